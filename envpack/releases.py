@@ -1,0 +1,58 @@
+"""Facts about Triton releases; the data is in ``releases.toml``, beside this file."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.errors import UsageError
+
+DEFAULT_RELEASE = "24.10"
+
+
+@dataclass(frozen=True)
+class Release:
+    """One Triton release.
+
+    Attributes:
+        name: release name, for example ``"24.10"``.
+        server: version of the server, as ``GET /v2`` reports it.
+        python: Python minor version that the release's own stub embeds.
+        stub_abi: name of the wire that a stub must speak.
+        image: official container image.
+        wheel: version of the ``nvidia-pytriton`` wheel that carries this server, or ``""``.
+        runs_activate: whether the server sources the environment's ``bin/activate``.
+    """
+
+    name: str
+    server: str
+    python: str
+    stub_abi: str
+    image: str
+    wheel: str
+    runs_activate: bool
+
+
+@functools.cache
+def all_releases() -> dict[str, Release]:
+    """Every release that envpack knows, by name, oldest first."""
+    text = Path(__file__).with_name("releases.toml").read_text(encoding="utf-8")
+    return {name: Release(name=name, **facts) for name, facts in sorted(tomllib.loads(text).items())}
+
+
+def find_release(name: str) -> Release:
+    """The release called ``name``.
+
+    Raises:
+        UsageError: envpack does not know it.
+    """
+    known = all_releases()
+    if name not in known:
+        raise UsageError(
+            f"unknown Triton release {name!r}",
+            kind="unknown-release",
+            hint=f"known: {', '.join(known)}",
+        )
+    return known[name]
