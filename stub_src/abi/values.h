@@ -1,0 +1,122 @@
+// What travels between server and stub, as plain values. Everything above the wire speaks in these; how a
+// release lays them out in shared memory is the business of that release's Wire alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace envpack::abi {
+
+// Numbers are the same in every release.
+enum class DataType : std::int32_t {
+  kInvalid = 0,
+  kBool = 1,
+  kUint8 = 2,
+  kUint16 = 3,
+  kUint32 = 4,
+  kUint64 = 5,
+  kInt8 = 6,
+  kInt16 = 7,
+  kInt32 = 8,
+  kInt64 = 9,
+  kFp16 = 10,
+  kFp32 = 11,
+  kFp64 = 12,
+  kBytes = 13,
+  kBf16 = 14,
+};
+
+enum class MemoryType : std::int32_t { kCpu = 0, kCpuPinned = 1, kGpu = 2 };
+
+enum class ErrorCode : std::int32_t {
+  kUnknown = 0,
+  kInternal = 1,
+  kNotFound = 2,
+  kInvalidArg = 3,
+  kUnavailable = 4,
+  kUnsupported = 5,
+  kAlreadyExists = 6,
+  kCancelled = 7,
+};
+
+enum class LogLevel : std::int32_t { kInfo = 0, kWarning = 1, kError = 2, kVerbose = 3 };
+
+// A tensor's bytes stay where they are: `data` points to `byte_size` bytes that `owner` keeps alive. The
+// pointer is not aligned for tensors that came from the server.
+struct Tensor {
+  std::string name;
+  DataType dtype = DataType::kInvalid;
+  std::vector<std::int64_t> dims;
+  MemoryType memory_type = MemoryType::kCpu;
+  std::int64_t memory_type_id = 0;
+  const void* data = nullptr;
+  std::size_t byte_size = 0;
+  std::shared_ptr<const void> owner;
+};
+
+struct Error {
+  std::string message;
+  ErrorCode code = ErrorCode::kInternal;
+};
+
+using CorrelationId = std::variant<std::uint64_t, std::string>;
+
+struct Request {
+  std::string id;
+  CorrelationId correlation_id;
+  std::string model_name;
+  std::int64_t model_version = -1;
+  std::uint32_t flags = 0;
+  std::uint64_t timeout_us = 0;
+  std::string parameters;  // a JSON object
+  std::string trace_context;
+  std::set<std::string> requested_outputs;
+  std::vector<Tensor> inputs;
+};
+
+struct Response {
+  std::vector<Tensor> outputs;
+  std::optional<Error> error;  // when set, the outputs are not sent
+};
+
+struct LogLine {
+  LogLevel level;
+  std::string message;
+  std::string file;
+  std::int32_t line;
+};
+
+// What the server asks for.
+struct AutoCompleteCommand {
+  std::string model_config;  // JSON
+};
+struct InitializeCommand {
+  std::map<std::string, std::string> arguments;
+};
+struct ExecuteCommand {
+  std::vector<Request> requests;
+};
+struct FinalizeCommand {};
+struct UnknownCommand {
+  std::int32_t number;
+};
+using Command =
+    std::variant<AutoCompleteCommand, InitializeCommand, ExecuteCommand, FinalizeCommand, UnknownCommand>;
+
+// What the stub answers. The text of a Failure is what users see in the load error or in the response.
+struct Failure {
+  std::string text;
+};
+using AutoCompleteAnswer = std::variant<std::string, Failure>;  // the completed configuration, JSON
+using InitializeAnswer = std::optional<Failure>;
+using ExecuteAnswer =
+    std::variant<std::vector<Response>, Failure>;  // one response for each request, in order
+
+}  // namespace envpack::abi

@@ -1,0 +1,60 @@
+// One release's conversation with the server, in values.
+//
+// A Wire is the only thing that knows records, command numbers, queues and the order of an exchange. There is
+// one implementation for each protocol epoch; everything else in the stub is the same for all of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "abi/launch.h"
+#include "abi/values.h"
+
+namespace envpack::abi {
+
+// All functions may block until the server reacts, so none may be called with the GIL held. They throw
+// shm::CorruptRegion when the peer is not what it should be, shm::RegionFull when /dev/shm is full.
+class Wire {
+ public:
+  virtual ~Wire() = default;
+
+  // Whether the model has an execution environment, and whether it is decoupled. Fixed for the life of a
+  // stub.
+  virtual bool UsesEnvironment() const = 0;
+  virtual bool Decoupled() const = 0;
+
+  // Tells the server that the stub lives. It waits for this, without a limit, before it does anything else.
+  virtual void Announce() = 0;
+
+  // Shows the server that the stub still lives; to be called about every 300 ms. Takes no lock but the
+  // record's own.
+  virtual void Beat() = 0;
+
+  // Waits for the next command. Main thread only, like the answers.
+  virtual Command Receive() = 0;
+
+  // Each answers the command last received and returns when the server has read all of it.
+  virtual void AnswerAutoComplete(const AutoCompleteAnswer& answer) = 0;
+  virtual void AnswerInitialize(const InitializeAnswer& answer) = 0;
+  virtual void AnswerExecute(const ExecuteAnswer& answer) = 0;
+  virtual void AnswerFinalize() = 0;
+
+  // Puts a line into the server's log. Any thread; only in a stub that was asked to initialise, since the
+  // server has no reader for it otherwise.
+  virtual void Log(const LogLine& line) = 0;
+
+  // Waits for one message that the server sends on its own initiative and deals with it. One thread only,
+  // which must be running before the model is initialised. False when there will be no more.
+  virtual bool ServeUnasked() = 0;
+
+  // Bytes free in the region right now.
+  virtual std::uint64_t FreeBytes() = 0;
+
+  // Removes the region's name, for when the server who owns it has died.
+  virtual void Abandon() noexcept = 0;
+};
+
+// Attaches to the region that the server has made for this stub.
+std::unique_ptr<Wire> OpenWire(const Launch& launch);
+
+}  // namespace envpack::abi

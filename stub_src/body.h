@@ -1,0 +1,10 @@
+// The seam between the two halves of the stub file: main.cc, which needs no Python, and the body, which does.
+#pragma once
+
+namespace envpack {
+
+// Name and type of the one function that the body exports. Returns the exit status of the process.
+inline constexpr char kBodyEntry[] = "envpack_stub_run";
+using BodyEntry = int (*)(int argc, const char* const* argv);
+
+}  // namespace envpack

@@ -1,0 +1,46 @@
+#include "channel/refusal.h"
+
+#include <variant>
+
+namespace envpack::channel {
+
+namespace {
+
+// Answers one command; true if the conversation goes on.
+class Refusal {
+ public:
+  Refusal(abi::Wire& wire, const std::string& reason) : wire_(wire), failure_{reason} {}
+
+  // After a failed start the server only waits for this process to end.
+  bool operator()(const abi::AutoCompleteCommand&) const {
+    wire_.AnswerAutoComplete(failure_);
+    return false;
+  }
+  bool operator()(const abi::InitializeCommand&) const {
+    wire_.AnswerInitialize(failure_);
+    return false;
+  }
+  bool operator()(const abi::ExecuteCommand&) const {
+    wire_.AnswerExecute(failure_);
+    return true;
+  }
+  bool operator()(const abi::FinalizeCommand&) const {
+    wire_.AnswerFinalize();
+    return false;
+  }
+  bool operator()(const abi::UnknownCommand&) const { return true; }
+
+ private:
+  abi::Wire& wire_;
+  abi::Failure failure_;
+};
+
+}  // namespace
+
+void RefuseEverything(abi::Wire& wire, const std::string& reason) {
+  const Refusal refusal(wire, reason);
+  while (std::visit(refusal, wire.Receive())) {
+  }
+}
+
+}  // namespace envpack::channel

@@ -1,0 +1,44 @@
+#include "libpython.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "build_info.h"
+
+namespace envpack {
+
+namespace {
+
+bool TryLoad(const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr; }
+
+// <prefix>/lib of the python3 that the interpreter will take for its own, or empty.
+std::string LibraryFolderOnPath() {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (access((folder + "/python3").c_str(), X_OK) == 0) return folder + "/../lib/";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string LoadLibpython() {
+  const std::string name(build::kLibpython);
+  if (TryLoad(name)) return {};
+  std::string reason = dlerror();
+  const std::string folder = LibraryFolderOnPath();
+  if (!folder.empty()) {
+    if (TryLoad(folder + name)) return {};
+    reason += "; ";
+    reason += dlerror();
+  }
+  return "this stub needs " + name + " (Python " + build::kPythonMinor +
+         "), which could not be loaded: " + reason + ". The model's execution environment must hold Python " +
+         build::kPythonMinor + " with a shared libpython, or the stub be built for the environment's Python.";
+}
+
+}  // namespace envpack

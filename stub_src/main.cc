@@ -1,0 +1,95 @@
+// The stub's executable. It does not depend on libpython, so that the server's dry run, the reading of a bad
+// command line and the report of a missing libpython all work wherever the file lies.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "abi/launch.h"
+#include "abi/wire.h"
+#include "body.h"
+#include "channel/heartbeat.h"
+#include "channel/refusal.h"
+#include "libpython.h"
+
+// The body, put into this file by embed.S.
+extern "C" const char envpack_body_begin[];
+extern "C" const char envpack_body_end[];
+
+namespace envpack {
+
+namespace {
+
+// Ctrl-C in the server's terminal, or a container being stopped, reaches the whole process group; the server
+// tells us in its own way when to end. Not SIG_IGN, which programs started by the model would inherit.
+void SurviveSignals() {
+  struct sigaction action{};
+  action.sa_handler = [](int) {};
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool WriteAll(int descriptor, const char* data, std::size_t size) {
+  while (size > 0) {
+    const ssize_t written = write(descriptor, data, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    data += written;
+    size -= static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
+struct Body {
+  BodyEntry entry = nullptr;
+  std::string failure;
+};
+
+// Loads the body from memory: a file beside this one might be missing, and /tmp might not allow programs.
+Body LoadBody() {
+  if (std::string failure = LoadLibpython(); !failure.empty()) return {nullptr, failure};
+  const int descriptor = memfd_create("triton_python_backend_stub", MFD_CLOEXEC);
+  const auto size = static_cast<std::size_t>(envpack_body_end - envpack_body_begin);
+  if (descriptor < 0 || !WriteAll(descriptor, envpack_body_begin, size)) {
+    return {nullptr, std::string("the stub could not unpack itself: ") + std::strerror(errno)};
+  }
+  void* library = dlopen(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return {nullptr, std::string("the stub could not load itself: ") + dlerror()};
+  close(descriptor);
+  return {reinterpret_cast<BodyEntry>(dlsym(library, kBodyEntry)), ""};
+}
+
+// Reports through the server why this stub cannot run a model.
+int Refuse(int argc, const char* const* argv, const std::string& reason) {
+  std::fprintf(stderr, "envpack stub: %s\n", reason.c_str());
+  try {
+    const abi::Launch launch = abi::ParseLaunch(argc, argv);
+    const std::unique_ptr<abi::Wire> wire = abi::OpenWire(launch);
+    wire->Announce();
+    const channel::Heartbeat heartbeat(*wire, launch.server_pid);
+    channel::RefuseEverything(*wire, reason);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "envpack stub: %s\n", error.what());
+  }
+  return 1;
+}
+
+}  // namespace
+
+}  // namespace envpack
+
+int main(int argc, char** argv) {
+  using namespace envpack;
+  if (argc == 1) return abi::kDryRunStatus;
+  SurviveSignals();
+  const Body body = LoadBody();
+  return body.entry != nullptr ? body.entry(argc, argv) : Refuse(argc, argv, body.failure);
+}

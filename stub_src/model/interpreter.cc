@@ -1,0 +1,61 @@
+#include "model/interpreter.h"
+
+#include <pybind11/embed.h>
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "module/module.h"
+
+namespace py = pybind11;
+
+namespace envpack::model {
+
+namespace {
+
+bool UserSiteAskedFor() {
+  const char* value = std::getenv("ENVPACK_USER_SITE");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+// Output is UTF-8 whatever the locale, as long as nobody has asked for something else.
+PyStatus SetEncoding(PyConfig& config) {
+  if (std::getenv("PYTHONIOENCODING") != nullptr) return PyStatus_Ok();
+  return PyConfig_SetString(&config, &config.stdio_encoding, L"utf-8");
+}
+
+PyStatus Initialize(PyConfig& config, bool uses_environment) {
+  config.parse_argv = 0;
+  if (uses_environment && !UserSiteAskedFor()) config.user_site_directory = 0;
+  if (PyStatus status = SetEncoding(config); PyStatus_Exception(status)) return status;
+  return Py_InitializeFromConfig(&config);
+}
+
+}  // namespace
+
+void StartInterpreter(bool uses_environment) {
+  module::RegisterModule();
+  PyConfig config;
+  PyConfig_InitPythonConfig(&config);
+  const PyStatus status = Initialize(config, uses_environment);
+  PyConfig_Clear(&config);
+  if (PyStatus_Exception(status)) {
+    throw InterpreterFailed(std::string("Python could not start: ") +
+                            (status.err_msg != nullptr ? status.err_msg : "unknown reason"));
+  }
+  py::module_::import("sys").attr("path").attr("insert")(0, "");
+}
+
+void EndInterpreter() {
+  for (const char* stream : {"stdout", "stderr"}) {
+    try {
+      if (std::string_view(stream) == "stdout") py::module_::import("atexit").attr("_run_exitfuncs")();
+      py::module_::import("sys").attr(stream).attr("flush")();
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("end of the stub");
+    }
+  }
+}
+
+}  // namespace envpack::model

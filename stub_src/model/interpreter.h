@@ -1,0 +1,23 @@
+// The embedded Python.
+#pragma once
+
+#include <stdexcept>
+
+namespace envpack::model {
+
+// Python could not be started: no standard library where it looks, a broken PYTHONHOME, and the like.
+class InterpreterFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Starts Python as a normal, not isolated, interpreter: PYTHONPATH and its kin are honoured on every version.
+// With an execution environment the user site is off, whatever the environment says, unless
+// ENVPACK_USER_SITE=1. The GIL is held afterwards.
+void StartInterpreter(bool uses_environment);
+
+// Runs what the model registered with atexit and flushes its output. Does not wait for threads that the model
+// has left running: they would keep the server waiting for this process.
+void EndInterpreter();
+
+}  // namespace envpack::model

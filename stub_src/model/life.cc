@@ -1,0 +1,149 @@
+#include "model/life.h"
+
+#include <pybind11/pybind11.h>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "channel/log_forwarder.h"
+#include "channel/unasked.h"
+#include "model/python_model.h"
+#include "module/error.h"
+#include "module/logger.h"
+
+namespace py = pybind11;
+
+namespace envpack::model {
+
+namespace {
+
+// Runs `action` with the GIL released: everything that waits for the server does.
+template <typename Action>
+auto Unlocked(Action action) {
+  const py::gil_scoped_release unlocked;
+  return action();
+}
+
+// Runs `action` and returns the text of what it raised. Also SystemExit and KeyboardInterrupt end here: a
+// model that calls sys.exit() fails its request, it does not take the process with it.
+template <typename Action>
+std::optional<abi::Failure> Attempt(Action action) {
+  try {
+    action();
+    return std::nullopt;
+  } catch (py::error_already_set& error) {
+    return abi::Failure{error.what()};
+  } catch (const std::exception& error) {
+    return abi::Failure{error.what()};
+  }
+}
+
+class Life {
+ public:
+  Life(const abi::Launch& launch, abi::Wire& wire) : launch_(launch), wire_(wire) {}
+
+  ~Life() {
+    model_.reset();
+    module::SetLogSink(stderr_log_);
+    // The last lines need the server, which must not be waited for with the GIL held.
+    Unlocked([this] { forwarder_.reset(); });
+  }
+
+  void Run() {
+    bool goes_on = true;
+    while (goes_on) {
+      abi::Command command = Unlocked([this] { return wire_.Receive(); });
+      goes_on = std::visit([this](auto& which) { return Serve(which); }, command);
+    }
+  }
+
+ private:
+  // Each serves one command; false ends the life.
+  bool Serve(abi::AutoCompleteCommand& command);
+  bool Serve(abi::InitializeCommand& command);
+  bool Serve(abi::ExecuteCommand& command);
+  bool Serve(abi::FinalizeCommand&);
+  bool Serve(abi::UnknownCommand&) { return true; }
+
+  void StartHelpers();
+  std::optional<abi::Failure> Initialize(const abi::InitializeCommand& command);
+
+  const abi::Launch& launch_;
+  abi::Wire& wire_;
+  channel::StderrLog stderr_log_;
+  std::unique_ptr<channel::LogForwarder> forwarder_;
+  std::optional<PythonModel> model_;
+};
+
+bool Life::Serve(abi::AutoCompleteCommand& command) {
+  abi::AutoCompleteAnswer answer;
+  auto failure = Attempt([&] {
+    model_.emplace(launch_, wire_);
+    answer = model_->AutoComplete(command.model_config);
+  });
+  const bool failed = failure.has_value();
+  if (failed) answer = *std::move(failure);
+  Unlocked([&] { wire_.AnswerAutoComplete(answer); });
+  return !failed;
+}
+
+// The server reads our queue from now on, so logging goes there.
+void Life::StartHelpers() {
+  channel::UnaskedMessages{wire_};
+  forwarder_ = std::make_unique<channel::LogForwarder>(wire_);
+  module::SetLogSink(*forwarder_);
+}
+
+std::optional<abi::Failure> Life::Initialize(const abi::InitializeCommand& command) {
+  if (wire_.Decoupled()) {
+    return abi::Failure{"model '" + launch_.name +
+                        "' uses the decoupled transaction policy, which this stub does not support"};
+  }
+  return Attempt([&] {
+    model_.emplace(launch_, wire_);
+    model_->Initialize(command.arguments);
+    forwarder_->Write({abi::LogLevel::kVerbose, model_->Describe(), launch_.model_file, 0});
+  });
+}
+
+bool Life::Serve(abi::InitializeCommand& command) {
+  StartHelpers();
+  const abi::InitializeAnswer answer = Initialize(command);
+  Unlocked([&] { wire_.AnswerInitialize(answer); });
+  // After a failed start the server does not finalize, it waits for this process to end.
+  return !answer.has_value();
+}
+
+bool Life::Serve(abi::ExecuteCommand& command) {
+  abi::ExecuteAnswer answer;
+  py::object keep;  // owns what the answer points to until the server has read it
+  auto failure = Attempt([&] { answer = model_->Execute(std::move(command.requests), keep); });
+  const auto fail = [&](const std::string& text) {
+    answer =
+        abi::Failure{"Failed to process the request(s) for model '" + launch_.name + "', message: " + text};
+  };
+  if (failure) fail(failure->text);
+  failure = Attempt([&] { Unlocked([&] { wire_.AnswerExecute(answer); }); });
+  if (failure) {
+    // The responses did not fit into the region. The error does.
+    fail(failure->text);
+    Unlocked([&] { wire_.AnswerExecute(answer); });
+  }
+  return true;
+}
+
+bool Life::Serve(abi::FinalizeCommand&) {
+  Unlocked([this] { wire_.AnswerFinalize(); });
+  if (model_) model_->Finalize();
+  return false;
+}
+
+}  // namespace
+
+void Live(const abi::Launch& launch, abi::Wire& wire) { Life(launch, wire).Run(); }
+
+}  // namespace envpack::model

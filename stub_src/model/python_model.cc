@@ -1,0 +1,85 @@
+#include "model/python_model.h"
+
+#include <pybind11/stl.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "build_info.h"
+#include "model/execute_result.h"
+#include "model/import_model.h"
+#include "module/error.h"
+
+namespace py = pybind11;
+
+namespace envpack::model {
+
+namespace {
+
+constexpr const char* kUtilities = "triton_python_backend_utils";
+
+py::object VersionOfNumpy() {
+  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
+  if (!modules.contains("numpy")) return py::none();
+  return modules["numpy"].attr("__version__");
+}
+
+}  // namespace
+
+PythonModel::PythonModel(const abi::Launch& launch, abi::Wire& wire)
+    : launch_(launch), class_(ImportModel(launch, wire).attr("TritonPythonModel")) {}
+
+std::string PythonModel::AutoComplete(const std::string& model_config) {
+  const auto config_class = py::module_::import(kUtilities).attr("ModelConfig");
+  py::object config = config_class(model_config);
+  if (py::hasattr(class_, "auto_complete_config")) {
+    config = class_.attr("auto_complete_config")(config);
+    if (!py::isinstance(config, config_class)) {
+      throw module::ModelException("auto_complete_config function in model '" + launch_.name +
+                                   "' must return a valid pb.ModelConfig object.");
+    }
+  }
+  return py::module_::import("json").attr("dumps")(config.attr("_model_config")).cast<std::string>();
+}
+
+void PythonModel::Initialize(const std::map<std::string, std::string>& arguments) {
+  instance_ = class_();
+  if (py::hasattr(instance_, "initialize")) instance_.attr("initialize")(arguments);
+}
+
+std::vector<abi::Response> PythonModel::Execute(std::vector<abi::Request> values, py::object& keep) {
+  if (!py::hasattr(instance_, "execute")) {
+    throw module::ModelException("Python model " + launch_.model_file +
+                                 " does not implement `execute` method.");
+  }
+  Requests requests;
+  for (abi::Request& value : values) {
+    requests.push_back(std::make_shared<module::InferenceRequest>(std::move(value)));
+  }
+  keep = instance_.attr("execute")(requests);
+  std::vector<abi::Response> answers;
+  for (const auto& response : TakeResponses(keep, requests)) answers.push_back(response->ToValue());
+  return answers;
+}
+
+void PythonModel::Finalize() {
+  if (!instance_ || !py::hasattr(instance_, "finalize")) return;
+  try {
+    instance_.attr("finalize")();
+  } catch (py::error_already_set& error) {
+    py::module_::import(kUtilities).attr("Logger").attr("log_info")(error.what());
+  }
+}
+
+std::string PythonModel::Describe() const {
+  py::dict facts;
+  facts["instance"] = launch_.name;
+  facts["pid"] = getpid();
+  facts["python"] = py::module_::import("platform").attr("python_version")();
+  facts["numpy"] = VersionOfNumpy();
+  facts["stub"] = build::kVersion;
+  facts["triton"] = build::kRelease;
+  return "envpack-stub " + py::module_::import("json").attr("dumps")(facts).cast<std::string>();
+}
+
+}  // namespace envpack::model

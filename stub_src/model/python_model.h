@@ -1,0 +1,44 @@
+// The user's TritonPythonModel, from import to finalize.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "abi/launch.h"
+#include "abi/values.h"
+#include "abi/wire.h"
+
+namespace envpack::model {
+
+// Every function needs the GIL, and throws pybind11::error_already_set when the model raises and
+// module::ModelException when it breaks the contract.
+class PythonModel {
+ public:
+  // Extends sys.path, completes pb_utils, imports the model's file and finds its class.
+  PythonModel(const abi::Launch& launch, abi::Wire& wire);
+
+  // Returns the completed configuration, as JSON.
+  std::string AutoComplete(const std::string& model_config);
+
+  void Initialize(const std::map<std::string, std::string>& arguments);
+
+  // One response for each request, in order. The responses share the bytes of Python objects that `keep`
+  // holds.
+  std::vector<abi::Response> Execute(std::vector<abi::Request> requests, pybind11::object& keep);
+
+  // What the model raises here is logged and goes no further.
+  void Finalize();
+
+  // One line of JSON that tells verification what really runs: Python, NumPy, stub, release, instance.
+  std::string Describe() const;
+
+ private:
+  const abi::Launch& launch_;
+  pybind11::object class_;
+  pybind11::object instance_;
+};
+
+}  // namespace envpack::model

@@ -1,0 +1,59 @@
+#include "module/logger.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "abi/values.h"
+
+namespace py = pybind11;
+
+namespace envpack::module {
+
+namespace {
+
+channel::StderrLog stderr_log;
+channel::LogSink* current_sink = &stderr_log;
+
+// The line of Python that is running, which is the caller's: our own functions have no Python frame.
+void FillCaller(abi::LogLine& line) {
+  const py::handle frame(reinterpret_cast<PyObject*>(PyEval_GetFrame()));  // borrowed
+  if (!frame) return;
+  line.line = frame.attr("f_lineno").cast<std::int32_t>();
+  line.file = frame.attr("f_code").attr("co_filename").cast<std::string>();
+}
+
+void Log(const std::string& message, abi::LogLevel level) {
+  abi::LogLine line{level, message.substr(0, std::strlen(message.c_str())), "",
+                    0};  // the server's log ends at a NUL
+  FillCaller(line);
+  current_sink->Write(std::move(line));
+}
+
+template <abi::LogLevel level>
+void LogAt(const std::string& message) {
+  Log(message, level);
+}
+
+}  // namespace
+
+void SetLogSink(channel::LogSink& sink) { current_sink = &sink; }
+
+void BindLogger(py::module_& module) {
+  struct Logger {};  // a name for static functions; nobody makes one
+  py::class_<Logger> logger(module, "Logger");
+  py::enum_<abi::LogLevel>(logger, "LogLevel")
+      .value("INFO", abi::LogLevel::kInfo)
+      .value("WARNING", abi::LogLevel::kWarning)
+      .value("ERROR", abi::LogLevel::kError)
+      .value("VERBOSE", abi::LogLevel::kVerbose)
+      .export_values();
+  const auto message = py::arg("message").none(false);
+  logger.def_static("log", &Log, message, py::arg("level").none(false) = abi::LogLevel::kInfo)
+      .def_static("log_info", &LogAt<abi::LogLevel::kInfo>, message)
+      .def_static("log_warn", &LogAt<abi::LogLevel::kWarning>, message)
+      .def_static("log_error", &LogAt<abi::LogLevel::kError>, message)
+      .def_static("log_verbose", &LogAt<abi::LogLevel::kVerbose>, message);
+}
+
+}  // namespace envpack::module

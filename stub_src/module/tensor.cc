@@ -1,0 +1,86 @@
+#include "module/tensor.h"
+
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "module/bytes.h"
+#include "module/dtype.h"
+#include "module/error.h"
+
+namespace py = pybind11;
+
+namespace envpack::module {
+
+namespace {
+
+bool IsContiguous(const py::array& array) { return (array.flags() & py::array::c_style) != 0; }
+
+std::string Describe(const Tensor& tensor) {
+  std::string text =
+      "<Tensor '" + tensor.name() + "' dtype " + std::to_string(static_cast<int>(tensor.dtype())) + " [";
+  for (std::size_t i = 0; i < tensor.dims().size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(tensor.dims()[i]);
+  }
+  return text + "]>";
+}
+
+}  // namespace
+
+Tensor::Tensor(std::string name, py::array array) {
+  if (name.empty()) throw ModelException("Tensor name cannot be an empty string.");
+  value_.name = std::move(name);
+  value_.dtype = FromNumpy(array.dtype());
+  if (value_.dtype == abi::DataType::kInvalid) throw ModelException("NumPy dtype is not supported.");
+  value_.dims.assign(array.shape(), array.shape() + array.ndim());
+  if (!IsContiguous(array)) {
+    array = py::array::ensure(py::module_::import("numpy").attr("ascontiguousarray")(array));
+    if (!array) throw py::error_already_set();
+  }
+  array_ = array;
+  if (value_.dtype == abi::DataType::kBytes) {
+    auto serialized = std::make_shared<const std::string>(SerializeBytes(array));
+    value_.data = serialized->data();
+    value_.byte_size = serialized->size();
+    value_.owner = std::move(serialized);
+  } else {
+    value_.data = array.data();
+    value_.byte_size = static_cast<std::size_t>(array.nbytes());
+  }
+}
+
+Tensor::Tensor(abi::Tensor value) : value_(std::move(value)) {}
+
+py::array Tensor::AsNumpy() {
+  if (array_) return py::reinterpret_borrow<py::array>(array_);
+  if (!IsCpu()) throw ModelException("Tensor is stored in GPU and cannot be converted to NumPy.");
+  py::array array;
+  if (value_.dtype == abi::DataType::kBytes) {
+    array = DeserializeBytes(static_cast<const char*>(value_.data), value_.byte_size, value_.dims);
+  } else {
+    array = py::array(ToNumpy(value_.dtype), value_.dims);
+    if (static_cast<std::size_t>(array.nbytes()) != value_.byte_size) {
+      throw ModelException("Tensor '" + value_.name + "' has " + std::to_string(value_.byte_size) +
+                           " bytes, its shape needs " + std::to_string(array.nbytes()) + ".");
+    }
+    if (value_.byte_size != 0) std::memcpy(array.mutable_data(), value_.data, value_.byte_size);
+  }
+  array_ = array;
+  return array;
+}
+
+void BindTensor(py::module_& module) {
+  py::class_<Tensor, std::shared_ptr<Tensor>>(module, "Tensor")
+      .def(py::init<std::string, py::array>(), py::arg("name").none(false),
+           py::arg("array").noconvert().none(false))
+      .def("name", &Tensor::name)
+      .def("as_numpy", &Tensor::AsNumpy)
+      .def("triton_dtype", [](const Tensor& self) { return static_cast<int>(self.dtype()); })
+      .def("shape", &Tensor::dims)
+      .def("is_cpu", &Tensor::IsCpu)
+      .def("__repr__", &Describe);
+}
+
+}  // namespace envpack::module

@@ -1,0 +1,175 @@
+#include "shm/region.h"
+
+// Boost 1.87 changed the layout of the segment manager; the server was built with an older one. This selects
+// the old.
+#define BOOST_INTERPROCESS_SEGMENT_MANAGER_ABI 1
+#include <pthread.h>
+
+#include <boost/interprocess/indexes/iset_index.hpp>
+#include <boost/interprocess/managed_external_buffer.hpp>
+#include <boost/interprocess/mem_algo/rbtree_best_fit.hpp>
+#include <boost/interprocess/sync/mutex_family.hpp>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "shm/mapping.h"
+#include "shm/sync.h"
+
+namespace envpack::shm {
+
+namespace {
+
+namespace bi = boost::interprocess;
+
+using Buffer =
+    bi::basic_managed_external_buffer<char, bi::rbtree_best_fit<bi::null_mutex_family, bi::offset_ptr<void>>,
+                                      bi::iset_index>;
+
+// What precedes the record in every counted block.
+struct Count {
+  std::uint32_t references;
+  std::uint32_t padding[3];
+};
+static_assert(sizeof(Count) == 16);
+
+constexpr std::size_t kUnaligned = 0;
+constexpr std::size_t kAligned = 32;
+
+}  // namespace
+
+struct Region::Allocator {
+  Mapping mapping;
+  std::optional<Buffer> buffer;
+  pthread_mutex_t* mutex = nullptr;
+  std::uint64_t* total_size = nullptr;
+
+  explicit Allocator(const std::string& name) : mapping(name) {
+    Open();
+    mutex = buffer->find<pthread_mutex_t>("shm_mutex").first;
+    total_size = buffer->find<std::uint64_t>("total size").first;
+    if (mutex == nullptr || total_size == nullptr) {
+      throw CorruptRegion("shared memory region " + name +
+                          " has not the objects that every release's server makes");
+    }
+  }
+
+  void Open() { buffer.emplace(bi::open_only, mapping.base(), mapping.size()); }
+};
+
+Block::Block(Block&& other) noexcept
+    : region_(std::exchange(other.region_, nullptr)),
+      handle_(other.handle_),
+      data_(other.data_),
+      limit_(other.limit_) {}
+
+Block& Block::operator=(Block&& other) noexcept {
+  if (this != &other) {
+    if (region_ != nullptr) region_->Release(handle_);
+    region_ = std::exchange(other.region_, nullptr);
+    handle_ = other.handle_;
+    data_ = other.data_;
+    limit_ = other.limit_;
+  }
+  return *this;
+}
+
+Block::~Block() {
+  if (region_ != nullptr) region_->Release(handle_);
+}
+
+char* Block::At(std::size_t offset, std::size_t length) const {
+  if (region_ == nullptr || offset > limit_ || length > limit_ - offset) {
+    throw CorruptRegion("a record reaches beyond the end of the shared memory region");
+  }
+  return data_ + offset;
+}
+
+Region::Region(const std::string& name, std::size_t growth)
+    : allocator_(std::make_unique<Allocator>(name)), growth_(growth) {}
+
+Region::~Region() = default;
+
+Block Region::Create(std::size_t size) { return CreateWith(size, kUnaligned); }
+
+Block Region::CreateAligned(std::size_t size) { return CreateWith(size, kAligned); }
+
+Block Region::CreateWith(std::size_t size, std::size_t alignment) {
+  const std::size_t whole = size + sizeof(Count);
+  const Lock lock(allocator_->mutex);
+  Follow();
+  const auto allocate = [&]() -> void* {
+    return alignment == kUnaligned ? allocator_->buffer->allocate(whole, std::nothrow)
+                                   : allocator_->buffer->allocate_aligned(whole, alignment, std::nothrow);
+  };
+  void* address = allocate();
+  if (address == nullptr) {
+    Grow(whole + alignment);
+    address = allocate();
+  }
+  if (address == nullptr)
+    throw RegionFull("Failed to increase the shared memory pool size: no room after growing");
+  auto* count = static_cast<Count*>(address);
+  count->references = 1;
+  char* data = static_cast<char*>(address) + sizeof(Count);
+  return Block(this, static_cast<char*>(address) - allocator_->mapping.base(), data, size);
+}
+
+Block Region::Load(Handle handle) {
+  const Lock lock(allocator_->mutex);
+  Follow();
+  const std::size_t capacity = allocator_->mapping.size();
+  const auto offset = static_cast<std::size_t>(handle);
+  if (handle <= 0 || offset % sizeof(Count) != 0 || offset > capacity - sizeof(Count)) {
+    throw CorruptRegion("handle " + std::to_string(handle) + " does not lie in the shared memory region");
+  }
+  char* address = allocator_->mapping.base() + offset;
+  ++reinterpret_cast<Count*>(address)->references;
+  return Block(this, handle, address + sizeof(Count), capacity - offset - sizeof(Count));
+}
+
+std::uint64_t Region::FreeBytes() {
+  const Lock lock(allocator_->mutex);
+  Follow();
+  return allocator_->buffer->get_free_memory();
+}
+
+void Region::Unlink() noexcept { allocator_->mapping.Unlink(); }
+
+void Region::Release(Handle handle) noexcept {
+  try {
+    const Lock lock(allocator_->mutex);
+    Follow();
+    char* address = allocator_->mapping.base() + handle;
+    if (--reinterpret_cast<Count*>(address)->references == 0) allocator_->buffer->deallocate(address);
+  } catch (const std::exception&) {
+    // The region is beyond repair; it disappears with this process's instance, so a lost block does no harm.
+  }
+}
+
+// Maps the region again if the server has made it larger. The mutex must be held.
+void Region::Follow() {
+  const std::size_t total = *allocator_->total_size;
+  if (total == allocator_->mapping.size()) return;
+  allocator_->mapping.Remap(total);
+  allocator_->Open();
+}
+
+// Makes room for `need` more bytes. The mutex must be held and the mapping be up to date.
+void Region::Grow(std::size_t need) {
+  const std::size_t extra = growth_ * (need / growth_ + 1);
+  const std::size_t total = allocator_->mapping.size() + extra;
+  try {
+    allocator_->mapping.Extend(total);
+    allocator_->mapping.Remap(total);
+  } catch (const std::system_error& error) {
+    throw RegionFull(std::string("Failed to increase the shared memory pool size to ") +
+                     std::to_string(total) + " bytes: " + error.what() +
+                     ". Give the container more shared memory with --shm-size.");
+  }
+  allocator_->Open();
+  allocator_->buffer->grow(extra);
+  *allocator_->total_size = total;
+}
+
+}  // namespace envpack::shm
