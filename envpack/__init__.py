@@ -1,3 +1,66 @@
-"""envpack: from what a model requires to a Triton server that demonstrably serves it."""
+"""envpack: from what a model requires to a Triton server that demonstrably serves it.
+
+Everything that the command line does is here as well:
+
+>>> from envpack import BuildOptions, build_model, open_project, verify
+>>> project = open_project(Path("repository"))            # doctest: +SKIP
+>>> build_model(project, "model_a", BuildOptions(python="3.10"))  # doctest: +SKIP
+>>> verify(project.repository, ["model_a"]).ok            # doctest: +SKIP
+True
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from envpack.building import BuildOptions, BuiltModel, build_model
+    from envpack.errors import EnvpackError
+    from envpack.project import Project, open_project
+    from envpack.releases import Release, find_release
+    from envpack.stub import Stub, build_stub, inspect_stub
+    from envpack.verification import Verdict, VerifyOptions, verify
+
+# Where each public name lives. They are imported at first use, since importing all of them takes longer than `--help`.
+_HOMES = {
+    "BuildOptions": "envpack.building",
+    "BuiltModel": "envpack.building",
+    "EnvpackError": "envpack.errors",
+    "Project": "envpack.project",
+    "Release": "envpack.releases",
+    "Stub": "envpack.stub",
+    "Verdict": "envpack.verification",
+    "VerifyOptions": "envpack.verification",
+    "build_model": "envpack.building",
+    "build_stub": "envpack.stub",
+    "find_release": "envpack.releases",
+    "inspect_stub": "envpack.stub",
+    "open_project": "envpack.project",
+    "verify": "envpack.verification",
+}
+
+__all__ = [
+    "BuildOptions",
+    "BuiltModel",
+    "EnvpackError",
+    "Project",
+    "Release",
+    "Stub",
+    "Verdict",
+    "VerifyOptions",
+    "build_model",
+    "build_stub",
+    "find_release",
+    "inspect_stub",
+    "open_project",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'envpack' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import platformdirs
-
 
 def cache_root() -> Path:
     """The cache folder: ``ENVPACK_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/envpack`` (``~/.cache/envpack``)."""
+    import platformdirs
+
     override = os.environ.get("ENVPACK_CACHE_DIR")
     return Path(override) if override else platformdirs.user_cache_path("envpack")

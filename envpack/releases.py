@@ -22,6 +22,7 @@ class Release:
         python: Python minor version that the release's own stub embeds.
         stub_abi: name of the wire that a stub must speak.
         image: official container image.
+        glibc: version of the C library in that image.
         wheel: version of the ``nvidia-pytriton`` wheel that carries this server, or ``""``.
         runs_activate: whether the server sources the environment's ``bin/activate``.
     """
@@ -31,6 +32,7 @@ class Release:
     python: str
     stub_abi: str
     image: str
+    glibc: str
     wheel: str
     runs_activate: bool
 

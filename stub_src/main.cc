@@ -20,7 +20,7 @@
 #include "channel/refusal.h"
 #include "libpython.h"
 
-// The body, put into this file by embed.S.
+// The body, put into this file by embed.cc.
 extern "C" const char envpack_body_begin[];
 extern "C" const char envpack_body_end[];
 

@@ -1,0 +1,31 @@
+# Two commands: `make demo` and `make test`. Nothing needs to be installed first but Python 3.11 or newer.
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := demo
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint clean
+
+help:
+	@echo "make demo   build three environments and stubs, boot the real server, classify real images"
+	@echo "make test   everything that must hold: style, types, unit, native and server tests"
+	@echo "make clean  remove what both have made here"
+
+.venv/installed: pyproject.toml ci/install.py
+	$(PYTHON) ci/install.py .venv
+	@touch $@
+
+demo: .venv/installed
+	$(BIN)/python ci/demo.py $(DEMO)
+
+lint: .venv/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(shell find stub_src tests/native -name '*.cc' -o -name '*.h')
+
+test: lint
+	$(BIN)/pytest
+
+clean:
+	rm -rf .venv build $(DEMO)

@@ -1,0 +1,181 @@
+"""The arrows from a model's requirements to its place in the repository, one after the other."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from envpack.archive import pack_tar_gz, place_folder
+from envpack.archive.tarball import sidecar_of
+from envpack.environment import (
+    Environment,
+    Requirements,
+    build_environment,
+    find_requirements,
+    read_environment,
+    read_requirements,
+)
+from envpack.errors import InputError, UsageError
+from envpack.progress import Progress, Silent
+from envpack.project import Project
+from envpack.releases import Release, find_release
+from envpack.repository import (
+    Model,
+    get_string_parameter,
+    in_model_folder,
+    open_model,
+    place_stub,
+    point_to_environment,
+)
+from envpack.stub import STUB_NAME, build_stub, target_from_prefix
+from envpack.stub.toolchain import ToolchainName
+
+ArchiveFormat = Literal["dir", "tar.gz"]
+StubPolicy = Literal["auto", "always", "never"]
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build.
+
+    Attributes:
+        python: Python minor version, ``""`` for what the project or the requirements say.
+        triton: Triton release, ``""`` for what the project says.
+        archive_format: ``"dir"`` for a folder beside the model, ``"tar.gz"`` for an archive.
+        channels: conda channels; ``"local"`` is this machine's own interpreters.
+        stub: ``"auto"`` places one when the release's own stub has another Python.
+        toolchain: compiler for the stub.
+    """
+
+    python: str = ""
+    triton: str = ""
+    archive_format: ArchiveFormat = "dir"
+    channels: tuple[str, ...] = ("local",)
+    stub: StubPolicy = "auto"
+    toolchain: ToolchainName = "auto"
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """A model that has its environment.
+
+    Attributes:
+        name: the model.
+        python: full version of its Python, ``""`` for an ensemble.
+        numpy: version of NumPy in the environment.
+        packages: how many packages the environment holds.
+        environment: folder or archive beside the model.
+        stub: the stub beside the model; ``None`` if the release's own serves it.
+        changed: whether anything on disk was changed.
+    """
+
+    name: str
+    python: str
+    numpy: str
+    packages: int
+    environment: Path | None
+    stub: Path | None
+    changed: bool
+
+
+def build_model(
+    project: Project, name: str, options: BuildOptions | None = None, progress: Progress | None = None
+) -> BuiltModel:
+    """Build a model's execution environment and put it, and if need be a stub, beside the model.
+
+    Everything is checked before anything is written, each file or folder is replaced in one step, and config.pbtxt
+    comes last, so it never names an environment that is not there.
+
+    Raises:
+        InputError: the model, its configuration or its requirements are wrong.
+        UsageError: no Python version is given anywhere, or an unknown one, or an unknown release.
+        EnvironmentBuildError: the environment cannot be solved, installed or packed.
+        StubError: the stub cannot be compiled.
+    """
+    options, progress = options or BuildOptions(), progress or Silent()
+    model = open_model(project.repository / name)
+    if model.is_ensemble:
+        return BuiltModel(name, "", "", 0, None, None, changed=False)
+    release = find_release(options.triton or project.triton)
+    requirements = _requirements(project, model)
+    python = options.python or project.settings(name).python or requirements.python
+    if not python:
+        raise UsageError(
+            f"no Python version for model {name!r}",
+            kind="no-python-version",
+            hint="give --python 3.10, or write it into envpack.toml or environment.yml",
+        )
+    environment = build_environment(
+        requirements, python=python, channels=options.channels, progress=progress, glibc=release.glibc
+    )
+    return _place(model, environment, release, options, progress)
+
+
+def _requirements(project: Project, model: Model) -> Requirements:
+    """What the model asks for; a model that asks for nothing gets NumPy, without which no model can run."""
+    file = project.settings(model.name).requirements or find_requirements(model.folder)
+    return read_requirements(file) if file else Requirements(conda=(), pip=("numpy",), python="", source=None)
+
+
+def _place(
+    model: Model, environment: Environment, release: Release, options: BuildOptions, progress: Progress
+) -> BuiltModel:
+    numpy = _numpy_of(model, environment)
+    stub = model.folder / STUB_NAME
+    wants_stub = options.stub == "always" or (
+        options.stub == "auto" and (environment.minor != release.python or stub.exists())
+    )
+    binary = None
+    if wants_stub:
+        target = target_from_prefix(environment.prefix)
+        binary = build_stub(target, release, toolchain=options.toolchain, progress=progress).path
+
+    progress.begin(f"{model.name}: Python {environment.python}, {len(environment.packages)} packages")
+    place = model.folder / f"python{environment.minor}"
+    if options.archive_format == "tar.gz":
+        place = place.with_name(f"{place.name}.tar.gz")
+        changed = pack_tar_gz(environment, place)
+    else:
+        changed = place_folder(environment, place)
+    if binary is not None:
+        changed |= place_stub(binary, model.folder)
+    previous = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
+    changed |= point_to_environment(model, in_model_folder(place.name))
+    _remove_previous(model, previous, place)
+    progress.end(f"placed as {place.name}" if changed else "up to date")
+    return BuiltModel(
+        model.name,
+        environment.python,
+        numpy,
+        len(environment.packages),
+        place,
+        stub if stub.exists() else None,
+        changed,
+    )
+
+
+def _numpy_of(model: Model, environment: Environment) -> str:
+    for package in environment.packages:
+        if package.name == "numpy":
+            return package.version
+    raise InputError(
+        "the requirements do not bring NumPy, which Triton's Python backend needs in every environment",
+        kind="numpy-missing",
+        where=str(model.folder),
+        hint="add a line `numpy` to them",
+    )
+
+
+def _remove_previous(model: Model, value: str, current: Path) -> None:
+    """Remove the environment that config.pbtxt named before, if it was in the model's folder and is one of ours."""
+    name = value.removeprefix(in_model_folder(""))
+    if not value or name == value or "/" in name or name in ("", ".", "..", current.name):
+        return
+    previous = model.folder / name
+    if read_environment(previous) is not None:
+        shutil.rmtree(previous, ignore_errors=True)
+    elif sidecar_of(previous).is_file():
+        previous.unlink(missing_ok=True)
+        sidecar_of(previous).unlink(missing_ok=True)

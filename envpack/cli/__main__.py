@@ -1,0 +1,3 @@
+from envpack.cli.main import main
+
+main()

@@ -1,0 +1,99 @@
+"""What people and programs see: progress, results and errors, each in its place.
+
+People's text goes to standard error, one JSON document to standard output if asked for. Colours and moving parts
+appear on a terminal only, and never with NO_COLOR.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+    from rich.console import RenderableType
+    from rich.status import Status
+
+SCHEMA = 1
+
+
+class Console:
+    """One command's output; also the `envpack.progress.Progress` that the core reports to."""
+
+    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json = as_json
+        self._quiet = quiet
+        self._terminal: RichConsole | None = None
+        self._status: Status | None = None
+        self._task = ""
+        self._started = 0.0
+
+    @property
+    def terminal(self) -> RichConsole:
+        """The rich console on standard error; made at first use, since rich takes time to import."""
+        if self._terminal is None:
+            from rich.console import Console as RichConsole
+
+            # Without a terminal there is no width to fit into, and a broken line is hard to search for.
+            width = None if sys.stderr.isatty() else 160
+            self._terminal = RichConsole(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty(), width=width)
+        return self._terminal
+
+    def begin(self, task: str) -> None:
+        self._task, self._started = task, time.monotonic()
+        if not self._quiet and self.terminal.is_terminal:
+            self._stop_status()
+            self._status = self.terminal.status(_plain(task))
+            self._status.start()
+
+    def detail(self, text: str) -> None:
+        if self._quiet:
+            return
+        if self._status is not None:
+            self._status.update(f"{_plain(self._task)} [dim]({_plain(text)})[/dim]")
+        else:
+            self.terminal.print(f"    {_plain(text)}", style="dim")
+
+    def end(self, outcome: str) -> None:
+        self._stop_status()
+        if not self._quiet:
+            seconds = time.monotonic() - self._started
+            took = f" [dim]{seconds:.1f} s[/dim]" if seconds >= 0.1 else ""
+            self.terminal.print(f"  {_plain(self._task)} … [green]{_plain(outcome)}[/green]{took}")
+
+    def say(self, what: RenderableType) -> None:
+        """Show people a line, a table or anything else that rich can draw."""
+        self._stop_status()
+        if not self._quiet:
+            self.terminal.print(what)
+
+    def result(self, document: dict[str, Any]) -> None:
+        """Give programs the result, if ``--json`` asked for it."""
+        self._stop_status()
+        if self.as_json:
+            print(json.dumps({"schema": SCHEMA} | document, indent=2), flush=True)  # noqa: T201
+
+    def failed(self, message: str, *, where: str = "", hint: str = "", kind: str = "", exit_code: int = 1) -> None:
+        """Show an error, even when quiet."""
+        self._stop_status()
+        place = f"{_plain(where)}: " if where else ""
+        self.terminal.print(f"[bold red]error:[/bold red] {place}{_plain(message)}")
+        if hint:
+            self.terminal.print(f"[bold]  fix:[/bold] {_plain(hint)}")
+        self.result(
+            {"error": {"kind": kind, "message": message, "where": where, "hint": hint, "exit_code": exit_code}}
+        )
+
+    def _stop_status(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+def _plain(text: str) -> str:
+    """Text in which rich sees no markup."""
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,24 @@
+"""`envpack init`: a model repository that builds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from envpack.cli import options
+from envpack.cli.console import Console
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path), default=Path())
+@click.option("--recipe", default="digits", metavar="NAME", help="Which of the repositories that come with envpack.")
+@options.with_console
+def command(directory: Path, recipe: str, console: Console) -> None:
+    """Copy a ready model repository to DIRECTORY."""
+    from envpack.recipes import copy_recipe
+
+    console.begin(f"copy recipe {recipe}")
+    copy_recipe(recipe, directory)
+    console.end(str(directory))
+    console.result({"recipe": recipe, "directory": str(directory.absolute())})

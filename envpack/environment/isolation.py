@@ -1,0 +1,80 @@
+"""The clean environment that every program started for an environment runs in.
+
+What is in the user's shell must not change what is built: only the variables listed here pass. No ``PYTHON*`` and no
+``PIP_*`` variable ever does; the few pip settings that say where packages come from are handed to uv in its words.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+_KEPT = {
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LANGUAGE",
+    "TMPDIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NETRC",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "RATTLER_AUTH_FILE",
+    "UV_CACHE_DIR",
+    "UV_CONFIG_FILE",
+    "UV_DEFAULT_INDEX",
+    "UV_EXCLUDE_NEWER",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_HTTP_TIMEOUT",
+    "UV_INSECURE_HOST",
+    "UV_INDEX",
+    "UV_INDEX_STRATEGY",
+    "UV_INDEX_URL",
+    "UV_KEYRING_PROVIDER",
+    "UV_LINK_MODE",
+    "UV_NATIVE_TLS",
+    "UV_NO_INDEX",
+    "UV_OFFLINE",
+    "UV_SYSTEM_CERTS",
+}
+_KEPT_PREFIXES = ("LC_", "XDG_", "UV_INDEX_", "UV_CONCURRENT_")
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+# A pip setting passes under uv's name unless one of the names in the second place is set already.
+_PIP_SETTINGS = (
+    ("PIP_INDEX_URL", ("UV_DEFAULT_INDEX", "UV_INDEX_URL")),
+    ("PIP_EXTRA_INDEX_URL", ("UV_EXTRA_INDEX_URL", "UV_INDEX")),
+    ("PIP_CERT", ("SSL_CERT_FILE",)),
+)
+
+
+def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for installers: network and cache settings of the user, nothing that changes Python.
+
+    Args:
+        host: the variables to choose from, by default those of this process.
+
+    """
+    host = os.environ if host is None else host
+    kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
+    for pip_name, uv_names in _PIP_SETTINGS:
+        if host.get(pip_name) and not any(name in kept for name in uv_names):
+            kept[uv_names[0]] = host[pip_name]
+    kept.setdefault("PATH", _DEFAULT_PATH)
+    kept["PYTHONNOUSERSITE"] = "1"
+    return kept
+
+
+def bare_environment() -> dict[str, str]:
+    """The environment for asking an interpreter about itself: next to nothing."""
+    return {"PATH": _DEFAULT_PATH, "LC_ALL": "C.UTF-8", "PYTHONNOUSERSITE": "1"}

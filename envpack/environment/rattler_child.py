@@ -1,0 +1,106 @@
+"""The program that uses the conda engine (py-rattler), run in a process of its own.
+
+``python rattler_child.py REQUEST RESULT``: both are JSON files. The engine can crash while its process ends, after all
+work is done; so the result is written and flushed before an immediate exit, and whoever started this program judges by
+the result file alone. It imports nothing of envpack, so that it runs whatever the caller's import path is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+
+
+async def index(request: dict[str, Any]) -> dict[str, Any]:
+    """Write the index of the channel folder ``request["folder"]``."""
+    from rattler.index import index_fs
+
+    await index_fs(Path(request["folder"]), max_parallel=2)
+    return {}
+
+
+async def create(request: dict[str, Any]) -> dict[str, Any]:
+    """Solve ``request["specs"]`` against ``request["channels"]`` and install the answer into ``request["prefix"]``."""
+    from rattler import Channel, install, solve
+
+    channels = [Channel(channel) for channel in request["channels"]]
+    records = await solve(
+        channels,
+        request["specs"],
+        gateway=_gateway(request),
+        platforms=[request["subdir"], "noarch"],
+        virtual_packages=_virtual_packages(request["virtual_packages"]),
+    )
+    await install(
+        records,
+        target_prefix=request["prefix"],
+        cache_dir=Path(request["package_cache"]),
+        alternative_target_prefix=request["final_prefix"],
+        show_progress=False,
+    )
+    packages = [
+        {
+            "name": record.name.normalized,
+            "version": str(record.version),
+            "build": str(record.build),
+            "url": str(record.url),
+            "sha256": record.sha256.hex() if record.sha256 else "",
+        }
+        for record in records
+    ]
+    return {"packages": sorted(packages, key=lambda package: package["name"])}
+
+
+def _gateway(request: dict[str, Any]) -> Any:  # noqa: ANN401 - the engine's types are not known to the type checker
+    from rattler import Gateway
+
+    return Gateway(cache_dir=Path(request["index_cache"]))
+
+
+def _virtual_packages(wanted: list[list[str]]) -> list[Any]:
+    from rattler import GenericVirtualPackage, PackageName, Version
+    from rattler.package import BuildString
+
+    return [
+        GenericVirtualPackage(PackageName(name), Version(version), BuildString(build))
+        for name, version, build in wanted
+    ]
+
+
+_OPERATIONS = {"index": index, "create": create}
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel end this process when the one that started it is killed: nobody wants its work any more."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main(request_file: Path, result_file: Path) -> None:
+    """Do what the request says and write ``{"ok": …}`` or ``{"error": text, "type": name}``; never returns."""
+    request = json.loads(request_file.read_text(encoding="utf-8"))
+    end_with_parent(request["parent"])
+    sys.path[:] = request["import_path"]
+    result: dict[str, Any]
+    try:
+        result = {"ok": asyncio.run(_OPERATIONS[request["operation"]](request))}
+    except Exception as error:
+        result = {"error": str(error) or repr(error), "type": type(error).__name__}
+    with result_file.open("w", encoding="utf-8") as stream:
+        json.dump(result, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

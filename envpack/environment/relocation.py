@@ -1,0 +1,129 @@
+"""Removing the traces of the folder that an environment was built in.
+
+Files may be hard links to an installer's cache, so they are replaced, never edited in place.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from envpack.atomic import replaced_file
+
+_RECORD_PATHS = ("extracted_package_dir", "package_tarball_full_path")
+
+
+def relocate(prefix: Path, built_at: Sequence[Path], *, minor: str) -> None:
+    """Make an installed environment independent of where it lies.
+
+    Scripts find their interpreter through ``PATH``, which starts with the environment's ``bin`` wherever it is used;
+    the installation records of Python packages (``RECORD``) and of conda follow.
+
+    Args:
+        prefix: root of the environment.
+        built_at: folders that must not be named any more: where it was built, where it is kept.
+        minor: Python minor version of the environment.
+
+    """
+    changed = _rewrite_scripts(prefix / "bin", built_at, minor)
+    for site in sorted(prefix.glob("lib/python3.*/site-packages")):
+        for record in sorted(site.glob("*.dist-info/RECORD")):
+            _forget_local_origin(record)
+            _update_record(record, changed)
+    for record in sorted((prefix / "conda-meta").glob("*.json")):
+        _forget_cache(record)
+    for leftover in ("CACHEDIR.TAG", ".lock"):
+        (prefix / leftover).unlink(missing_ok=True)
+
+
+def _rewrite_scripts(folder: Path, built_at: Sequence[Path], minor: str) -> set[Path]:
+    changed = set()
+    for script in sorted(folder.iterdir()):
+        if script.is_symlink() or not script.is_file():
+            continue
+        with script.open("rb") as content:
+            if content.read(2) != b"#!":
+                continue
+        before = script.read_bytes()
+        after = relocatable_script(before, built_at, minor=minor)
+        if after != before:
+            _replace(script, after)
+            changed.add(script)
+    return changed
+
+
+def relocatable_script(content: bytes, built_at: Sequence[Path], *, minor: str) -> bytes:
+    """A script whose first line names an interpreter below one of ``built_at``, with a first line that names none.
+
+    Long paths come as three lines that hand over from ``/bin/sh``; those are understood too.
+    """
+    places = b"|".join(re.escape(os.fsencode(place)) for place in built_at)
+    direct = rb"#![ \t]*(?:" + places + rb")/bin/python[\d.]*([^\n]*)\n"
+    trampoline = rb"#!/bin/sh\n'''exec' ['\"]?(?:" + places + rb")/bin/python[\d.]*['\"]?([^\n]*)\n' '''\n"
+    env_line = b"#!/usr/bin/env python" + minor.encode() + b"\n"
+    for pattern in (direct, trampoline):
+        match = re.match(pattern, content)
+        if match:
+            return env_line + content[match.end() :]
+    return content
+
+
+def _replace(file: Path, content: bytes) -> None:
+    mode = file.stat().st_mode & 0o777
+    with replaced_file(file, mode=mode) as partial:
+        partial.write_bytes(content)
+
+
+def _forget_local_origin(record: Path) -> None:
+    origin = record.with_name("direct_url.json")
+    if origin.is_file() and b'"file:' in origin.read_bytes():
+        origin.unlink()
+        kept = [row for row in _rows(record) if Path(row[0]).name != origin.name]
+        _write_rows(record, kept)
+
+
+def _update_record(record: Path, changed: set[Path]) -> None:
+    site, rows, touched = record.parent.parent, [], False
+    for row in _rows(record):
+        target = Path(os.path.normpath(site / row[0]))
+        if target in changed and len(row) == 3:
+            content = target.read_bytes()
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            rows.append([row[0], f"sha256={digest}", str(len(content))])
+            touched = True
+        else:
+            rows.append(row)
+    if touched:
+        _write_rows(record, rows)
+
+
+def _rows(record: Path) -> list[list[str]]:
+    with record.open(encoding="utf-8", newline="") as content:
+        return [row for row in csv.reader(content) if row]
+
+
+def _write_rows(record: Path, rows: list[list[str]]) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    _replace(record, text.getvalue().encode("utf-8"))
+
+
+def _forget_cache(record: Path) -> None:
+    """Blank what points into the package cache: nobody needs it, and packers would take files from there."""
+    told = json.loads(record.read_text(encoding="utf-8"))
+    for key in _RECORD_PATHS:
+        if key in told:
+            told[key] = ""
+    told["link"] = {"type": 1, "source": ""}
+    if str(told.get("url", "")).startswith("file:"):
+        told["url"] = str(told.get("fn", ""))
+        told["channel"] = "local"
+    with replaced_file(record) as partial:
+        partial.write_text(json.dumps(told, indent=1, sort_keys=True), encoding="utf-8")

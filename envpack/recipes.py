@@ -1,0 +1,41 @@
+"""Ready model repositories that come with envpack."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from envpack.atomic import replaced_folder
+from envpack.errors import InputError, UsageError
+
+
+def recipe_names() -> tuple[str, ...]:
+    """The recipes that can be copied, sorted."""
+    return tuple(sorted(folder.name for folder in _recipes().iterdir() if folder.is_dir()))
+
+
+def copy_recipe(name: str, destination: Path) -> None:
+    """Copy a recipe to a folder that does not exist yet, or is empty.
+
+    Raises:
+        UsageError: there is no such recipe.
+        InputError: the destination holds something already.
+    """
+    if name not in recipe_names():
+        raise UsageError(
+            f"unknown recipe {name!r}", kind="unknown-recipe", hint=f"there are: {', '.join(recipe_names())}"
+        )
+    destination = destination.absolute()
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise InputError(
+            "this folder is not empty", kind="not-empty", where=str(destination), hint="choose another, or remove it"
+        )
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with replaced_folder(destination) as partial:
+        shutil.copytree(_recipes() / name, partial, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _recipes() -> Path:
+    package = Path(__file__).parent
+    packaged = package / "_source" / "recipes"
+    return packaged if packaged.is_dir() else package.parent / "recipes"

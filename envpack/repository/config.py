@@ -1,0 +1,105 @@
+"""Reads config.pbtxt with Triton's own schema, so that what passes here also parses in the server."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+from collections.abc import MutableMapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from envpack.errors import InputError
+
+_SCHEMA = "tritonclient/grpc/model_config_pb2.py"
+
+
+class Parameter(Protocol):
+    """One entry of ``parameters``."""
+
+    string_value: str
+
+
+class EnsembleStep(Protocol):
+    """One step of an ensemble."""
+
+    model_name: str
+
+
+class EnsembleScheduling(Protocol):
+    """The steps of an ensemble, in any order."""
+
+    step: Sequence[EnsembleStep]
+
+
+class ModelConfig(Protocol):
+    """The part of Triton's ``inference.ModelConfig`` that envpack uses; the object is the real protobuf message."""
+
+    name: str
+    platform: str
+    backend: str
+    max_batch_size: int
+    default_model_filename: str
+    parameters: MutableMapping[str, Parameter]
+    ensemble_scheduling: EnsembleScheduling
+
+    def HasField(self, field_name: str) -> bool:  # noqa: N802 - protobuf's name
+        """Whether an optional message field is there."""
+
+    def SerializeToString(self, *, deterministic: bool) -> bytes:  # noqa: N802 - protobuf's name
+        """The message in protobuf's wire format."""
+
+
+def parse_config(text: str, where: str | Path) -> ModelConfig:
+    """Parse the text of a config.pbtxt.
+
+    Args:
+        text: content of the file.
+        where: file that the text is from, for the error message.
+
+    Raises:
+        InputError: the text is not a model configuration (kind ``bad-config``, with file and line).
+
+    """
+    from google.protobuf import text_format
+
+    message = _schema().ModelConfig()
+    try:
+        text_format.Parse(text, message)
+    except text_format.ParseError as error:
+        line = error.GetLine()
+        reason = str(error)
+        reason = reason.split(" : ", 1)[1] if line and " : " in reason else reason
+        raise InputError(
+            f"not a valid Triton model configuration: {reason.rstrip('.')}",
+            kind="bad-config",
+            where=f"{where}:{line}" if line else str(where),
+            hint="compare with Triton's model configuration guide; a field may be newer than this schema",
+        ) from error
+    parsed: ModelConfig = message
+    return parsed
+
+
+@functools.cache
+def _schema() -> ModuleType:
+    """Triton's generated schema, loaded as a single file: its package would import gRPC, which nobody needs here."""
+    try:
+        distribution = importlib.metadata.distribution("tritonclient")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise _schema_missing() from error
+    file = Path(str(distribution.locate_file(_SCHEMA)))
+    spec = importlib.util.spec_from_file_location("envpack_triton_model_config_pb2", file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise _schema_missing()
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _schema_missing() -> InputError:
+    return InputError(
+        "Triton's model configuration schema is not installed",
+        kind="schema-missing",
+        hint="pip install tritonclient",
+    )

@@ -1,0 +1,202 @@
+"""Changes one parameter of a config.pbtxt and leaves every other byte as its author wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envpack.errors import InputError
+from envpack.repository.config import ModelConfig, parse_config
+
+EXECUTION_ENVIRONMENT = "EXECUTION_ENV_PATH"
+_CLOSING = {"{": "}", "<": ">"}
+_SEPARATORS = {",", ";"}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token and its place in the text: ``text[start:end]``."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a message: its name and the tokens of one value, braces included."""
+
+    name: str
+    value: tuple[Token, ...]
+
+
+def get_string_parameter(config: ModelConfig, key: str) -> str:
+    """The value of ``parameters[key]``, empty if there is none."""
+    return config.parameters[key].string_value if key in config.parameters else ""
+
+
+def set_execution_environment(text: str, path_value: str, where: str | Path) -> str:
+    """`set_string_parameter` for the parameter by which a model names its execution environment."""
+    return set_string_parameter(text, EXECUTION_ENVIRONMENT, path_value, where)
+
+
+def set_string_parameter(text: str, key: str, value: str, where: str | Path) -> str:
+    """Give ``text`` with ``parameters[key].string_value`` set to ``value``.
+
+    Comments, order and white space stay. If the key exists only its string literal is replaced, else a block is
+    added at the end. Doing it twice changes nothing.
+
+    Args:
+        text: content of a config.pbtxt.
+        key: name of the parameter.
+        value: what it shall say.
+        where: file that the text is from, for error messages.
+
+    Raises:
+        InputError: ``text`` is not a model configuration, or it is written in a way that cannot be edited safely.
+
+    """
+    before = parse_config(text, where)
+    if key in before.parameters and before.parameters[key].string_value == value:
+        return text
+    edited = _edited(text, key, value)
+    before.parameters[key].string_value = value
+    wanted = before.SerializeToString(deterministic=True)
+    if parse_config(edited, where).SerializeToString(deterministic=True) != wanted:
+        raise InputError(
+            f"cannot set the parameter {key} without touching something else",
+            kind="config-not-editable",
+            where=str(where),
+            hint=f"set the parameter {key} to {value!r} by hand",
+        )
+    return edited
+
+
+def _edited(text: str, key: str, value: str) -> str:
+    literal = _quoted(value)
+    entry = None
+    for candidate in _parameter_entries(_tokens(text)):
+        if _string(_last(candidate, "key")) == key:
+            entry = candidate
+    if entry is None:
+        return _appended(text, key, literal)
+    holder = _last(entry, "value")
+    if not holder:
+        return _inserted(text, entry[-1].start, f" value {{ string_value: {literal} }} ")
+    strings = _last(holder, "string_value")
+    if not strings:
+        return _inserted(text, holder[0].end, f" string_value: {literal} ")
+    return text[: strings[0].start] + literal + text[strings[-1].end :]
+
+
+def _appended(text: str, key: str, literal: str) -> str:
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines = ["parameters {", f"  key: {_quoted(key)}", f"  value {{ string_value: {literal} }}", "}", ""]
+    gap = "" if not text or text.endswith("\n") else newline
+    return text + gap + newline.join(lines)
+
+
+def _inserted(text: str, position: int, addition: str) -> str:
+    return text[:position] + addition + text[position:]
+
+
+def _quoted(value: str) -> str:
+    from google.protobuf import text_encoding
+
+    escaped: str = text_encoding.CEscape(value, True)  # type: ignore[arg-type]  # True: keep UTF-8; takes str too
+    return f'"{escaped}"'
+
+
+def _string(tokens: tuple[Token, ...]) -> str:
+    """What a string value says; it may be written as several literals side by side."""
+    from google.protobuf import text_encoding
+
+    return b"".join(text_encoding.CUnescape(token.text[1:-1]) for token in tokens).decode("utf-8", "replace")
+
+
+def _tokens(text: str) -> list[Token]:
+    """The tokens of a valid text, by protobuf's own tokenizer (its parse errors tell where it stands)."""
+    from google.protobuf import text_format
+
+    lines = text.split("\n")
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    tokenizer: Any = text_format.Tokenizer(lines)
+    found = []
+    while not tokenizer.AtEnd():
+        place = tokenizer.ParseError("")
+        found.append(Token(tokenizer.token, starts[place.GetLine() - 1] + place.GetColumn() - 1))
+        tokenizer.NextToken()
+    return found
+
+
+def _parameter_entries(tokens: list[Token]) -> Iterator[tuple[Token, ...]]:
+    """The messages under ``parameters``, in order, in either way to write a list."""
+    for field in _fields(tuple(tokens)):
+        if field.name == "parameters":
+            yield field.value
+
+
+def _last(message: tuple[Token, ...], name: str) -> tuple[Token, ...]:
+    """The value of a field in a braced message; of several the last one counts."""
+    found: tuple[Token, ...] = ()
+    for field in _fields(message[1:-1]):
+        if field.name == name:
+            found = field.value
+    return found
+
+
+def _fields(tokens: tuple[Token, ...]) -> Iterator[Field]:
+    """The fields of a message without its braces; a list in brackets gives one field for each element."""
+    at = 0
+    while at < len(tokens):
+        if tokens[at].text in _SEPARATORS:
+            at += 1
+            continue
+        name = tokens[at].text
+        at += 1
+        if at < len(tokens) and tokens[at].text == ":":
+            at += 1
+        if at < len(tokens) and tokens[at].text == "[":
+            end = _end_of_value(tokens, at)
+            for value in _elements(tokens[at + 1 : end - 1]):
+                yield Field(name, value)
+        else:
+            end = _end_of_value(tokens, at)
+            yield Field(name, tokens[at:end])
+        at = end
+
+
+def _elements(tokens: tuple[Token, ...]) -> Iterator[tuple[Token, ...]]:
+    at = 0
+    while at < len(tokens):
+        if tokens[at].text in _SEPARATORS:
+            at += 1
+            continue
+        end = _end_of_value(tokens, at)
+        yield tokens[at:end]
+        at = end
+
+
+def _end_of_value(tokens: tuple[Token, ...], at: int) -> int:
+    """Index after the value that begins at ``at``: a bracketed group, adjacent strings, or one (signed) scalar."""
+    opening = tokens[at].text
+    closing = _CLOSING.get(opening, "]" if opening == "[" else "")
+    if closing:
+        depth = 0
+        for index in range(at, len(tokens)):
+            depth += (tokens[index].text == opening) - (tokens[index].text == closing)
+            if depth == 0:
+                return index + 1
+        return len(tokens)
+    if opening[0] in "\"'":
+        while at < len(tokens) and tokens[at].text[0] in "\"'":
+            at += 1
+        return at
+    return at + 2 if opening == "-" else at + 1

@@ -1,0 +1,164 @@
+"""A model: a folder of the repository, its configuration and its code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.errors import InputError
+from envpack.repository.config import ModelConfig, parse_config
+
+CONFIG_NAME = "config.pbtxt"
+DEFAULT_CONFIG = 'backend: "python"\n'
+_MODEL_FILE = "model.py"
+_SHELL_CHARACTER = re.compile(r"[\s\"'`$&|;<>()*?\[\]{}\\!]")
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of a repository.
+
+    Attributes:
+        name: name that the server knows it by (the configuration's, else the folder's).
+        folder: absolute path of the folder that holds ``config.pbtxt``.
+        config: its configuration, the real protobuf message.
+        is_ensemble: whether it only ties other models together and has no code of its own.
+        backend: backend that runs it, for example ``"python"``; empty for an ensemble.
+
+    """
+
+    name: str
+    folder: Path
+    config: ModelConfig
+    is_ensemble: bool
+    backend: str
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Names of the models that an ensemble runs; empty for every other model."""
+        return tuple(dict.fromkeys(step.model_name for step in self.config.ensemble_scheduling.step))
+
+
+def open_model(folder: Path) -> Model:
+    """Read the model in ``folder`` and check what the server would trip over.
+
+    Raises:
+        InputError: kinds ``model-missing``, ``bad-path``, ``bad-config``, ``model-name-mismatch``,
+            ``not-a-python-model`` and ``model-without-code``.
+
+    """
+    folder = folder.absolute()
+    if not folder.is_dir():
+        raise InputError(
+            f"model {folder.name!r} not found",
+            kind="model-missing",
+            where=str(folder),
+            hint="a model is a folder of the model repository; see --repository",
+        )
+    _check_path(folder)
+    config = parse_config(config_text(folder), folder / CONFIG_NAME)
+    if config.name and config.name != folder.name:
+        raise InputError(
+            f"the configuration calls the model {config.name!r} but its folder is {folder.name!r}",
+            kind="model-name-mismatch",
+            where=str(folder / CONFIG_NAME),
+            hint="remove the line with name, or rename the folder: Triton wants both to agree",
+        )
+    is_ensemble = config.platform == "ensemble" or config.HasField("ensemble_scheduling")
+    if not is_ensemble:
+        _check_code(folder, config)
+    backend = "" if is_ensemble else config.backend or "python"
+    return Model(config.name or folder.name, folder, config, is_ensemble, backend)
+
+
+def find_models(repository: Path) -> tuple[Model, ...]:
+    """Every Python model and ensemble of a repository, sorted by name.
+
+    Sub-folders that hold neither a configuration nor code, and those whose name starts with a dot, are no models.
+    Models of another backend are left out.
+
+    Raises:
+        InputError: the repository does not exist (kind ``repository-missing``), or as `open_model`.
+
+    """
+    if not repository.is_dir():
+        raise InputError("model repository not found", kind="repository-missing", where=str(repository))
+    models = []
+    for folder in sorted(repository.iterdir()):
+        if folder.name.startswith(".") or not folder.is_dir() or not _looks_like_model(folder):
+            continue
+        try:
+            models.append(open_model(folder))
+        except InputError as error:
+            if error.kind != "not-a-python-model":
+                raise
+    return tuple(sorted(models, key=lambda model: model.name))
+
+
+def config_text(model: Model | Path) -> str:
+    """The text of a model's configuration; a folder with code but without config.pbtxt gets `DEFAULT_CONFIG`.
+
+    Line ends are given as they are in the file.
+
+    Raises:
+        InputError: the file is not UTF-8 text (kind ``bad-config``).
+
+    """
+    folder = model.folder if isinstance(model, Model) else model
+    file = folder / CONFIG_NAME
+    if not file.is_file():
+        return DEFAULT_CONFIG
+    try:
+        return file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 text: {error}", kind="bad-config", where=str(file)) from error
+
+
+def _looks_like_model(folder: Path) -> bool:
+    return (folder / CONFIG_NAME).is_file() or any((f / _MODEL_FILE).is_file() for f in _version_folders(folder))
+
+
+def _version_folders(folder: Path) -> list[Path]:
+    """What the server takes for versions: every folder whose name starts with a digit other than zero."""
+    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] in "123456789")
+
+
+def _check_path(folder: Path) -> None:
+    unsafe = _SHELL_CHARACTER.search(str(folder))
+    if unsafe:
+        raise InputError(
+            f"the path contains {unsafe.group()!r}, and Triton hands paths to a shell without quotes",
+            kind="bad-path",
+            where=str(folder),
+            hint="move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
+        )
+
+
+def _check_code(folder: Path, config: ModelConfig) -> None:
+    file_name = config.default_model_filename or _MODEL_FILE
+    versions = _version_folders(folder)
+    without = [version for version in versions if not (version / file_name).is_file()]
+    named = config.backend or config.platform
+    if len(without) == len(versions) and named and not named.startswith("python"):
+        raise InputError(
+            f"a model of the backend {named!r}, not a Python model",
+            kind="not-a-python-model",
+            where=str(folder / CONFIG_NAME),
+            hint="envpack prepares models of Triton's Python backend only",
+        )
+    if not versions:
+        raise InputError(
+            f"no version folder with a {file_name}",
+            kind="model-without-code",
+            where=str(folder),
+            hint=f"put the model's code into {folder.name}/1/{file_name}",
+        )
+    if without:
+        raise InputError(
+            f"Triton takes this folder for a version of the model, but it has no {file_name}",
+            kind="model-without-code",
+            where=str(without[-1]),
+            hint="add the file, or give the folder a name that does not start with a digit; "
+            "a server would wait for ever on loading it",
+        )

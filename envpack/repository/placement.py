@@ -1,0 +1,71 @@
+"""Puts what was built where the server looks for it."""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+import stat
+from pathlib import Path
+
+from envpack.atomic import replaced_file, write_text
+from envpack.errors import InputError
+from envpack.repository.config_editor import set_execution_environment
+from envpack.repository.model import CONFIG_NAME, Model, config_text
+
+STUB_NAME = "triton_python_backend_stub"
+_MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
+
+
+def in_model_folder(name: str) -> str:
+    """The way to write, in config.pbtxt, a file or folder called ``name`` in the model's own folder."""
+    return f"{_MODEL_DIRECTORY}/{name}"
+
+
+def point_to_environment(model: Model, path_value: str) -> bool:
+    """Let the model's config.pbtxt name its execution environment; create the file if there is none.
+
+    Args:
+        model: the model.
+        path_value: an absolute path, or what `in_model_folder` gives.
+
+    Returns:
+        Whether the file was changed; False if it already said so.
+
+    Raises:
+        InputError: the path is neither (kind ``bad-environment-path``): the server would take it from its own
+            working directory, or garble it.
+
+    """
+    after_keyword = path_value.removeprefix(_MODEL_DIRECTORY)
+    if not after_keyword.startswith("/") or "$" in after_keyword or ".." in after_keyword.split("/"):
+        raise InputError(
+            f"{path_value!r} is neither absolute nor inside the model's folder",
+            kind="bad-environment-path",
+            where=str(model.folder / CONFIG_NAME),
+            hint=f"write {in_model_folder('NAME')} or an absolute path",
+        )
+    file = (model.folder / CONFIG_NAME).resolve()
+    text = config_text(model)
+    edited = set_execution_environment(text, path_value, model.folder / CONFIG_NAME)
+    if file.is_file() and edited == text:
+        return False
+    write_text(file, edited, mode=stat.S_IMODE(file.stat().st_mode) if file.is_file() else 0o644)
+    return True
+
+
+def place_stub(binary: Path, model_folder: Path) -> bool:
+    """Copy a stub into a model's folder, under the name that the server looks for and with mode 0755.
+
+    Returns:
+        Whether anything was changed; False if the same stub is there with the right mode.
+
+    """
+    destination = model_folder / STUB_NAME
+    if destination.is_file() and not destination.is_symlink() and filecmp.cmp(binary, destination, shallow=False):
+        if stat.S_IMODE(destination.stat().st_mode) == 0o755:
+            return False
+        destination.chmod(0o755)
+        return True
+    with replaced_file(destination, mode=0o755) as temporary:
+        shutil.copyfile(binary, temporary)
+    return True

@@ -1,0 +1,16 @@
+"""From a Python to the stub that embeds it."""
+
+from envpack.stub.build import STUB_NAME, Stub, build_stub
+from envpack.stub.inspection import StubFacts, inspect_stub
+from envpack.stub.target import StubTarget, target_from_interpreter, target_from_prefix
+
+__all__ = [
+    "STUB_NAME",
+    "Stub",
+    "StubFacts",
+    "StubTarget",
+    "build_stub",
+    "inspect_stub",
+    "target_from_interpreter",
+    "target_from_prefix",
+]

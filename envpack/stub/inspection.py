@@ -1,0 +1,94 @@
+"""Reading what a stub is from its file alone, without running it."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from envpack.errors import StubError
+
+_FACTS = ".envpack.facts"
+_BODY = ".envpack.body"
+_MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
+
+
+@dataclass(frozen=True)
+class StubFacts:
+    """What a stub needs and serves.
+
+    Attributes:
+        machine: ``"x86_64"`` or ``"aarch64"``.
+        python: minor version of the Python it embeds.
+        libpython: the shared library it loads, for example ``"libpython3.8.so.1.0"``.
+        triton: the release whose server it talks to.
+        version: version of envpack that its sources came with.
+        glibc: newest glibc symbol version that it needs, for example ``"2.34"``.
+    """
+
+    machine: str
+    python: str
+    libpython: str
+    triton: str
+    version: str
+    glibc: str
+
+
+def inspect_stub(path: Path) -> StubFacts:
+    """Read a stub of ours.
+
+    Raises:
+        StubError: the file is missing, no ELF file, damaged, or somebody else's (``not-a-stub``).
+    """
+    from elftools.common.exceptions import ELFError
+
+    try:
+        with path.open("rb") as file:
+            return _read(file, path)
+    except FileNotFoundError:
+        raise _not_a_stub(path, "there is no such file") from None
+    except ELFError as error:
+        raise _not_a_stub(path, f"not a readable ELF file: {error}") from error
+    except (ValueError, KeyError) as error:
+        raise _not_a_stub(path, "its description cannot be read") from error
+
+
+def _read(file: BinaryIO, path: Path) -> StubFacts:
+    from elftools.elf.elffile import ELFFile
+
+    outer = ELFFile(file)
+    facts_section, body_section = outer.get_section_by_name(_FACTS), outer.get_section_by_name(_BODY)
+    if facts_section is None or body_section is None:
+        raise _not_a_stub(path, "it was not built by envpack")
+    facts = json.loads(facts_section.data())
+    body = ELFFile(io.BytesIO(body_section.data()))
+    needed = _needed_libraries(body)
+    if facts["libpython"] not in needed:
+        raise _not_a_stub(path, f"it says {facts['libpython']} but needs {', '.join(needed)}")
+    return StubFacts(
+        machine=_MACHINES.get(outer["e_machine"], str(outer["e_machine"])),
+        python=facts["python"],
+        libpython=facts["libpython"],
+        triton=facts["triton"],
+        version=facts["version"],
+        glibc=".".join(map(str, max(_newest_glibc(outer), _newest_glibc(body)))),
+    )
+
+
+def _needed_libraries(elf: Any) -> list[str]:
+    dynamic = elf.get_section_by_name(".dynamic")
+    return [str(tag.needed) for tag in dynamic.iter_tags() if tag.entry.d_tag == "DT_NEEDED"] if dynamic else []
+
+
+def _newest_glibc(elf: Any) -> tuple[int, ...]:
+    section = elf.get_section_by_name(".gnu.version_r")
+    names = [aux.name for _, auxiliaries in section.iter_versions() for aux in auxiliaries] if section else []
+    versions = [name.removeprefix("GLIBC_") for name in names if name.startswith("GLIBC_")]
+    numbers = [tuple(map(int, version.split("."))) for version in versions if version[0].isdigit()]
+    return max(numbers, default=())
+
+
+def _not_a_stub(path: Path, why: str) -> StubError:
+    return StubError(f"not a stub of envpack: {why}", kind="not-a-stub", where=str(path))

@@ -1,0 +1,27 @@
+"""Proves that a model repository is fit to serve, in a real Triton server."""
+
+from envpack.verification.server_location import ServerInstallation, find_server
+from envpack.verification.verdict import (
+    SCHEMA,
+    Check,
+    Failure,
+    ModelVerdict,
+    SampleCount,
+    StubIdentity,
+    Verdict,
+)
+from envpack.verification.verify import VerifyOptions, verify
+
+__all__ = [
+    "SCHEMA",
+    "Check",
+    "Failure",
+    "ModelVerdict",
+    "SampleCount",
+    "ServerInstallation",
+    "StubIdentity",
+    "Verdict",
+    "VerifyOptions",
+    "find_server",
+    "verify",
+]

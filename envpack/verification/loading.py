@@ -1,0 +1,129 @@
+"""Loads one model and notices when that will never end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from envpack.repository import Model
+from envpack.verification.fault_catalogue import explain
+from envpack.verification.kserve import Client, RequestError
+from envpack.verification.runtime import Server
+from envpack.verification.server_log import last_launch, last_lines, plain_lines, read_model_error
+from envpack.verification.stubs import dead_stubs
+from envpack.verification.verdict import Failure
+
+_POLL_SECONDS = 0.05
+# A stub that dies while the configuration is completed is never noticed by the server. One that dies later may be:
+# the server then fails the load by itself, in about two seconds.
+_GRACE_COMPLETING = 0.3
+_GRACE_INSTANCE = 4.0
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """How loading ended.
+
+    Attributes:
+        seconds: from the request to READY, or until it was given up.
+        failure: why it did not work, else None.
+        stuck: the server still waits for the model and cannot stop politely any more.
+
+    """
+
+    seconds: float
+    failure: Failure | None = None
+    stuck: bool = False
+
+
+class _Request(threading.Thread):
+    """The load request; it blocks, so it runs beside the watch."""
+
+    def __init__(self, client: Client, model: str, timeout: float) -> None:
+        super().__init__(name=f"load {model}", daemon=True)
+        self.error: RequestError | None = None
+        self._client, self._model, self._seconds = client, model, timeout
+
+    def run(self) -> None:
+        try:
+            self._client.load(self._model, timeout=self._seconds)
+        except RequestError as error:
+            self.error = error
+
+
+def load(server: Server, client: Client, model: Model, *, timeout: float, ignore_dead: frozenset[int]) -> Loaded:
+    """Load a model and wait until it is ready, fails, or can be given up.
+
+    Args:
+        server: where it runs.
+        client: its client.
+        model: what to load.
+        timeout: seconds after which it is given up.
+        ignore_dead: dead stubs of earlier loads.
+
+    """
+    started = time.monotonic()
+    log_start = len(server.log())
+    request = _Request(client, model.name, timeout + 5)
+    request.start()
+    dead_since: dict[int, float] = {}
+    while True:
+        request.join(_POLL_SECONDS)
+        now = time.monotonic()
+        seconds = now - started
+        fresh = server.log()[log_start:]
+        if server.ended() or _cut_off(request):
+            return Loaded(seconds, _server_died(fresh))
+        if not request.is_alive():
+            return Loaded(seconds, _answered(request.error, client, model, fresh))
+        for pid in set(dead_stubs(server)) - ignore_dead:
+            dead_since.setdefault(pid, now)
+        grace = _GRACE_COMPLETING if last_launch(fresh) == model.name else _GRACE_INSTANCE
+        if any(now - since > grace for since in dead_since.values()):
+            return Loaded(seconds, _stub_died(fresh), stuck=True)
+        if seconds > timeout:
+            return Loaded(seconds, _timed_out(fresh, timeout), stuck=True)
+
+
+def _cut_off(request: _Request) -> bool:
+    error = request.error
+    return error is not None and error.status == 0 and not error.timed_out
+
+
+def _answered(error: RequestError | None, client: Client, model: Model, log: str) -> Failure | None:
+    if error is not None:
+        told = read_model_error(error.message, str(model.folder))
+        said = plain_lines(log) if "not healthy" in error.message else ()
+        kind, fix = explain("\n".join((error.message, *said)), "load-failed")
+        details = told.frames or plain_lines(log)
+        return Failure(kind, told.reason, details, fix or _fix_for(told.frames))
+    entries = [entry for entry in client.index() if entry.name == model.name]
+    if any(entry.state == "READY" for entry in entries):
+        return None
+    state = entries[0].state if entries else "not in the repository index"
+    return Failure("load-failed", f"the server says it is loaded, but its state is {state or 'unknown'}")
+
+
+def _fix_for(frames: tuple[str, ...]) -> str:
+    return f"correct the model's code at {frames[-1].split(' in ')[0]}" if frames else ""
+
+
+def _server_died(log: str) -> Failure:
+    return Failure("server-died", "the server ended while it loaded the model", last_lines(log))
+
+
+def _stub_died(log: str) -> Failure:
+    lines = plain_lines(log)
+    kind, fix = explain("\n".join(lines), "stub-died")
+    reason = "the model's process ended while it was loaded, and the server would wait for ever"
+    return Failure(kind, reason, lines, fix or "look for what ends the process: os._exit, a crash in an import")
+
+
+def _timed_out(log: str, timeout: float) -> Failure:
+    return Failure(
+        "load-timeout",
+        f"not loaded after {timeout:g} s",
+        plain_lines(log),
+        "look for what blocks in the model's initialize, or allow more time",
+    )

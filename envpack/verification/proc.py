@@ -1,0 +1,78 @@
+"""Reads Linux's /proc; whatever is gone or not ours to see gives an empty answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envpack.verification.runtime import Process
+
+_PROC = Path("/proc")
+
+
+def children_of(parent: int) -> tuple[Process, ...]:
+    """The direct children of a process, zombies included, by process id."""
+    found = []
+    for entry in sorted(_all_pids()):
+        name, state, its_parent = _status(entry)
+        if its_parent == parent:
+            found.append(Process(entry, name, state in {"Z", "X"}, command_line(entry)))
+    return tuple(found)
+
+
+def group_members(group: int) -> tuple[int, ...]:
+    """Living processes of a process group."""
+    return tuple(pid for pid in sorted(_all_pids()) if _group(pid) == group and _status(pid)[1] not in {"Z", "X"})
+
+
+def command_line(pid: int) -> tuple[str, ...]:
+    """Arguments of a process, the program's name first."""
+    raw = _read(pid, "cmdline")
+    return tuple(part.decode("utf-8", "replace") for part in raw.split(b"\0")[:-1])
+
+
+def mapped_files(pid: int) -> tuple[str, ...]:
+    """Absolute paths of all files that a process has mapped, each once."""
+    lines = _read(pid, "maps").decode("utf-8", "replace").splitlines()
+    paths = (line[line.index("/") :] for line in lines if "/" in line)
+    return tuple(dict.fromkeys(paths))
+
+
+def executable(pid: int) -> str:
+    """Path of the program that a process runs."""
+    try:
+        return str((_PROC / str(pid) / "exe").readlink())
+    except OSError:
+        return ""
+
+
+def programs_named(name: str) -> tuple[int, ...]:
+    """Living processes whose short name is ``name``."""
+    return tuple(pid for pid in sorted(_all_pids()) if _status(pid)[:2] != (name, "Z") and _status(pid)[0] == name)
+
+
+def _all_pids() -> list[int]:
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+
+
+def _read(pid: int, file: str) -> bytes:
+    try:
+        return (_PROC / str(pid) / file).read_bytes()
+    except OSError:
+        return b""
+
+
+def _stat_fields(pid: int) -> tuple[str, list[str]]:
+    """Name, and what stands after it; the name is in parentheses and may itself hold some."""
+    text = _read(pid, "stat").decode("utf-8", "replace")
+    opening, closing = text.find("("), text.rfind(")")
+    return text[opening + 1 : closing], text[closing + 1 :].split()
+
+
+def _status(pid: int) -> tuple[str, str, int]:
+    name, fields = _stat_fields(pid)
+    return (name, fields[0], int(fields[1])) if len(fields) > 2 else ("", "", -1)
+
+
+def _group(pid: int) -> int:
+    _, fields = _stat_fields(pid)
+    return int(fields[2]) if len(fields) > 2 else -1

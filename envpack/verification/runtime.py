@@ -1,0 +1,89 @@
+"""What verification asks of a place to run a server in; `runtime_process` is one, a container may be another."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Process:
+    """A child of the server.
+
+    Attributes:
+        pid: process id, valid where `Server` reads ``/proc``.
+        name: short name of the program (the kernel cuts it to 15 characters).
+        dead: it has ended and nobody has asked for its exit status (a zombie).
+        arguments: its command line; empty for a zombie.
+
+    """
+
+    pid: int
+    name: str
+    dead: bool
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """How a server ended.
+
+    Attributes:
+        exit_code: its exit status; negative is the number of the signal that ended it.
+        forced: it had to be killed, or was told to end at once because a load hangs.
+        leftovers: what it left behind (shared memory, folders, processes), all removed by now.
+        seconds: how long the stop took.
+
+    """
+
+    exit_code: int
+    forced: bool
+    leftovers: tuple[str, ...]
+    seconds: float
+
+
+class Server(Protocol):
+    """A running server."""
+
+    @property
+    def url(self) -> str:
+        """Where it answers HTTP, without a slash at the end."""
+
+    def log(self) -> str:
+        """All that it and its stubs have written so far."""
+
+    def ended(self) -> bool:
+        """Whether the server process is gone."""
+
+    def children(self) -> tuple[Process, ...]:
+        """The processes that it has started and that are still in the process table."""
+
+    def mapped_files(self, pid: int) -> tuple[str, ...]:
+        """Paths of the files in the memory of a child; empty if that cannot be read."""
+
+    def executable(self, pid: int) -> str:
+        """Path of the program that a child runs; empty if that cannot be read."""
+
+    def stop(self, *, force: bool = False) -> Stopped:
+        """End it, wait, and remove what it left behind; ``force`` skips the polite request.
+
+        Calling it again gives the first answer.
+        """
+
+
+class Runtime(Protocol):
+    """A place that can run a server."""
+
+    @property
+    def release(self) -> str:
+        """Name of the Triton release that it runs, ``""`` if unknown."""
+
+    def start(self, repository: Path) -> AbstractContextManager[Server]:
+        """Start a server on a model repository, with no model loaded; leaving the block always stops it.
+
+        Raises:
+            ServerError: kinds ``port-taken`` and ``server-failed``.
+
+        """

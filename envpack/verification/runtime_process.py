@@ -1,0 +1,229 @@
+"""Runs a server of this machine as a child process, apart from everything else on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envpack.errors import ServerError
+from envpack.verification import proc
+from envpack.verification.backend_folder import link_backends
+from envpack.verification.kserve import Client
+from envpack.verification.leftovers import extracted_folders, remove_leftovers
+from envpack.verification.runtime import Process, Stopped
+from envpack.verification.server_location import ServerInstallation
+from envpack.verification.server_log import last_lines
+
+_START_SECONDS = 10.0
+_STOP_SECONDS = 15
+_POLL_SECONDS = 0.02
+_ATTEMPTS = 5
+_TAKEN = ("address already in use", "Address already in use", "port is already", "unavailable: Socket")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ProcessServer:
+    """A server that this process started; made by `ProcessRuntime.start`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, home: Path, prefix: str) -> None:
+        self._process = process
+        self._log_file = home / "log"
+        self._prefix = prefix
+        self._before = extracted_folders()
+        self._stopped: Stopped | None = None
+        self.url = f"http://127.0.0.1:{port}"
+
+    def log(self) -> str:
+        return self._log_file.read_bytes().decode("utf-8", "replace")
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def children(self) -> tuple[Process, ...]:
+        return proc.children_of(self._process.pid)
+
+    def mapped_files(self, pid: int) -> tuple[str, ...]:
+        return proc.mapped_files(pid)
+
+    def executable(self, pid: int) -> str:
+        return proc.executable(pid)
+
+    def stop(self, *, force: bool = False) -> Stopped:
+        if self._stopped is None:
+            started = time.monotonic()
+            forced = self._end(force=force)
+            found = remove_leftovers(prefix=self._prefix, group=self._process.pid, log=self.log(), before=self._before)
+            self._stopped = Stopped(self._process.returncode, forced, found, time.monotonic() - started)
+        return self._stopped
+
+    def _end(self, *, force: bool) -> bool:
+        """Ask, then kill; returns whether it was killed."""
+        if not force and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_SECONDS + 5)
+        if self._process.poll() is not None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        return True
+
+
+@dataclass(frozen=True)
+class ProcessRuntime:
+    """Runs an installed server; a `envpack.verification.runtime.Runtime`.
+
+    Attributes:
+        installation: the server.
+        port: HTTP port on 127.0.0.1; None lets the runtime choose a free one.
+        environment: variables for the server beyond the few that it gets anyway.
+        extra_backends: folder of further backend folders, for models that name one.
+
+    """
+
+    installation: ServerInstallation
+    port: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    extra_backends: Path | None = None
+
+    @property
+    def release(self) -> str:
+        return self.installation.release
+
+    @contextlib.contextmanager
+    def start(self, repository: Path) -> Iterator[ProcessServer]:
+        """Start the server and wait until it answers; see `envpack.verification.runtime.Runtime`."""
+        if self.port is not None and not _is_free(self.port):
+            raise _port_taken(self.port)
+        home = Path(tempfile.mkdtemp(prefix="envpack-verify-"))
+        server = None
+        try:
+            backends = link_backends(self.installation, home / "backends", self.extra_backends)
+            server = self._answering(repository, home, backends)
+            yield server
+        except BaseException:
+            if server is not None:
+                server.stop(force=True)
+            raise
+        finally:
+            if server is not None:
+                server.stop()
+            shutil.rmtree(home, ignore_errors=True)
+
+    def _answering(self, repository: Path, home: Path, backends: tuple[str, ...]) -> ProcessServer:
+        """A server that answers; another process may take a port that was free a moment ago, so try some."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            port = self.port or _free_port()
+            server = self._launch(repository, home, backends, port)
+            try:
+                if _wait_until_live(server):
+                    return server
+                log = server.log()
+            finally:
+                if server.ended():
+                    server.stop(force=True)
+            if not any(phrase in log for phrase in _TAKEN):
+                raise _failed(log, home)
+            if self.port is not None or attempt == _ATTEMPTS:
+                raise _port_taken(port)
+        raise AssertionError("unreachable")
+
+    def _launch(self, repository: Path, home: Path, backends: tuple[str, ...], port: int) -> ProcessServer:
+        prefix = f"envpack_{home.name.removeprefix('envpack-verify-')}_"
+        command = [
+            str(self.installation.executable),
+            f"--model-repository={repository.absolute()}",
+            f"--backend-directory={home / 'backends'}",
+            "--model-control-mode=explicit",
+            "--http-address=127.0.0.1",
+            f"--http-port={port}",
+            "--allow-grpc=false",
+            "--allow-metrics=false",
+            "--log-verbose=1",
+            f"--exit-timeout-secs={_STOP_SECONDS}",
+            *(f"--backend-config={name},shm-region-prefix-name={prefix}" for name in backends),
+        ]
+        with (home / "log").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=home,
+                env=self._variables(home),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return ProcessServer(process, port, home, prefix)
+
+    def _variables(self, home: Path) -> dict[str, str]:
+        variables = {
+            "PATH": _PATH,
+            "HOME": str(home),
+            "LC_ALL": "C.UTF-8",
+            "PYTHONNOUSERSITE": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        if self.installation.libraries is not None:
+            variables["LD_LIBRARY_PATH"] = str(self.installation.libraries)
+        return {**variables, **self.environment}
+
+
+def _wait_until_live(server: ProcessServer) -> bool:
+    """Whether the server came up; False also when it runs but says nothing in time (it is stopped then)."""
+    client = Client(server.url, timeout=2)
+    until = time.monotonic() + _START_SECONDS
+    try:
+        while time.monotonic() < until and not server.ended():
+            if client.live():
+                return True
+            time.sleep(_POLL_SECONDS)
+    except BaseException:
+        server.stop(force=True)
+        raise
+    if not server.ended():
+        server.stop(force=True)
+    return False
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _port_taken(port: int) -> ServerError:
+    return ServerError(
+        f"port {port} is in use",
+        kind="port-taken",
+        where=f"127.0.0.1:{port}",
+        hint="choose another with --port, or leave --port out and a free one is found",
+    )
+
+
+def _failed(log: str, home: Path) -> ServerError:
+    lines = "\n".join(last_lines(log)) or "it wrote nothing"
+    return ServerError(
+        f"the Triton server did not start; its last lines:\n{lines.replace(str(home), '<temporary>')}",
+        kind="server-failed",
+        hint="run the server by hand to see more",
+    )

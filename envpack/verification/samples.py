@@ -1,0 +1,181 @@
+"""The user's samples: perf_analyzer's input data, with expected outputs and how exactly they must be met."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envpack.errors import InputError
+from envpack.verification.served_config import ServedConfig, TensorConfig
+from envpack.verification.tensors import Tensor, Tolerance, Value, decode
+
+SAMPLES_FILE = Path("envpack/smoke.json")
+_SETTINGS = {"rtol", "atol", "outputs", "minimum_match", "noun"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One request and what is expected of the answer (nothing, if ``expected`` is empty)."""
+
+    inputs: tuple[Tensor, ...]
+    expected: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All samples of a model.
+
+    Attributes:
+        samples: in the file's order.
+        tolerances: by output; the entry ``""`` is for all others.
+        minimum_match: share of the samples that must match, 0 to 1.
+        noun: what one sample is, in the plural, for example ``"images"``.
+
+    """
+
+    samples: tuple[Sample, ...]
+    tolerances: Mapping[str, Tolerance] = field(default_factory=lambda: {"": Tolerance()})
+    minimum_match: float = 1.0
+    noun: str = "samples"
+
+    def tolerance(self, output: str) -> Tolerance:
+        """How exactly an output must be met."""
+        return self.tolerances.get(output, self.tolerances[""])
+
+
+def read_samples(file: Path, config: ServedConfig) -> Samples:
+    """Read a file of samples for a model that is served with ``config``.
+
+    Raises:
+        InputError: the file is not what it should be (kind ``bad-samples``).
+
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return _read(content, config)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"not valid samples: {reason}",
+            kind="bad-samples",
+            where=f"{file}{line}",
+            hint="the form is that of perf_analyzer's --input-data: "
+            '{"data": [{"INPUT": [1, 2]}], "validation_data": [{"OUTPUT": [3]}]}',
+        ) from error
+
+
+def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
+    data = _list(content["data"], "data")
+    expected = _list(content.get("validation_data", []), "validation_data")
+    if expected and len(expected) != len(data):
+        raise ValueError(f"data has {len(data)} entries but validation_data has {len(expected)}")
+    if not data:
+        raise ValueError("data is empty")
+    known_inputs = {entry.name: entry for entry in config.inputs}
+    known_outputs = {entry.name: entry for entry in config.outputs}
+    samples = []
+    for index, entry in enumerate(data):
+        inputs = _tensors(entry, known_inputs, f"data[{index}]", batched=config.batched)
+        answer = expected[index] if expected else {}
+        wanted = _tensors(answer, known_outputs, f"validation_data[{index}]", batched=config.batched)
+        samples.append(Sample(inputs, wanted))
+    return _with_settings(tuple(samples), content.get("envpack", {}), known_outputs)
+
+
+def _with_settings(
+    samples: tuple[Sample, ...], settings: Mapping[str, Any], outputs: Mapping[str, TensorConfig]
+) -> Samples:
+    unknown = sorted(set(settings) - _SETTINGS)
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r} in envpack; known: {', '.join(sorted(_SETTINGS))}")
+    general = _tolerance(settings, Tolerance())
+    tolerances = {"": general}
+    for name, own in settings.get("outputs", {}).items():
+        if name not in outputs:
+            raise ValueError(f"the model has no output {name!r}")
+        tolerances[name] = _tolerance(own, general)
+    minimum = float(settings.get("minimum_match", 1.0))
+    if not 0 <= minimum <= 1:
+        raise ValueError(f"minimum_match is {minimum:g} but must be between 0 and 1")
+    return Samples(samples, tolerances, minimum, str(settings.get("noun", "samples")))
+
+
+def _tolerance(settings: Mapping[str, Any], default: Tolerance) -> Tolerance:
+    return Tolerance(float(settings.get("rtol", default.rtol)), float(settings.get("atol", default.atol)))
+
+
+def _list(value: object, name: str) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{name} must be a list")
+    if any(isinstance(entry, list) for entry in value):
+        raise TypeError(f"{name} holds sequences (a list in the list), which envpack does not send yet")
+    return value
+
+
+def _tensors(
+    entry: Mapping[str, Any], known: Mapping[str, TensorConfig], where: str, *, batched: bool
+) -> tuple[Tensor, ...]:
+    tensors = []
+    for name, value in entry.items():
+        if name not in known:
+            raise ValueError(f"{where}: the model has no tensor {name!r}, only {', '.join(sorted(known))}")
+        try:
+            tensors.append(_tensor(known[name], value, batched=batched))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{where}.{name}: {error}") from error
+    return tuple(tensors)
+
+
+def _tensor(config: TensorConfig, value: Any, *, batched: bool) -> Tensor:  # noqa: ANN401 - JSON
+    shape = None
+    if isinstance(value, dict) and "content" in value:
+        shape = value.get("shape")
+        value = value["content"]
+    data = _elements(config.datatype, value)
+    own_dims = config.dims[1:] if batched else config.dims
+    dims = tuple(int(dim) for dim in shape) if shape is not None else _dims_for(own_dims, len(data))
+    if math.prod(dims) != len(data):
+        raise ValueError(f"{len(data)} elements do not fill the shape {list(dims)}")
+    return Tensor(config.name, config.datatype, (1, *dims) if batched else dims, data)
+
+
+def _dims_for(dims: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Fill in the one dimension that the configuration leaves open."""
+    if dims.count(-1) > 1:
+        raise ValueError(f'the shape {list(dims)} leaves more than one dimension open: add "shape"')
+    fixed = math.prod(dim for dim in dims if dim >= 0)
+    return tuple(count // fixed if dim < 0 and fixed else dim for dim in dims)
+
+
+def _elements(datatype: str, value: Any) -> tuple[Value, ...]:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        try:
+            return decode(datatype, base64.b64decode(value["b64"], validate=True))
+        except binascii.Error as error:
+            raise ValueError(f"b64: {error}") from error
+    if not isinstance(value, list):
+        raise TypeError("must be a flat list of elements, or an object with b64 or content")
+    return tuple(_element(datatype, item) for item in _flat(value))
+
+
+def _flat(value: Any) -> list[Any]:  # noqa: ANN401 - JSON
+    return [item for part in value for item in _flat(part)] if isinstance(value, list) else [value]
+
+
+def _element(datatype: str, item: object) -> Value:
+    if datatype == "BYTES" and isinstance(item, str):
+        return item.encode()
+    if datatype == "BOOL" and isinstance(item, bool | int):
+        return bool(item)
+    if datatype.startswith(("FP", "BF")) and isinstance(item, int | float):
+        return float(item)
+    if datatype.startswith(("INT", "UINT")) and isinstance(item, int):
+        return item
+    raise TypeError(f"{item!r} is no {datatype}")

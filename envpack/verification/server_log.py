@@ -1,0 +1,99 @@
+"""Reads what a server and its stubs write: log lines, plain lines, errors of models."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+MARKER = "envpack-stub "
+_SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]+:\d+\] ?")
+_FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
+_LOAD_PREFIX = re.compile(r"^load failed for model '[^']*': (version \d+ is at UNAVAILABLE state: )?(\w+: )?")
+_LAUNCH = re.compile(r"Starting Python backend stub")
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """An error that a model raised, as the server tells it.
+
+    Attributes:
+        reason: the exception in one line, for example ``"ValueError: boom"``.
+        frames: ``file:line in function``, only those in the model's own folder, innermost last.
+        text: all that the server said.
+
+    """
+
+    reason: str
+    frames: tuple[str, ...]
+    text: str
+
+
+def read_model_error(text: str, model_folder: str) -> ModelError:
+    """Take the error text of a failed load or inference apart.
+
+    Args:
+        text: the ``error`` of the server's answer.
+        model_folder: absolute path of the model; frames elsewhere are left out.
+
+    """
+    body = _LOAD_PREFIX.sub("", text).strip().rstrip(";").strip()
+    head, _, trace = body.partition("\n\nAt:\n")
+    frames = []
+    for line in trace.splitlines():
+        match = _FRAME.match(line)
+        if match and match["file"].startswith(f"{model_folder}/"):
+            frames.append(f"{match['file']}:{match['line']} in {match['function']}")
+    reason = next((line.strip() for line in head.splitlines() if line.strip()), "no reason given")
+    return ModelError(reason, tuple(reversed(frames)), body)
+
+
+def last_lines(log: str, count: int = 8) -> tuple[str, ...]:
+    """The last lines that say something, tables and blank lines left out."""
+    lines = [line for line in log.splitlines() if line.strip() and line[0] not in "+|"]
+    return tuple(lines[-count:])
+
+
+def plain_lines(log: str, count: int = 8) -> tuple[str, ...]:
+    """The last lines that did not come from the server's logger: standard output and error of stubs and models."""
+    found: list[str] = []
+    in_dump = False
+    for line in log.splitlines():
+        if _SERVER_LINE.match(line):
+            in_dump = line.endswith(('config: "', "] "))
+        elif not in_dump and line.strip() and line[0] not in "+|":
+            found.append(line)
+    return tuple(found[-count:])
+
+
+def last_launch(log: str) -> str:
+    """The name (model while its configuration is completed, else instance) of the stub started last, or ``""``."""
+    for line in reversed(log.splitlines()):
+        if _LAUNCH.search(line):
+            words = line.rstrip('"').replace("'", "").split()
+            return words[-2] if len(words) > 2 else ""
+    return ""
+
+
+def stub_reports(log: str) -> dict[str, dict[str, object]]:
+    """What envpack's own stubs said of themselves at start, by instance; later lines win."""
+    found: dict[str, dict[str, object]] = {}
+    for line in log.splitlines():
+        _, marker, rest = line.partition(MARKER)
+        report = _first_object(rest) or _first_object(_unescaped(rest)) if marker else None
+        if report is not None and isinstance(report.get("instance"), str):
+            found[str(report["instance"])] = report
+    return found
+
+
+def _first_object(text: str) -> dict[str, object] | None:
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text.lstrip())
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _unescaped(text: str) -> str:
+    """The server writes messages as JSON-like literals, with a backslash before each quote."""
+    return text.replace('\\"', '"').replace("\\\\", "\\")

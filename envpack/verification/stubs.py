@@ -1,0 +1,66 @@
+"""Which processes run a model, with which Python, and whether one of them has died."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from pathlib import PurePosixPath as PosixPath
+
+from envpack.verification.runtime import Process, Server
+from envpack.verification.server_log import stub_reports
+from envpack.verification.verdict import StubIdentity
+
+_MODEL_FILE, _INSTANCE, _ARGUMENTS = 1, 8, 9
+_LIBPYTHON = re.compile(r"/libpython(3\.\d+)\S*\.so")
+_NUMPY = re.compile(r"^(?P<packages>.*/(?:site|dist)-packages)/numpy/")
+_NUMPY_INFO = re.compile(r"numpy-(?P<version>[^-]+)\.dist-info$")
+_EXTENSION = re.compile(r"-packages/.*\.(?:cpython-3\d+[^/]*|abi3)\.so$")
+_DYING_NAMES = ("triton_python_b", "bash", "sh", "env")
+
+
+def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
+    """The living stubs of a model's instances, by process id."""
+    return tuple(child for child in server.children() if not child.dead and _model_of(child) == model)
+
+
+def identify(server: Server, process: Process) -> StubIdentity:
+    """Tell what a stub is, by its own report if it wrote one, else by the files in its memory."""
+    report = stub_reports(server.log()).get(process.arguments[_INSTANCE], {})
+    mapped = server.mapped_files(process.pid)
+    return StubIdentity(
+        process.pid,
+        server.executable(process.pid),
+        str(report.get("python") or _mapped_python(mapped)),
+        str(report.get("numpy") or _mapped_numpy(mapped)),
+        str(report.get("stub") or ""),
+    )
+
+
+def dead_stubs(server: Server) -> tuple[int, ...]:
+    """Process ids of stubs (or of the shells that should have become stubs) that ended without being waited for."""
+    return tuple(c.pid for c in server.children() if c.dead and c.name in _DYING_NAMES)
+
+
+def foreign_files(mapped: tuple[str, ...], environment: str) -> tuple[str, ...]:
+    """Of the files that a stub has mapped, the Python library and extension modules from outside of ``environment``."""
+    relevant = (path for path in mapped if _LIBPYTHON.search(path) or _EXTENSION.search(path))
+    return tuple(path for path in relevant if not PosixPath(path).is_relative_to(environment))
+
+
+def _model_of(process: Process) -> str:
+    """Name of the model's folder: the stub's first argument is ``<model>/<version>/<file>``."""
+    if len(process.arguments) < _ARGUMENTS:
+        return ""
+    return PosixPath(process.arguments[_MODEL_FILE]).parent.parent.name
+
+
+def _mapped_python(mapped: tuple[str, ...]) -> str:
+    return next((match[1] for match in map(_LIBPYTHON.search, mapped) if match), "")
+
+
+def _mapped_numpy(mapped: tuple[str, ...]) -> str:
+    packages = next((match["packages"] for match in map(_NUMPY.match, mapped) if match), None)
+    if packages is None:
+        return ""
+    infos = (_NUMPY_INFO.search(str(path)) for path in Path(packages).glob("numpy-*.dist-info"))
+    return next((match["version"] for match in infos if match), "")

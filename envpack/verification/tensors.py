@@ -1,0 +1,148 @@
+"""Tensors of the KServe protocol: values, wire forms and comparison, without NumPy."""
+
+from __future__ import annotations
+
+import array
+import math
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Value = bool | int | float | bytes
+
+_CODES = {
+    "BOOL": "?",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+}
+_LENGTH = struct.Struct("<I")
+BINARY_ONLY = frozenset({"FP16", "BF16"})
+DATATYPES = frozenset({*_CODES, "BF16", "BYTES"})
+FLOATING = frozenset({"FP16", "BF16", "FP32", "FP64"})
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named tensor.
+
+    Attributes:
+        name: name of the input or output.
+        datatype: KServe's name of its type, for example ``"FP32"`` or ``"BYTES"``.
+        shape: its dimensions.
+        data: its elements, flat; strings are ``bytes``.
+
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: tuple[Value, ...]
+
+    @property
+    def size(self) -> int:
+        """How many elements the shape says."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a floating-point value may be from what is expected: ``atol + rtol * |expected|``."""
+
+    rtol: float = 1e-5
+    atol: float = 1e-8
+
+
+def encode(datatype: str, data: Sequence[Value]) -> bytes:
+    """The binary form of elements: little endian; strings with their length before them."""
+    if datatype == "BYTES":
+        items = [item if isinstance(item, bytes) else str(item).encode() for item in data]
+        return b"".join(_LENGTH.pack(len(item)) + item for item in items)
+    if datatype == "BF16":
+        words = (struct.unpack("<I", struct.pack("<f", float(item)))[0] for item in data)
+        return struct.pack(f"<{len(data)}H", *(_rounded_to_bf16(word) for word in words))
+    return struct.pack(f"<{len(data)}{_CODES[datatype]}", *data)
+
+
+def decode(datatype: str, raw: bytes) -> tuple[Value, ...]:
+    """The elements of a binary form; the inverse of `encode`.
+
+    Raises:
+        ValueError: the bytes are no whole number of elements.
+
+    """
+    if datatype == "BYTES":
+        return _decode_strings(raw)
+    code = "H" if datatype == "BF16" else _CODES[datatype]
+    width = struct.calcsize(f"<{code}")
+    if len(raw) % width:
+        raise ValueError(f"{len(raw)} bytes are no whole number of {datatype} elements")
+    if datatype == "BF16":
+        words = struct.unpack(f"<{len(raw) // 2}H", raw)
+        return struct.unpack(f"<{len(words)}f", struct.pack(f"<{len(words)}I", *(word << 16 for word in words)))
+    if code in "fd" and sys.byteorder == "little":
+        return tuple(array.array(code, raw))
+    return struct.unpack(f"<{len(raw) // width}{code}", raw)
+
+
+def difference(expected: Tensor, got: Tensor, tolerance: Tolerance) -> str:
+    """What is different, in one phrase, or ``""``.
+
+    Floating-point elements may differ by the tolerance, and NaN equals NaN; all others must be equal.
+    """
+    if expected.datatype != got.datatype:
+        return f"type {got.datatype} instead of {expected.datatype}"
+    if len(expected.data) != len(got.data):
+        return f"{len(got.data)} elements instead of {len(expected.data)}"
+    floating = expected.datatype in FLOATING
+    for index, (want, have) in enumerate(zip(expected.data, got.data, strict=True)):
+        equal = _close(float(want), float(have), tolerance) if floating else want == have
+        if not equal:
+            return f"element {index} is {_shown(have)} instead of {_shown(want)}"
+    return ""
+
+
+def _close(want: float, have: float, tolerance: Tolerance) -> bool:
+    if math.isnan(want) or math.isnan(have):
+        return math.isnan(want) and math.isnan(have)
+    if math.isinf(want) or math.isinf(have):
+        return want == have
+    return abs(want - have) <= tolerance.atol + tolerance.rtol * abs(want)
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, bytes):
+        text = value.decode("utf-8", "backslashreplace")
+        return repr(text if len(text) <= 60 else text[:57] + "...")
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _rounded_to_bf16(word: int) -> int:
+    """Upper half of a float's bits, rounded to nearest even; NaN stays NaN."""
+    if word & 0x7FFFFFFF > 0x7F800000:
+        return (word >> 16) | 0x40
+    return ((word + 0x7FFF + ((word >> 16) & 1)) >> 16) & 0xFFFF
+
+
+def _decode_strings(raw: bytes) -> tuple[bytes, ...]:
+    items = []
+    at = 0
+    while at < len(raw):
+        if at + 4 > len(raw):
+            raise ValueError("a string's length is cut off")
+        (length,) = _LENGTH.unpack_from(raw, at)
+        at += 4
+        if at + length > len(raw):
+            raise ValueError("a string is cut off")
+        items.append(raw[at : at + length])
+        at += length
+    return tuple(items)
