@@ -11,14 +11,18 @@ help:
 	@echo "make test   everything that must hold: style, types, unit, native and server tests"
 	@echo "make clean  remove what both have made here"
 
-.venv/installed: pyproject.toml ci/install.py
+.venv/for-demo: pyproject.toml ci/install.py
 	$(PYTHON) ci/install.py .venv
 	@touch $@
 
-demo: .venv/installed
+.venv/for-test: pyproject.toml ci/install.py
+	$(PYTHON) ci/install.py .venv test
+	@touch $@
+
+demo: .venv/for-demo
 	$(BIN)/python ci/demo.py $(DEMO)
 
-lint: .venv/installed
+lint: .venv/for-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
