@@ -1,6 +1,6 @@
 """The demo: types, visibly, what a user would type, and stops at the first thing that fails.
 
-    python ci/demo.py DIRECTORY
+python ci/demo.py DIRECTORY
 """
 
 import os

@@ -1,0 +1,68 @@
+"""What the caches and the folder layout are worth: each figure is a ratio between two runs of this one program.
+
+    python benchmarks/once_and_again.py [--repeat 3]
+
+Builds the recipe's `core` model (Python 3.10, scikit-learn) with an empty cache, then again; compiles its stub, then
+again; and lets the real server load the model from a folder and from a tar.gz. Prints medians in seconds, and ratios.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def seconds(*command: str, cwd: Path) -> float:
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "envpack.cli", *command, "--quiet"], cwd=cwd, check=True)
+    return time.perf_counter() - started
+
+
+def load_seconds(repository: Path) -> float:
+    import json
+
+    command = [sys.executable, "-m", "envpack.cli", "verify", "core", "--json", "--quiet"]
+    said = subprocess.run(command, cwd=repository, stdout=subprocess.PIPE, check=True).stdout
+    return json.loads(said)["verdict"]["models"][0]["load_seconds"]
+
+
+def measure(folder: Path) -> dict[str, float]:
+    os.environ["ENVPACK_CACHE_DIR"] = str(folder / "cache")
+    seconds("init", "--recipe", "digits", "digits", cwd=folder)
+    repository = folder / "digits"
+    build = ("build", "core", "--stub", "never")
+    stub = ("stub", "--python", "3.10", "--output", "core")
+    took = {"build, first": seconds(*build, cwd=repository), "build, again": seconds(*build, cwd=repository)}
+    took |= {"stub, first": seconds(*stub, cwd=repository), "stub, again": seconds(*stub, cwd=repository)}
+    train = "source core/python3.10/bin/activate && python training/train.py >/dev/null"
+    subprocess.run(["bash", "-c", train], cwd=repository, check=True)
+    took["load, folder"] = load_seconds(repository)
+    took["pack tar.gz"] = seconds(*build, "--format", "tar.gz", cwd=repository)
+    took["load, tar.gz"] = load_seconds(repository)
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=1)
+    runs = []
+    for _ in range(parser.parse_args().repeat):
+        with tempfile.TemporaryDirectory(prefix="envpack-benchmark-") as folder:
+            runs.append(measure(Path(folder)))
+    median = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    for name, value in median.items():
+        print(f"{name:14} {value:8.2f} s")
+    for one, other in (
+        ("build, first", "build, again"),
+        ("stub, first", "stub, again"),
+        ("load, tar.gz", "load, folder"),
+    ):
+        print(f"{one} / {other}: {median[one] / median[other]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Draw the picture of a verdict for the README, from a real run.
+
+    python ci/draw_verdict.py demo docs/verdict.svg
+"""
+
+import io
+import re
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from envpack import verify
+from envpack.cli.verdict_view import draw
+
+
+def main(repository: Path, picture: Path) -> None:
+    verdict = verify(repository.absolute())
+    console = Console(record=True, width=118, file=io.StringIO(), force_terminal=True)
+    console.print("$ envpack verify")
+    for part in draw(verdict):
+        console.print(part)
+    svg = console.export_svg(title="envpack")
+    # The picture stands alone: no font from somewhere else.
+    picture.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
