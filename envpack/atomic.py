@@ -63,6 +63,24 @@ def replaced_folder(destination: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def new_folder(destination: Path) -> Iterator[Path]:
+    """Give an empty temporary folder beside ``destination``; when the block ends well it becomes ``destination``.
+
+    For folders that are made once and never changed. The caller holds a lock, so what killed processes have left
+    behind can be told from what others are doing, and is removed first.
+    """
+    for stale in destination.parent.glob(f".{destination.name}.partial-*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.partial-", dir=destination.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        temporary.rename(destination)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def _exchange(one: Path, other: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:

@@ -13,10 +13,12 @@ from envpack.environment import (
     Environment,
     Requirements,
     build_environment,
+    check_minor,
     find_requirements,
     read_environment,
     read_requirements,
 )
+from envpack.environment.disk import storage_errors
 from envpack.errors import InputError, UsageError
 from envpack.progress import Progress, Silent
 from envpack.project import Project
@@ -45,7 +47,7 @@ class BuildOptions:
         triton: Triton release, ``""`` for what the project says.
         archive_format: ``"dir"`` for a folder beside the model, ``"tar.gz"`` for an archive.
         channels: conda channels; ``"local"`` is this machine's own interpreters.
-        stub: ``"auto"`` places one when the release's own stub has another Python.
+        stub: ``"auto"`` places one when the release's own stub has another Python, or cannot do the model's NumPy.
         toolchain: compiler for the stub.
     """
 
@@ -97,38 +99,53 @@ def build_model(
     options, progress = options or BuildOptions(), progress or Silent()
     model = open_model(project.repository / name)
     if model.is_ensemble:
+        progress.begin(f"{model.name}: an ensemble")
+        progress.end("needs no environment")
         return BuiltModel(name, "", "", 0, None, None, changed=False)
-    release = find_release(options.triton or project.triton)
+    release = find_release(options.triton or project.triton, where="" if options.triton else str(project.file))
     requirements = _requirements(project, model)
-    python = options.python or project.settings(name).python or requirements.python
-    if not python:
-        raise UsageError(
-            f"no Python version for model {name!r}",
-            kind="no-python-version",
-            hint="give --python 3.10, or write it into envpack.toml or environment.yml",
+    with storage_errors(model.folder):
+        environment = build_environment(
+            requirements,
+            python=_python(project, model, requirements, options),
+            channels=options.channels,
+            progress=progress,
+            glibc=release.glibc,
         )
-    environment = build_environment(
-        requirements, python=python, channels=options.channels, progress=progress, glibc=release.glibc
+        _refuse_without_numpy(environment, requirements, model)
+        return _place(model, environment, release, options, progress)
+
+
+def _python(project: Project, model: Model, requirements: Requirements, options: BuildOptions) -> str:
+    """The Python version: the first of the caller's, the project's and the requirements' that says one."""
+    said = (
+        (options.python, ""),
+        (project.settings(model.folder.name).python, str(project.file)),
+        (requirements.python, str(requirements.source)),
     )
-    return _place(model, environment, release, options, progress)
+    for python, where in said:
+        if python:
+            check_minor(python, where=where)
+            return python
+    raise UsageError(
+        f"no Python version for model {model.name!r}",
+        kind="no-python-version",
+        hint="give --python 3.10, or write it into envpack.toml or environment.yml",
+    )
 
 
 def _requirements(project: Project, model: Model) -> Requirements:
     """What the model asks for; a model that asks for nothing gets NumPy, without which no model can run."""
-    file = project.settings(model.name).requirements or find_requirements(model.folder)
+    file = project.settings(model.folder.name).requirements or find_requirements(model.folder)
     return read_requirements(file) if file else Requirements(conda=(), pip=("numpy",), python="", source=None)
 
 
 def _place(
     model: Model, environment: Environment, release: Release, options: BuildOptions, progress: Progress
 ) -> BuiltModel:
-    numpy = _numpy_of(model, environment)
     stub = model.folder / STUB_NAME
-    wants_stub = options.stub == "always" or (
-        options.stub == "auto" and (environment.minor != release.python or stub.exists())
-    )
     binary = None
-    if wants_stub:
+    if options.stub == "always" or (options.stub == "auto" and (_needs_stub(environment, release) or stub.exists())):
         target = target_from_prefix(environment.prefix)
         binary = build_stub(target, release, toolchain=options.toolchain, progress=progress).path
 
@@ -148,7 +165,7 @@ def _place(
     return BuiltModel(
         model.name,
         environment.python,
-        numpy,
+        _numpy_of(environment),
         len(environment.packages),
         place,
         stub if stub.exists() else None,
@@ -156,16 +173,24 @@ def _place(
     )
 
 
-def _numpy_of(model: Model, environment: Environment) -> str:
-    for package in environment.packages:
-        if package.name == "numpy":
-            return package.version
-    raise InputError(
-        "the requirements do not bring NumPy, which Triton's Python backend needs in every environment",
-        kind="numpy-missing",
-        where=str(model.folder),
-        hint="add a line `numpy` to them",
-    )
+def _needs_stub(environment: Environment, release: Release) -> bool:
+    """Whether the release's own stub cannot serve this environment."""
+    numpy2 = int(_numpy_of(environment).partition(".")[0]) >= 2
+    return environment.minor != release.python or (numpy2 and not release.numpy2)
+
+
+def _numpy_of(environment: Environment) -> str:
+    return next((package.version for package in environment.packages if package.name == "numpy"), "")
+
+
+def _refuse_without_numpy(environment: Environment, requirements: Requirements, model: Model) -> None:
+    if not _numpy_of(environment):
+        raise InputError(
+            "the requirements do not bring NumPy, which Triton's Python backend needs in every environment",
+            kind="numpy-missing",
+            where=str(requirements.source or model.folder),
+            hint="add a line `numpy` to them",
+        )
 
 
 def _remove_previous(model: Model, value: str, current: Path) -> None:

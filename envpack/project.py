@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from envpack.releases import DEFAULT_RELEASE
 FILE_NAME = "envpack.toml"
 _PROJECT_KEYS = {"triton", "models"}
 _MODEL_KEYS = {"python", "requirements"}
+_EXAMPLES = {"triton": "24.10", "python": "3.10", "requirements": "core/requirements.txt"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class Project:
     triton: str = DEFAULT_RELEASE
     models: dict[str, ModelSettings] = field(default_factory=dict)
 
+    @property
+    def file(self) -> Path:
+        """Where its `envpack.toml` is, or would be."""
+        return self.repository / FILE_NAME
+
     def settings(self, model: str) -> ModelSettings:
         """Settings of one model, empty ones if `envpack.toml` does not name it."""
         return self.models.get(model, ModelSettings())
@@ -66,32 +73,53 @@ def open_project(repository: Path) -> Project:
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not valid TOML: {error}", kind="bad-project-file", where=str(file)) from error
+        line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
+        raise InputError(
+            f"not valid TOML: {str(error).removesuffix(line.group()) if line else error}",
+            kind="bad-project-file",
+            where=f"{file}:{line[1]}" if line else str(file),
+            hint='an entry looks like this: [models.NAME] and below it python = "3.10"',
+        ) from error
     _refuse_unknown(content, _PROJECT_KEYS, file, "the top level")
     models = {name: _model_settings(name, entry, file) for name, entry in _table(content, "models", file).items()}
-    return Project(repository, str(content.get("triton", DEFAULT_RELEASE)), models)
+    return Project(repository, _text(content, "triton", file, "the top level") or DEFAULT_RELEASE, models)
 
 
 def _model_settings(name: str, entry: object, file: Path) -> ModelSettings:
     if not isinstance(entry, dict):
-        raise InputError(f"[models.{name}] must be a table", kind="bad-project-file", where=str(file))
-    _refuse_unknown(entry, _MODEL_KEYS, file, f"[models.{name}]")
-    python, requirements = entry.get("python", ""), entry.get("requirements")
-    if not isinstance(python, str):
+        raise _not_a_table(f"[models.{name}]", file)
+    place = f"[models.{name}]"
+    _refuse_unknown(entry, _MODEL_KEYS, file, place)
+    requirements = _text(entry, "requirements", file, place)
+    return ModelSettings(_text(entry, "python", file, place), file.parent / requirements if requirements else None)
+
+
+def _text(table: dict[str, object], key: str, file: Path, place: str) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str):
         raise InputError(
-            f"python of [models.{name}] must be text",
+            f"{key} in {place} must be text in quotes",
             kind="bad-project-file",
             where=str(file),
-            hint=f'write python = "{python}" with quotes',
+            hint=f'write it like {key} = "{_EXAMPLES[key]}"',
         )
-    return ModelSettings(python, file.parent / str(requirements) if requirements else None)
+    return value
 
 
 def _table(content: dict[str, object], key: str, file: Path) -> dict[str, object]:
     value = content.get(key, {})
     if not isinstance(value, dict):
-        raise InputError(f"{key} must be a table", kind="bad-project-file", where=str(file))
+        raise _not_a_table(key, file)
     return value
+
+
+def _not_a_table(name: str, file: Path) -> InputError:
+    return InputError(
+        f"{name} must be a table",
+        kind="bad-project-file",
+        where=str(file),
+        hint='write a line [models.NAME] and below it python = "3.10"',
+    )
 
 
 def _refuse_unknown(table: dict[str, object], known: set[str], file: Path, place: str) -> None:

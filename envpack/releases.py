@@ -20,6 +20,7 @@ class Release:
         name: release name, for example ``"24.10"``.
         server: version of the server, as ``GET /v2`` reports it.
         python: Python minor version that the release's own stub embeds.
+        numpy2: whether the release's own stub works with NumPy 2.
         stub_abi: name of the wire that a stub must speak.
         image: official container image.
         glibc: version of the C library in that image.
@@ -30,6 +31,7 @@ class Release:
     name: str
     server: str
     python: str
+    numpy2: bool
     stub_abi: str
     image: str
     glibc: str
@@ -44,17 +46,18 @@ def all_releases() -> dict[str, Release]:
     return {name: Release(name=name, **facts) for name, facts in sorted(tomllib.loads(text).items())}
 
 
-def find_release(name: str) -> Release:
-    """The release called ``name``.
+def find_release(name: str, *, where: str = "") -> Release:
+    """The release called ``name``; ``where`` is the file that names it, for the error.
 
     Raises:
-        UsageError: envpack does not know it.
+        UsageError: envpack does not know it (kind ``unknown-release``).
     """
     known = all_releases()
     if name not in known:
         raise UsageError(
             f"unknown Triton release {name!r}",
             kind="unknown-release",
+            where=where,
             hint=f"known: {', '.join(known)}",
         )
     return known[name]

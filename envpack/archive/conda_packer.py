@@ -34,7 +34,10 @@ def pack_prefix(prefix: Path, archive: tarfile.TarFile) -> None:
         found = CondaEnv.from_prefix(str(prefix), on_missing_cache="ignore", ignore_missing_files=True)
     except CondaPackException as error:
         raise EnvironmentBuildError(
-            f"conda-pack refuses the environment: {error}", kind="conda-pack-failed", where=str(prefix)
+            f"conda-pack refuses the environment: {error}",
+            kind="conda-pack-failed",
+            where=str(prefix),
+            hint=f"remove {prefix} and build again",
         ) from error
     writer = _Writer(archive)
     packer = Packer(found.prefix, writer)

@@ -122,4 +122,8 @@ def check_archive(file: Path, prefix: Path) -> None:
 
 
 def _bad_archive(message: str) -> EnvironmentBuildError:
-    return EnvironmentBuildError(f"the archive is not usable: {message}", kind="bad-archive")
+    return EnvironmentBuildError(
+        f"the archive is not usable: {message}",
+        kind="bad-archive",
+        hint="use --format dir, and leave out the package that the file belongs to",
+    )

@@ -12,7 +12,7 @@ from envpack.cli import options
 from envpack.cli.console import Console
 
 
-@click.command()
+@click.command(short_help="Build execution environments and put them beside their models.")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--all", "every", is_flag=True, help="Every model of the repository.")
 @click.option("--python", default="", metavar="3.10", help="Python version. Default: what envpack.toml says.")
@@ -35,7 +35,7 @@ from envpack.cli.console import Console
     "--stub",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    help="Put a stub beside the model. Default: auto, when the release's own has another Python.",
+    help="Put a stub beside the model. Default: auto, when the release's own has another Python or cannot do NumPy 2.",
 )
 @options.triton
 @options.toolchain
@@ -45,13 +45,16 @@ def command(models: tuple[str, ...], repository: Path, console: Console, *, ever
     """Build the execution environment of each MODEL and put it beside the model."""
     from envpack.building import BuildOptions, build_model
     from envpack.project import open_project
-    from envpack.repository import find_models
+    from envpack.repository import find_models, no_models, open_model
 
     project = open_project(repository)
     if every == bool(models):
         raise click.UsageError("Name models, or give --all.")
-    names = [model.name for model in find_models(project.repository)] if every else list(models)
-    built = [build_model(project, name, BuildOptions(**settings), console) for name in names]
+    # All are opened first, so that a wrong name or a bad configuration changes none of the others.
+    chosen = find_models(project.repository) if every else [open_model(project.repository / name) for name in models]
+    if not chosen:
+        raise no_models(project.repository)
+    built = [build_model(project, model.folder.name, BuildOptions(**settings), console) for model in chosen]
     console.result({"models": [_as_json(dataclasses.asdict(model)) for model in built]})
 
 

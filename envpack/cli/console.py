@@ -6,7 +6,9 @@ appear on a terminal only, and never with NO_COLOR.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,17 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why a command ends with another exit code than 0; its fields are the keys of the JSON document."""
+
+    message: str
+    kind: str
+    exit_code: int
+    where: str = ""
+    hint: str = ""
 
 
 class Console:
@@ -36,9 +49,16 @@ class Console:
         if self._terminal is None:
             from rich.console import Console as RichConsole
 
-            # Without a terminal there is no width to fit into, and a broken line is hard to search for.
-            width = None if sys.stderr.isatty() else 160
-            self._terminal = RichConsole(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty(), width=width)
+            # NO_COLOR takes bold type and moving parts away too. Without a terminal there is no width to fit into,
+            # and a broken line is hard to search for.
+            plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
+            self._terminal = RichConsole(
+                stderr=True,
+                highlight=False,
+                force_terminal=False if plain else None,
+                soft_wrap=not sys.stderr.isatty(),
+                width=None if sys.stderr.isatty() else 160,
+            )
         return self._terminal
 
     def begin(self, task: str) -> None:
@@ -63,10 +83,10 @@ class Console:
             took = f" [dim]{seconds:.1f} s[/dim]" if seconds >= 0.1 else ""
             self.terminal.print(f"  {_plain(self._task)} … [green]{_plain(outcome)}[/green]{took}")
 
-    def say(self, what: RenderableType) -> None:
+    def say(self, what: RenderableType, *, even_if_quiet: bool = False) -> None:
         """Show people a line, a table or anything else that rich can draw."""
         self._stop_status()
-        if not self._quiet:
+        if even_if_quiet or not self._quiet:
             self.terminal.print(what)
 
     def result(self, document: dict[str, Any]) -> None:
@@ -75,16 +95,17 @@ class Console:
         if self.as_json:
             print(json.dumps({"schema": SCHEMA} | document, indent=2), flush=True)  # noqa: T201
 
-    def failed(self, message: str, *, where: str = "", hint: str = "", kind: str = "", exit_code: int = 1) -> None:
-        """Show an error, even when quiet."""
+    def failed(self, failure: Failure) -> None:
+        """Show an error, even when quiet: one line, then what else there is to see, then what to do."""
         self._stop_status()
-        place = f"{_plain(where)}: " if where else ""
-        self.terminal.print(f"[bold red]error:[/bold red] {place}{_plain(message)}")
-        if hint:
-            self.terminal.print(f"[bold]  fix:[/bold] {_plain(hint)}")
-        self.result(
-            {"error": {"kind": kind, "message": message, "where": where, "hint": hint, "exit_code": exit_code}}
-        )
+        place = f"{_plain(failure.where)}: " if failure.where else ""
+        first, *others = failure.message.splitlines() or [""]
+        self.terminal.print(f"[bold red]error:[/bold red] {place}{_plain(first)} [dim]({failure.kind})[/dim]")
+        for line in others:
+            self.terminal.print(f"    {_plain(line)}", style="dim")
+        if failure.hint:
+            self.terminal.print(f"[bold]  fix:[/bold] {_plain(failure.hint)}")
+        self.result({"error": dataclasses.asdict(failure)})
 
     def _stop_status(self) -> None:
         if self._status is not None:

@@ -12,13 +12,20 @@ from envpack.cli.console import Console
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path), default=Path())
-@click.option("--recipe", default="digits", metavar="NAME", help="Which of the repositories that come with envpack.")
+@click.option(
+    "--recipe",
+    default="digits",
+    metavar="NAME",
+    help="Which of the repositories that come with envpack. Default: digits.",
+)
 @options.with_console
 def command(directory: Path, recipe: str, console: Console) -> None:
     """Copy a ready model repository to DIRECTORY."""
+    from envpack.environment.disk import storage_errors
     from envpack.recipes import copy_recipe
 
     console.begin(f"copy recipe {recipe}")
-    copy_recipe(recipe, directory)
+    with storage_errors(directory):
+        copy_recipe(recipe, directory)
     console.end(str(directory))
     console.result({"recipe": recipe, "directory": str(directory.absolute())})

@@ -9,12 +9,13 @@ import sys
 import click
 
 import envpack
-from envpack.cli.console import Console
+from envpack.cli.console import Console, Failure
 from envpack.errors import EnvpackError
 
 _COMMANDS = ("init", "build", "stub", "verify")
 _BUG = 70
 _INTERRUPTED = 130
+_EXPECTED = (EnvpackError, click.ClickException, click.Abort, KeyboardInterrupt)
 
 
 class _Commands(click.Group):
@@ -37,7 +38,7 @@ def cli() -> None:
 
     \b
     Exit codes: 0 done · 1 verdict negative · 2 usage · 3 bad input · 4 environment failed ·
-    5 stub failed · 6 server could not run · 70 a bug in envpack
+    5 stub failed · 6 server could not run · 70 a bug in envpack · 130 interrupted
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
 
 
@@ -50,33 +51,49 @@ def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code. Nothing that a user can do ends in a traceback."""
     context: click.Context | None = None
     try:
-        with cli.make_context("envpack", list(arguments)) as context:
+        with cli.make_context("envpack", list(arguments) or ["--help"]) as context:
             code = cli.invoke(context)
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as end:
         return end.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        _console(context).failed("interrupted; nothing half-written was left", exit_code=_INTERRUPTED)
-        return _INTERRUPTED
-    except EnvpackError as error:
-        _console(context).failed(
-            error.message, where=error.where, hint=error.hint, kind=error.kind, exit_code=error.exit_code
-        )
-        return error.exit_code
-    except Exception as error:
-        if os.environ.get("ENVPACK_TRACEBACK"):
+    except (Exception, KeyboardInterrupt) as error:
+        if not isinstance(error, _EXPECTED) and os.environ.get("ENVPACK_TRACEBACK"):
             raise
-        _console(context).failed(
-            f"this is a bug in envpack: {type(error).__name__}: {error}",
-            hint="run the command again with ENVPACK_TRACEBACK=1 and report what it prints",
-            kind="bug",
-            exit_code=_BUG,
-        )
-        return _BUG
+        failure = _failure(error)
+        _console(context, arguments).failed(failure)
+        return failure.exit_code
 
 
-def _console(context: click.Context | None) -> Console:
-    return context.obj if context is not None and isinstance(context.obj, Console) else Console()
+def _failure(error: BaseException) -> Failure:
+    match error:
+        case EnvpackError():
+            return Failure(
+                error.message, kind=error.kind, exit_code=error.exit_code, where=error.where, hint=error.hint
+            )
+        case click.ClickException():
+            command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "envpack"
+            return Failure(
+                error.format_message().rstrip("."),
+                kind="usage",
+                exit_code=error.exit_code,
+                hint=f"{command} --help says what it takes",
+            )
+        case KeyboardInterrupt() | click.Abort():
+            return Failure(
+                "interrupted; what was there before is as it was",
+                kind="interrupted",
+                exit_code=_INTERRUPTED,
+                hint="run the same command again, it goes on where it can",
+            )
+    return Failure(
+        f"this is a bug in envpack: {type(error).__name__}: {error}",
+        kind="bug",
+        exit_code=_BUG,
+        hint="run the command again with ENVPACK_TRACEBACK=1 and report what it prints",
+    )
+
+
+def _console(context: click.Context | None, arguments: list[str]) -> Console:
+    if context is not None and isinstance(context.obj, Console):
+        return context.obj
+    return Console(as_json="--json" in arguments)  # the command line was refused before a command saw it

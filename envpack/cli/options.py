@@ -31,11 +31,10 @@ def with_console(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
     @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
-    @click.pass_context
     @functools.wraps(command)
-    def wrapped(context: click.Context, *args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:
         console = Console(as_json=as_json, quiet=quiet)
-        context.find_root().obj = console  # main() shows errors through it
+        click.get_current_context().find_root().obj = console  # main() shows errors through it
         return command(*args, console=console, **kwargs)
 
     return wrapped

@@ -31,6 +31,7 @@ def command(
     python: str | None, prefix: Path | None, output: Path, triton: str, toolchain: str, console: Console
 ) -> None:
     """Compile the stub for one Python, from envpack's own sources."""
+    from envpack.environment.disk import storage_errors
     from envpack.errors import InputError
     from envpack.releases import DEFAULT_RELEASE, find_release
     from envpack.repository import place_stub
@@ -44,7 +45,8 @@ def command(
     target = target_from_prefix(prefix.absolute()) if prefix else target_from_interpreter(python or "")
     stub = build_stub(target, release, toolchain=toolchain, progress=console)  # type: ignore[arg-type] # a Choice
     console.begin(f"place {output / STUB_NAME}")
-    placed = place_stub(stub.path, output)
+    with storage_errors(output):
+        placed = place_stub(stub.path, output)
     console.end(f"needs {stub.facts.libpython}, glibc {stub.facts.glibc}" if placed else "up to date")
     console.result(
         {

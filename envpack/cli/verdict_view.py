@@ -60,8 +60,9 @@ def _answers(model: ModelVerdict) -> str:
 def _failure(model: ModelVerdict) -> Iterator[RenderableType]:
     from rich.markup import escape
 
+    told = model.failure.reason if model.failure else ""
     for check in model.checks:
-        if not check.ok:
+        if not check.ok and check.evidence != told:
             yield f"[red]{model.name}: {check.id}:[/red] {escape(check.evidence)}"
             if check.fix:
                 yield f"[bold]  fix:[/bold] {escape(check.fix)}"

@@ -9,8 +9,10 @@ import click
 from envpack.cli import options
 from envpack.cli.console import Console
 
+_SECONDS = click.FloatRange(min=0, min_open=True)
 
-@click.command()
+
+@click.command(short_help="Boot a real Triton server and prove that it serves the models.")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option(
     "--runtime",
@@ -18,10 +20,20 @@ from envpack.cli.console import Console
     default="auto",
     help="How to run the server. Default: auto, at present always a process of this machine.",
 )
-@click.option("--server", type=click.Path(path_type=Path), help="The tritonserver to boot. Default: the one found here.")
+@click.option(
+    "--server", type=click.Path(path_type=Path), help="The tritonserver to boot. Default: the one found here."
+)
 @click.option("--port", type=click.IntRange(1, 65535), help="HTTP port on 127.0.0.1. Default: a free one.")
-@click.option("--load-timeout", default=120.0, metavar="SECONDS", help="How long a model may take to load.")
-@click.option("--infer-timeout", default=30.0, metavar="SECONDS", help="How long an answer may take.")
+@click.option(
+    "--load-timeout",
+    type=_SECONDS,
+    default=120,
+    metavar="SECONDS",
+    help="How long a model may take to load. Default: 120.",
+)
+@click.option(
+    "--infer-timeout", type=_SECONDS, default=30, metavar="SECONDS", help="How long an answer may take. Default: 30."
+)
 @options.repository
 @options.with_console
 def command(
@@ -41,6 +53,6 @@ def command(
     choices = VerifyOptions(server=server, port=port, load_timeout=load_timeout, infer_timeout=infer_timeout)
     verdict = verify(repository.absolute(), models, options=choices, progress=console)
     for part in draw(verdict):
-        console.say(part)
+        console.say(part, even_if_quiet=not verdict.ok)
     console.result({"verdict": verdict.to_json()})
     return 0 if verdict.ok else 1

@@ -1,7 +1,7 @@
 """From requirements to an execution environment that can be moved."""
 
 from envpack.environment.build import build_environment
-from envpack.environment.interpreters import Interpreter, available_interpreters, interpreter_for
+from envpack.environment.interpreters import Interpreter, available_interpreters, check_minor, interpreter_for
 from envpack.environment.requirements import Requirements, find_requirements, read_requirements
 from envpack.environment.store import MANIFEST, Environment, Package, read_environment
 
@@ -13,6 +13,7 @@ __all__ = [
     "Requirements",
     "available_interpreters",
     "build_environment",
+    "check_minor",
     "find_requirements",
     "interpreter_for",
     "read_environment",

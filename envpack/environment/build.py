@@ -6,12 +6,10 @@ import dataclasses
 import json
 import re
 import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.atomic import write_text
+from envpack.atomic import new_folder, write_text
 from envpack.environment.interpreters import Interpreter, check_minor, interpreter_for
 from envpack.environment.requirements import Requirements
 from envpack.environment.store import MANIFEST, SCHEMA, Environment, Package, environment_key, read_environment
@@ -20,6 +18,7 @@ from envpack.locations import cache_root
 from envpack.progress import Progress, Silent
 
 LOCAL = "local"
+_GLIBC_HINT = "ask for an older version of it, or take a release with a newer system with --triton"
 DEFAULT_GLIBC = "2.35"  # of the official images from 22.04's base on: Ubuntu 22.04
 
 
@@ -79,11 +78,17 @@ def _build_or_wait(plan: _Plan, place: Path, progress: Progress) -> Environment:
             found = read_environment(place)
             if found:
                 return found
-            with _built_folder(place) as partial:
+            shutil.rmtree(place, ignore_errors=True)  # without a manifest it is nothing
+            with new_folder(place) as partial:
                 _build(plan, partial, place, progress)
     finished = read_environment(place)
     if finished is None:
-        raise EnvironmentBuildError("the environment has vanished", kind="environment-broken", where=str(place))
+        raise EnvironmentBuildError(
+            "the environment has vanished",
+            kind="environment-broken",
+            where=str(place),
+            hint="let nothing else write to the cache while it builds, and build again",
+        )
     return dataclasses.replace(finished, fresh=True)
 
 
@@ -92,20 +97,6 @@ def _plan(requirements: Requirements, minor: str, channels: tuple[str, ...], gli
     interpreter = interpreter_for(minor) if LOCAL in channels else None
     key = environment_key(requirements, minor, channels, glibc, interpreter)
     return _Plan(requirements, minor, channels, glibc, interpreter, cache.absolute(), key)
-
-
-@contextmanager
-def _built_folder(place: Path) -> Iterator[Path]:
-    """A temporary folder that becomes ``place``; what killed builds left behind is removed first."""
-    for stale in (*place.parent.glob(f".{place.name}.partial-*"), place):
-        shutil.rmtree(stale, ignore_errors=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{place.name}.partial-", dir=place.parent))
-    try:
-        yield partial
-        partial.chmod(0o755)
-        partial.rename(place)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _build(plan: _Plan, prefix: Path, place: Path, progress: Progress) -> None:
@@ -150,7 +141,9 @@ def _install_conda(plan: _Plan, prefix: Path, place: Path, progress: Progress) -
     library = prefix / "lib" / f"libpython{plan.minor}.so.1.0"
     if not library.is_file():
         raise EnvironmentBuildError(
-            f"the Python package has no {library.name}, which Triton's stub needs", kind="static-interpreter"
+            f"the Python package has no {library.name}, which Triton's stub needs",
+            kind="static-interpreter",
+            hint="use a channel whose Python is built with --enable-shared, or the channel 'local'",
         )
     progress.end(f"{len(installed)} packages")
     return installed
@@ -189,13 +182,17 @@ def _checked(plan: _Plan, prefix: Path) -> tuple[str, str]:
     found = {Path(folder).resolve() for folder in path}
     if Path(root).resolve() != prefix.resolve() or _site_packages(prefix, plan.minor).resolve() not in found:
         raise EnvironmentBuildError(
-            f"the environment's Python does not start by itself: {answer.last_lines(4)}", kind="environment-broken"
+            f"the environment's Python does not start by itself: {answer.last_lines(4)}",
+            kind="environment-broken",
+            hint="look for a requirement that replaces parts of Python, or use another interpreter of this version",
         )
     need = newest_glibc(file for file in sorted(prefix.rglob("*")) if is_elf(file))
     if version_key(need.version) > version_key(plan.glibc):
         file = need.file.relative_to(prefix) if need.file else ""
         raise EnvironmentBuildError(
-            f"{file} needs glibc {need.version}, the target has {plan.glibc}", kind="glibc-too-old"
+            f"{file} needs glibc {need.version}, the target has {plan.glibc}",
+            kind="glibc-too-old",
+            hint=_GLIBC_HINT,
         )
     return version, need.version
 

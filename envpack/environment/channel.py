@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
 
+from envpack.atomic import new_folder
 from envpack.environment.conda_package import CondaPackage, make_package, subdir
-from envpack.environment.engine import EngineError, ask_engine
+from envpack.environment.engine import ENGINE_HINT, EngineError, ask_engine
 from envpack.environment.fingerprint import fingerprint
 from envpack.environment.interpreters import Interpreter
 from envpack.errors import EnvironmentBuildError
@@ -55,27 +52,18 @@ def local_channel(
         if found:
             return found
         progress.begin(f"turn Python {interpreter.version} of this machine into a conda package")
-        with _built_folder(folder) as partial:
+        with new_folder(folder) as partial:
             _make_channel(interpreter, partial)
         made = _read(folder)
         if made is None:
-            raise EnvironmentBuildError("the local channel is incomplete", kind="engine-failed", where=str(folder))
+            raise EnvironmentBuildError(
+                "the local channel is incomplete",
+                kind="engine-failed",
+                where=str(folder),
+                hint=f"remove {folder} and build again",
+            )
         progress.end(f"{made.package.file.stat().st_size / 1e6:.1f} MB")
         return made
-
-
-@contextmanager
-def _built_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder that becomes ``folder``; what killed builds left behind is removed first."""
-    for stale in folder.parent.glob(f".{folder.name}.partial-*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
-    try:
-        yield partial
-        partial.chmod(0o755)
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _make_channel(interpreter: Interpreter, folder: Path) -> None:
@@ -85,7 +73,9 @@ def _make_channel(interpreter: Interpreter, folder: Path) -> None:
     try:
         ask_engine("index", folder=folder)
     except EngineError as error:
-        raise EnvironmentBuildError(f"the local channel could not be indexed: {error}", kind="engine-failed") from error
+        raise EnvironmentBuildError(
+            f"the local channel could not be indexed: {error}", kind="engine-failed", hint=ENGINE_HINT
+        ) from error
     description = {
         "schema": 1,
         "file": str(package.file.relative_to(folder)),

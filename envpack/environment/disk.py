@@ -27,7 +27,10 @@ def storage_errors(where: Path) -> Iterator[None]:
             raise disk_full(where) from error
         if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
             raise EnvironmentBuildError(
-                f"cannot be written to: {error.strerror}", kind="not-writable", where=str(error.filename or where)
+                f"cannot be read or written: {error.strerror}",
+                kind="not-writable",
+                where=str(error.filename or where),
+                hint="give yourself the right to, or set ENVPACK_CACHE_DIR if it is in the cache",
             ) from error
         raise
 

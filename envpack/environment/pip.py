@@ -65,12 +65,22 @@ def _explained(ended: Finished, requirements: Sequence[str], prefix: Path) -> En
     words = "\n".join(line for line in ended.last_lines().splitlines() if not line.startswith("Using Python"))
     guilty = guilty_requirement(ended.stderr, requirements)
     if "No solution found" not in ended.stderr and not guilty:
-        return EnvironmentBuildError(f"uv could not install the pip requirements:\n{words}", kind="pip-failed")
+        return EnvironmentBuildError(
+            f"uv could not install the pip requirements:\n{words}",
+            kind="pip-failed",
+            hint="check the network and the index; UV_INDEX_URL or PIP_INDEX_URL names another",
+        )
     return EnvironmentBuildError(
-        f"pip requirement {guilty or requirements[0]!r} cannot be resolved for this Python:\n{words}",
+        f"pip requirement {guilty or requirements[0]!r} cannot be resolved for this Python: {_reason(words)}",
         kind="unresolvable",
         hint="check name and version; only wheels are used, so a version without a wheel for this Python is not found",
     )
+
+
+def _reason(words: str) -> str:
+    """The sentence that says why, in one line, without uv's frame around it and its hints below."""
+    text = " ".join(words.partition("\nhint:")[0].split())
+    return text[max(0, text.find("Because")) :].rstrip(".")
 
 
 def guilty_requirement(message: str, requirements: Sequence[str]) -> str:

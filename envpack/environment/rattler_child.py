@@ -59,7 +59,7 @@ async def create(request: dict[str, Any]) -> dict[str, Any]:
     return {"packages": sorted(packages, key=lambda package: package["name"])}
 
 
-def _gateway(request: dict[str, Any]) -> Any:  # noqa: ANN401 - the engine's types are not known to the type checker
+def _gateway(request: dict[str, Any]) -> Any:
     from rattler import Gateway
 
     return Gateway(cache_dir=Path(request["index_cache"]))

@@ -10,6 +10,7 @@ from envpack.errors import InputError
 
 FILE_NAMES = ("environment.yml", "environment.yaml", "requirements.txt")
 _KNOWN_YAML_KEYS = {"name", "channels", "dependencies", "prefix", "variables"}
+_YAML_HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"
 _CONDA_PYTHON = re.compile(r"^python\s*(?:==?|\s)\s*(\d+\.\d+)(?:\.[\d*]+)*$")
 
 
@@ -52,15 +53,17 @@ def read_requirements(path: Path | None) -> Requirements:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise _bad("requirements file not found", path) from error
+        raise _bad(
+            "requirements file not found", path, hint="create it, or correct its name in envpack.toml"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise _bad(f"cannot be read: {error}", path) from error
+        raise _bad(f"cannot be read: {error}", path, hint="it must be a file of UTF-8 text") from error
     if path.suffix in {".yml", ".yaml"}:
         return _read_conda(text, path)
     return Requirements(pip=_read_pip_lines(text, path), source=path)
 
 
-def _bad(message: str, path: Path, line: int = 0, hint: str = "") -> InputError:
+def _bad(message: str, path: Path, line: int = 0, *, hint: str) -> InputError:
     return InputError(message, kind="bad-requirements", where=f"{path}:{line}" if line else str(path), hint=hint)
 
 
@@ -71,21 +74,23 @@ def _read_conda(text: str, path: Path) -> Requirements:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        raise _bad(f"not valid YAML: {error}".splitlines()[0], path, mark.line + 1 if mark else 0) from error
+        raise _bad(
+            f"not valid YAML: {error}".splitlines()[0], path, mark.line + 1 if mark else 0, hint=_YAML_HINT
+        ) from error
     if not isinstance(content, dict):
-        raise _bad("must be a table with the key dependencies", path)
+        raise _bad("must be a table with the key dependencies", path, hint=_YAML_HINT)
     unknown = sorted(str(key) for key in content if key not in _KNOWN_YAML_KEYS)
     if unknown:
         raise _bad(f"unknown key {unknown[0]!r}", path, hint=f"known: {', '.join(sorted(_KNOWN_YAML_KEYS))}")
     entries = content.get("dependencies") or []
     if not isinstance(entries, list):
-        raise _bad("dependencies must be a list", path)
+        raise _bad("dependencies must be a list", path, hint=_YAML_HINT)
     conda, pip, python = [], [], ""
     for entry in entries:
         if isinstance(entry, dict):
             pip += _nested_pip(entry, path)
         elif not isinstance(entry, str) or not entry.strip():
-            raise _bad(f"dependency {entry!r} must be text", path)
+            raise _bad(f"dependency {entry!r} must be text", path, hint=_YAML_HINT)
         elif _conda_name(entry) == "python":
             python = _python_minor(entry, path)
         elif _conda_name(entry) != "pip":  # uv installs the pip part, so pip itself is not needed
@@ -110,7 +115,7 @@ def _python_minor(spec: str, path: Path) -> str:
 def _nested_pip(entry: dict[object, object], path: Path) -> list[str]:
     lines = entry.get("pip")
     if set(entry) != {"pip"} or not isinstance(lines, list):
-        raise _bad(f"dependency {entry!r} is neither a package nor a list called pip", path)
+        raise _bad(f"dependency {entry!r} is neither a package nor a list called pip", path, hint=_YAML_HINT)
     return [_pip_requirement(str(line), path, 0) for line in lines]
 
 

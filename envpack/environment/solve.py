@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.environment.conda_package import subdir
 from envpack.environment.disk import FULL_TEXT, disk_full
-from envpack.environment.engine import EngineError, ask_engine
+from envpack.environment.engine import ENGINE_HINT, EngineError, ask_engine
 from envpack.errors import EnvironmentBuildError
 
 
@@ -80,7 +80,9 @@ def _explained(
         needed = re.search(r"__glibc >=([\d.]+), for which no candidates", message)
         if needed:
             return EnvironmentBuildError(
-                f"{specs[0]!r} needs glibc {needed[1].rstrip('.')}, the target has {target.glibc}", kind="glibc-too-old"
+                f"{specs[0]!r} needs glibc {needed[1].rstrip('.')}, the target has {target.glibc}",
+                kind="glibc-too-old",
+                hint="ask for an older version, or take a release with a newer system with --triton",
             )
         guilty = guilty_spec(message, specs)
         return EnvironmentBuildError(
@@ -94,7 +96,9 @@ def _explained(
             kind="channel-unreachable",
             hint="check the address and the network; the channel 'local' needs neither",
         )
-    return EnvironmentBuildError(f"conda packages could not be installed: {message}", kind="engine-failed")
+    return EnvironmentBuildError(
+        f"conda packages could not be installed: {message}", kind="engine-failed", hint=ENGINE_HINT
+    )
 
 
 def guilty_spec(message: str, specs: Sequence[str]) -> str:

@@ -83,7 +83,12 @@ def find_models(repository: Path) -> tuple[Model, ...]:
 
     """
     if not repository.is_dir():
-        raise InputError("model repository not found", kind="repository-missing", where=str(repository))
+        raise InputError(
+            "model repository not found",
+            kind="repository-missing",
+            where=str(repository),
+            hint="give the folder that holds the model folders with --repository",
+        )
     models = []
     for folder in sorted(repository.iterdir()):
         if folder.name.startswith(".") or not folder.is_dir() or not _looks_like_model(folder):
@@ -94,6 +99,16 @@ def find_models(repository: Path) -> tuple[Model, ...]:
             if error.kind != "not-a-python-model":
                 raise
     return tuple(sorted(models, key=lambda model: model.name))
+
+
+def no_models(repository: Path) -> InputError:
+    """The error for a repository without a Python model or ensemble."""
+    return InputError(
+        "no Python model in this repository",
+        kind="repository-empty",
+        where=str(repository),
+        hint="`envpack init FOLDER` makes one that works",
+    )
 
 
 def config_text(model: Model | Path) -> str:
@@ -112,7 +127,9 @@ def config_text(model: Model | Path) -> str:
     try:
         return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 text: {error}", kind="bad-config", where=str(file)) from error
+        raise InputError(
+            f"not UTF-8 text: {error}", kind="bad-config", where=str(file), hint="save the file as UTF-8"
+        ) from error
 
 
 def _looks_like_model(folder: Path) -> bool:

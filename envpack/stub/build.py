@@ -14,6 +14,7 @@ from pathlib import Path
 
 import envpack
 from envpack.atomic import replaced_file
+from envpack.environment.disk import storage_errors
 from envpack.environment.isolation import clean_environment
 from envpack.errors import StubError
 from envpack.locations import cache_root
@@ -26,6 +27,7 @@ from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain, ToolchainName, find_tool, find_toolchain, required_package_folder
 
 STUB_NAME = "triton_python_backend_stub"
+_OTHER_COMPILER = "try the other compiler: --toolchain zig, or --toolchain system"
 _PACKAGES = {"pybind11": "pybind11", "libboost_headers": "libboost-headers"}
 
 
@@ -74,12 +76,13 @@ def build_stub(
     progress.begin(f"stub for Python {target.minor}, Triton {release.name}")
     tools, sources = find_toolchain(toolchain), source_folder()
     folder = (cache or cache_root() / "stubs") / _key(target, release, tools, sources)
-    folder.mkdir(parents=True, exist_ok=True)
     binary = folder / STUB_NAME
-    with FileLock(folder / "lock"):
-        fresh = not _is_intact(binary)
-        if fresh:
-            _compile(binary, target, release, tools, sources, progress)
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock"):
+            fresh = not _is_intact(binary)
+            if fresh:
+                _compile(binary, target, release, tools, sources, progress)
     facts = inspect_stub(binary)
     seconds = time.monotonic() - started
     progress.end(f"compiled in {seconds:.1f} s" if fresh else "up to date")
@@ -153,9 +156,15 @@ def _step(command: list[str | Path], build: Path) -> None:
     try:
         done = run(command, env=_environment(build))
     except (FileNotFoundError, subprocess.SubprocessError) as error:
-        raise StubError(f"{Path(command[0]).name} could not be started: {error}", kind="broken-install") from error
+        raise StubError(
+            f"{Path(command[0]).name} could not be started: {error}",
+            kind="broken-install",
+            hint=f"pip install --force-reinstall {Path(command[0]).name}",
+        ) from error
     if done.returncode != 0:
-        raise StubError(f"the stub does not compile:\n{_first_error(done)}", kind="compile-failed")
+        raise StubError(
+            f"the stub does not compile:\n{_first_error(done)}", kind="compile-failed", hint=_OTHER_COMPILER
+        )
 
 
 def _environment(build: Path) -> dict[str, str]:
@@ -165,8 +174,9 @@ def _environment(build: Path) -> dict[str, str]:
 
 
 def _first_error(done: Finished) -> str:
-    lines = (done.stdout + done.stderr).splitlines()
-    first = next((i for i, line in enumerate(lines) if "error:" in line), max(0, len(lines) - 10))
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    found = [i for sign in ("error:", "CMake Error") for i, line in enumerate(lines) if sign in line]
+    first = found[0] if found else max(0, len(lines) - 10)
     return "\n".join(lines[first : first + 10])
 
 
@@ -175,7 +185,14 @@ def _check(made: Path, target: StubTarget, release: Release) -> None:
     facts = inspect_stub(made)
     wanted = (platform.machine(), target.minor, release.name)
     if (facts.machine, facts.python, facts.triton) != wanted:
-        raise StubError(f"the compiler made {facts}, wanted was {wanted}", kind="compile-failed", where=str(made))
+        raise StubError(
+            f"the compiler made {facts}, wanted was {wanted}",
+            kind="compile-failed",
+            where=str(made),
+            hint=_OTHER_COMPILER,
+        )
     # The server's dry run: without arguments and without any library path it must exit with status 1.
     if run([made], env={}).returncode != 1:
-        raise StubError("the stub that was compiled does not start", kind="compile-failed", where=str(made))
+        raise StubError(
+            "the stub that was compiled does not start", kind="compile-failed", where=str(made), hint=_OTHER_COMPILER
+        )

@@ -91,4 +91,6 @@ def _newest_glibc(elf: Any) -> tuple[int, ...]:
 
 
 def _not_a_stub(path: Path, why: str) -> StubError:
-    return StubError(f"not a stub of envpack: {why}", kind="not-a-stub", where=str(path))
+    return StubError(
+        f"not a stub of envpack: {why}", kind="not-a-stub", where=str(path), hint="build one with `envpack stub`"
+    )

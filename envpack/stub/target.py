@@ -36,7 +36,12 @@ def target_from_interpreter(minor: str) -> StubTarget:
     """
     found = interpreter_for(minor)
     if found.library is None:  # interpreter_for() refuses static ones; this is for the type
-        raise StubError("no shared libpython", kind="libpython-missing", where=str(found.executable))
+        raise StubError(
+            "no shared libpython",
+            kind="libpython-missing",
+            where=str(found.executable),
+            hint="use a Python built with --enable-shared",
+        )
     return _checked(StubTarget(minor, found.executable, found.include, found.library))
 
 

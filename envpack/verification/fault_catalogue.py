@@ -36,7 +36,7 @@ FAULTS = (
     _fault(
         "numpy-mismatch",
         r"compiled using NumPy 1\.x|numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
-        "a package of the environment was built for another NumPy; lock the environment again",
+        "a package was built for another NumPy: add the one that it wants, often numpy<2, to the requirements",
     ),
     _fault(
         "libpython-missing",

@@ -149,7 +149,7 @@ class Client:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
-    ) -> Any:  # noqa: ANN401 - a requests.Response; that package is imported late
+    ) -> Any:
         import requests
 
         try:

@@ -133,7 +133,7 @@ def _tensors(
     return tuple(tensors)
 
 
-def _tensor(config: TensorConfig, value: Any, *, batched: bool) -> Tensor:  # noqa: ANN401 - JSON
+def _tensor(config: TensorConfig, value: Any, *, batched: bool) -> Tensor:
     shape = None
     if isinstance(value, dict) and "content" in value:
         shape = value.get("shape")
@@ -154,7 +154,7 @@ def _dims_for(dims: tuple[int, ...], count: int) -> tuple[int, ...]:
     return tuple(count // fixed if dim < 0 and fixed else dim for dim in dims)
 
 
-def _elements(datatype: str, value: Any) -> tuple[Value, ...]:  # noqa: ANN401 - JSON
+def _elements(datatype: str, value: Any) -> tuple[Value, ...]:
     if isinstance(value, dict):
         try:
             return decode(datatype, base64.b64decode(value["b64"], validate=True))
@@ -165,7 +165,7 @@ def _elements(datatype: str, value: Any) -> tuple[Value, ...]:  # noqa: ANN401 -
     return tuple(_element(datatype, item) for item in _flat(value))
 
 
-def _flat(value: Any) -> list[Any]:  # noqa: ANN401 - JSON
+def _flat(value: Any) -> list[Any]:
     return [item for part in value for item in _flat(part)] if isinstance(value, list) else [value]
 
 

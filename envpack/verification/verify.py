@@ -12,7 +12,7 @@ from pathlib import Path
 from envpack.errors import InputError, ServerError
 from envpack.progress import Progress, Silent
 from envpack.releases import all_releases
-from envpack.repository import STUB_NAME, Model, find_models, open_model
+from envpack.repository import STUB_NAME, Model, find_models, no_models, open_model
 from envpack.verification.interrupts import interruptible
 from envpack.verification.judge import Judge
 from envpack.verification.kserve import Client, RequestError
@@ -91,7 +91,11 @@ def _verify(
         try:
             version = client.server_version()
         except RequestError as error:
-            raise ServerError(f"the server does not answer: {error.message}", kind="server-failed") from error
+            raise ServerError(
+                f"the server does not answer: {error.message}",
+                kind="server-failed",
+                hint="run the command again with more time: --infer-timeout 120",
+            ) from error
         progress.end(f"Triton {version}, {time.monotonic() - started:.1f} s")
         judge = Judge(server, client, options.load_timeout)
         verdicts: list[ModelVerdict] = []
@@ -160,12 +164,7 @@ def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[Model, ..
     """The models asked for and those that they run, each after the ones that it runs."""
     wanted = [open_model(repository / name) for name in names] or list(find_models(repository))
     if not wanted:
-        raise InputError(
-            "no model in the repository",
-            kind="repository-empty",
-            where=str(repository),
-            hint="envpack init makes one that works",
-        )
+        raise no_models(repository)
     ordered: dict[str, Model] = {}
     for model in wanted:
         _add_with_steps(repository, model, ordered, ())
@@ -178,6 +177,7 @@ def _add_with_steps(repository: Path, model: Model, ordered: dict[str, Model], u
             f"the ensembles {' -> '.join((*users, model.name))} run each other",
             kind="ensemble-cycle",
             where=str(model.folder),
+            hint="take one of them out of the steps of another",
         )
     if model.name in ordered:
         return

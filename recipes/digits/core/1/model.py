@@ -16,6 +16,4 @@ class TritonPythonModel:
         # One call for the whole batch, then each request gets its own rows back.
         scores = self.classifier.predict_proba(np.concatenate(pixels)).astype(np.float32)
         ends = np.cumsum([len(rows) for rows in pixels])[:-1]
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("SCORES", rows)]) for rows in np.split(scores, ends)
-        ]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("SCORES", rows)]) for rows in np.split(scores, ends)]

@@ -14,8 +14,6 @@ class TritonPythonModel:
             label = NAMES[scores.argmax(axis=1)].reshape(-1, 1)
             confidence = scores.max(axis=1, keepdims=True)
             responses.append(
-                pb_utils.InferenceResponse(
-                    [pb_utils.Tensor("LABEL", label), pb_utils.Tensor("CONFIDENCE", confidence)]
-                )
+                pb_utils.InferenceResponse([pb_utils.Tensor("LABEL", label), pb_utils.Tensor("CONFIDENCE", confidence)])
             )
         return responses

@@ -1,0 +1,276 @@
+"""`envpack build` and `envpack stub` with real environments: twice, switched, refused, interrupted, killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from envpack.repository import get_string_parameter, open_model
+from tests.faults.bad_input import MODEL, BadInput
+from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
+
+from .conftest import need
+
+HIDE_ZIG = "import sys\nsys.modules['ziglang'] = None  # Python's own way to say: not installed\n"
+
+
+@pytest.fixture(scope="module")
+def changes(cache):
+    """Variables of every command here; its cache is the one of the whole run, if there is one."""
+    return {"ENVPACK_CACHE_DIR": os.environ.get("ENVPACK_TEST_CACHE", str(cache)), "CXX": None}
+
+
+@pytest.fixture(scope="module")
+def stored(changes, tmp_path_factory):
+    """The environment of numpy and six is in the cache, so that a build has only to place it."""
+    repository = BadInput("", "", 0, "", (), MODEL).write(tmp_path_factory.mktemp("stored"))
+    require(repository, "numpy", "six")
+    assert build(repository, changes=changes).code == 0
+
+
+@pytest.fixture
+def repository(tmp_path):
+    return BadInput("", "", 0, "", (), MODEL).write(tmp_path)
+
+
+def require(repository, *lines):
+    (repository / "m/requirements.txt").write_text("".join(f"{line}\n" for line in lines))
+
+
+def build(repository, *arguments, changes, model="m", python="3.8", stub="never"):
+    words = ("build", "--repository", repository, model, "--python", need(python), "--stub", stub, *arguments)
+    return envpack(*words, changes=changes)
+
+
+def works(folder: Path) -> bool:
+    done = subprocess.run([folder / "bin/python3", "-c", "import numpy"], check=False, env={})
+    return done.returncode == 0
+
+
+def environment_of(model: Path) -> str:
+    return get_string_parameter(open_model(model).config, "EXECUTION_ENV_PATH")
+
+
+def test_init_build_and_build_again(tmp_path, changes):
+    repository = tmp_path / "digits"
+    assert envpack("init", repository, changes=changes).code == 0
+    words = ("build", "--repository", repository, "--json", "preprocessing/")  # as a shell completes it
+    need("3.8")
+    first = envpack(*words, changes=changes)
+    assert first.code == 0, first.err
+    (model,) = first.document["models"]
+    assert first.document["schema"] == 1
+    assert set(model) == {"name", "python", "numpy", "packages", "environment", "stub", "changed"}
+    assert (model["name"], model["changed"]) == ("preprocessing", True)
+    assert model["python"].startswith("3.8.")
+    assert model["environment"] == str(repository / "preprocessing/python3.8")
+    assert model["stub"] == str(repository / "preprocessing/triton_python_backend_stub")
+    assert works(Path(model["environment"]))
+    before = listing(repository)
+    second = envpack(*words, changes=changes)
+    assert "preprocessing: Python 3.8" in second.err
+    assert second.err.splitlines()[-1].endswith("up to date")
+    assert second.document["models"] == [model | {"changed": False}]
+    assert envpack(*words[:-2], "--quiet", words[-1], changes=changes).out == ""
+    assert listing(repository) == before
+    stub_again(repository / "preprocessing", changes)
+    assert listing(repository) == before
+
+
+def test_numpy_2_brings_a_stub_even_for_the_python_of_the_release(repository, changes):
+    """Triton 24.10's own stub has Python 3.10 too, but with NumPy 2 its answers would be empty."""
+    stub = repository / "m/triton_python_backend_stub"
+    require(repository, "numpy<2")
+    assert build(repository, python="3.10", stub="auto", changes=changes).code == 0
+    assert not stub.exists()
+    require(repository, "numpy>=2")
+    assert build(repository, python="3.10", stub="auto", changes=changes).code == 0
+    assert stub.stat().st_mode & 0o777 == 0o755
+
+
+def stub_again(folder, changes):
+    """`envpack stub` for the same Python finds what `envpack build` compiled."""
+    words = ("stub", "--python", "3.8", "--output", folder)
+    ended = envpack(*words, "--json", changes=changes)
+    assert ended.code == 0, ended.err
+    assert set(ended.document) == {"schema", "stub", "facts", "compiled", "changed", "seconds"}
+    assert (ended.document["compiled"], ended.document["changed"]) == (False, False)
+    assert ended.document["facts"]["python"] == "3.8"
+    quiet = envpack(*words, "--quiet", changes=changes)
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+
+
+def test_switching_format_and_python_leaves_one_environment(repository, changes):
+    steps = (("3.10", "dir", "python3.10"), ("3.8", "tar.gz", "python3.8.tar.gz"), ("3.8", "dir", "python3.8"))
+    for python, archive_format, name in steps:
+        ended = build(repository, "--quiet", "--format", archive_format, python=python, changes=changes)
+        assert (ended.code, ended.out, ended.err) == (0, "", "")
+        sidecar = {f"{name}.json"} if archive_format == "tar.gz" else set()
+        names = {path.name for path in (repository / "m").iterdir()}
+        assert names == {"1", "config.pbtxt", "requirements.txt", name} | sidecar
+        assert environment_of(repository / "m") == f"$$TRITON_MODEL_DIRECTORY/{name}"
+    assert works(repository / "m/python3.8")
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "kind", "says"),
+    [
+        (("numpy", "no-such-package-of-envpack<2"), 4, "unresolvable", "'no-such-package-of-envpack<2'"),
+        (("numpy>=2",), 4, "unresolvable", "'numpy>=2'"),
+        (("six",), 3, "numpy-missing", "m/requirements.txt: "),
+    ],
+)
+def test_requirements_that_cannot_be_met_change_nothing(repository, changes, lines, code, kind, says):
+    require(repository, *lines)
+    before = listing(repository)
+    assert_refused(build(repository, "--json", changes=changes), code, kind, says)
+    assert listing(repository) == before
+
+
+def test_a_channel_that_does_not_answer_is_named(repository, changes):
+    before = listing(repository)
+    ended = build(repository, "--json", "--channel", "http://127.0.0.1:9/none", changes=changes)
+    assert_refused(ended, 4, "channel-unreachable", "http://127.0.0.1:9/none")
+    assert listing(repository) == before
+
+
+@pytest.fixture
+def toolless(tmp_path, changes):
+    """Variables with which neither a compiler nor the ziglang wheel is found."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "hide").mkdir()
+    (tmp_path / "hide/sitecustomize.py").write_text(HIDE_ZIG)
+    return {**changes, "PATH": str(tmp_path / "empty"), "PYTHONPATH": f"{tmp_path / 'hide'}{os.pathsep}{ROOT}"}
+
+
+@pytest.mark.parametrize("toolchain", ["auto", "system", "zig"])
+def test_no_compiler_says_how_to_get_one(repository, toolless, toolchain):
+    words = ("stub", "--json", "--python", need("3.8"), "--toolchain", toolchain, "--output", repository / "m")
+    before = listing(repository)
+    assert_refused(envpack(*words, changes=toolless), 5, "no-compiler", "pip install ziglang", "g++")
+    assert listing(repository) == before
+
+
+def test_a_compiler_that_fails_shows_its_first_error(repository, changes, tmp_path):
+    compiler = tmp_path / "broken-c++"
+    compiler.write_text(
+        "#!/bin/sh\n[ $1 = --version ] && exec echo broken 1.0\necho x.cc:1: error: no good >&2\nexit 1\n"
+    )
+    compiler.chmod(0o755)
+    words = ("stub", "--json", "--python", need("3.8"), "--output", repository / "m")
+    before = listing(repository)
+    ended = envpack(*words, changes={**changes, "CXX": str(compiler)})
+    assert_refused(ended, 5, "compile-failed", "x.cc:1: error: no good", "--toolchain zig")
+    assert listing(repository) == before
+
+
+def test_a_build_without_a_compiler_leaves_the_model_alone(repository, stored, toolless):
+    require(repository, "numpy", "six")
+    before = listing(repository)
+    assert_refused(build(repository, "--json", stub="auto", changes=toolless), 5, "no-compiler", "ziglang")
+    assert listing(repository) == before
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=14m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("a small tmpfs can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("archive_format", ["dir", "tar.gz"])
+def test_a_full_disk_leaves_the_model_as_it_was(small_disk, stored, changes, archive_format):
+    repository = BadInput("", "", 0, "", (), MODEL).write(small_disk)
+    require(repository, "numpy", "six")
+    (repository / "m/python3.8.tar.gz").write_bytes(b"an old archive")
+    before = listing(small_disk)
+    ended = build(repository, "--json", "--format", archive_format, changes=changes)
+    assert_refused(ended, 4, "disk-full", str(repository / "m"), "free some space")
+    assert listing(small_disk) == before
+
+
+def test_a_full_disk_leaves_the_old_stub(small_disk, changes):
+    (small_disk / "triton_python_backend_stub").write_bytes(b"an old stub")
+    words = ("stub", "--json", "--python", need("3.8"), "--output", small_disk)
+    (small_disk / "full").write_bytes(bytes(13 << 20))
+    before = listing(small_disk)
+    assert_refused(envpack(*words, changes=changes), 4, "disk-full", str(small_disk))
+    assert listing(small_disk) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
+@pytest.mark.parametrize("archive_format", ["dir", "tar.gz"])
+def test_interrupted_and_killed_builds_leave_what_was_there(repository, stored, changes, archive_format, number):
+    model = repository / "m"
+    require(repository, "numpy<1.24")
+    assert build(repository, "--format", archive_format, changes=changes).code == 0
+    require(repository, "numpy", "six")
+    before = listing(repository)
+    ended = interrupted(repository, archive_format, number, changes)
+    after = listing(repository)
+    if number == signal.SIGINT:
+        assert ended == 130
+        assert after == before
+    else:
+        assert ended == -number
+        assert {name: entry for name, entry in after.items() if not is_partial(name)} == before
+    assert usable(model, archive_format)
+    again = build(repository, "--json", "--format", archive_format, changes=changes)
+    assert again.document["models"][0]["changed"]
+    assert not [path for path in model.iterdir() if is_partial(path.name)]
+    assert usable(model, archive_format)
+
+
+def interrupted(repository, archive_format, number, changes) -> int:
+    """Run a build, send it a signal as soon as it writes, and give its exit status."""
+    words = ("build", "--repository", repository, "m", "--python", "3.8", "--stub", "never", "--format", archive_format)
+    child = subprocess.Popen(
+        command(*words),
+        env=variables(changes),
+        stderr=subprocess.PIPE,
+        cwd="/",
+        # A shell that runs this in the background has the signal ignored, which children inherit.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    end = time.monotonic() + 120
+    while not has_begun(repository / "m"):
+        assert child.poll() is None
+        assert time.monotonic() < end
+    child.send_signal(number)
+    child.communicate(timeout=60)
+    return child.returncode
+
+
+def has_begun(model: Path) -> bool:
+    for path in model.glob(".*.partial"):
+        if path.is_dir() and any(path.iterdir()):
+            return True
+        if path.is_file() and path.stat().st_size > 1e6:
+            return True
+    return False
+
+
+def is_partial(name: str) -> bool:
+    return ".partial" in name
+
+
+def usable(model: Path, archive_format: str) -> bool:
+    place = model / environment_of(model).removeprefix("$$TRITON_MODEL_DIRECTORY/")
+    if archive_format == "dir":
+        return works(place)
+    told = json.loads(place.with_name(f"{place.name}.json").read_text())
+    unpacked = model.parent.parent / "unpacked"
+    shutil.rmtree(unpacked, ignore_errors=True)
+    with tarfile.open(place) as archive:
+        archive.extractall(unpacked, filter="fully_trusted")
+    return told["size"] == place.stat().st_size and works(unpacked)

@@ -1,0 +1,80 @@
+"""Pythons that are not there, or cannot be used, as the command line tells of them."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from envpack.environment import available_interpreters
+from tests.faults.bad_input import MODEL, BadInput
+from tests.faults.command_line import assert_refused, envpack, listing
+
+SYSTEM = "/usr/bin:/bin"
+
+
+@pytest.fixture
+def repository(tmp_path):
+    return BadInput("", "", 0, "", (), MODEL).write(tmp_path)
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """Variables with which only the machine's own interpreters are found, and those below ``tmp_path/pyenv``."""
+    nowhere = {name: str(tmp_path / "home") for name in ("HOME", "XDG_DATA_HOME", "UV_PYTHON_INSTALL_DIR")}
+    return {**nowhere, "PYENV_ROOT": str(tmp_path / "pyenv"), "PATH": SYSTEM, "ENVPACK_CACHE_DIR": str(tmp_path / "c")}
+
+
+@pytest.fixture
+def missing(alone, monkeypatch):
+    """A supported version that is on this machine, but not where only the machine's own interpreters are found."""
+    everywhere = {found.minor: found for found in available_interpreters() if found.library and not found.distribution}
+    for name, value in alone.items():
+        monkeypatch.setenv(name, value)
+    own = {found.minor for found in available_interpreters()}
+    others = [interpreter for minor, interpreter in everywhere.items() if minor not in own]
+    if not others:
+        pytest.skip("no Python with a shared library outside of /usr and /opt on this machine")
+    return others[0]
+
+
+@pytest.mark.parametrize("name", ["build", "stub"])
+def test_a_python_that_is_not_here_says_which_are_and_how_to_get_it(repository, missing, alone, name):
+    before = listing(repository)
+    there = sorted({found.minor for found in available_interpreters()}, key=lambda minor: int(minor.partition(".")[2]))
+    specific = ("--repository", repository, "m") if name == "build" else ("--output", repository)
+    ended = envpack(name, "--json", "--python", missing.minor, *specific, changes=alone)
+    available = f"available: {', '.join(there) or 'none'}"
+    assert_refused(
+        ended, 4, "unknown-python", f"no Python {missing.minor}", available, f"pyenv install {missing.minor}"
+    )
+    assert listing(repository) == before
+
+
+@pytest.mark.parametrize("name", ["build", "stub"])
+def test_a_python_without_a_shared_library_is_refused_with_the_remedy(repository, missing, alone, tmp_path, name):
+    prefix = tmp_path / "pyenv/versions" / missing.version
+    program = without_shared_library(missing, prefix)
+    before = listing(repository)
+    specific = ("--repository", repository, "m") if name == "build" else ("--output", repository)
+    ended = envpack(name, "--json", "--python", missing.minor, *specific, changes=alone)
+    assert_refused(ended, 4, "static-interpreter", str(program), f"libpython{missing.minor}.so", "--enable-shared")
+    assert listing(repository) == before
+
+
+def without_shared_library(interpreter, prefix: Path) -> Path:
+    """A copy of an interpreter's installation whose build configuration is that of a static build."""
+    program = prefix / "bin" / f"python{interpreter.minor}"
+    program.parent.mkdir(parents=True)
+    shutil.copy2(interpreter.executable, program)
+    library = prefix / "lib" / f"python{interpreter.minor}"
+    library.mkdir(parents=True)
+    for entry in interpreter.stdlib.iterdir():
+        if not entry.name.startswith("_sysconfigdata"):
+            (library / entry.name).symlink_to(entry)
+    for data in interpreter.stdlib.glob("_sysconfigdata*.py"):
+        text = re.sub(
+            r"'(INSTSONAME|LDLIBRARY)': '[^']*'", rf"'\1': 'libpython{interpreter.minor}.a'", data.read_text()
+        )
+        (library / data.name).write_text(text.replace("'Py_ENABLE_SHARED': 1", "'Py_ENABLE_SHARED': 0"))
+    return program

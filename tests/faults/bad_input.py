@@ -1,0 +1,208 @@
+"""What users get wrong before anything is built: a repository, a command line, and what must be said about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.catalogue import CONFIG, DOUBLE
+
+MODEL = {"m/config.pbtxt": CONFIG, "m/1/model.py": DOUBLE, "m/requirements.txt": "numpy\n"}
+_STEP = 'ensemble_scheduling {{ step [ {{ model_name: "{}" model_version: -1 }} ] }}\n'
+
+
+@dataclass(frozen=True)
+class BadInput:
+    """One mistake.
+
+    Attributes:
+        name: what is wrong.
+        command: words of the command; ``REPOSITORY`` stands for the repository.
+        code: exit code.
+        kind: kind of the error.
+        says: what must be read in the error or its fix.
+        files: content of the repository, by path.
+        folder: name of the repository's folder.
+    """
+
+    name: str
+    command: str
+    code: int
+    kind: str
+    says: tuple[str, ...]
+    files: dict[str, str | bytes] = field(default_factory=lambda: dict(MODEL))
+    folder: str = "repository"
+
+    def write(self, parent: Path) -> Path:
+        repository = parent / self.folder
+        repository.mkdir()
+        for name, content in self.files.items():
+            (repository / name).parent.mkdir(parents=True, exist_ok=True)
+            (repository / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return repository
+
+    def arguments(self, repository: Path) -> list[str]:
+        return [word.replace("REPOSITORY", str(repository)) for word in self.command.split()]
+
+
+_BUILD = "build --repository REPOSITORY --json"
+_VERIFY = "verify --repository REPOSITORY --json"
+_BUILD_M = f"{_BUILD} m --python 3.10"
+
+
+def _usage(name: str, command: str, *says: str) -> BadInput:
+    return BadInput(name, command, 2, "usage", says)
+
+
+def _model(name: str, kind: str, says: tuple[str, ...], files: dict[str, str | bytes]) -> tuple[BadInput, ...]:
+    """A model that neither build nor verify takes."""
+    return tuple(
+        BadInput(f"{verb}: {name}", command, 3, kind, says, files)
+        for verb, command in (("build", _BUILD_M), ("verify", _VERIFY))
+    )
+
+
+def _project(name: str, text: str, *says: str, kind: str = "bad-project-file", code: int = 3) -> BadInput:
+    return BadInput(f"envpack.toml: {name}", f"{_BUILD} m", code, kind, says, MODEL | {"envpack.toml": text})
+
+
+def _requirements(name: str, file: str, text: str, *says: str) -> BadInput:
+    files = {"m/config.pbtxt": CONFIG, "m/1/model.py": DOUBLE, f"m/{file}": text}
+    return BadInput(f"requirements: {name}", _BUILD_M, 3, "bad-requirements", (f"m/{file}", *says), files)
+
+
+CATALOGUE = (
+    _usage("no model", f"{_BUILD}", "Name models, or give --all", "envpack build --help"),
+    _usage("models and --all", f"{_BUILD} m --all", "Name models, or give --all"),
+    _usage("unknown command", "pack --json", "No such command 'pack'", "envpack --help"),
+    _usage("unknown option", f"{_BUILD} m --pyton 3.10", "--pyton"),
+    _usage("unknown format", f"{_BUILD} m --format zip", "'zip' is not one of"),
+    _usage("port out of range", f"{_VERIFY} --port 70000", "70000"),
+    _usage("timeout of nothing", f"{_VERIFY} --load-timeout 0", "--load-timeout"),
+    _usage("stub for nothing", "stub --json", "--python or --prefix"),
+    _usage("stub for two", "stub --json --python 3.8 --prefix REPOSITORY", "--python or --prefix"),
+    _usage("stub for a prefix that is missing", "stub --json --prefix REPOSITORY/none", "does not exist"),
+    BadInput("unknown release", f"{_BUILD_M} --triton 99.99", 2, "unknown-release", ("'99.99'", "known: 24.10")),
+    BadInput(
+        "stub for an unknown release",
+        "stub --json --python 3.10 --triton 1.0 --output REPOSITORY",
+        2,
+        "unknown-release",
+        ("'1.0'", "known: 24.10"),
+    ),
+    BadInput("unknown recipe", "init --json --recipe nope REPOSITORY/new", 2, "unknown-recipe", ("'nope'", "digits")),
+    *(
+        BadInput(f"Python {version}", f"{_BUILD} m --python {version}", 2, "bad-python-version", (version, "3.8, 3.9"))
+        for version in ("ten", "3", "3.10.2", "3.x", "2.7", "3.99")
+    ),
+    BadInput(
+        "stub for Python 4", "stub --json --python 4.0 --output REPOSITORY", 2, "bad-python-version", ("4.0", "3.8")
+    ),
+    BadInput("no Python version", f"{_BUILD} m", 2, "no-python-version", ("'m'", "--python 3.10", "envpack.toml")),
+    BadInput("init into a full folder", "init --json REPOSITORY", 3, "not-empty", ("repository: ",)),
+    BadInput("init over a file", "init --json REPOSITORY/m/config.pbtxt", 3, "not-empty", ("config.pbtxt: ",)),
+    BadInput(
+        "no repository",
+        "build --repository REPOSITORY/none --json m",
+        3,
+        "repository-missing",
+        ("none", "--repository"),
+    ),
+    BadInput(
+        "verify: no repository",
+        "verify --repository REPOSITORY/none --json",
+        3,
+        "repository-missing",
+        ("--repository",),
+    ),
+    BadInput("empty repository", f"{_BUILD} --all", 3, "repository-empty", ("envpack init",), {}),
+    BadInput("verify: empty repository", _VERIFY, 3, "repository-empty", ("envpack init",), {}),
+    BadInput("no model folder", f"{_BUILD} x --python 3.10", 3, "model-missing", ("'x'", "repository/x")),
+    BadInput("one of two is missing", f"{_BUILD} m x --python 3.10", 3, "model-missing", ("'x'",)),
+    BadInput("verify: no model folder", f"{_VERIFY} x", 3, "model-missing", ("'x'",)),
+    *_model("no code", "model-without-code", ("m/1/model.py",), {"m/config.pbtxt": CONFIG}),
+    *_model("a version without code", "model-without-code", ("m/2",), MODEL | {"m/2/weights.bin": "x"}),
+    *_model(
+        "unknown field in config.pbtxt",
+        "bad-config",
+        ("m/config.pbtxt:2", "max_batchsize"),
+        MODEL | {"m/config.pbtxt": 'backend: "python"\nmax_batchsize: 4\n'},
+    ),
+    *_model(
+        "unclosed list in config.pbtxt",
+        "bad-config",
+        ("m/config.pbtxt:3",),
+        MODEL | {"m/config.pbtxt": 'backend: "python"\ninput [ {\n  name: "IN" data_type TYPE_FP32\n'},
+    ),
+    *_model("config.pbtxt in Latin-1", "bad-config", ("UTF-8",), MODEL | {"m/config.pbtxt": b'name: "\xe9"\n'}),
+    *_model(
+        "another name",
+        "model-name-mismatch",
+        ("'other'", "'m'"),
+        MODEL | {"m/config.pbtxt": f'name: "other"\n{CONFIG}'},
+    ),
+    BadInput(
+        "another backend",
+        _BUILD_M,
+        3,
+        "not-a-python-model",
+        ("'onnxruntime'",),
+        {"m/config.pbtxt": 'backend: "onnxruntime"\n', "m/1/model.onnx": ""},
+    ),
+    BadInput(
+        "ensembles that run each other",
+        _VERIFY,
+        3,
+        "ensemble-cycle",
+        ("a -> b -> a",),
+        {
+            "a/config.pbtxt": 'platform: "ensemble"\n' + _STEP.format("b"),
+            "b/config.pbtxt": 'platform: "ensemble"\n' + _STEP.format("a"),
+        },
+    ),
+    *(
+        BadInput(f"{verb}: {what} in the path", command, 3, "bad-path", (repr(what), "move"), folder=f"re{what}po")
+        for what in (" ", "$", "'", "&", ";", "(")
+        for verb, command in (("build", _BUILD_M), ("verify", _VERIFY))
+    ),
+    _project("not TOML", '[models.m]\npython = "3.10"\ntriton : 24.10\n', "envpack.toml:3", "[models.NAME]"),
+    _project("cut off", "[models.m", "envpack.toml", "[models.NAME]"),
+    _project("unknown key", '[models.m]\npyton = "3.10"\n', "'pyton'", "[models.m]", "python, requirements"),
+    _project("unknown table", "[model.m]\n", "'model'", "models, triton"),
+    _project("Python without quotes", "[models.m]\npython = 3.10\n", "must be text", 'python = "3.10"'),
+    _project("release without quotes", "triton = 24.10\n", "must be text", 'triton = "24.10"'),
+    _project("a model that is no table", '[models]\nm = "3.10"\n', "[models.m] must be a table"),
+    _project("models is no table", "models = 1\n", "models must be a table"),
+    _project("unknown release", 'triton = "9"\n', "envpack.toml", "'9'", kind="unknown-release", code=2),
+    _project(
+        "unknown Python", '[models.m]\npython = "3.1"\n', "envpack.toml", "'3.1'", kind="bad-python-version", code=2
+    ),
+    _project(
+        "requirements that are missing",
+        '[models.m]\npython = "3.10"\nrequirements = "m/needs.txt"\n',
+        "m/needs.txt",
+        kind="bad-requirements",
+    ),
+    _requirements("not a requirement", "requirements.txt", "numpy\nsci kit\n", "requirements.txt:2", "'sci kit'"),
+    _requirements("an option", "requirements.txt", "-r other.txt\n", "requirements.txt:1", "'-r'"),
+    _requirements("not YAML", "environment.yml", "dependencies: [numpy\n", "not valid YAML"),
+    _requirements("unknown key", "environment.yml", "dependancies: [numpy]\n", "'dependancies'", "dependencies"),
+    _requirements("two Pythons", "environment.yml", "dependencies: ['python>=3.8']\n", "python=3.10"),
+    BadInput(
+        "stub into a folder that is missing",
+        "stub --json --python 3.10 --output REPOSITORY/none",
+        3,
+        "output-missing",
+        ("none", "create it"),
+    ),
+    BadInput(
+        "no server there", f"{_VERIFY} --server REPOSITORY/none", 6, "server-missing", ("none", "nvidia-pytriton==")
+    ),
+    BadInput(
+        "a server without its Python backend",
+        f"{_VERIFY} --server REPOSITORY/m/1/model.py",
+        6,
+        "server-missing",
+        ("libtriton_python.so",),
+    ),
+)

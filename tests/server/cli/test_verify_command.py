@@ -1,0 +1,131 @@
+"""`envpack verify` with a real server: exit codes, what people read, what programs read, nothing changed."""
+
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.catalogue import DOUBLE, GOOD, HANGS, Broken, write_model
+from tests.faults.command_line import assert_refused, command, envpack, listing, variables
+
+DEEP = """import triton_python_backend_utils as pb_utils
+
+
+def weights(path):
+    return open(path)
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.weights = weights("/nonexistent/weights.npy")
+"""
+RAISES = Broken("raises", DEEP, "load-failed", "FileNotFoundError")
+BAD_SAMPLES = Broken("samples", DOUBLE, "bad-samples", "not valid samples", files={"envpack/smoke.json": '{"data": ['})
+
+
+@pytest.fixture
+def repository(environment, tmp_path):
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    return folder
+
+
+def test_a_good_repository_is_a_yes(environment, repository):
+    write_model(repository, GOOD, environment)
+    before = listing(repository)
+    ended = envpack("verify", "--json", "--repository", repository)
+    assert ended.code == 0, ended.err
+    assert "VERDICT: yes" in ended.err
+    assert "1 numbers right of 2 numbers sent" in ended.err
+    assert "\x1b" not in ended.err
+    assert ended.document["schema"] == 1
+    verdict = ended.document["verdict"]
+    assert (verdict["ok"], verdict["models"][0]["name"], verdict["models"][0]["failure"]) == (True, "good", None)
+    quiet = envpack("verify", "--quiet", "--repository", repository, "good")
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+    assert listing(repository) == before
+
+
+def test_broken_models_are_a_no_with_reasons(environment, repository):
+    for broken in (RAISES, BAD_SAMPLES, GOOD):
+        write_model(repository, broken, environment)
+    before = listing(repository)
+    ended = envpack("verify", "--json", "--quiet", "--repository", repository)
+    assert ended.code == 1, ended.err
+    assert "VERDICT: no" in ended.err  # even when quiet
+    assert "Traceback" not in ended.err
+    failures = {model["name"]: model["failure"] for model in ended.document["verdict"]["models"]}
+    assert failures["good"] is None
+    raised = failures["raises"]
+    code = repository / "raises/1/model.py"
+    assert raised["kind"] == "load-failed"
+    assert "FileNotFoundError" in raised["reason"]
+    assert raised["details"] == [f"{code}:10 in initialize", f"{code}:5 in weights"]
+    assert all(f"    {frame}\n" in ended.err for frame in raised["details"])
+    assert f"  fix: correct the model's code at {code}:5" in ended.err
+    assert failures["samples"]["kind"] == "bad-samples"
+    assert f"{repository}/samples/envpack/smoke.json:1" in ended.err
+    assert listing(repository) == before
+
+
+def test_a_model_that_hangs_is_given_up_in_time(environment, repository):
+    write_model(repository, HANGS, environment)
+    before = listing(repository)
+    ended = envpack("verify", "--json", "--repository", repository, "--load-timeout", "3")
+    assert ended.code == 1, ended.err
+    (model,) = ended.document["verdict"]["models"]
+    assert model["failure"]["kind"] == "load-timeout"
+    assert "not loaded after 3 s" in ended.err
+    assert "    asleep" in ended.err
+    assert 3 <= model["load_seconds"] < 6
+    assert listing(repository) == before
+
+
+def test_a_taken_port_is_named(environment, repository):
+    write_model(repository, GOOD, environment)
+    before = listing(repository)
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = str(busy.getsockname()[1])
+        assert_refused(envpack("verify", "--json", "--repository", repository, "--port", port), 6, "port-taken", port)
+    assert listing(repository) == before
+
+
+def test_an_interrupted_verification_stops_the_server_and_leaves_nothing(environment, repository, tmp_path):
+    write_model(repository, HANGS, environment)
+    before = listing(repository)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    words = command("verify", "--json", "--repository", repository)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    child = subprocess.Popen(words, env=variables({"TMPDIR": str(scratch)}), text=True, cwd="/", **pipes)
+    end = time.monotonic() + 60
+    while not has_stub(child.pid):
+        assert child.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    (home,) = scratch.iterdir()
+    started = [*children(child.pid), *(stub for server in children(child.pid) for stub in children(server))]
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "error: interrupted" in err
+    assert '"kind": "interrupted"' in out
+    assert not [pid for pid in started if Path(f"/proc/{pid}/exe").exists()]
+    assert not list(scratch.iterdir())
+    assert not list(Path("/dev/shm").glob(f"*{home.name.removeprefix('envpack-verify-')}*"))
+    assert listing(repository) == before
+
+
+def has_stub(pid: int) -> bool:
+    """Whether a command has a server as its child, and that one a stub."""
+    return any(children(server) for server in children(pid))
+
+
+def children(pid: int | str) -> list[str]:
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [child for thread in threads for child in thread.read_text().split()]

@@ -1,0 +1,58 @@
+"""The README's first command, on the recipe itself: three Pythons served, and nothing to do the second time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.environment import interpreter_for
+from envpack.errors import EnvpackError
+
+DEMO = Path(__file__).parents[3] / "ci" / "demo.py"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    for minor in ("3.8", "3.10", "3.12"):
+        try:
+            interpreter_for(minor)
+        except EnvpackError as error:
+            pytest.skip(f"the demo needs Python {minor}: {error}")
+    return tmp_path_factory.mktemp("demo") / "digits"
+
+
+def _run(repository):
+    done = subprocess.run([sys.executable, DEMO, repository], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def test_three_pythons_classify_real_images(repository):
+    _, shown = _run(repository)
+    assert "VERDICT: yes – 4 of 4 models serve, nothing left behind" in shown
+    for model, python, numpy in (
+        ("preprocessing", "3.8.", "1."),
+        ("core", "3.10.", "1."),
+        ("postprocessing", "3.12.", "2."),
+    ):
+        row = next(line.split() for line in shown.splitlines() if line.strip().startswith(f"{model} "))
+        assert row[1] == "ok"
+        assert row[2].startswith(python)
+        assert row[3].startswith(numpy)
+        assert row[4] == "envpack"
+    pipeline = next(line for line in shown.splitlines() if line.strip().startswith("pipeline "))
+    right, sent = (int(word) for word in pipeline.replace("images", "").split() if word.isdigit())
+    assert sent == 180
+    assert right >= 171
+
+
+def test_the_second_time_everything_is_up_to_date(repository):
+    if not (repository / "pipeline/envpack/smoke.json").exists():
+        pytest.fail("the first run did not finish")
+    said, shown = _run(repository)
+    assert "the classifier is trained already: up to date" in said
+    before_verify = shown.partition("start Triton")[0]
+    steps = [line for line in before_verify.splitlines() if "…" in line]
+    assert len(steps) == 9  # three environments, three stubs compiled, three stubs placed
+    assert all("up to date" in step for step in steps)

@@ -1,0 +1,35 @@
+"""What users install is the wheel, so the wheel must hold all that the commands need."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+def test_the_wheel_holds_the_stub_sources_the_recipes_and_the_data(tmp_path):
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, CHECKOUT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(tmp_path / "installed")  # our own wheel, just built
+    assert {"envpack/releases.toml", "envpack/py.typed", "envpack/_source/CMakeLists.txt"} <= names
+    for folder in ("stub_src", "recipes"):
+        tracked = subprocess.run(
+            ["git", "ls-files", folder], cwd=CHECKOUT, capture_output=True, text=True, check=True
+        ).stdout.split()
+        assert {f"envpack/_source/{name}" for name in tracked} <= names
+
+    done = subprocess.run(
+        [sys.executable, "-m", "envpack.cli", "init", "--recipe", "digits", tmp_path / "digits"],
+        cwd=tmp_path / "installed",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "digits/pipeline/config.pbtxt").is_file()

@@ -1,0 +1,87 @@
+"""A small environment and a server for the tests; both are looked for, and what is missing is named."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.environment.interpreters import interpreter_for
+from envpack.errors import EnvpackError, ServerError
+from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.verification import find_server
+
+ACTIVATE = """_here=${BASH_SOURCE[0]%/bin/activate}
+export PATH="$_here/bin:$PATH" CONDA_PREFIX="$_here" PYTHONNOUSERSITE=1
+unset PYTHONHOME PYTHONPATH
+"""
+
+
+@pytest.fixture(scope="session")
+def server():
+    try:
+        return find_server()
+    except ServerError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def environment(server, tmp_path_factory):
+    """A folder that the server takes for an environment: an interpreter's files as links, and NumPy."""
+    wanted = find_release(DEFAULT_RELEASE).python
+    interpreter = _interpreter(wanted)
+    folder = tmp_path_factory.mktemp("environment")
+    standard = folder / f"lib/python{wanted}"
+    (standard / "site-packages").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    shutil.copy(interpreter.executable, folder / "bin/python3")
+    shutil.copy(interpreter.library, folder / "lib" / interpreter.library.name)
+    for entry in interpreter.stdlib.iterdir():
+        if entry.name != "site-packages":
+            (standard / entry.name).symlink_to(entry)
+    (folder / "bin/activate").write_text(ACTIVATE)
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.is_file():
+        pytest.skip("uv is not installed beside this Python")
+    command = [uv, "pip", "install", "--quiet", "--python", interpreter.executable]
+    done = subprocess.run(
+        [*command, "--target", standard / "site-packages", "numpy==1.26.4"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"NumPy could not be installed: {done.stderr[-300:]}")
+    return folder
+
+
+def _interpreter(minor):
+    try:
+        interpreter = interpreter_for(minor)
+    except EnvpackError as error:
+        pytest.skip(str(error))
+    if interpreter.library is None:
+        pytest.skip(f"the Python {minor} on this machine has no shared library")
+    return interpreter
+
+
+@pytest.fixture(scope="session")
+def faults():
+    """The catalogue of broken models, tests/faults/catalogue.py."""
+    file = Path(__file__).parents[2] / "faults/catalogue.py"
+    spec = importlib.util.spec_from_file_location("fault_catalogue", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fault_catalogue"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _traces():
+    found = [str(path) for path in (*Path("/dev/shm").glob("envpack_*"), *Path("/tmp").glob("python_env_*"))]
+    return {*found, *(str(path) for path in Path("/tmp").glob("envpack-verify-*"))}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    before = _traces()
+    yield
+    assert _traces() <= before

@@ -1,0 +1,160 @@
+"""What the command line prints, where, and when it prints nothing."""
+
+import json
+import os
+import pty
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from envpack.cli.console import Console, Failure
+from envpack.cli.main import run
+from tests.faults.bad_input import MODEL, BadInput
+from tests.faults.command_line import Ended, assert_refused, command, envpack, listing, variables
+
+COMMANDS = ("init", "build", "stub", "verify")
+HEAVY = ("rich", "rattler", "google.protobuf", "requests", "conda_pack", "yaml", "elftools")
+
+
+@pytest.fixture
+def repository(tmp_path):
+    return BadInput("", "", 0, "", (), MODEL).write(tmp_path)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A pretended installation, whose server says two lines and ends."""
+    home = tmp_path / "triton"
+    for name in (
+        "bin/tritonserver",
+        "backends/python/libtriton_python.so",
+        "backends/python/triton_python_backend_stub",
+    ):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("#!/bin/sh\necho one thing; echo another [thing]; exit 3\n")
+    (home / "backends/python/triton_python_backend_utils.py").touch()
+    (home / "bin/tritonserver").chmod(0o755)
+    return home
+
+
+@pytest.mark.parametrize("arguments", [["--help"], []])
+def test_help_names_every_command_and_exit_code(arguments, capsys):
+    assert run(arguments) == 0
+    said = capsys.readouterr().out
+    assert all(f"\n  {name} " in said for name in COMMANDS)
+    assert all(f"{code} " in said for code in (0, 1, 2, 3, 4, 5, 6, 70, 130))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_json_and_quiet(name, capsys):
+    assert run([name, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "--json" in said
+    assert "--quiet" in said
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)])
+def test_help_imports_nothing_heavy(arguments):
+    code = (
+        f"import sys; from envpack.cli.main import run; assert run({arguments!r}) == 0; "
+        f"assert not [name for name in {HEAVY!r} if name in sys.modules]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=variables(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_a_terminal_there_is_no_escape_code(tmp_path):
+    made = envpack("init", tmp_path / "r")
+    refused = envpack("init", tmp_path / "r")
+    assert (made.code, refused.code) == (0, 3)
+    assert "\x1b" not in made.out + made.err + refused.out + refused.err
+
+
+@pytest.mark.parametrize(("no_color", "escapes"), [(None, True), ("1", False)])
+def test_a_terminal_gets_colours_unless_it_does_not_want_them(tmp_path, no_color, escapes):
+    ours, theirs = pty.openpty()
+    changes = {"NO_COLOR": no_color, "TERM": "xterm-256color", "FORCE_COLOR": None}
+    child = subprocess.Popen(
+        command("init", tmp_path / "r"), env=variables(changes), stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    said = b""
+    while part := _read(ours):
+        said += part
+    os.close(ours)
+    assert child.wait() == 0
+    assert b"copy recipe digits" in said
+    assert (b"\x1b" in said) == escapes
+
+
+def _read(terminal):
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # what Linux says at the end of a terminal
+        return b""
+
+
+def test_quiet_says_nothing_of_a_success_and_everything_of_an_error(tmp_path, capsys):
+    assert run(["init", "--quiet", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert run(["init", "--quiet", str(tmp_path / "r")]) == 3
+    assert "error: " in capsys.readouterr().err
+
+
+def test_init_makes_a_repository_and_says_where_as_json(tmp_path, capsys):
+    (tmp_path / "r").mkdir()  # an empty folder is as good as none
+    assert run(["init", "--json", str(tmp_path / "r")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"schema": 1, "recipe": "digits", "directory": str(tmp_path / "r")}
+    assert (tmp_path / "r/envpack.toml").is_file()
+    assert (tmp_path / "r/core/1/model.py").is_file()
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_text_of_users_is_no_markup(capsys):
+    failure = Failure("cannot [red]parse[/red]\nsecond [bold]line", "bad-config", 3, "a[1]/config.pbtxt:2", "try [0]")
+    Console().failed(failure)
+    assert capsys.readouterr().err.splitlines() == [
+        "error: a[1]/config.pbtxt:2: cannot [red]parse[/red] (bad-config)",
+        "    second [bold]line",
+        "  fix: try [0]",
+    ]
+
+
+def test_a_bug_says_that_it_is_one_and_how_to_report_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("envpack.recipes.copy_recipe", lambda *_: {}["x"])
+    monkeypatch.delenv("ENVPACK_TRACEBACK", raising=False)
+    code = run(["init", "--json", str(tmp_path / "r")])
+    assert_refused(Ended(code, *capsys.readouterr()), 70, "bug", "KeyError: 'x'", "ENVPACK_TRACEBACK=1")
+    monkeypatch.setenv("ENVPACK_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        run(["init", str(tmp_path / "r")])
+
+
+def test_an_interruption_has_its_own_exit_code(tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("envpack.recipes.copy_recipe", interrupted)
+    code = run(["init", "--json", str(tmp_path / "r")])
+    assert_refused(Ended(code, *capsys.readouterr()), 130, "interrupted")
+
+
+def test_a_port_that_is_taken_is_named(repository, server, capsys):
+    before = listing(repository)
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = str(busy.getsockname()[1])
+        code = run(["verify", "--json", "--repository", str(repository), "--server", str(server), "--port", port])
+    assert_refused(Ended(code, *capsys.readouterr()), 6, "port-taken", port, "--port")
+    assert listing(repository) == before
+
+
+def test_a_server_that_does_not_start_shows_its_last_words_below_the_error(repository, server, capsys):
+    code = run(["verify", "--json", "--repository", str(repository), "--server", str(server)])
+    ended = Ended(code, *capsys.readouterr())
+    assert_refused(ended, 6, "server-failed", "did not start")
+    assert "    one thing\n    another [thing]\n" in ended.err

@@ -1,0 +1,66 @@
+import base64
+import hashlib
+import json
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envpack.environment.relocation import relocatable_script, relocate
+
+
+def prefix_with_script(root, text):
+    site = root / "lib/python3.8/site-packages/tool-1.dist-info"
+    for folder in (root / "bin", root / "conda-meta", site):
+        folder.mkdir(parents=True)
+    script = root / "bin/tool"
+    script.write_text(text)
+    script.chmod(0o755)
+    (site / "direct_url.json").write_text('{"url": "file:///home/me/tool"}')
+    rows = "../../../bin/tool,sha256=old,1\ntool-1.dist-info/direct_url.json,sha256=x,2\ntool-1.dist-info/RECORD,,\n"
+    (site / "RECORD").write_text(rows)
+    return script, site / "RECORD"
+
+
+def test_script_finds_python_through_path_and_record_follows(tmp_path):
+    script, record = prefix_with_script(tmp_path, f"#!{tmp_path}/bin/python3\nprint(1)\n")
+    relocate(tmp_path, (tmp_path,), minor="3.8")
+    assert script.read_text() == "#!/usr/bin/env python3.8\nprint(1)\n"
+    assert script.stat().st_mode & 0o777 == 0o755
+    digest = base64.urlsafe_b64encode(hashlib.sha256(script.read_bytes()).digest()).rstrip(b"=").decode()
+    assert f"../../../bin/tool,sha256={digest},{script.stat().st_size}\n" in record.read_text()
+
+
+def test_local_origin_of_a_package_is_forgotten(tmp_path):
+    _, record = prefix_with_script(tmp_path, "#!/bin/sh\n")
+    relocate(tmp_path, (tmp_path,), minor="3.8")
+    assert not record.with_name("direct_url.json").exists()
+    assert "direct_url" not in record.read_text()
+
+
+def test_installer_cache_is_never_edited(tmp_path):
+    script, _ = prefix_with_script(tmp_path / "env", f"#!{tmp_path}/env/bin/python\n")
+    os.link(script, tmp_path / "cached")
+    relocate(tmp_path / "env", (tmp_path / "env",), minor="3.8")
+    assert (tmp_path / "cached").read_text() == f"#!{tmp_path}/env/bin/python\n"
+
+
+def test_conda_records_do_not_point_into_the_cache(tmp_path):
+    prefix_with_script(tmp_path, "#!/bin/sh\n")
+    record = tmp_path / "conda-meta/x-1-0.json"
+    told = {"fn": "x.conda", "url": "file:///c/x.conda", "extracted_package_dir": "/c/x", "link": {"source": "/c"}}
+    record.write_text(json.dumps(told))
+    record.chmod(0o600)
+    relocate(tmp_path, (tmp_path,), minor="3.8")
+    assert "/c" not in record.read_text()
+    assert record.stat().st_mode & 0o777 == 0o644
+
+
+def test_three_line_start_of_long_paths_is_understood(tmp_path):
+    text = f"#!/bin/sh\n'''exec' \"{tmp_path}/bin/python\" \"$0\" \"$@\"\n' '''\nprint(1)\n".encode()
+    assert relocatable_script(text, (tmp_path,), minor="3.9") == b"#!/usr/bin/env python3.9\nprint(1)\n"
+
+
+@given(st.binary())
+def test_scripts_of_others_stay_as_they_are(content):
+    assert relocatable_script(content, ("/build/env",), minor="3.8") == content

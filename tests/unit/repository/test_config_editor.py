@@ -1,0 +1,117 @@
+import pytest
+from google.protobuf import text_encoding
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envpack.errors import InputError
+from envpack.repository import (
+    get_string_parameter,
+    parse_config,
+    set_execution_environment,
+    set_string_parameter,
+)
+
+REPEATED = """# who: the vision team
+name: "core"   # keep
+backend: 'python'
+parameters { key: "A" value { string_value: "one" } }
+parameters: {
+  key: "EXECUTION_ENV_PATH"  # the environment
+  value: < string_value: 'old' "er" >
+}
+max_batch_size: 8
+"""
+LIST = """backend: "python"
+parameters: [
+  { key: "EXECUTION_ENV_PATH" value: { string_value: "old" } },  # { key: "EXECUTION_ENV_PATH" }
+  { value { string_value: "b" } key: "B" }
+]
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1, 3 ] } ]
+"""
+
+
+@pytest.mark.parametrize(("text", "old"), [(REPEATED, "'old' \"er\""), (LIST, '"old"')])
+def test_only_the_literal_changes(text, old):
+    edited = set_execution_environment(text, "/envs/new", "config.pbtxt")
+    before, after = text.rsplit(old, 1)
+    assert edited == f'{before}"/envs/new"{after}'
+
+
+@pytest.mark.parametrize("text", [REPEATED, LIST, "", "# only a comment", 'backend: "python"'])
+def test_a_missing_key_is_appended_and_the_rest_stays(text):
+    edited = set_string_parameter(text, "NEW", "v", "f")
+    assert edited.startswith(text)
+    assert get_string_parameter(parse_config(edited, "f"), "NEW") == "v"
+
+
+@pytest.mark.parametrize("text", [REPEATED, LIST, ""])
+def test_twice_is_once(text):
+    once = set_execution_environment(text, "/e", "f")
+    assert set_execution_environment(once, "/e", "f") == once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'parameters { key: "K" }',
+        'parameters { key: "K" value {} }',
+        'parameters { key: "K" value {} } # {',
+        "parameters < key: 'K' value: < > >",
+        'parameters [ { key: "K" }, { key: "L" } ]',
+        'parameters { key: "K" value { string_value: "a" } } parameters { key: "K" value { string_value: "b" } }',
+        'parameters { key: "K" value { string_value: "a" }, }; ',
+    ],
+)
+def test_unusual_ways_to_write_an_entry(text):
+    edited = set_string_parameter(text, "K", "v", "f")
+    assert get_string_parameter(parse_config(edited, "f"), "K") == "v"
+
+
+def test_carriage_returns_stay():
+    edited = set_string_parameter('backend: "python"\r\n', "K", "v", "f")
+    assert edited.count("\r\n") == edited.count("\n")
+
+
+def test_broken_text_is_refused_with_its_line():
+    with pytest.raises(InputError) as caught:
+        set_string_parameter('name: "x"\nnonsense {\n', "K", "v", "dir/config.pbtxt")
+    assert caught.value.kind == "bad-config"
+    assert caught.value.where == "dir/config.pbtxt:2"
+
+
+space = st.sampled_from([" ", "\n", "\t", "  # note: { \"'\n", "\r\n"])
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@st.composite
+def entries(draw):
+    quote = draw(st.sampled_from("\"'"))
+    literal = quote + text_encoding.CEscape(draw(texts), True) + quote
+    key = draw(st.sampled_from(["A", "EXECUTION_ENV_PATH", "é"]))
+    opening, closing = draw(st.sampled_from(["{}", "<>"]))
+    colon = draw(st.sampled_from(["", ":", " :"]))
+    one, two, three = draw(space), draw(space), draw(space)
+    fields = [f'key: "{key}"', f"value{colon}{one}{opening}{two}string_value:{three}{literal}{one}{closing}"]
+    return opening + two + one.join(draw(st.permutations(fields))) + three + closing
+
+
+@st.composite
+def configs(draw):
+    parts = ['backend: "python"', "max_batch_size: 4", "input [ { dims: [ -1, 2 ] } ]"]
+    colon = draw(st.sampled_from([" ", ": "]))
+    parts += [f"parameters{colon}{entry}" for entry in draw(st.lists(entries(), max_size=3))]
+    listed = draw(st.lists(entries(), max_size=2))
+    parts.append(f"parameters: [{draw(space)}{(',' + draw(space)).join(listed)}]")
+    return draw(space).join(draw(st.permutations(parts))) + draw(st.sampled_from(["", "\n", " # end"]))
+
+
+@given(configs(), st.sampled_from(["EXECUTION_ENV_PATH", "new"]), texts)
+def test_the_parameter_changes_and_nothing_else(text, key, value):
+    before = parse_config(text, "f")
+    edited = set_string_parameter(text, key, value, "f")
+    after = parse_config(edited, "f")
+    assert get_string_parameter(after, key) == value
+    for message in (before, after):
+        message.parameters.pop(key, None)
+    assert before == after
+    assert set_string_parameter(edited, key, value, "f") == edited

@@ -1,0 +1,49 @@
+import pytest
+
+from envpack.errors import InputError
+from envpack.repository import config_text, in_model_folder, open_model, place_stub, point_to_environment
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "core"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1/model.py").write_text("")
+    return open_model(folder)
+
+
+def test_the_configuration_is_created_and_then_left_alone(model):
+    value = in_model_folder("env")
+    assert point_to_environment(model, value) is True
+    assert point_to_environment(model, value) is False
+    assert 'string_value: "$$TRITON_MODEL_DIRECTORY/env"' in config_text(model)
+    assert config_text(model).startswith('backend: "python"\n')
+
+
+def test_mode_and_link_of_the_configuration_stay(model, tmp_path):
+    real = tmp_path / "shared.pbtxt"
+    real.write_text('backend: "python"')
+    real.chmod(0o640)
+    (model.folder / "config.pbtxt").symlink_to(real)
+    assert point_to_environment(model, "/envs/one")
+    assert (model.folder / "config.pbtxt").is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("value", ["env", "", "/a/$$TRITON_MODEL_DIRECTORY/b", "$$TRITON_MODEL_DIRECTORY/../env"])
+def test_paths_that_the_server_would_garble_are_refused(model, value):
+    with pytest.raises(InputError) as caught:
+        point_to_environment(model, value)
+    assert caught.value.kind == "bad-environment-path"
+
+
+def test_a_stub_is_copied_once_and_is_executable(model, tmp_path):
+    binary = tmp_path / "stub"
+    binary.write_bytes(b"\x7fELF")
+    placed = model.folder / "triton_python_backend_stub"
+    assert place_stub(binary, model.folder) is True
+    assert placed.stat().st_mode & 0o777 == 0o755
+    assert place_stub(binary, model.folder) is False
+    placed.chmod(0o100)
+    assert place_stub(binary, model.folder) is True
+    assert placed.stat().st_mode & 0o777 == 0o755

@@ -1,0 +1,15 @@
+"""The digest of the sources decides whether a cached stub is still the right one."""
+
+import shutil
+
+from envpack.stub.source import source_digest, source_folder
+
+
+def test_any_change_of_any_source_changes_the_digest(tmp_path):
+    original = source_folder()
+    shutil.copytree(original / "stub_src", tmp_path / "stub_src")
+    shutil.copy(original / "CMakeLists.txt", tmp_path)
+    assert source_digest(tmp_path) == source_digest(original)
+    with (tmp_path / "stub_src/abi/records_24_10.h").open("a") as file:
+        file.write("\n")
+    assert source_digest(tmp_path) != source_digest(original)

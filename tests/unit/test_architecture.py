@@ -1,0 +1,68 @@
+"""The house rule on imports: an arrow goes from right to left in the flow, never back."""
+
+import ast
+from pathlib import Path
+
+import envpack
+
+PACKAGE = Path(envpack.__file__).parent
+
+# Rooms in the order of the flow. A module may import from its own room and from those before it.
+ORDER = [
+    {"errors", "progress", "process", "locations", "atomic"},
+    {"releases"},
+    {"project", "recipes"},
+    {"environment"},
+    {"archive"},
+    {"stub"},
+    {"repository"},
+    {"verification"},
+    {"building"},
+    {"cli"},
+]
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+
+
+def _room(module):
+    return module.split(".")[1]
+
+
+def _modules():
+    for file in PACKAGE.rglob("*.py"):
+        module = ".".join(("envpack", *file.relative_to(PACKAGE).with_suffix("").parts))
+        if module != "envpack.__init__":
+            yield module.removesuffix(".__init__"), ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _imports(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield from [node.module] if node.module != "envpack" else [f"envpack.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_every_module_is_in_a_room():
+    assert {_room(module) for module, _ in _modules()} == set(RANK)
+
+
+def test_imports_go_with_the_flow():
+    wrong = [
+        f"{module} imports {imported}"
+        for module, tree in _modules()
+        for imported in _imports(tree)
+        if imported.startswith("envpack.") and _room(imported) in RANK and RANK[_room(imported)] > RANK[_room(module)]
+    ]
+    assert wrong == []
+
+
+def test_the_core_never_prints():
+    wrong = [
+        module
+        for module, tree in _modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        # The child process of rattler speaks to its parent, not to people.
+        if _room(module) != "cli"
+    ]
+    assert wrong == []

@@ -1,0 +1,45 @@
+"""envpack.toml: what it says, and what it must not say."""
+
+import pytest
+
+from envpack.errors import InputError
+from envpack.project import open_project
+
+
+def test_without_a_file_the_defaults_hold(tmp_path):
+    project = open_project(tmp_path)
+    assert project.triton == "24.10"
+    assert project.settings("anything").python == ""
+
+
+def test_models_have_their_python_and_requirements(tmp_path):
+    (tmp_path / "envpack.toml").write_text('[models.core]\npython = "3.10"\nrequirements = "shared/core.txt"\n')
+    settings = open_project(tmp_path).settings("core")
+    assert settings.python == "3.10"
+    assert settings.requirements == tmp_path / "shared/core.txt"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[models", "not valid TOML"),
+        ("pythn = '3.8'", "unknown key 'pythn'"),
+        ("[models.core]\npythn = '3.8'", "unknown key 'pythn' in [models.core]"),
+        ("[models.core]\npython = 3.10", "must be text"),
+        ("models = 3", "models must be a table"),
+        ("[models]\ncore = 3", "[models.core] must be a table"),
+    ],
+)
+def test_what_it_must_not_say_is_named_with_the_file(tmp_path, text, complaint):
+    file = tmp_path / "envpack.toml"
+    file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        open_project(tmp_path)
+    assert complaint in caught.value.message
+    assert caught.value.where == str(file)
+
+
+def test_a_repository_that_is_not_there(tmp_path):
+    with pytest.raises(InputError) as caught:
+        open_project(tmp_path / "nowhere")
+    assert caught.value.kind == "repository-missing"

@@ -1,0 +1,95 @@
+"""docs/troubleshooting.md has a section for every kind of failure, under its exit code, and none too many."""
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import envpack
+from envpack import errors
+
+PACKAGE = Path(envpack.__file__).parent
+GUIDE = Path(__file__).parents[2] / "docs/troubleshooting.md"
+CODES = {name: value.exit_code for name, value in vars(errors).items() if hasattr(value, "exit_code")}
+NEGATIVE = 1
+
+
+@functools.cache
+def _calls():
+    return [
+        (file.relative_to(PACKAGE), node)
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+
+
+def _texts(node):
+    return {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)}
+
+
+def _raised():
+    """Kinds and exit codes of errors, by the literals of their calls."""
+    for file, call in _calls():
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        if not isinstance(given.get("kind"), ast.Constant):
+            continue
+        if call.func.id in CODES:
+            yield given["kind"].value, CODES[call.func.id]
+        elif file.parts[0] == "cli":
+            from envpack.cli import main
+
+            known = {"usage": 2, "bug": main._BUG, "interrupted": main._INTERRUPTED}
+            yield given["kind"].value, known[given["kind"].value]
+
+
+def _judged():
+    """Kinds of failure in verdicts: of the catalogue of faults, of the checks, and what is none of these."""
+    from envpack.verification import judge
+
+    yield from judge._KINDS.values()
+    yield "bad-samples"  # an InputError that the judge puts into the verdict of its model
+    for file, call in _calls():
+        if file.parts[0] == "verification" and call.func.id in {"Failure", "_fault"} and call.args:
+            yield from _texts(call.args[0])
+        if file.parts[0] == "verification" and call.func.id == "explain":
+            yield from _texts(call.args[1])
+
+
+def _used():
+    return {*_raised(), *((kind, NEGATIVE) for kind in _judged())}
+
+
+def _written():
+    """Kinds of the guide's sections, each with the exit code of the chapter it is in."""
+    found, code = [], None
+    for line in GUIDE.read_text(encoding="utf-8").splitlines():
+        chapter = re.match(r"## Exit code (\d+)", line)
+        section = re.fullmatch(r"### ([a-z-]+)", line)
+        code = int(chapter[1]) if chapter else code
+        found += [(section[1], code)] if section else []
+    return found
+
+
+def test_every_kind_has_its_section():
+    assert {kind for kind, _ in _used()} - {kind for kind, _ in _written()} == set()
+
+
+def test_every_section_is_used_once():
+    written = [kind for kind, _ in _written()]
+    assert sorted(written) == sorted(set(written))
+    assert set(written) - {kind for kind, _ in _used()} == set()
+
+
+def test_every_section_is_under_an_exit_code_that_its_kind_has():
+    assert [entry for entry in _written() if entry not in _used()] == []
+
+
+def test_every_error_says_what_to_do():
+    silent = []
+    for file, call in _calls():
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        hint = given.get("hint")
+        if call.func.id in CODES and (hint is None or (isinstance(hint, ast.Constant) and not hint.value)):
+            silent.append(f"{file}:{call.lineno}")
+    assert silent == []

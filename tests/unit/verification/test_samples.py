@@ -1,0 +1,106 @@
+import base64
+import json
+
+import pytest
+
+from envpack.errors import InputError
+from envpack.verification.samples import read_samples
+from envpack.verification.served_config import read_served_config
+from envpack.verification.smoke_inputs import make_smoke_inputs
+from envpack.verification.tensors import Tolerance
+
+CONFIG = read_served_config(
+    {
+        "max_batch_size": 8,
+        "input": [
+            {"name": "IN", "data_type": "TYPE_FP32", "dims": [-1, 2]},
+            {"name": "TEXT", "data_type": "TYPE_STRING", "dims": [1]},
+        ],
+        "output": [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [1]}],
+    }
+)
+
+
+def read(tmp_path, content):
+    file = tmp_path / "smoke.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return read_samples(file, CONFIG)
+
+
+def test_every_way_to_write_a_tensor(tmp_path):
+    text = base64.b64encode(b"\2\0\0\0hi").decode()
+    samples = read(
+        tmp_path,
+        {
+            "data": [
+                {"IN": [1, 2, 3, 4], "TEXT": ["hé"]},
+                {"IN": {"content": [1, 2], "shape": [1, 2]}, "TEXT": {"b64": text}},
+                {"IN": [[1, 2]], "TEXT": {"content": {"b64": text}, "shape": [1]}},
+            ]
+        },
+    ).samples
+    assert [s.inputs[0].shape for s in samples] == [(1, 2, 2), (1, 1, 2), (1, 1, 2)]
+    assert [s.inputs[1].data for s in samples] == [("hé".encode(),), (b"hi",), (b"hi",)]
+    assert samples[0].expected == ()
+
+
+def test_settings(tmp_path):
+    samples = read(
+        tmp_path,
+        {
+            "data": [{"IN": [1, 2], "TEXT": ["a"]}],
+            "validation_data": [{"OUT": [3]}],
+            "envpack": {"rtol": 0.1, "outputs": {"OUT": {"atol": 2}}, "minimum_match": 0.9, "noun": "images"},
+        },
+    )
+    assert samples.tolerance("OUT") == Tolerance(0.1, 2)
+    assert samples.tolerance("other") == Tolerance(0.1, 1e-8)
+    assert (samples.minimum_match, samples.noun) == (0.9, "images")
+    assert samples.samples[0].expected[0].data == (3,)
+
+
+ONE = {"IN": [1, 2], "TEXT": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "list indices must be"),
+        ({}, "'data' is missing"),
+        ({"data": []}, "data is empty"),
+        ({"data": 3}, "data must be a list"),
+        ({"data": [[ONE]]}, "holds sequences"),
+        ({"data": [{"X": [1]}]}, "the model has no tensor 'X', only IN, TEXT"),
+        ({"data": [{"IN": ["a", "b"]}]}, r"data\[0\].IN: 'a' is no FP32"),
+        ({"data": [{"IN": [1, 2, 3]}]}, r"3 elements do not fill the shape \[1, 2\]"),
+        ({"data": [{"IN": {"b64": "?"}}]}, "b64"),
+        ({"data": [ONE], "validation_data": [{}, {}]}, "data has 1 entries but validation_data has 2"),
+        ({"data": [ONE], "envpack": {"tol": 1}}, "unknown key 'tol'"),
+        ({"data": [ONE], "envpack": {"minimum_match": 2}}, "between 0 and 1"),
+        ({"data": [ONE], "envpack": {"outputs": {"X": {}}}}, "no output 'X'"),
+    ],
+)
+def test_bad_samples_are_explained(tmp_path, content, said):
+    with pytest.raises(InputError, match=said) as caught:
+        read(tmp_path, content)
+    assert caught.value.kind == "bad-samples"
+    assert "smoke.json" in caught.value.where
+
+
+def test_inputs_made_up_are_ones():
+    inputs = make_smoke_inputs(CONFIG)
+    assert [(t.name, t.datatype, t.shape, t.data) for t in inputs] == [
+        ("IN", "FP32", (1, 1, 2), (1.0, 1.0)),
+        ("TEXT", "BYTES", (1, 1), (b"1",)),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["BOOL", "UINT8", "INT64", "FP16", "BF16", "FP64"])
+def test_every_type_can_be_made_up(kind):
+    from envpack.verification.tensors import encode
+
+    config = read_served_config({"input": [{"name": "IN", "data_type": f"TYPE_{kind}", "dims": [-1, 3]}]})
+    (tensor,) = make_smoke_inputs(config)
+    assert tensor.shape == (1, 3)
+    assert len(encode(kind, tensor.data)) % 3 == 0
