@@ -16,7 +16,7 @@ from envpack.cli.verdict_view import draw
 
 def main(repository: Path, picture: Path) -> None:
     verdict = verify(repository.absolute())
-    console = Console(record=True, width=118, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=118, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print("$ envpack verify")
     for part in draw(verdict):
         console.print(part)
