@@ -22,6 +22,11 @@ void WriteUnaligned(const shm::Block& block, std::size_t offset, const Value& va
   std::memcpy(block.At(offset, sizeof(value)), &value, sizeof(value));
 }
 
+// memcpy for sizes that may be 0, when there may be no address at all, which memcpy must not see.
+void Copy(void* to, const void* from, std::size_t size) {
+  if (size != 0) std::memcpy(to, from, size);
+}
+
 std::size_t CheckedProduct(std::uint64_t count, std::size_t size) {
   if (count > std::numeric_limits<std::size_t>::max() / 2 / size) {
     throw shm::CorruptRegion("a record claims " + std::to_string(count) + " entries");
@@ -33,7 +38,7 @@ std::vector<Handle> ReadHandles(const shm::Block& block, std::size_t offset, std
   const std::size_t bytes = CheckedProduct(count, sizeof(Handle));
   const char* first = block.At(offset, bytes);
   std::vector<Handle> handles(count);
-  std::memcpy(handles.data(), first, bytes);
+  Copy(handles.data(), first, bytes);
   return handles;
 }
 
@@ -91,7 +96,7 @@ abi::Tensor ReadTensor(shm::Region& region, Handle handle) {
   const std::size_t dims_bytes = CheckedProduct(record.dims_count, sizeof(std::int64_t));
   const char* dims = block.At(sizeof(Tensor), dims_bytes);
   tensor.dims.resize(record.dims_count);
-  std::memcpy(tensor.dims.data(), dims, dims_bytes);
+  Copy(tensor.dims.data(), dims, dims_bytes);
 
   std::size_t offset = sizeof(Tensor) + dims_bytes;
   const auto name = ReadUnaligned<String>(block, offset);
@@ -145,7 +150,7 @@ const shm::Block& Writer::Make(std::size_t size) {
 Handle Writer::WriteString(std::string_view text) {
   const shm::Block& data = Make(text.size());
   const Handle data_handle = data.handle();
-  std::memcpy(data.At(0, text.size()), text.data(), text.size());
+  Copy(data.At(0, text.size()), text.data(), text.size());
   const shm::Block& block = Make(sizeof(String));
   *block.As<String>() = {data_handle, text.size()};
   return block.handle();
@@ -164,16 +169,13 @@ Handle Writer::WriteTensor(const abi::Tensor& tensor) {
   const std::size_t memory_at = name_at + sizeof(String) + tensor.name.size();
   const shm::Block& block = Make(memory_at + sizeof(Memory) + tensor.byte_size);
   *block.As<Tensor>() = {0, static_cast<std::int32_t>(tensor.dtype), tensor.dims.size()};
-  std::memcpy(block.At(sizeof(Tensor), dims_bytes), tensor.dims.data(), dims_bytes);
+  Copy(block.At(sizeof(Tensor), dims_bytes), tensor.dims.data(), dims_bytes);
   WriteUnaligned(block, name_at, String{0, tensor.name.size()});
-  std::memcpy(block.At(name_at + sizeof(String), tensor.name.size()), tensor.name.data(), tensor.name.size());
+  Copy(block.At(name_at + sizeof(String), tensor.name.size()), tensor.name.data(), tensor.name.size());
   Memory memory{};
   memory.byte_size = tensor.byte_size;
   WriteUnaligned(block, memory_at, memory);
-  // An empty array may have no address at all, and memcpy must not see that.
-  if (tensor.byte_size != 0) {
-    std::memcpy(block.At(memory_at + sizeof(Memory), tensor.byte_size), tensor.data, tensor.byte_size);
-  }
+  Copy(block.At(memory_at + sizeof(Memory), tensor.byte_size), tensor.data, tensor.byte_size);
   return block.handle();
 }
 
@@ -191,7 +193,7 @@ Handle Writer::WriteResponse(const abi::Response& response) {
   const std::size_t outputs_bytes = outputs.size() * sizeof(Handle);
   const shm::Block& block = Make(sizeof(Response) + outputs_bytes);
   *block.As<Response>() = record;
-  std::memcpy(block.At(sizeof(Response), outputs_bytes), outputs.data(), outputs_bytes);
+  Copy(block.At(sizeof(Response), outputs_bytes), outputs.data(), outputs_bytes);
   return block.handle();
 }
 

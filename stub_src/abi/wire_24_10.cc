@@ -147,7 +147,9 @@ void Wire24_10::AnswerExecute(const ExecuteAnswer& answer) {
   FillMessage(block.As<Message>(), CommandNumber::kExecuteResponse,
               block.handle() + static_cast<Handle>(kBatchAt));
   *block.As<ResponseBatch>(kBatchAt) = batch;
-  std::memcpy(block.At(kResponsesAt, responses_bytes), responses.data(), responses_bytes);
+  if (!responses.empty()) {
+    std::memcpy(block.At(kResponsesAt, responses_bytes), responses.data(), responses_bytes);
+  }
   AnswerWith(block);
 }
 

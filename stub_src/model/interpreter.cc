@@ -19,6 +19,13 @@ bool UserSiteAskedFor() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
+// Adds the user site, also where PYTHONNOUSERSITE or the environment's pyvenv.cfg keep it out.
+void AddUserSite() {
+  auto site = py::module_::import("site");
+  site.attr("ENABLE_USER_SITE") = true;
+  site.attr("addusersitepackages")(py::none());
+}
+
 // Output is UTF-8 whatever the locale, as long as nobody has asked for something else.
 PyStatus SetEncoding(PyConfig& config) {
   if (std::getenv("PYTHONIOENCODING") != nullptr) return PyStatus_Ok();
@@ -44,6 +51,7 @@ void StartInterpreter(bool uses_environment) {
     throw InterpreterFailed(std::string("Python could not start: ") +
                             (status.err_msg != nullptr ? status.err_msg : "unknown reason"));
   }
+  if (uses_environment && UserSiteAskedFor()) AddUserSite();
   py::module_::import("sys").attr("path").attr("insert")(0, "");
 }
 

@@ -1,0 +1,171 @@
+// The wire and the threads around it, with the server's side played by this process.
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "abi/launch.h"
+#include "abi/wire.h"
+#include "channel/heartbeat.h"
+#include "channel/log_forwarder.h"
+#include "channel/refusal.h"
+#include "channel/unasked.h"
+#include "check.h"
+#include "peer.h"
+
+using namespace envpack;
+using test::Peer;
+
+namespace {
+
+abi::Launch LaunchFor(Peer& peer) {
+  const std::string control = std::to_string(peer.control);
+  const char* arguments[] = {"stub",
+                             "/models/m/1/model.py",
+                             peer.region.name().c_str(),
+                             "1048576",
+                             "1048576",
+                             "1",
+                             "/back",
+                             control.c_str(),
+                             "m_0_0",
+                             "DEFAULT"};
+  return abi::ParseLaunch(10, arguments);
+}
+
+}  // namespace
+
+CASE(launch_reads_the_servers_command_line) {
+  const char* arguments[] = {"stub", "/m/1/model.py", "region", "1048576", "2097152",
+                             "77",   "/back",         "336",    "m_0_0"};
+  const abi::Launch launch = abi::ParseLaunch(9, arguments);
+  CHECK_EQ(launch.model_file, "/m/1/model.py");
+  CHECK_EQ(launch.region, "region");
+  CHECK_EQ(launch.region_growth, 2097152u);
+  CHECK_EQ(launch.server_pid, 77);
+  CHECK_EQ(launch.backend_directory, "/back");
+  CHECK_EQ(launch.control_handle, 336);
+  CHECK_EQ(launch.name, "m_0_0");
+  CHECK_EQ(launch.runtime_directory, "DEFAULT");
+}
+
+CASE(launch_names_the_argument_that_is_wrong) {
+  const char* arguments[] = {"stub", "m", "r", "1", "x", "77", "/back", "336", "m_0_0"};
+  CHECK_HAS(THROWN(std::invalid_argument, abi::ParseLaunch(9, arguments)),
+            "growth of the region is not a number: 'x'");
+  CHECK_HAS(THROWN(std::invalid_argument, abi::ParseLaunch(8, arguments)), "started by a Triton server");
+  arguments[4] = "0";
+  CHECK_HAS(THROWN(std::invalid_argument, abi::ParseLaunch(9, arguments)), "growth");
+  arguments[4] = "1";
+  arguments[7] = "336 ";
+  CHECK_HAS(THROWN(std::invalid_argument, abi::ParseLaunch(9, arguments)), "control record");
+}
+
+CASE(wire_announces_itself) {
+  Peer peer;
+  const auto wire = abi::OpenWire(LaunchFor(peer));
+  CHECK(!peer.from_stub_answers.TryPop(0));
+  wire->Announce();
+  CHECK_EQ(peer.from_stub_answers.Pop(), 0);
+  CHECK(!wire->UsesEnvironment());
+  CHECK(!wire->Decoupled());
+}
+
+CASE(wire_answers_and_gives_all_memory_back) {
+  Peer peer;
+  const auto wire = abi::OpenWire(LaunchFor(peer));
+  const std::uint64_t before = peer.region.FreeBytes();
+  std::thread stub([&] {
+    for (int round = 0; round < 3; ++round) {
+      const auto command = wire->Receive();
+      const auto& requests = std::get<abi::ExecuteCommand>(command).requests;
+      abi::Response response;
+      response.outputs = requests.at(0).inputs;
+      wire->AnswerExecute(std::vector<abi::Response>{response});
+    }
+    std::get<abi::ExecuteCommand>(wire->Receive());
+    wire->AnswerExecute(abi::Failure{"no"});
+  });
+  test::PeerRequest request;
+  request.inputs = {{"IN", 11, {1}, "abcd"}};
+  for (int round = 0; round < 3; ++round) {
+    peer.SendExecute({request});
+    const auto answer = peer.TakeExecute();
+    CHECK(!answer.error);
+    CHECK_EQ(answer.responses.at(0).outputs.at(0).bytes, "abcd");
+    peer.Drop();
+  }
+  peer.SendExecute({request});
+  CHECK_EQ(peer.TakeExecute().error.value_or(""), "no");
+  peer.Drop();
+  stub.join();
+  CHECK_EQ(peer.region.FreeBytes(), before);
+}
+
+CASE(wire_does_not_choke_on_a_command_it_does_not_know) {
+  Peer peer;
+  const auto wire = abi::OpenWire(LaunchFor(peer));
+  peer.SendCommand(99);
+  CHECK_EQ(std::get<abi::UnknownCommand>(wire->Receive()).number, 99);
+}
+
+CASE(refusal_answers_every_command_with_the_reason) {
+  Peer peer;
+  const auto wire = abi::OpenWire(LaunchFor(peer));
+  std::thread stub([&] { channel::RefuseEverything(*wire, "no Python here"); });
+  peer.SendExecute({});
+  CHECK_EQ(peer.TakeExecute().error.value_or(""), "no Python here");
+  peer.SendCommand(99);
+  peer.SendInitialize({});
+  CHECK_EQ(peer.TakeInitialize().value_or(""), "no Python here");
+  stub.join();
+}
+
+CASE(heartbeat_beats_until_it_is_destroyed) {
+  Peer peer;
+  const auto wire = abi::OpenWire(LaunchFor(peer));
+  {
+    const channel::Heartbeat heartbeat(*wire, getppid());
+    CHECK(peer.BeatsAgain());
+    CHECK(peer.BeatsAgain());
+  }
+  CHECK(!peer.BeatsAgain());
+}
+
+CASE(log_lines_arrive_in_order_and_leave_no_memory_behind) {
+  Peer peer;
+  const auto wire = abi::OpenWire(LaunchFor(peer));
+  const std::uint64_t before = peer.region.FreeBytes();
+  {
+    std::thread server([&] {
+      for (int number = 0; number < 100; ++number) {
+        const test::LogLine line = peer.TakeLog();
+        if (line.message != "line " + std::to_string(number) || line.line != number) std::abort();
+        if (line.file != "model.py" || line.level != number % 4) std::abort();
+      }
+    });
+    {
+      channel::LogForwarder forwarder(*wire);
+      for (int number = 0; number < 100; ++number) {
+        forwarder.Write(
+            {static_cast<abi::LogLevel>(number % 4), "line " + std::to_string(number), "model.py", number});
+      }
+    }
+    server.join();
+  }
+  CHECK_EQ(peer.region.FreeBytes(), before);
+}
+
+CASE(cuda_pool_is_refused_with_a_reason) {
+  Peer peer;
+  const auto wire = abi::OpenWire(LaunchFor(peer));
+  std::thread stub([&] {
+    while (wire->ServeUnasked()) {
+    }
+  });
+  CHECK_HAS(peer.OfferCudaPool(), "GPU memory");
+  peer.to_stub_unasked.Push(0);
+  stub.join();
+}

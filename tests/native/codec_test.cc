@@ -1,0 +1,174 @@
+#include "abi/codec_24_10.h"
+
+#include <cstring>
+
+#include "check.h"
+#include "peer.h"
+
+namespace codec = envpack::abi::r24_10;
+namespace values = envpack::abi;
+using envpack::shm::CorruptRegion;
+using envpack::shm::Region;
+using envpack::test::Peer;
+using envpack::test::PeerRequest;
+using envpack::test::PeerTensor;
+
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+std::string BytesOf(const values::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.data), tensor.byte_size};
+}
+
+values::Tensor TensorOf(const std::string& name, std::vector<std::int64_t> dims, const std::string& bytes) {
+  values::Tensor tensor;
+  tensor.name = name;
+  tensor.dtype = values::DataType::kInt8;
+  tensor.dims = std::move(dims);
+  tensor.data = bytes.data();
+  tensor.byte_size = bytes.size();
+  return tensor;
+}
+
+}  // namespace
+
+CASE(codec_reads_strings_with_nuls_and_none_at_all) {
+  Peer peer;
+  Region region(peer.region.name(), kMiB);
+  const std::string odd("a\0b\xff", 4);
+  CHECK(codec::ReadString(region, peer.MakeString(odd)) == odd);
+  CHECK_EQ(codec::ReadString(region, peer.MakeString("")), "");
+}
+
+CASE(codec_reads_dictionaries) {
+  Peer peer;
+  Region region(peer.region.name(), kMiB);
+  const std::map<std::string, std::string> dict{{"model_name", "m"}, {"model_version", "1"}, {"empty", ""}};
+  CHECK(codec::ReadDict(region, peer.MakeDict(dict)) == dict);
+  CHECK(codec::ReadDict(region, peer.MakeDict({})).empty());
+}
+
+CASE(codec_reads_requests_with_every_property) {
+  Peer peer;
+  Region region(peer.region.name(), kMiB);
+  const std::string data("\1\2\3\4\5\6\7\0", 8);
+  PeerRequest sent;
+  sent.inputs = {{"odd", 11, {2, 1}, data}, {"apart", 5, {1}, data, true}, {"none", 11, {0, 3}, ""}};
+  sent.outputs = {"B", "A", "B"};
+  sent.id = "seven";
+  sent.parameters = R"({"p": 1})";
+  const auto requests = codec::ReadRequests(region, peer.MakeBatch({sent, PeerRequest{}}));
+  CHECK_EQ(requests.size(), 2u);
+  const values::Request& request = requests[0];
+  CHECK_EQ(request.id, "seven");
+  CHECK_EQ(std::get<std::uint64_t>(request.correlation_id), 77u);
+  CHECK_EQ(request.flags, 3u);
+  CHECK_EQ(request.timeout_us, 1500000u);
+  CHECK_EQ(request.parameters, sent.parameters);
+  CHECK_EQ(request.model_name, "model");
+  CHECK_EQ(request.model_version, 1);
+  CHECK((request.requested_outputs == std::set<std::string>{"A", "B"}));
+  CHECK_EQ(request.inputs.size(), 3u);
+  CHECK_EQ(request.inputs[0].name, "odd");
+  CHECK(request.inputs[0].dtype == values::DataType::kFp32);
+  CHECK((request.inputs[0].dims == std::vector<std::int64_t>{2, 1}));
+  CHECK(BytesOf(request.inputs[0]) == data);
+  CHECK(BytesOf(request.inputs[1]) == data);
+  CHECK_EQ(request.inputs[2].byte_size, 0u);
+  CHECK((request.inputs[2].dims == std::vector<std::int64_t>{0, 3}));
+  CHECK(requests[1].inputs.empty() && requests[1].requested_outputs.empty());
+}
+
+CASE(codec_keeps_a_tensors_memory_alive_and_nothing_else) {
+  Peer peer;
+  Region region(peer.region.name(), kMiB);
+  const std::uint64_t before = peer.region.FreeBytes();
+  PeerRequest sent;
+  sent.inputs = {{"in", 6, {100}, std::string(100, 'x')}, {"apart", 6, {100}, std::string(100, 'y'), true}};
+  auto requests = codec::ReadRequests(region, peer.MakeBatch({sent}));
+  peer.Drop();
+  CHECK(peer.region.FreeBytes() < before);
+  CHECK(BytesOf(requests[0].inputs[0]) == std::string(100, 'x'));
+  CHECK(BytesOf(requests[0].inputs[1]) == std::string(100, 'y'));
+  requests.clear();
+  CHECK_EQ(peer.region.FreeBytes(), before);
+}
+
+CASE(codec_writes_what_the_server_reads) {
+  Peer peer;
+  Region region(peer.region.name(), kMiB);
+  const std::uint64_t before = peer.region.FreeBytes();
+  {
+    codec::Writer writer(region);
+    const std::string data("\0\1\2\3\4\5", 6);
+    for (const std::string name : {"n", "na", "nam", "a longer name"}) {
+      const auto read = peer.ReadTensor(writer.WriteTensor(TensorOf(name, {2, 3}, data)));
+      CHECK_EQ(read.name, name);
+      CHECK_EQ(read.dtype, 6);
+      CHECK((read.dims == std::vector<std::int64_t>{2, 3}));
+      CHECK(read.bytes == data);
+    }
+    values::Tensor empty;
+    empty.name = "empty";
+    empty.dims = {0};
+    CHECK_EQ(peer.ReadTensor(writer.WriteTensor(empty)).bytes.size(), 0u);
+    const std::string one("x");
+    CHECK(peer.ReadTensor(writer.WriteTensor(TensorOf("scalar", {}, one))).dims.empty());
+
+    values::Response response;
+    response.outputs = {TensorOf("out", {6}, data), TensorOf("other", {1}, one)};
+    const auto good = peer.ReadResponse(writer.WriteResponse(response));
+    CHECK_EQ(good.outputs.size(), 2u);
+    CHECK_EQ(good.outputs[1].bytes, "x");
+    CHECK(!good.error);
+    response.error = values::Error{"gone", values::ErrorCode::kNotFound};
+    const auto bad = peer.ReadResponse(writer.WriteResponse(response));
+    CHECK_EQ(bad.error.value_or(""), "gone");
+    CHECK_EQ(bad.code, 2);
+    CHECK(bad.outputs.empty());
+  }
+  CHECK_EQ(peer.region.FreeBytes(), before);
+}
+
+CASE(codec_refuses_counts_and_lengths_beyond_the_region) {
+  Peer peer;
+  Region region(peer.region.name(), kMiB);
+  PeerRequest sent;
+  sent.inputs = {{"in", 6, {4}, "abcd"}};
+  const auto batch = [&] { return peer.MakeBatch({sent}); };
+  const auto request_of = [&](envpack::test::Handle handle) {
+    return *peer.region.As<envpack::test::Handle>(handle, sizeof(codec::RequestBatch));
+  };
+  const auto tensor_of = [&](envpack::test::Handle handle) {
+    return *peer.region.As<envpack::test::Handle>(request_of(handle), sizeof(codec::Request));
+  };
+  auto handle = batch();
+  peer.region.As<codec::RequestBatch>(handle)->batch_size = UINT32_MAX;
+  THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+  handle = batch();
+  peer.region.As<codec::Request>(request_of(handle))->input_count = UINT32_MAX;
+  THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+  for (const std::uint64_t count : {std::uint64_t{1} << 40, std::uint64_t{1} << 61, UINT64_MAX}) {
+    handle = batch();
+    peer.region.As<codec::Tensor>(tensor_of(handle))->dims_count = count;
+    THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+    handle = batch();
+    std::memcpy(peer.region.At(tensor_of(handle), sizeof(codec::Tensor) + 8 + 8), &count,
+                sizeof(count));  // name
+    THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+    handle = batch();
+    std::memcpy(peer.region.At(tensor_of(handle), sizeof(codec::Tensor) + 8 + 16 + 2 + 40), &count,
+                sizeof(count));
+    THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+    const auto text = peer.MakeString("text");
+    peer.region.As<codec::String>(text)->length = count;
+    THROWN(CorruptRegion, codec::ReadString(region, text));
+  }
+  handle = batch();
+  peer.region.As<codec::Request>(request_of(handle))->parameters = 1 << 30;
+  THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+  const auto dict = peer.MakeDict({{"a", "b"}});
+  peer.region.As<codec::Dict>(dict)->length = UINT32_MAX;
+  THROWN(CorruptRegion, codec::ReadDict(region, dict));
+}

@@ -1,0 +1,129 @@
+// The server's side of the conversation: control record, five queues, requests out, answers in.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "abi/records_24_10.h"
+#include "peer_region.h"
+
+namespace envpack::test {
+
+namespace records = abi::r24_10;
+
+// A queue as the server sees it. Waits at most some seconds, so a silent stub fails a test instead of hanging
+// it.
+class PeerQueue {
+ public:
+  PeerQueue(PeerRegion& region, std::uint64_t slots);
+
+  Handle handle() const { return record_; }
+  void Push(std::int64_t value);
+  std::int64_t Pop(int seconds = 20);
+  // Nothing if none comes within the time.
+  std::optional<std::int64_t> TryPop(int milliseconds);
+
+ private:
+  struct Record;
+  Record* record();
+
+  PeerRegion* region_;
+  Handle record_;
+  Handle slots_;
+};
+
+struct PeerTensor {
+  std::string name;
+  std::int32_t dtype;
+  std::vector<std::int64_t> dims;
+  std::string bytes;
+  bool apart = false;  // memory record in a block of its own
+};
+
+struct PeerRequest {
+  std::vector<PeerTensor> inputs;
+  std::vector<std::string> outputs;
+  std::string id;
+  std::string parameters = "{}";
+};
+
+struct PeerResponse {
+  std::vector<PeerTensor> outputs;
+  std::optional<std::string> error;
+  std::int32_t code = 0;
+};
+
+struct ExecuteAnswer {
+  std::optional<std::string> error;
+  std::vector<PeerResponse> responses;
+};
+
+struct LogLine {
+  std::string file;
+  std::int32_t line;
+  std::string message;
+  std::int32_t level;
+};
+
+class Peer {
+ public:
+  struct Options {
+    std::size_t size = 1 << 20;
+    bool decoupled = false;
+    std::uint64_t slots = 1000;
+  };
+  Peer() : Peer(Options{}) {}
+  explicit Peer(const Options& options);
+
+  PeerRegion region;
+  Handle control;
+  PeerQueue to_stub_commands;
+  PeerQueue from_stub_answers;
+  PeerQueue from_stub_requests;
+  PeerQueue to_stub_unasked;
+  PeerQueue memory_manager;
+
+  // Whether the stub sets the flag again within the second that the server gives it.
+  bool BeatsAgain();
+
+  // Commands. Each returns the message's handle, which the caller releases with Drop() after the answer.
+  Handle SendAutoComplete(const std::string& config);
+  Handle SendInitialize(const std::map<std::string, std::string>& arguments);
+  Handle SendExecute(const std::vector<PeerRequest>& requests);
+  Handle SendFinalize();
+  Handle SendCommand(std::int32_t number);
+  // Releases everything made for commands so far.
+  void Drop();
+
+  // Answers, read and acknowledged as the server does.
+  std::optional<std::string> TakeInitialize();  // the error
+  std::optional<std::string> TakeAutoComplete(std::string* config);
+  ExecuteAnswer TakeExecute();
+  bool TakeFinalize(Handle sent);
+  LogLine TakeLog();
+  // Offers a CUDA pool and returns the error that the stub answers.
+  std::string OfferCudaPool();
+
+  // Building blocks.
+  Handle MakeString(const std::string& text);
+  Handle MakeTensor(const PeerTensor& tensor);
+  Handle MakeRequest(const PeerRequest& request);
+  Handle MakeBatch(const std::vector<PeerRequest>& requests);
+  Handle MakeDict(const std::map<std::string, std::string>& entries);
+  std::string ReadString(Handle handle);
+  PeerTensor ReadTensor(Handle handle);
+  PeerResponse ReadResponse(Handle handle);
+
+ private:
+  Handle Own(std::size_t size);
+  Handle Send(records::CommandNumber number, Handle args);
+  // Pops an answer with the number expected, holding a reference to it; Acknowledge() gives it back.
+  Handle Expect(records::CommandNumber number);
+  void Acknowledge(Handle message);
+
+  std::vector<Handle> owned_;
+};
+
+}  // namespace envpack::test

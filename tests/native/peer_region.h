@@ -1,0 +1,55 @@
+// The server's end of a shared region, made for the tests as a Triton 24.10 server makes it and independent
+// of stub_src/shm: Boost's managed buffer in place over the whole object, two named objects, counted blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace envpack::test {
+
+using Handle = std::int64_t;
+
+class PeerRegion {
+ public:
+  // Makes the object. Its free memory is filled with rubbish, as memory is that has been used before.
+  explicit PeerRegion(std::size_t size = 1 << 20);
+  // Removes the object's name.
+  ~PeerRegion();
+  PeerRegion(const PeerRegion&) = delete;
+  PeerRegion& operator=(const PeerRegion&) = delete;
+
+  const std::string& name() const { return name_; }
+
+  // A counted block with one reference.
+  Handle Create(std::size_t size);
+  void AddReference(Handle handle);
+  void Release(Handle handle);
+  std::uint32_t References(Handle handle);
+
+  // What lies `offset` bytes into the block, without taking a reference.
+  char* At(Handle handle, std::size_t offset = 0);
+  template <typename Record>
+  Record* As(Handle handle, std::size_t offset = 0) {
+    return reinterpret_cast<Record*>(At(handle, offset));
+  }
+
+  std::uint64_t FreeBytes();
+  std::uint64_t Size();
+  // Whether Boost finds its own structures in order.
+  bool Sane();
+  // Makes the region larger, as the server does when it needs room.
+  void Grow(std::size_t extra);
+  // Removes the name now.
+  void Unlink();
+  bool NameExists() const;
+
+ private:
+  struct State;
+
+  std::string name_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace envpack::test

@@ -1,0 +1,106 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "check.h"
+#include "peer.h"
+#include "shm/queue.h"
+#include "shm/region.h"
+
+using envpack::shm::Queue;
+using envpack::shm::Region;
+using envpack::test::PeerQueue;
+using envpack::test::PeerRegion;
+
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+}  // namespace
+
+CASE(queue_keeps_the_order) {
+  PeerRegion peer;
+  PeerQueue theirs(peer, 10);
+  Region region(peer.name(), kMiB);
+  Queue ours(region, theirs.handle());
+  for (const std::int64_t value : {INT64_MAX, std::int64_t{0}, INT64_MIN, std::int64_t{336}})
+    ours.Push(value);
+  CHECK_EQ(theirs.Pop(), INT64_MAX);
+  CHECK_EQ(theirs.Pop(), 0);
+  CHECK_EQ(theirs.Pop(), INT64_MIN);
+  CHECK_EQ(theirs.Pop(), 336);
+  CHECK(!theirs.TryPop(0));
+}
+
+CASE(queue_wraps_around) {
+  PeerRegion peer;
+  PeerQueue theirs(peer, 3);
+  Region region(peer.name(), kMiB);
+  Queue ours(region, theirs.handle());
+  for (std::int64_t value = 0; value < 20; value += 2) {
+    theirs.Push(value);
+    theirs.Push(value + 1);
+    CHECK_EQ(ours.Pop(), value);
+    CHECK_EQ(ours.Pop(), value + 1);
+  }
+}
+
+CASE(queue_blocks_while_it_is_full_or_empty_across_processes) {
+  PeerRegion peer;
+  PeerQueue numbers(peer, 4);
+  PeerQueue sums(peer, 1);
+  const std::string name = peer.name();
+  const auto first = numbers.handle();
+  const auto second = sums.handle();
+  const pid_t child = fork();
+  if (child == 0) {
+    Region region(name, kMiB);
+    Queue in(region, first);
+    Queue out(region, second);
+    std::int64_t sum = 0;
+    for (std::int64_t expected = 1; expected <= 5000; ++expected) {
+      const std::int64_t value = in.Pop();
+      if (value != expected) _exit(2);
+      out.Push(sum += value);
+    }
+    _exit(0);
+  }
+  std::thread feeder([&] {
+    for (std::int64_t value = 1; value <= 5000; ++value) numbers.Push(value);
+  });
+  std::int64_t sum = 0;
+  bool right = true;
+  for (std::int64_t value = 1; value <= 5000; ++value) right = sums.Pop() == (sum += value) && right;
+  feeder.join();
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK_EQ(status, 0);
+  CHECK(right);
+}
+
+CASE(queue_push_waits_for_room) {
+  PeerRegion peer;
+  PeerQueue theirs(peer, 2);
+  Region region(peer.name(), kMiB);
+  Queue ours(region, theirs.handle());
+  ours.Push(1);
+  ours.Push(2);
+  std::thread third([&] { ours.Push(3); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK_EQ(theirs.Pop(), 1);
+  third.join();
+  CHECK_EQ(theirs.Pop(), 2);
+  CHECK_EQ(theirs.Pop(), 3);
+}
+
+CASE(queue_without_slots_is_refused) {
+  PeerRegion peer;
+  PeerQueue theirs(peer, 4);
+  Region region(peer.name(), kMiB);
+  *peer.As<std::uint64_t>(theirs.handle(), 104) = 0;
+  CHECK_HAS(THROWN(envpack::shm::CorruptRegion, Queue(region, theirs.handle())), "no slots");
+  *peer.As<std::uint64_t>(theirs.handle(), 104) = 1ull << 40;
+  THROWN(envpack::shm::CorruptRegion, Queue(region, theirs.handle()));
+}

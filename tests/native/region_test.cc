@@ -1,0 +1,208 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "check.h"
+#include "peer.h"
+#include "shm/region.h"
+
+using envpack::shm::Block;
+using envpack::shm::CorruptRegion;
+using envpack::shm::Region;
+using envpack::shm::RegionFull;
+using envpack::test::Peer;
+using envpack::test::PeerRegion;
+
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+// Runs `body` in a child, so that limits and crashes stay there; returns its status as waitpid gives it.
+int InChild(const std::function<void()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "in the child: %s\n", error.what());
+      _exit(1);
+    }
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+}  // namespace
+
+CASE(region_of_the_peer_is_laid_out_like_the_servers) {
+  Peer peer;
+  CHECK_EQ(peer.control, 336);
+  CHECK(peer.region.Sane());
+  // What an idle instance of the real server has free.
+  CHECK_EQ(peer.region.FreeBytes(), 1007136u);
+}
+
+CASE(region_that_does_not_exist_is_told) {
+  CHECK_HAS(THROWN(std::system_error, Region("envpack_native_nowhere", kMiB)), "envpack_native_nowhere");
+}
+
+CASE(region_block_has_one_reference_when_made) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const Block block = region.Create(100);
+  CHECK_EQ(peer.References(block.handle()), 1u);
+  CHECK_EQ(block.handle() % 16, 0);
+}
+
+CASE(region_load_counts_and_release_takes_back) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const envpack::test::Handle handle = peer.Create(64);
+  std::strcpy(peer.At(handle), "from the server");
+  {
+    const Block first = region.Load(handle);
+    Block second = region.Load(handle);
+    CHECK_EQ(peer.References(handle), 3u);
+    CHECK_EQ(std::string(first.At(0, 16)), "from the server");
+    second = Block();
+    CHECK_EQ(peer.References(handle), 2u);
+    const Block moved = std::move(second);
+    CHECK(!moved);
+  }
+  CHECK_EQ(peer.References(handle), 1u);
+}
+
+CASE(region_block_lives_until_the_last_side_lets_go) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const std::uint64_t before = peer.FreeBytes();
+  Block ours = region.Create(1000);
+  const auto handle = ours.handle();
+  peer.AddReference(handle);
+  ours = Block();
+  CHECK(peer.FreeBytes() < before);
+  CHECK_EQ(peer.References(handle), 1u);
+  peer.Release(handle);
+  CHECK_EQ(peer.FreeBytes(), before);
+}
+
+CASE(region_free_bytes_return_to_the_start) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const std::uint64_t before = region.FreeBytes();
+  CHECK_EQ(before, peer.FreeBytes());
+  for (int round = 0; round < 50; ++round) {
+    std::vector<Block> blocks;
+    for (std::size_t size = 0; size < 3000; size += 61) {
+      blocks.push_back(size % 2 == 0 ? region.Create(size) : region.CreateAligned(size));
+      std::memset(blocks.back().At(0, size), 0xFF, size);
+    }
+    blocks.erase(blocks.begin() + 10, blocks.begin() + 20);
+  }
+  CHECK_EQ(region.FreeBytes(), before);
+  CHECK(peer.Sane());
+}
+
+CASE(region_grows_in_steps_and_the_peer_can_read_it) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  Block large = region.Create(5 * kMiB + 1);
+  CHECK_EQ(peer.Size(), 7 * kMiB);
+  std::memset(large.At(0, 5 * kMiB + 1), 'x', 5 * kMiB + 1);
+  CHECK_EQ(*(peer.At(large.handle()) + 5 * kMiB), 'x');
+  CHECK(peer.Sane());
+  large = Block();
+  CHECK(peer.FreeBytes() > 6 * kMiB);
+}
+
+CASE(region_follows_when_the_peer_has_grown_it) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const Block old = region.Create(16);
+  std::memcpy(old.At(0, 4), "old", 4);
+  peer.Grow(4 * kMiB);
+  const auto handle = peer.Create(3 * kMiB);
+  std::memset(peer.At(handle), 'p', 3 * kMiB);
+  const Block seen = region.Load(handle);
+  CHECK_EQ(*seen.At(3 * kMiB - 1, 1), 'p');
+  CHECK_EQ(std::string(old.At(0, 4)), "old");
+  CHECK_EQ(region.FreeBytes(), peer.FreeBytes());
+}
+
+CASE(region_both_sides_grow_in_turns) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  std::vector<Block> blocks;
+  for (int round = 1; round <= 8; ++round) {
+    blocks.push_back(region.Create(kMiB));
+    std::memset(blocks.back().At(0, kMiB), round, kMiB);
+    peer.Grow(kMiB);
+  }
+  for (int round = 1; round <= 8; ++round) {
+    CHECK_EQ(static_cast<int>(*peer.At(blocks[round - 1].handle(), kMiB - 1)), round);
+  }
+  blocks.clear();
+  CHECK(peer.Sane());
+  CHECK_EQ(region.FreeBytes(), peer.FreeBytes());
+}
+
+CASE(region_that_cannot_grow_says_so_and_stays_usable) {
+  PeerRegion peer;
+  const std::string name = peer.name();
+  const int status = InChild([&] {
+    Region region(name, kMiB);
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{3 * kMiB, 3 * kMiB};
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const std::uint64_t free = region.FreeBytes();
+    CHECK_HAS(THROWN(RegionFull, region.Create(8 * kMiB)), "--shm-size");
+    CHECK_EQ(region.FreeBytes(), free);
+    const Block small = region.Create(1000);
+    const Block fits = region.Create(kMiB + 100);
+    std::memset(fits.At(0, kMiB), 1, kMiB);
+  });
+  CHECK_EQ(status, 0);
+  CHECK_EQ(peer.Size(), 3 * kMiB);
+  CHECK(peer.Sane());
+}
+
+CASE(region_refuses_handles_that_point_outside) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const auto size = static_cast<envpack::shm::Handle>(peer.Size());
+  for (const envpack::shm::Handle handle :
+       {envpack::shm::Handle{0}, envpack::shm::Handle{-16}, size, size + 16, size - 15, INT64_MAX, INT64_MIN,
+        envpack::shm::Handle{337}}) {
+    CHECK_HAS(THROWN(CorruptRegion, region.Load(handle)), std::to_string(handle));
+  }
+}
+
+CASE(region_block_does_not_reach_beyond_the_region) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const Block loaded = region.Load(peer.Create(64));
+  THROWN(CorruptRegion, loaded.At(0, kMiB));
+  THROWN(CorruptRegion, loaded.At(SIZE_MAX, 1));
+  THROWN(CorruptRegion, loaded.At(1, SIZE_MAX));
+  const Block made = region.Create(10);
+  made.At(0, 10);
+  THROWN(CorruptRegion, made.At(1, 10));
+  THROWN(CorruptRegion, Block().At(0, 0));
+}
+
+CASE(region_without_any_memory_is_refused) {
+  const std::string name = "envpack_native_" + std::to_string(getppid()) + "_empty";
+  close(shm_open(("/" + name).c_str(), O_CREAT | O_RDWR, 0600));
+  const std::string told = THROWN(std::system_error, Region(name, kMiB));
+  shm_unlink(("/" + name).c_str());
+  CHECK_HAS(told, name);
+}
