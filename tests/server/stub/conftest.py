@@ -1,0 +1,308 @@
+"""One server for each Python of this machine, with our stub and the models of this folder.
+
+The stubs and environments are kept in the folder that ENVPACK_TEST_CACHE names, if it does.
+"""
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from envpack.environment import interpreter_for
+from envpack.environment.activation import write_activation
+from envpack.environment.interpreters import SUPPORTED
+from envpack.errors import EnvpackError, ServerError
+from envpack.releases import find_release
+from envpack.stub import build_stub, target_from_interpreter
+from envpack.verification import find_server
+from envpack.verification.kserve import Client, RequestError
+from envpack.verification.runtime_process import ProcessRuntime
+from envpack.verification.tensors import Tensor
+
+MODELS = Path(__file__).parent / "models"
+# The oldest and the newest NumPy worth trying for each Python; 3.13 has no NumPy 1.
+NUMPYS = {
+    "3.8": ("1.24.4",),
+    "3.9": ("1.26.4",),
+    "3.10": ("1.26.4", "2.2.6"),
+    "3.11": ("1.26.4", "2.2.6"),
+    "3.12": ("1.26.4", "2.2.6"),
+    "3.13": ("2.2.6",),
+}
+BROKEN = (
+    "auto_complete_junk", "chatty", "classless", "decoupled", "exits", "import_error", "no_file", "raises",
+)  # fmt: skip
+LOAD_SECONDS = 60
+
+
+def pytest_generate_tests(metafunc):
+    if "numpy" in metafunc.fixturenames:
+        pairs = [(python, numpy) for python in SUPPORTED for numpy in NUMPYS[python]]
+        metafunc.parametrize(("python", "numpy"), pairs, ids=[f"{p}-numpy{n}" for p, n in pairs])
+    elif "python" in metafunc.fixturenames:
+        metafunc.parametrize("python", SUPPORTED)
+
+
+def pytest_collection_modifyitems(items):
+    """All tests of one Python after each other: its server is started once, and only one runs at a time."""
+    here = [index for index, item in enumerate(items) if MODELS.parent in item.path.parents]
+    ordered = sorted((items[index] for index in here), key=_order)
+    for index, item in zip(here, ordered, strict=True):
+        items[index] = item
+
+
+def _order(item):
+    """The tests that spoil the server come last."""
+    python = item.callspec.params.get("python") if hasattr(item, "callspec") else None
+    return (SUPPORTED.index(python) if python else -1, item.get_closest_marker("spoils") is not None)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "spoils: the test unloads models or ends the server, so it comes last")
+
+
+@dataclass
+class Kitchen:
+    """Makes what a server needs, once: environments and stubs."""
+
+    folder: Path
+
+    def stub(self, python):
+        return build_stub(target_from_interpreter(python), find_release("24.10"), cache=self.folder / "stubs").path
+
+    def environment(self, python, numpy):
+        """A folder that the server takes for an environment: the interpreter's files as links, and NumPy."""
+        interpreter = interpreter_for(python)
+        folder = self.folder / f"environments/{interpreter.version}-numpy{numpy}"
+        if not (folder / "bin/activate").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            _link_interpreter(interpreter, folder)
+            _install_numpy(interpreter, numpy, folder / f"lib/python{python}/site-packages")
+            write_activation(folder)
+        return folder
+
+    def variant(self, environment, name, activate):
+        """The same environment, with more lines in its activate."""
+        folder = self.folder / f"environments/{environment.name}-{name}"
+        (folder / "bin").mkdir(parents=True, exist_ok=True)
+        if not (folder / "lib").exists():
+            (folder / "lib").symlink_to(environment / "lib")
+        shutil.copy(environment / "bin/python3", folder / "bin/python3")
+        write_activation(folder)
+        with (folder / "bin/activate").open("r+") as file:
+            text = file.read().replace("return 0", f"{activate}\nreturn 0")
+            file.seek(0)
+            file.write(text)
+        return folder
+
+
+def _link_interpreter(interpreter, folder):
+    standard = folder / f"lib/python{interpreter.minor}"
+    (standard / "site-packages").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    shutil.copy(interpreter.executable, folder / "bin/python3")
+    (folder / "lib" / interpreter.library.name).symlink_to(interpreter.library)
+    for entry in interpreter.stdlib.iterdir():
+        if entry.name != "site-packages":
+            (standard / entry.name).symlink_to(entry)
+
+
+def _install_numpy(interpreter, version, folder):
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.is_file():
+        pytest.skip("uv is not installed beside this Python")
+    command = [uv, "pip", "install", "--quiet", "--python", interpreter.executable, "--only-binary", ":all:"]
+    done = subprocess.run(
+        [*command, "--target", folder, f"numpy=={version}"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"NumPy {version} could not be installed: {done.stderr[-300:]}")
+
+
+@dataclass
+class Served:
+    """A running server with the models of one Python."""
+
+    python: str
+    repository: Path
+    server: object
+    libraries: str
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.client = Client(self.server.url, timeout=30)
+
+    def load(self, names):
+        """Load models side by side; remembers what was said of those that failed."""
+        with ThreadPoolExecutor(8) as pool:
+            self.failures |= {name: text for name, text in zip(names, pool.map(self._load, names), strict=True) if text}
+
+    def _load(self, name):
+        try:
+            self.client.load(name, timeout=LOAD_SECONDS)
+        except RequestError as error:
+            return f"TIMED OUT {error}" if error.timed_out else error.message
+        return ""
+
+    def run(self, code, *, model="script", inputs=(), binary=None, parameters=None):
+        """Outputs of the script model, by name."""
+        assert model not in self.failures, self.failures[model]
+        tensors = [Tensor("CODE", "BYTES", (1,), (code.encode(),)), *inputs]
+        outputs = self.client.infer(model, tensors, binary=binary, parameters=parameters)
+        return {output.name: output for output in outputs}
+
+    def ask(self, expression, **options):
+        """What a Python expression is inside of the model, by way of JSON."""
+        return json.loads(self.run(f"return [tell({expression})]", **options)["OUT"].data[0])
+
+    def refusal(self, code, **options):
+        """The error that running the code ends with."""
+        with pytest.raises(RequestError) as caught:
+            self.run(code, **options)
+        return caught.value
+
+    def post(self, model, request):
+        """Send a request as JSON, for what the client has no words for."""
+        content = self.client._send("POST", f"/v2/models/{model}/infer", body=json.dumps(request).encode()).content
+        return json.loads(content)
+
+    def stubs(self, model=None):
+        """Process ids of the stubs, of one model or all."""
+        return [
+            child.pid
+            for child in self.server.children()
+            if not child.dead and len(child.arguments) > 8 and model in (None, Path(child.arguments[1]).parts[-3])
+        ]
+
+    def regions(self):
+        return list(Path("/dev/shm").glob(self.server._prefix + "*"))
+
+
+def numpy_name(name, numpy):
+    """Name of the copy of a model that runs with this NumPy."""
+    return f"{name}_numpy{numpy.partition('.')[0]}"
+
+
+class Servers:
+    """At most one server at a time, with all models of one Python."""
+
+    def __init__(self, installation, kitchen, folder):
+        self.installation = installation
+        self.kitchen = kitchen
+        self.folder = folder
+        self.current = None
+        self._stack = ExitStack()
+
+    def get(self, python):
+        if self.current is None or self.current.python != python:
+            self.close()
+            repository = self.folder / python
+            names = self._fill(repository, python)
+            self.current = self.start(python, repository, self._stack)
+            self.current.load(names)
+        return self.current
+
+    def close(self):
+        self.current = None
+        self._stack.close()
+
+    def start(self, python, repository, stack):
+        home = self._home_with_user_site(python)
+        # An empty PYTHONNOUSERSITE is none: the stub alone decides about the user site.
+        variables = {"HOME": str(home), "PYTHONNOUSERSITE": ""}
+        runtime = ProcessRuntime(self.installation, environment=variables)
+        libraries = str(self.installation.libraries or "")
+        return Served(python, repository, stack.enter_context(runtime.start(repository)), libraries)
+
+    def place(self, repository, name, source, environment, stub):
+        """Put one model into the repository."""
+        folder = repository / name
+        shutil.copytree(MODELS / source, folder)
+        shutil.copy(stub, folder / stub.name)
+        with (folder / "config.pbtxt").open("a") as config:
+            where = f'{{ key: "EXECUTION_ENV_PATH" value: {{ string_value: "{environment}" }} }}'
+            config.write(f"parameters: [ {where} ]\n")
+
+    def _fill(self, repository, python):
+        stub = self.kitchen.stub(python)
+        environments = [self.kitchen.environment(python, numpy) for numpy in NUMPYS[python]]
+        first = environments[0]
+        for numpy, environment in zip(NUMPYS[python], environments, strict=True):
+            for name in ("echo", "script"):
+                self.place(repository, numpy_name(name, numpy), name, environment, stub)
+        for name in ("script", "batches", "completed", "executeless", *BROKEN):
+            self.place(repository, name, name, first, stub)
+        self.place(repository, "customized", "script", self._customized(first), stub)
+        if not _loader_finds(stub_needs(python)):
+            self.place(repository, "wrong_environment", "script", self._other_python(python), stub)
+        return sorted(folder.name for folder in repository.iterdir())
+
+    def _customized(self, environment):
+        folder = self.folder / "customized"
+        folder.mkdir(exist_ok=True)
+        (folder / "sitecustomize.py").write_text("import sys\n\nsys.customized = 'by PYTHONPATH'\n")
+        lines = f"export PYTHONPATH={folder} ENVPACK_USER_SITE=1\nunset PYTHONNOUSERSITE"
+        return self.kitchen.variant(environment, "customized", lines)
+
+    def _other_python(self, python):
+        """What an environment for another Python looks like to a stub: no libpython of its own in it."""
+        folder = self.folder / "other"
+        for name in ("bin", "lib"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        write_activation(folder)
+        return folder
+
+    def _home_with_user_site(self, python):
+        home = self.folder / "home"
+        packages = home / f".local/lib/python{python}/site-packages"
+        packages.mkdir(parents=True, exist_ok=True)
+        (packages / "from_user_site.py").write_text("")
+        return home
+
+
+def stub_needs(python):
+    return f"libpython{python}.so.1.0"
+
+
+def _loader_finds(library):
+    """Whether the machine has this libpython installed for everybody."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory):
+    try:
+        installation = find_server()
+    except ServerError as error:
+        pytest.skip(str(error))
+    kept = os.environ.get("ENVPACK_TEST_CACHE")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("cache")
+    servers = Servers(installation, Kitchen(folder), tmp_path_factory.mktemp("repositories"))
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def interpreter(python):
+    try:
+        return interpreter_for(python)
+    except EnvpackError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def served(servers, interpreter, python):
+    """The server of this Python; the same for all its tests."""
+    return servers.get(python)

@@ -1,0 +1,3 @@
+"""Has no TritonPythonModel."""
+
+VALUE = 1

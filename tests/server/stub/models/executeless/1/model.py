@@ -1,0 +1,5 @@
+"""Can do nothing."""
+
+
+class TritonPythonModel:
+    pass

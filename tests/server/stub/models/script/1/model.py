@@ -1,0 +1,52 @@
+"""Runs the code that a request brings, as the body of execute: a test shows in one place what its model does."""
+
+import json
+import os
+import sys
+import textwrap
+
+import c_python_backend_utils  # noqa: F401 - for the code of the tests
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+ARGV = list(sys.argv)
+PATH = list(sys.path)
+
+
+def respond(array, name: str = "OUT", error=None) -> pb_utils.InferenceResponse:
+    return pb_utils.InferenceResponse([pb_utils.Tensor(name, array)], error)
+
+
+def tell(value) -> pb_utils.InferenceResponse:
+    return respond(np.array([json.dumps(value)], dtype=object))
+
+
+class TritonPythonModel:
+    tensor_class = pb_utils.Tensor
+
+    def initialize(self, args):
+        self.args = args
+        pb_utils.Logger.log_info("from initialize")
+
+    def execute(self, requests):
+        code = pb_utils.get_input_tensor_by_name(requests[0], "CODE").as_numpy()[0].decode()
+        names = {**globals(), "self": self, "requests": requests, "request": requests[0]}
+        exec("def body():\n" + textwrap.indent(code, "    "), names)
+        try:
+            return names["body"]()
+        finally:
+            names.clear()  # a function and its globals are a cycle, which would keep the request
+
+    def log_at_all_levels(self):
+        logger = pb_utils.Logger
+        logger.log("plain")
+        logger.log("as a warning", logger.WARNING)
+        logger.log_info("for information")
+        logger.log_warn("a warning")
+        logger.log_error("an error")
+        logger.log_verbose("in detail")
+
+    def finalize(self):
+        pb_utils.Logger.log_info("from finalize")
+        with open(os.path.join(pb_utils.get_model_dir(), "finalized"), "a") as file:
+            file.write("%d\n" % os.getpid())

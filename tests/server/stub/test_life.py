@@ -1,0 +1,135 @@
+"""How stubs start and end: every failure is told, nothing hangs, nothing is left behind."""
+
+import os
+import re
+import shutil
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from envpack.verification.kserve import RequestError
+
+FAILURES = {
+    "raises": "Internal: ValueError: no weights for größe\n\nAt:\n",
+    "exits": "Internal: SystemExit: 3",
+    "chatty": "Internal: RuntimeError: after 500 lines",
+    "import_error": "Internal: ModuleNotFoundError: No module named 'package_that_nobody_has'",
+    "classless": "Internal: AttributeError: module '1.model' has no attribute 'TritonPythonModel'",
+    "auto_complete_junk": "auto_complete_config function in model 'auto_complete_junk' must return a valid "
+    "pb.ModelConfig object.",
+    "decoupled": "model 'decoupled_0' uses the decoupled transaction policy, which this stub does not support",
+    "no_file": "Internal: Python model file not found in '",
+}
+
+
+@pytest.mark.parametrize("model", FAILURES)
+def test_a_failed_load_says_why(served, model):
+    assert FAILURES[model] in served.failures[model]
+
+
+def test_the_frames_of_a_failed_load_are_told_innermost_first(served):
+    told = served.failures["raises"]
+    assert re.findall(r"  \S+/raises/1/model\.py\(\d+\): (\w+)\n", told) == ["open_weights", "initialize"]
+
+
+def test_nothing_but_the_broken_models_failed(served):
+    assert set(served.failures) <= {*FAILURES, "wrong_environment"}
+
+
+def test_an_environment_of_another_python_is_told(served, python):
+    if not (served.repository / "wrong_environment").exists():
+        pytest.skip(f"this machine has libpython{python} installed for every program")
+    told = served.failures["wrong_environment"]
+    assert f"this stub needs libpython{python}.so.1.0 (Python {python}), which could not be loaded" in told
+    assert f"must hold Python {python} with a shared libpython" in told
+
+
+def test_failed_models_leave_neither_process_nor_region(served):
+    for model in (*FAILURES, "wrong_environment"):
+        assert served.stubs(model) == []
+    assert _soon(lambda: len(served.regions()) == len(served.stubs()) > 0)
+    assert [child for child in served.server.children() if child.dead] == []
+
+
+@pytest.mark.spoils
+def test_finalize_runs_when_the_model_is_unloaded(served):
+    (pid,) = served.stubs("customized")
+    finalized = served.repository / "customized/1/finalized"
+    finalized.unlink(missing_ok=True)
+    regions = len(served.regions())
+    served.client.unload("customized")
+    assert _soon(lambda: not Path(f"/proc/{pid}").exists())
+    assert finalized.read_text() == f"{pid}\n"
+    assert _soon(lambda: len(served.regions()) == regions - 1)
+    assert served.server.log().count('"from finalize"') == 1
+
+
+@pytest.mark.spoils
+def test_a_model_whose_stub_was_killed_can_be_unloaded(served):
+    (pid,) = served.stubs("completed")
+    os.kill(pid, signal.SIGKILL)
+    served.client.unload("completed")
+    assert _soon(lambda: len(served.regions()) == len(served.stubs()) > 0)
+    assert served.ask("2 + 2") == 4
+
+
+@pytest.mark.spoils
+def test_finalize_runs_when_the_whole_process_group_is_told_to_end(served, servers):
+    (pid,) = served.stubs("script")
+    group = os.getpgid(pid)
+    finalized = served.repository / "script/1/finalized"
+    finalized.unlink(missing_ok=True)
+    os.killpg(group, signal.SIGTERM)
+    assert _soon(served.server.ended, seconds=20)
+    assert finalized.read_text() == f"{pid}\n"
+    assert served.server.stop().leftovers == ()
+    servers.close()
+
+
+@pytest.mark.spoils
+def test_stubs_and_their_regions_are_gone_two_seconds_after_the_server_was_killed(
+    servers, interpreter, python, tmp_path
+):
+    servers.close()
+    repository = tmp_path / "repository"
+    for name in ("script", "completed"):
+        shutil.copytree(servers.folder / python / name, repository / name)
+    (repository / "script/1/finalized").unlink(missing_ok=True)
+    with ExitStack() as stack:
+        served = servers.start(python, repository, stack)
+        served.load(["script", "completed"])
+        assert (len(served.stubs()), len(served.regions())) == (2, 2)
+        _a_dead_stub_fails_its_requests_only(served)
+        pids = served.stubs()
+        os.kill(served.server._process.pid, signal.SIGKILL)
+        # The server is a zombie now, since nobody has waited for it.
+        assert _soon(lambda: not any(_runs(pid) for pid in pids), seconds=2)
+        assert len(served.regions()) == 1  # of the stub that died before: nobody is left who knows of it
+    assert not (repository / "script/1/finalized").exists()
+
+
+def _a_dead_stub_fails_its_requests_only(served):
+    """Not on the shared server: after this it can neither unload the model nor end."""
+    os.kill(served.stubs("completed")[0], signal.SIGKILL)
+    with pytest.raises(RequestError, match="Stub process 'completed_0' is not healthy"):
+        served.post("completed", {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [2], "data": [1, 2]}]})
+    assert served.ask("2 + 2") == 4
+
+
+def _runs(pid):
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _soon(condition, *, seconds=5):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
