@@ -27,9 +27,10 @@ def source_folder() -> Path:
 
 
 def source_digest(folder: Path) -> str:
-    """SHA-256 over names and contents of everything that goes into the stub."""
+    """SHA-256 over names and contents of everything that goes into the stub; its documentation does not."""
     digest = hashlib.sha256()
-    files = [folder / "CMakeLists.txt", *sorted(path for path in (folder / "stub_src").rglob("*") if path.is_file())]
+    sources = (path for path in (folder / "stub_src").rglob("*") if path.is_file() and path.suffix != ".md")
+    files = [folder / "CMakeLists.txt", *sorted(sources)]
     for file in files:
         digest.update(f"{file.relative_to(folder)}\0".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
