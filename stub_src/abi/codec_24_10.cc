@@ -113,9 +113,11 @@ abi::Tensor ReadTensor(shm::Region& region, Handle handle) {
 }
 
 abi::Request ReadRequest(shm::Region& region, Handle handle) {
-  const shm::Block block = region.Load(handle);
+  const auto shared = std::make_shared<const shm::Block>(region.Load(handle));
+  const shm::Block& block = *shared;
   const auto* record = block.As<Request>();
   abi::Request request;
+  request.origin = {record->address, record->response_factory_address, shared};
   request.id = ReadString(region, record->request_id);
   request.correlation_id = ReadCorrelationId(region, record->correlation_id);
   request.model_name = ReadString(region, record->model_name);
@@ -144,6 +146,11 @@ std::vector<abi::Request> ReadRequests(shm::Region& region, Handle batch) {
 
 const shm::Block& Writer::Make(std::size_t size) {
   blocks_.push_back(region_.Create(size));
+  return blocks_.back();
+}
+
+const shm::Block& Writer::MakeAligned(std::size_t size) {
+  blocks_.push_back(region_.CreateAligned(size));
   return blocks_.back();
 }
 

@@ -30,8 +30,10 @@ class Writer {
   Handle WriteTensor(const abi::Tensor& tensor);
   Handle WriteResponse(const abi::Response& response);
 
-  // A block of `size` bytes that the caller fills; valid as long as the Writer.
+  // A block of `size` bytes that the caller fills; valid as long as the Writer. The server's own helper
+  // aligns some records to 32 bytes, and so does MakeAligned.
   const shm::Block& Make(std::size_t size);
+  const shm::Block& MakeAligned(std::size_t size);
 
  private:
   Handle WriteError(const abi::Error& error);

@@ -24,9 +24,12 @@ enum class CommandNumber : std::int32_t {
   kCudaPoolInitializeRequest = 4,
   kFinalizeRequest = 5,
   kFinalizeResponse = 6,
+  kResponseSend = 12,
   kAutoCompleteRequest = 14,
   kAutoCompleteResponse = 15,
   kLogRequest = 16,
+  kResponseFactoryCleanup = 18,
+  kIsRequestCancelled = 30,
 };
 
 struct Control {
@@ -212,6 +215,45 @@ struct Log {
 };
 static_assert(sizeof(Log) == 128 && offsetof(Log, waiting_on_stub) == 88 && offsetof(Log, file) == 96);
 static_assert(offsetof(Log, line) == 104 && offsetof(Log, message) == 112 && offsetof(Log, level) == 120);
+
+struct ResponseSend {
+  pthread_mutex_t mutex;
+  pthread_cond_t condition;
+  bool is_stub_turn;
+  bool has_error;
+  bool is_error_set;
+  Handle error;
+  std::int64_t request_address;
+  std::int64_t response_factory_address;
+  Handle response;
+  Handle gpu_buffers;
+  std::uint32_t flags;
+};
+static_assert(sizeof(ResponseSend) == 144 && offsetof(ResponseSend, is_stub_turn) == 88);
+static_assert(offsetof(ResponseSend, error) == 96 && offsetof(ResponseSend, request_address) == 104);
+static_assert(offsetof(ResponseSend, response) == 120 && offsetof(ResponseSend, flags) == 136);
+
+// `mutex` and `condition` are not used: the message's own are.
+struct Cleanup {
+  pthread_mutex_t mutex;
+  pthread_cond_t condition;
+  bool waiting_on_stub;
+  std::int64_t id;
+};
+static_assert(sizeof(Cleanup) == 104 && offsetof(Cleanup, waiting_on_stub) == 88 &&
+              offsetof(Cleanup, id) == 96);
+
+struct IsCancelled {
+  pthread_mutex_t mutex;
+  pthread_cond_t condition;
+  bool waiting_on_stub;
+  std::int64_t response_factory_address;
+  std::int64_t request_address;
+  bool is_cancelled;
+};
+static_assert(sizeof(IsCancelled) == 120 && offsetof(IsCancelled, waiting_on_stub) == 88);
+static_assert(offsetof(IsCancelled, response_factory_address) == 96);
+static_assert(offsetof(IsCancelled, request_address) == 104 && offsetof(IsCancelled, is_cancelled) == 112);
 
 struct CudaMemoryPool {
   pthread_mutex_t mutex;

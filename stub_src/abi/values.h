@@ -68,7 +68,23 @@ struct Error {
 
 using CorrelationId = std::variant<std::uint64_t, std::string>;
 
+// Where a request came from: what the server needs to know again when the stub answers or asks about it. A
+// request that a model makes itself has none.
+struct Origin {
+  std::int64_t request = 0;           // address in the server
+  std::int64_t response_factory = 0;  // address in the server
+  std::shared_ptr<const void> record;
+};
+
+// What a model may ask to happen to a request when execute() has returned.
+inline constexpr std::uint32_t kReleaseAll = 1;
+inline constexpr std::uint32_t kReleaseReschedule = 2;
+
+// Flag of the last response that a sender sends.
+inline constexpr std::uint32_t kResponseFinal = 1;
+
 struct Request {
+  Origin origin;
   std::string id;
   CorrelationId correlation_id;
   std::string model_name;
@@ -116,7 +132,15 @@ struct Failure {
 };
 using AutoCompleteAnswer = std::variant<std::string, Failure>;  // the completed configuration, JSON
 using InitializeAnswer = std::optional<Failure>;
-using ExecuteAnswer =
-    std::variant<std::vector<Response>, Failure>;  // one response for each request, in order
+
+// A failed batch. Each request's response factory in the server must be deleted exactly once: by the server,
+// unless the stub says here that it has seen to all of them.
+struct ExecuteFailure {
+  std::string text;
+  bool factories_deleted = false;
+};
+// One entry for each request, in order, empty where nothing is to be sent now; no entries at all where all
+// responses come by senders.
+using ExecuteAnswer = std::variant<std::vector<std::optional<Response>>, ExecuteFailure>;
 
 }  // namespace envpack::abi

@@ -6,11 +6,20 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
 
 #include "abi/launch.h"
 #include "abi/values.h"
 
 namespace envpack::abi {
+
+// The server has done its part of an exchange and reports that it failed.
+class ServerFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 // All functions may block until the server reacts, so none may be called with the GIL held. They throw
 // shm::CorruptRegion when the peer is not what it should be, shm::RegionFull when /dev/shm is full.
@@ -42,6 +51,20 @@ class Wire {
   // Puts a line into the server's log. Any thread; only in a stub that was asked to initialise, since the
   // server has no reader for it otherwise.
   virtual void Log(const LogLine& line) = 0;
+
+  // Sends a response, or only flags, for a request that the server is waiting for; with kResponseFinal the
+  // server deletes the request's response factory. Any thread. Throws ServerFailed.
+  virtual void Send(const Origin& origin, const std::optional<Response>& response, std::uint32_t flags) = 0;
+
+  // Has the server delete the response factory of a request that nobody will answer any more. Any thread.
+  virtual void DropResponseFactory(const Origin& origin) = 0;
+
+  // Whether the client has cancelled a request that has not been answered finally. Any thread.
+  virtual bool IsCancelled(const Origin& origin) = 0;
+
+  // What is to happen to a request when execute() has returned: kReleaseAll or kReleaseReschedule. Does not
+  // block.
+  virtual void SetReleaseFlags(const Origin& origin, std::uint32_t flags) = 0;
 
   // Waits for one message that the server sends on its own initiative and deals with it. One thread only,
   // which must be running before the model is initialised. False when there will be no more.

@@ -21,7 +21,7 @@ class Refusal {
     return false;
   }
   bool operator()(const abi::ExecuteCommand&) const {
-    wire_.AnswerExecute(failure_);
+    wire_.AnswerExecute(abi::ExecuteFailure{failure_.text});
     return true;
   }
   bool operator()(const abi::FinalizeCommand&) const {

@@ -11,6 +11,7 @@
 
 #include "channel/log_forwarder.h"
 #include "channel/unasked.h"
+#include "model/execution.h"
 #include "model/python_model.h"
 #include "module/error.h"
 #include "module/logger.h"
@@ -99,10 +100,6 @@ void Life::StartHelpers() {
 }
 
 std::optional<abi::Failure> Life::Initialize(const abi::InitializeCommand& command) {
-  if (wire_.Decoupled()) {
-    return abi::Failure{"model '" + launch_.name +
-                        "' uses the decoupled transaction policy, which this stub does not support"};
-  }
   return Attempt([&] {
     model_.emplace(launch_, wire_);
     model_->Initialize(command.arguments);
@@ -119,20 +116,19 @@ bool Life::Serve(abi::InitializeCommand& command) {
 }
 
 bool Life::Serve(abi::ExecuteCommand& command) {
+  Execution execution(std::move(command.requests), launch_.name, wire_);
   abi::ExecuteAnswer answer;
-  py::object keep;  // owns what the answer points to until the server has read it
-  auto failure = Attempt([&] { answer = model_->Execute(std::move(command.requests), keep); });
-  const auto fail = [&](const std::string& text) {
-    answer =
-        abi::Failure{"Failed to process the request(s) for model '" + launch_.name + "', message: " + text};
+  const auto fail = [&](const abi::Failure& failure) {
+    answer = execution.Fail("Failed to process the request(s) for model '" + launch_.name +
+                            "', message: " + failure.text);
   };
-  if (failure) fail(failure->text);
-  failure = Attempt([&] { Unlocked([&] { wire_.AnswerExecute(answer); }); });
-  if (failure) {
+  if (const auto failure = Attempt([&] { answer = model_->Execute(execution); })) fail(*failure);
+  if (const auto failure = Attempt([&] { Unlocked([&] { wire_.AnswerExecute(answer); }); })) {
     // The responses did not fit into the region. The error does.
-    fail(failure->text);
+    fail(*failure);
     Unlocked([&] { wire_.AnswerExecute(answer); });
   }
+  execution.Finish();
   return true;
 }
 

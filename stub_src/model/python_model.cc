@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "build_info.h"
-#include "model/execute_result.h"
 #include "model/import_model.h"
 #include "module/error.h"
 
@@ -47,22 +46,16 @@ void PythonModel::Initialize(const std::map<std::string, std::string>& arguments
   if (py::hasattr(instance_, "initialize")) instance_.attr("initialize")(arguments);
 }
 
-std::vector<abi::Response> PythonModel::Execute(std::vector<abi::Request> values, py::object& keep) {
+abi::ExecuteAnswer PythonModel::Execute(Execution& execution) {
   if (!py::hasattr(instance_, "execute")) {
     throw module::ModelException("Python model " + launch_.model_file +
                                  " does not implement `execute` method.");
   }
-  Requests requests;
-  for (abi::Request& value : values) {
-    requests.push_back(std::make_shared<module::InferenceRequest>(std::move(value)));
-  }
-  keep = instance_.attr("execute")(requests);
-  std::vector<abi::Response> answers;
-  for (const auto& response : TakeResponses(keep, requests)) answers.push_back(response->ToValue());
-  return answers;
+  return execution.Run(instance_, loop_);
 }
 
 void PythonModel::Finalize() {
+  loop_.Stop();
   if (!instance_ || !py::hasattr(instance_, "finalize")) return;
   try {
     instance_.attr("finalize")();

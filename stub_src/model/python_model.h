@@ -5,11 +5,12 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
 #include "abi/launch.h"
 #include "abi/values.h"
 #include "abi/wire.h"
+#include "model/event_loop.h"
+#include "model/execution.h"
 
 namespace envpack::model {
 
@@ -25,9 +26,8 @@ class PythonModel {
 
   void Initialize(const std::map<std::string, std::string>& arguments);
 
-  // One response for each request, in order. The responses share the bytes of Python objects that `keep`
-  // holds.
-  std::vector<abi::Response> Execute(std::vector<abi::Request> requests, pybind11::object& keep);
+  // Runs one batch. Throws what Execution::Run() throws.
+  abi::ExecuteAnswer Execute(Execution& execution);
 
   // What the model raises here is logged and goes no further.
   void Finalize();
@@ -39,6 +39,7 @@ class PythonModel {
   const abi::Launch& launch_;
   pybind11::object class_;
   pybind11::object instance_;
+  EventLoop loop_;
 };
 
 }  // namespace envpack::model

@@ -23,19 +23,19 @@ void FillCaller(abi::LogLine& line) {
   line.file = frame.attr("f_code").attr("co_filename").cast<std::string>();
 }
 
-void Log(const std::string& message, abi::LogLevel level) {
-  abi::LogLine line{level, message.substr(0, std::strlen(message.c_str())), "",
-                    0};  // the server's log ends at a NUL
-  FillCaller(line);
-  current_sink->Write(std::move(line));
-}
-
 template <abi::LogLevel level>
 void LogAt(const std::string& message) {
   Log(message, level);
 }
 
 }  // namespace
+
+void Log(const std::string& message, abi::LogLevel level) {
+  abi::LogLine line{level, message.substr(0, std::strlen(message.c_str())), "",
+                    0};  // the server's log ends at a NUL
+  FillCaller(line);
+  current_sink->Write(std::move(line));
+}
 
 void SetLogSink(channel::LogSink& sink) { current_sink = &sink; }
 

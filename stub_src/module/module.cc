@@ -6,6 +6,7 @@
 #include "module/logger.h"
 #include "module/request.h"
 #include "module/response.h"
+#include "module/response_sender.h"
 #include "module/shared_memory.h"
 #include "module/tensor.h"
 
@@ -26,6 +27,7 @@ void Bind(py::module_& module) {
   BindTensor(module);
   BindRequest(module);
   BindResponse(module);
+  BindResponseSender(module);
   BindLogger(module);
   BindSharedMemory(module);
 }

@@ -24,10 +24,18 @@ py::object ContextOf(const InferenceTrace& trace) {
 
 }  // namespace
 
-InferenceRequest::InferenceRequest(abi::Request value) : value_(std::move(value)) {
+InferenceRequest::InferenceRequest(abi::Request value, abi::Wire& wire)
+    : wire_(wire),
+      value_(std::move(value)),
+      sender_(std::make_shared<ResponseSender>(wire, value_, wire.Decoupled())) {
   inputs_.reserve(value_.inputs.size());
   for (abi::Tensor& input : value_.inputs) inputs_.push_back(std::make_shared<Tensor>(std::move(input)));
   value_.inputs.clear();
+}
+
+void InferenceRequest::SetReleaseFlags(std::uint32_t flags) {
+  wire_.SetReleaseFlags(value_.origin, flags);
+  release_flags_ = flags;
 }
 
 void BindRequest(py::module_& module) {
@@ -43,7 +51,10 @@ void BindRequest(py::module_& module) {
       .def("parameters", [](const InferenceRequest& self) { return self.value().parameters; })
       .def("requested_output_names",
            [](const InferenceRequest& self) { return self.value().requested_outputs; })
-      .def("trace", &TraceOf);
+      .def("trace", &TraceOf)
+      .def("get_response_sender", &InferenceRequest::sender)
+      .def("is_cancelled", [](const InferenceRequest& self) { return self.sender()->IsCancelled(); })
+      .def("set_release_flags", &InferenceRequest::SetReleaseFlags, py::arg("flags"));
 }
 
 }  // namespace envpack::module

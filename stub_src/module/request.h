@@ -3,10 +3,13 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "abi/values.h"
+#include "abi/wire.h"
+#include "module/response_sender.h"
 #include "module/tensor.h"
 
 namespace envpack::module {
@@ -14,15 +17,24 @@ namespace envpack::module {
 // A request that the server has sent. Create and destroy it with the GIL.
 class InferenceRequest {
  public:
-  explicit InferenceRequest(abi::Request value);
+  // `wire` must outlive the request.
+  InferenceRequest(abi::Request value, abi::Wire& wire);
 
   const abi::Request& value() const { return value_; }
   const std::vector<std::shared_ptr<Tensor>>& inputs() const { return inputs_; }
+  const std::shared_ptr<ResponseSender>& sender() const { return sender_; }
   void SetFlags(std::uint32_t flags) { value_.flags = flags; }
 
+  // abi::kReleaseAll or abi::kReleaseReschedule.
+  void SetReleaseFlags(std::uint32_t flags);
+  bool IsRescheduled() const { return release_flags_ == abi::kReleaseReschedule; }
+
  private:
+  abi::Wire& wire_;
   abi::Request value_;
   std::vector<std::shared_ptr<Tensor>> inputs_;
+  std::shared_ptr<ResponseSender> sender_;
+  std::uint32_t release_flags_ = abi::kReleaseAll;
 };
 
 void BindRequest(pybind11::module_& module);

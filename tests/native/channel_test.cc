@@ -83,10 +83,10 @@ CASE(wire_answers_and_gives_all_memory_back) {
       const auto& requests = std::get<abi::ExecuteCommand>(command).requests;
       abi::Response response;
       response.outputs = requests.at(0).inputs;
-      wire->AnswerExecute(std::vector<abi::Response>{response});
+      wire->AnswerExecute(std::vector<std::optional<abi::Response>>{response});
     }
     std::get<abi::ExecuteCommand>(wire->Receive());
-    wire->AnswerExecute(abi::Failure{"no"});
+    wire->AnswerExecute(abi::ExecuteFailure{"no"});
   });
   test::PeerRequest request;
   request.inputs = {{"IN", 11, {1}, "abcd"}};

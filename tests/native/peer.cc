@@ -214,6 +214,7 @@ Handle Peer::MakeRequest(const PeerRequest& request) {
   record.model_version = 1;
   record.flags = 3;
   record.timeout_us = 1500000;
+  record.response_factory_address = request.response_factory;
   record.model_name = MakeString("model");
   record.request_id = MakeString(request.id);
   record.parameters = MakeString(request.parameters);
@@ -348,12 +349,12 @@ ExecuteAnswer Peer::TakeExecute() {
   const auto* batch = region.As<records::ResponseBatch>(message, sizeof(records::Message));
   ExecuteAnswer answer;
   CHECK_EQ(batch->has_error, batch->is_error_set);
-  CHECK_EQ(batch->is_response_factory_deleted, false);
+  answer.factories_deleted = batch->is_response_factory_deleted;
   if (batch->has_error) answer.error = ReadString(batch->error);
   constexpr std::size_t kHandles = sizeof(records::Message) + sizeof(records::ResponseBatch);
   for (std::uint32_t i = 0; i < batch->batch_size; ++i) {
     const Handle response = *region.As<Handle>(message, kHandles + i * sizeof(Handle));
-    answer.responses.push_back(ReadResponse(response));
+    answer.responses.push_back(response == 0 ? PeerResponse{} : ReadResponse(response));
   }
   Acknowledge(message);
   return answer;
@@ -365,22 +366,82 @@ bool Peer::TakeFinalize(Handle sent) {
          region.As<records::Message>(message)->command == records::CommandNumber::kFinalizeResponse;
 }
 
-LogLine Peer::TakeLog() {
+Handle Peer::TakeRequest(int number) {
   const Handle message = from_stub_requests.Pop();
   region.AddReference(message);
-  CHECK_EQ(static_cast<int>(region.As<records::Message>(message)->command), 16);
-  const Handle handle = region.As<records::Message>(message)->args;
-  region.AddReference(handle);
-  auto* log = region.As<records::Log>(handle);
+  CHECK_EQ(static_cast<int>(region.As<records::Message>(message)->command), number);
+  region.AddReference(region.As<records::Message>(message)->args);
+  return message;
+}
+
+void Peer::ReleaseRequest(Handle message) {
+  region.Release(region.As<records::Message>(message)->args);
+  region.Release(message);
+}
+
+LogLine Peer::TakeLog() {
+  const Handle message = TakeRequest(16);
+  auto* log = region.As<records::Log>(region.As<records::Message>(message)->args);
   const LogLine line{ReadString(log->file), log->line, ReadString(log->message), log->level};
   pthread_mutex_lock(&log->mutex);
   log->waiting_on_stub = true;
   pthread_cond_broadcast(&log->condition);
   WaitUntil(&log->waiting_on_stub, false, &log->mutex, &log->condition);
   pthread_mutex_unlock(&log->mutex);
-  region.Release(handle);
-  region.Release(message);
+  ReleaseRequest(message);
   return line;
+}
+
+SentResponse Peer::TakeSent(const std::string& error) {
+  const Handle message = TakeRequest(12);
+  auto* record = region.As<records::ResponseSend>(region.As<records::Message>(message)->args);
+  SentResponse sent{std::nullopt, record->flags, record->response_factory_address};
+  if (record->response != 0) sent.response = ReadResponse(record->response);
+  pthread_mutex_lock(&record->mutex);
+  if (!error.empty()) {
+    record->has_error = record->is_error_set = true;
+    record->error = MakeString(error);
+  }
+  record->is_stub_turn = true;
+  pthread_cond_broadcast(&record->condition);
+  WaitUntil(&record->is_stub_turn, false, &record->mutex, &record->condition);
+  pthread_mutex_unlock(&record->mutex);
+  ReleaseRequest(message);
+  return sent;
+}
+
+std::int64_t Peer::TakeFactoryCleanup() {
+  const Handle message = TakeRequest(18);
+  const auto* record = region.As<records::Message>(message);
+  CHECK(record->inline_response);
+  auto* cleanup = region.As<records::Cleanup>(record->args);
+  const std::int64_t factory = cleanup->id;
+  auto* mutex = region.As<pthread_mutex_t>(record->response_mutex);
+  auto* condition = region.As<pthread_cond_t>(record->response_cond);
+  region.AddReference(record->response_mutex);
+  region.AddReference(record->response_cond);
+  pthread_mutex_lock(mutex);
+  cleanup->waiting_on_stub = true;
+  pthread_cond_broadcast(condition);
+  pthread_mutex_unlock(mutex);
+  region.Release(record->response_mutex);
+  region.Release(record->response_cond);
+  ReleaseRequest(message);
+  return factory;
+}
+
+std::int64_t Peer::TakeCancelQuery(bool cancelled) {
+  const Handle message = TakeRequest(30);
+  auto* query = region.As<records::IsCancelled>(region.As<records::Message>(message)->args);
+  const std::int64_t factory = query->response_factory_address;
+  pthread_mutex_lock(&query->mutex);
+  query->is_cancelled = cancelled;
+  query->waiting_on_stub = true;
+  pthread_cond_broadcast(&query->condition);
+  WaitUntil(&query->waiting_on_stub, false, &query->mutex, &query->condition);
+  pthread_mutex_unlock(&query->mutex);
+  ReleaseRequest(message);
+  return factory;
 }
 
 std::string Peer::OfferCudaPool() {

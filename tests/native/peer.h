@@ -47,6 +47,7 @@ struct PeerRequest {
   std::vector<std::string> outputs;
   std::string id;
   std::string parameters = "{}";
+  std::int64_t response_factory = 0;  // its address, as far as the stub is told
 };
 
 struct PeerResponse {
@@ -58,6 +59,14 @@ struct PeerResponse {
 struct ExecuteAnswer {
   std::optional<std::string> error;
   std::vector<PeerResponse> responses;
+  bool factories_deleted = false;
+};
+
+// What a response sender has sent.
+struct SentResponse {
+  std::optional<PeerResponse> response;
+  std::uint32_t flags;
+  std::int64_t response_factory;
 };
 
 struct LogLine {
@@ -103,6 +112,12 @@ class Peer {
   ExecuteAnswer TakeExecute();
   bool TakeFinalize(Handle sent);
   LogLine TakeLog();
+  // A sender's response, acknowledged, or refused with an error.
+  SentResponse TakeSent(const std::string& error = "");
+  // The response factory that the stub wants deleted.
+  std::int64_t TakeFactoryCleanup();
+  // Answers whether the request is cancelled; returns its response factory.
+  std::int64_t TakeCancelQuery(bool cancelled);
   // Offers a CUDA pool and returns the error that the stub answers.
   std::string OfferCudaPool();
 
@@ -117,6 +132,9 @@ class Peer {
   PeerResponse ReadResponse(Handle handle);
 
  private:
+  // Pops a request of the stub with the number expected; ReleaseRequest() gives back what it holds.
+  Handle TakeRequest(int number);
+  void ReleaseRequest(Handle message);
   Handle Own(std::size_t size);
   Handle Send(records::CommandNumber number, Handle args);
   // Pops an answer with the number expected, holding a reference to it; Acknowledge() gives it back.

@@ -3,12 +3,14 @@
 The stubs and environments are kept in the folder that ENVPACK_TEST_CACHE names, if it does.
 """
 
+import contextlib
 import ctypes
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -38,8 +40,13 @@ NUMPYS = {
     "3.13": ("2.2.6",),
 }
 BROKEN = (
-    "auto_complete_junk", "chatty", "classless", "decoupled", "exits", "import_error", "no_file", "raises",
+    "auto_complete_junk", "chatty", "classless", "exits", "import_error", "no_file", "raises",
 )  # fmt: skip
+# The script model once more, with another configuration.
+SCRIPTS = {
+    "stream": "model_transaction_policy { decoupled: true }",
+    "reschedule": "sequence_batching { iterative_sequence: true }",
+}
 LOAD_SECONDS = 60
 
 
@@ -163,6 +170,22 @@ class Served:
         """What a Python expression is inside of the model, by way of JSON."""
         return json.loads(self.run(f"return [tell({expression})]", **options)["OUT"].data[0])
 
+    def ask_code(self, code, **options):
+        """The value that code answers with by ``tell``."""
+        return json.loads(self.run(code, **options)["OUT"].data[0])
+
+    def try_to(self, code):
+        """Run code for which answer and error are both right, as long as there is one of them."""
+        with contextlib.suppress(RequestError):
+            self.run(code)
+
+    def soon_logged(self, text):
+        """Whether the server's log says this within two seconds."""
+        until = time.monotonic() + 2
+        while text not in self.server.log() and time.monotonic() < until:
+            time.sleep(0.02)
+        return text in self.server.log()
+
     def refusal(self, code, **options):
         """The error that running the code ends with."""
         with pytest.raises(RequestError) as caught:
@@ -173,6 +196,16 @@ class Served:
         """Send a request as JSON, for what the client has no words for."""
         content = self.client._send("POST", f"/v2/models/{model}/infer", body=json.dumps(request).encode()).content
         return json.loads(content)
+
+    def stream(self, code):
+        """What the decoupled script model answers, one item for each response: values, or an error's text."""
+        body = json.dumps({"CODE": code}).encode()
+        try:
+            events = self.client._send("POST", "/v2/models/stream/generate_stream", body=body).content.decode()
+        except RequestError as error:  # when the first response is one
+            events = error.message
+        documents = [json.loads(line.removeprefix("data: ")) for line in events.splitlines() if line]
+        return [document.get("error") or json.loads(document["OUT"]) for document in documents]
 
     def stubs(self, model=None):
         """Process ids of the stubs, of one model or all."""
@@ -240,6 +273,10 @@ class Servers:
                 self.place(repository, numpy_name(name, numpy), name, environment, stub)
         for name in ("script", "batches", "completed", "executeless", *BROKEN):
             self.place(repository, name, name, first, stub)
+        for name, line in SCRIPTS.items():
+            self.place(repository, name, "script", first, stub)
+            with (repository / name / "config.pbtxt").open("a") as config:
+                config.write(f"{line}\n")
         self.place(repository, "customized", "script", self._customized(first), stub)
         if not _loader_finds(stub_needs(python)):
             self.place(repository, "wrong_environment", "script", self._other_python(python), stub)

@@ -111,11 +111,6 @@ def test_a_wrong_return_value_is_told_in_the_words_of_the_contract(served, retur
     assert served.refusal(f"return {returned}").message == PREFIX + told
 
 
-@pytest.mark.parametrize("returned", ["None", "[None]"])
-def test_no_response_is_refused_instead_of_leaving_the_client_waiting(served, returned):
-    assert served.refusal(f"return {returned}").message.startswith(PREFIX)
-
-
 def test_a_list_of_another_class_is_a_list(served):
     code = "class Mine(list):\n    pass\nreturn Mine([tell(5)])"
     assert served.run(code)["OUT"].data == (b"5",)

@@ -20,7 +20,6 @@ FAILURES = {
     "classless": "Internal: AttributeError: module '1.model' has no attribute 'TritonPythonModel'",
     "auto_complete_junk": "auto_complete_config function in model 'auto_complete_junk' must return a valid "
     "pb.ModelConfig object.",
-    "decoupled": "model 'decoupled_0' uses the decoupled transaction policy, which this stub does not support",
     "no_file": "Internal: Python model file not found in '",
 }
 

@@ -35,7 +35,9 @@ class TritonPythonModel:
         try:
             return names["body"]()
         finally:
-            names.clear()  # a function and its globals are a cycle, which would keep the request
+            # A function and its globals are a cycle, which would keep the request. One that runs later needs them.
+            if "async def" not in code and "def later" not in code:
+                names.clear()
 
     def log_at_all_levels(self):
         logger = pb_utils.Logger

@@ -1,0 +1,110 @@
+#include "model/execution.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "module/error.h"
+
+namespace py = pybind11;
+
+namespace envpack::model {
+
+namespace {
+
+std::string TypeOf(py::handle object) { return py::str(py::type::handle_of(object)); }
+
+}  // namespace
+
+Execution::Execution(std::vector<abi::Request> values, const std::string& name, abi::Wire& wire)
+    : name_(name), wire_(wire) {
+  for (abi::Request& value : values) {
+    requests_.push_back(std::make_shared<module::InferenceRequest>(std::move(value), wire));
+  }
+}
+
+abi::ExecuteAnswer Execution::Run(const py::object& instance, EventLoop& loop) {
+  py::object result = instance.attr("execute")(requests_);
+  if (wire_.Decoupled()) {
+    RunDecoupled(result, loop);
+    return {};
+  }
+  if (PyCoro_CheckExact(result.ptr())) result = loop.Await(result);
+  return Take(result);
+}
+
+void Execution::RunDecoupled(const py::object& result, EventLoop& loop) const {
+  if (PyCoro_CheckExact(result.ptr())) {
+    loop.Spawn(result);
+  } else if (!result.is_none()) {
+    throw module::ModelException("Python model '" + name_ +
+                                 "' is using the decoupled mode and the execute function must return None.");
+  }
+}
+
+abi::ExecuteAnswer Execution::Take(const py::object& result) {
+  if (result.is_none()) return {};
+  if (!py::isinstance<py::list>(result)) {
+    throw module::ModelException("Expected a list in the execute return, found type '" + TypeOf(result) +
+                                 "'.");
+  }
+  const auto list = py::reinterpret_borrow<py::list>(result);
+  if (list.size() != requests_.size()) {
+    throw module::ModelException(
+        "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+        "InferenceRequest(s) size is:" +
+        std::to_string(requests_.size()) +
+        ", and InferenceResponse(s) size is:" + std::to_string(list.size()) + "\n");
+  }
+  std::vector<std::optional<abi::Response>> answer;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    responses_.push_back(TakeOne(list[i], *requests_[i]));
+    answer.push_back(responses_.back() ? std::optional(responses_.back()->ToValue()) : std::nullopt);
+  }
+  return answer;
+}
+
+std::shared_ptr<module::InferenceResponse> Execution::TakeOne(py::handle item,
+                                                              module::InferenceRequest& request) {
+  if (item.is_none()) return nullptr;
+  if (request.IsRescheduled()) {
+    // The spelling is part of the contract.
+    throw module::ModelException(
+        "Expected a None object in the execute function return list for reschduled request, found type '" +
+        TypeOf(item) + "'.");
+  }
+  if (!py::isinstance<module::InferenceResponse>(item)) {
+    throw module::ModelException(
+        "Expected an 'InferenceResponse' object in the execute function return list, found type '" +
+        TypeOf(item) + "'.");
+  }
+  auto response = item.cast<std::shared_ptr<module::InferenceResponse>>();
+  request.sender()->CloseForReturn();
+  response->Prune(request.value().requested_outputs);
+  return response;
+}
+
+// The server deletes the response factories of a failed batch, all of them, and would do so twice for a
+// request whose final response has been sent already. So in that case we have the others deleted ourselves,
+// and say so.
+abi::ExecuteFailure Execution::Fail(const std::string& text) {
+  for (const auto& request : requests_) request->sender()->Close();
+  const bool any_gone = std::any_of(requests_.begin(), requests_.end(),
+                                    [](const auto& request) { return request->sender()->IsFactoryGone(); });
+  if (any_gone) {
+    const py::gil_scoped_release unlocked;
+    for (const auto& request : requests_) request->sender()->DropFactory();
+  }
+  for (const auto& request : requests_) request->sender()->ForgetFactory();
+  return {text, any_gone};
+}
+
+void Execution::Finish() {
+  for (std::size_t i = 0; i < responses_.size(); ++i) {
+    if (responses_[i]) requests_[i]->sender()->ForgetFactory();
+  }
+}
+
+}  // namespace envpack::model

@@ -1,0 +1,68 @@
+// pb_utils.InferenceResponseSender: answers a request when and as often as the model likes.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "abi/values.h"
+#include "abi/wire.h"
+#include "module/response.h"
+
+namespace envpack::module {
+
+// One for each request, shared by the request and by whoever asked for it. It owns the request's response
+// factory in the server, which must be deleted exactly once: with the final response, by the answer to the
+// batch, or, if nobody ever answers, when the last reference to the sender goes.
+//
+// Send() and IsCancelled() may be called from any thread, with the GIL.
+class ResponseSender {
+ public:
+  // `wire` must outlive the sender.
+  ResponseSender(abi::Wire& wire, const abi::Request& request, bool decoupled);
+  ~ResponseSender();
+  ResponseSender(const ResponseSender&) = delete;
+  ResponseSender& operator=(const ResponseSender&) = delete;
+
+  // Throws ModelException if the contract does not allow it, or the server reports an error.
+  void Send(const std::shared_ptr<InferenceResponse>& response, std::uint32_t flags);
+
+  bool IsCancelled();
+
+  // execute() has returned a response for this request: nothing more may be sent. Throws like Send().
+  void CloseForReturn();
+
+  // Nothing more may be sent, because the batch has failed.
+  void Close();
+
+  // Whether the response factory has been, or is being, deleted by a final response.
+  bool IsFactoryGone();
+
+  // The server deletes the response factory as part of its reading the answer to the batch.
+  void ForgetFactory();
+
+  // Has the server delete the response factory, if that is still to be done. Call it without the GIL.
+  void DropFactory();
+
+ private:
+  void Claim(bool has_response, std::uint32_t flags);
+
+  abi::Wire& wire_;
+  const bool decoupled_;
+  const std::set<std::string> requested_outputs_;
+  std::mutex mutex_;  // guards what follows; never held while waiting for anything
+  abi::Origin origin_;
+  bool factory_gone_;  // also true of a request that never had one
+  bool closed_ = false;
+  bool has_responded_ = false;
+  bool cancelled_ = false;
+};
+
+void BindResponseSender(pybind11::module_& module);
+
+}  // namespace envpack::module

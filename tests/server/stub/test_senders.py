@@ -1,0 +1,209 @@
+"""Response senders: answers in default and decoupled mode, now or later, from wherever the model likes."""
+
+import pytest
+
+PREFIX = "Failed to process the request(s) for model 'script_0', message: "
+STREAM_PREFIX = "Failed to process the request(s) for model 'stream_0', message: "
+SENDER = "sender = request.get_response_sender()\n"
+LATER = (
+    "import threading, time\n"
+    "def later():\n"
+    "    time.sleep(0.2)\n"
+    "    {answer}\n"
+    "threading.Thread(target=later).start()\n"
+    "return None"
+)
+
+
+class TestDefaultMode:
+    def test_a_sender_answers_in_place_of_the_list(self, served):
+        assert served.ask_code(SENDER + "sender.send(tell('sent'), flags=1)\nreturn None") == "sent"
+
+    def test_a_sender_answers_after_execute_has_returned(self, served):
+        code = SENDER + LATER.format(answer="sender.send(tell('later'), flags=1)")
+        assert served.ask_code(code) == "later"
+
+    def test_response_and_final_flag_may_come_apart(self, served):
+        assert served.ask_code(SENDER + "sender.send(tell('first'))\nsender.send(flags=1)\nreturn [None]") == "first"
+
+    @pytest.mark.parametrize(
+        ("calls", "text"),
+        [
+            ("sender.send(tell(1), flags=2)", "Unable to send response. Unsupported flag provided."),
+            (
+                "sender.send()",
+                "Inference Response object must be provided when the response flags is set to zero.",
+            ),
+            (
+                "sender.send(flags=1)",
+                "Unable to send response. Non-decoupled model cannot send complete final before sending a response.",
+            ),
+            (
+                "sender.send(tell(1)); sender.send(tell(2))",
+                "Unable to send response. Non-decoupled model cannot send more than one response.",
+            ),
+            (
+                "sender.send(tell(1), flags=1); sender.send(flags=1)",
+                "Unable to send response. Response sender has been closed.",
+            ),
+        ],
+    )
+    def test_what_the_contract_forbids_is_refused(self, served, calls, text):
+        code = (
+            f"{SENDER}"
+            "try:\n"
+            f"    {calls}\n"
+            "    self.told = 'nothing'\n"
+            "except pb_utils.TritonModelException as error:\n"
+            "    self.told = str(error)\n"
+            "try:\n"
+            "    sender.send(tell('end'), flags=1)\n"
+            "except pb_utils.TritonModelException:\n"
+            "    try:\n"
+            "        sender.send(flags=1)\n"
+            "    except pb_utils.TritonModelException:\n"
+            "        pass\n"
+            "return None"
+        )
+        served.run(code)
+        assert served.ask("self.told") == text
+
+    def test_a_response_after_a_response_fails_and_the_server_lives(self, served):
+        """The server would delete the request's response factory twice, and abort."""
+        for flags in (0, 1):
+            served.try_to(SENDER + f"sender.send(tell(1), flags={flags})\nreturn [tell(2)]")
+        assert served.ask("'alive'") == "alive"
+
+    def test_an_exception_after_the_final_response_does_not_end_the_server(self, served):
+        for _ in range(3):
+            served.try_to(SENDER + "sender.send(tell(1), flags=1)\nraise ValueError('too late')")
+        assert served.ask("'alive'") == "alive"
+
+    def test_nothing_can_be_sent_after_the_batch_has_failed(self, served):
+        served.refusal(SENDER + "self.sender = sender\nraise ValueError('failed')")
+        code = (
+            "try:\n    self.sender.send(tell(1), flags=1)\n"
+            "except pb_utils.TritonModelException as error:\n    return [tell(str(error))]"
+        )
+        assert served.ask_code(code) == "Unable to send response. Response sender has been closed."
+
+    def test_a_request_of_a_living_client_is_not_cancelled(self, served):
+        assert served.ask("[request.is_cancelled(), request.get_response_sender().is_cancelled()]") == [False, False]
+
+    def test_a_sender_that_is_kept_says_what_it_knew(self, served):
+        served.run(SENDER + "self.kept = sender\nreturn [tell(1)]")
+        assert served.ask("self.kept.is_cancelled()") is False
+
+    def test_a_request_that_is_rescheduled_comes_again(self, served):
+        code = (
+            "self.rounds = getattr(self, 'rounds', 0) + 1\n"
+            "if self.rounds < 3:\n"
+            "    request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)\n"
+            "    return [None]\n"
+            "return [tell(self.rounds)]"
+        )
+        assert served.ask_code(code, model="reschedule") == 3
+
+    def test_a_response_for_a_rescheduled_request_is_refused(self, served):
+        code = "request.set_release_flags(2)\nreturn [tell(1)]"
+        told = served.refusal(code, model="reschedule").message
+        assert "Expected a None object in the execute function return list for reschduled request" in told
+
+    def test_senders_leave_no_memory_behind(self, served):
+        code = SENDER + "sender.send(tell(1), flags=1)\nreturn None"
+        served.run(code)
+        free = "c_python_backend_utils.shared_memory.free_memory()"
+        before = served.ask(free)
+        for _ in range(50):
+            served.run(code)
+        assert served.ask(free) == before
+
+
+class TestCoroutines:
+    def test_execute_may_be_a_coroutine(self, served):
+        code = (
+            "import asyncio\n"
+            "async def run():\n"
+            "    values = await asyncio.gather(*[asyncio.sleep(0.01, number) for number in range(3)])\n"
+            "    return [tell(values)]\n"
+            "return run()"
+        )
+        assert served.ask_code(code) == [0, 1, 2]
+
+    def test_all_coroutines_share_one_loop_outside_of_the_main_thread(self, served):
+        code = (
+            "import asyncio, threading\n"
+            "async def run():\n"
+            "    main = threading.current_thread() is threading.main_thread()\n"
+            "    return [tell([id(asyncio.get_running_loop()), main])]\n"
+            "return run()"
+        )
+        first, second = served.ask_code(code), served.ask_code(code)
+        assert first == second
+        assert first[1] is False
+
+    def test_what_a_coroutine_raises_is_the_error(self, served):
+        told = served.refusal("async def run():\n    raise ValueError('from a coroutine')\nreturn run()").message
+        assert told.startswith(PREFIX + "ValueError: from a coroutine")
+
+
+class TestDecoupledMode:
+    def test_any_number_of_responses_arrive_in_order(self, served):
+        code = SENDER + "for number in range(20):\n    sender.send(tell(number))\nsender.send(flags=1)"
+        assert served.stream(code) == list(range(20))
+
+    def test_the_last_response_may_carry_the_final_flag(self, served):
+        assert served.stream(SENDER + "sender.send(tell('only'), flags=1)") == ["only"]
+
+    def test_no_response_at_all_is_legal(self, served):
+        assert served.stream(SENDER + "sender.send(flags=1)") == []
+
+    def test_a_thread_sends_after_execute_has_returned(self, served):
+        answer = "sender.send(tell('one')); sender.send(tell('two'), flags=1)"
+        assert served.stream(SENDER + LATER.format(answer=answer)) == ["one", "two"]
+
+    def test_an_error_response_is_one_of_them(self, served):
+        code = SENDER + (
+            "sender.send(tell(1))\n"
+            "sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError('no more')), flags=1)"
+        )
+        assert served.stream(code) == [1, "no more"]
+
+    def test_returning_a_list_is_refused(self, served):
+        (told,) = served.stream("return [tell(1)]")
+        assert told == (
+            STREAM_PREFIX
+            + "Python model 'stream_0' is using the decoupled mode and the execute function must return None."
+        )
+
+    def test_an_exception_ends_the_stream_with_its_text(self, served):
+        first, told = served.stream(SENDER + "sender.send(tell(1))\nraise ValueError('in the middle')")
+        assert first == 1
+        assert told.startswith(STREAM_PREFIX + "ValueError: in the middle")
+
+    def test_an_exception_after_the_final_flag_does_not_end_the_server(self, served):
+        assert served.stream(SENDER + "sender.send(tell(1), flags=1)\nraise ValueError('too late')") == [1]
+        assert served.stream(SENDER + "sender.send(tell(2), flags=1)") == [2]
+
+    def test_a_coroutine_runs_by_itself(self, served):
+        code = SENDER + (
+            "import asyncio\n"
+            "async def run():\n"
+            "    for number in range(3):\n"
+            "        await asyncio.sleep(0.01)\n"
+            "        sender.send(tell(number))\n"
+            "    sender.send(flags=1)\n"
+            "return run()"
+        )
+        assert served.stream(code) == [0, 1, 2]
+
+    def test_what_a_coroutine_raises_is_logged(self, served):
+        code = SENDER + (
+            "async def run():\n    sender.send(flags=1)\n    raise ValueError('in the background')\nreturn run()"
+        )
+        assert served.stream(code) == []
+        assert served.soon_logged("ValueError: in the background")
+
+    def test_large_responses_come_whole(self, served):
+        code = SENDER + "sender.send(tell('x' * 3_000_000))\nsender.send(tell('y' * 3_000_000), flags=1)"
+        assert served.stream(code) == ["x" * 3_000_000, "y" * 3_000_000]
