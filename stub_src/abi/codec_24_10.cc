@@ -163,6 +163,26 @@ Handle Writer::WriteString(std::string_view text) {
   return block.handle();
 }
 
+Handle Writer::WriteDict(const std::map<std::string, std::string>& dict) {
+  std::vector<Pair> pairs;
+  for (const auto& [key, value] : dict) pairs.push_back({WriteString(key), WriteString(value)});
+  const shm::Block& values = Make(pairs.size() * sizeof(Pair));
+  Copy(values.At(0, pairs.size() * sizeof(Pair)), pairs.data(), pairs.size() * sizeof(Pair));
+  const Handle values_handle = values.handle();
+  const shm::Block& block = Make(sizeof(Dict));
+  *block.As<Dict>() = {static_cast<std::uint32_t>(pairs.size()), values_handle};
+  return block.handle();
+}
+
+Handle Writer::WriteDoubles(const std::vector<double>& values) {
+  Memory memory{};
+  memory.byte_size = values.size() * sizeof(double);
+  const shm::Block& block = Make(sizeof(memory) + memory.byte_size);
+  *block.As<Memory>() = memory;
+  Copy(block.At(sizeof(memory), memory.byte_size), values.data(), memory.byte_size);
+  return block.handle();
+}
+
 Handle Writer::WriteError(const abi::Error& error) {
   const Handle message = WriteString(error.message);
   const shm::Block& block = Make(sizeof(Error));

@@ -27,6 +27,8 @@ class Writer {
 
   // Each returns the handle of the block made.
   Handle WriteString(std::string_view text);
+  Handle WriteDict(const std::map<std::string, std::string>& dict);
+  Handle WriteDoubles(const std::vector<double>& values);
   Handle WriteTensor(const abi::Tensor& tensor);
   Handle WriteResponse(const abi::Response& response);
 

@@ -29,6 +29,17 @@ enum class CommandNumber : std::int32_t {
   kAutoCompleteResponse = 15,
   kLogRequest = 16,
   kResponseFactoryCleanup = 18,
+  kMetricFamilyRequestNew = 19,
+  kMetricFamilyRequestDelete = 20,
+  kMetricRequestNew = 21,
+  kMetricRequestDelete = 22,
+  kMetricRequestValue = 23,
+  kMetricRequestIncrement = 24,
+  kMetricRequestSet = 25,
+  kMetricRequestObserve = 26,
+  kLoadModelRequest = 27,
+  kUnloadModelRequest = 28,
+  kModelReadinessRequest = 29,
   kIsRequestCancelled = 30,
 };
 
@@ -254,6 +265,65 @@ struct IsCancelled {
 static_assert(sizeof(IsCancelled) == 120 && offsetof(IsCancelled, waiting_on_stub) == 88);
 static_assert(offsetof(IsCancelled, response_factory_address) == 96);
 static_assert(offsetof(IsCancelled, request_address) == 104 && offsetof(IsCancelled, is_cancelled) == 112);
+
+// `message` is a MetricFamily or a Metric.
+struct CustomMetrics {
+  pthread_mutex_t mutex;
+  pthread_cond_t condition;
+  bool waiting_on_stub;
+  Handle message;
+  bool has_error;
+  bool is_error_set;
+  Handle error;
+  double value;
+  std::uint64_t address;
+};
+static_assert(sizeof(CustomMetrics) == 136 && offsetof(CustomMetrics, message) == 96);
+static_assert(offsetof(CustomMetrics, has_error) == 104 && offsetof(CustomMetrics, error) == 112);
+static_assert(offsetof(CustomMetrics, value) == 120 && offsetof(CustomMetrics, address) == 128);
+
+struct MetricFamily {
+  Handle name;
+  Handle description;
+  std::int32_t kind;
+  std::uint64_t metric_family_address;
+};
+static_assert(sizeof(MetricFamily) == 32 && offsetof(MetricFamily, kind) == 16);
+static_assert(offsetof(MetricFamily, metric_family_address) == 24);
+
+// `buckets` is a block with a Memory record and doubles, or 0.
+struct Metric {
+  Handle labels;
+  Handle buckets;
+  double operation_value;
+  std::uint64_t metric_address;
+  std::uint64_t metric_family_address;
+};
+static_assert(sizeof(Metric) == 40 && offsetof(Metric, operation_value) == 16);
+static_assert(offsetof(Metric, metric_address) == 24 && offsetof(Metric, metric_family_address) == 32);
+
+struct ModelLoader {
+  pthread_mutex_t mutex;
+  pthread_cond_t condition;
+  bool waiting_on_stub;
+  Handle message;
+  bool has_error;
+  bool is_error_set;
+  Handle error;
+  bool is_model_ready;
+};
+static_assert(sizeof(ModelLoader) == 128 && offsetof(ModelLoader, message) == 96);
+static_assert(offsetof(ModelLoader, error) == 112 && offsetof(ModelLoader, is_model_ready) == 120);
+
+struct ModelLoaderRequest {
+  Handle name;
+  Handle version;
+  bool unload_dependents;
+  Handle config;
+  Handle files;
+};
+static_assert(sizeof(ModelLoaderRequest) == 40 && offsetof(ModelLoaderRequest, unload_dependents) == 16);
+static_assert(offsetof(ModelLoaderRequest, config) == 24 && offsetof(ModelLoaderRequest, files) == 32);
 
 struct CudaMemoryPool {
   pthread_mutex_t mutex;

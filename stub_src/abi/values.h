@@ -109,6 +109,29 @@ struct LogLine {
   std::int32_t line;
 };
 
+enum class MetricKind : std::int32_t { kCounter = 0, kGauge = 1, kHistogram = 2 };
+enum class MetricChange { kIncrement, kSet, kObserve };
+
+struct MetricFamily {
+  std::string name;
+  std::string description;
+  MetricKind kind = MetricKind::kCounter;
+};
+
+struct Metric {
+  std::string labels;           // a JSON object, or "null"
+  std::vector<double> buckets;  // upper bounds, of histograms only
+};
+
+struct ModelToLoad {
+  std::string name;
+  std::string config;                        // JSON; empty for the one in the repository
+  std::map<std::string, std::string> files;  // content by path, in place of the repository's
+};
+
+// An object in the server's memory: means nothing here but can be handed back.
+using ServerAddress = std::uint64_t;
+
 // What the server asks for.
 struct AutoCompleteCommand {
   std::string model_config;  // JSON

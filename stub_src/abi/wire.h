@@ -66,6 +66,18 @@ class Wire {
   // block.
   virtual void SetReleaseFlags(const Origin& origin, std::uint32_t flags) = 0;
 
+  // Custom metrics, and control of other models. Any thread, from the time that Log() may be used. Each waits
+  // for the server, for the load of a model as long as that takes, and throws ServerFailed.
+  virtual ServerAddress CreateMetricFamily(const MetricFamily& family) = 0;
+  virtual void DeleteMetricFamily(ServerAddress family) = 0;
+  virtual ServerAddress CreateMetric(ServerAddress family, const Metric& metric) = 0;
+  virtual void DeleteMetric(ServerAddress metric) = 0;
+  virtual void ChangeMetric(ServerAddress metric, MetricChange change, double value) = 0;
+  virtual double MetricValue(ServerAddress metric) = 0;
+  virtual void LoadModel(const ModelToLoad& model) = 0;
+  virtual void UnloadModel(const std::string& name, bool unload_dependents) = 0;
+  virtual bool IsModelReady(const std::string& name, const std::string& version) = 0;
+
   // Waits for one message that the server sends on its own initiative and deals with it. One thread only,
   // which must be running before the model is initialised. False when there will be no more.
   virtual bool ServeUnasked() = 0;

@@ -19,60 +19,20 @@ namespace {
 
 constexpr std::int64_t kDummy = 0;
 
-class Wire24_10 final : public Wire {
- public:
-  explicit Wire24_10(const Launch& launch)
-      : region_(launch.region, launch.region_growth),
-        control_(region_.Load(launch.control_handle)),
-        commands_(region_, control_.As<Control>()->stub_message_queue),
-        answers_(region_, control_.As<Control>()->parent_message_queue),
-        to_server_(region_, control_.As<Control>()->stub_to_parent_mq),
-        unasked_(region_, control_.As<Control>()->parent_to_stub_mq) {}
+}  // namespace
 
-  bool UsesEnvironment() const override { return control_.As<Control>()->uses_env; }
-  bool Decoupled() const override { return control_.As<Control>()->decoupled; }
-  void Announce() override { answers_.Push(kDummy); }
-  std::uint64_t FreeBytes() override { return region_.FreeBytes(); }
-  void Abandon() noexcept override { region_.Unlink(); }
-
-  void Beat() override {
-    auto* control = control_.As<Control>();
-    const shm::Lock lock(&control->stub_health_mutex);
-    control->stub_health = true;
-  }
-
-  Command Receive() override;
-  void AnswerAutoComplete(const AutoCompleteAnswer& answer) override;
-  void AnswerInitialize(const InitializeAnswer& answer) override;
-  void AnswerExecute(const ExecuteAnswer& answer) override;
-  void AnswerFinalize() override;
-  void Log(const LogLine& line) override;
-  void Send(const Origin& origin, const std::optional<abi::Response>& response, std::uint32_t flags) override;
-  void DropResponseFactory(const Origin& origin) override;
-  bool IsCancelled(const Origin& origin) override;
-  void SetReleaseFlags(const Origin& origin, std::uint32_t flags) override;
-  bool ServeUnasked() override;
-
- private:
-  void Answer(Writer& writer, CommandNumber number, Handle args);
-  void AnswerWith(const shm::Block& message);
-  template <typename Record, typename Finish>
-  void Exchange(Writer& writer, CommandNumber number, const shm::Block& block, Finish finish);
-  void RefuseCudaPool(const Message& message);
-
-  shm::Region region_;
-  shm::Block control_;
-  shm::Queue commands_;
-  shm::Queue answers_;
-  shm::Queue to_server_;
-  shm::Queue unasked_;
-  shm::Block current_;  // the command being dealt with; Finalize is answered in the same block
-};
-
-void FillMessage(Message* message, CommandNumber number, Handle args) {
+void Wire24_10::FillMessage(Message* message, CommandNumber number, Handle args) {
   *message = Message{};
   message->command = number;
   message->args = args;
+}
+
+void Wire24_10::Announce() { answers_.Push(kDummy); }
+
+void Wire24_10::Beat() {
+  auto* control = control_.As<Control>();
+  const shm::Lock lock(&control->stub_health_mutex);
+  control->stub_health = true;
 }
 
 Command Wire24_10::Receive() {
@@ -166,108 +126,6 @@ void Wire24_10::AnswerFinalize() {
   answers_.Push(current_.handle());
 }
 
-// The two-way exchange of most of the stub's own requests: hand the record over, wait until the server has
-// filled it, let `finish` copy what it says, and only then release the server.
-template <typename Record, typename Finish>
-void Wire24_10::Exchange(Writer& writer, CommandNumber number, const shm::Block& block, Finish finish) {
-  auto* record = block.As<Record>();
-  shm::InitMutex(&record->mutex);
-  shm::InitCondition(&record->condition);
-  const shm::Block& message = writer.Make(sizeof(Message));
-  FillMessage(message.As<Message>(), number, block.handle());
-
-  shm::Lock lock(&record->mutex);
-  to_server_.Push(message.handle());
-  while (!record->waiting_on_stub) lock.Wait(&record->condition);
-  finish(*record);
-  record->waiting_on_stub = false;
-  shm::Notify(&record->condition);
-}
-
-void Wire24_10::Log(const LogLine& line) {
-  Writer writer(region_);
-  r24_10::Log record{};
-  record.file = writer.WriteString(line.file);
-  record.line = line.line;
-  record.message = writer.WriteString(line.message);
-  record.level = static_cast<std::int32_t>(line.level);
-  const shm::Block& block = writer.Make(sizeof(record));
-  *block.As<r24_10::Log>() = record;
-  Exchange<r24_10::Log>(writer, CommandNumber::kLogRequest, block, [](const r24_10::Log&) {});
-}
-
-bool Wire24_10::IsCancelled(const Origin& origin) {
-  Writer writer(region_);
-  r24_10::IsCancelled record{};
-  record.response_factory_address = origin.response_factory;
-  record.request_address = origin.request;
-  const shm::Block& block = writer.Make(sizeof(record));
-  *block.As<r24_10::IsCancelled>() = record;
-  bool cancelled = false;
-  Exchange<r24_10::IsCancelled>(writer, CommandNumber::kIsRequestCancelled, block,
-                                [&](const r24_10::IsCancelled& answer) { cancelled = answer.is_cancelled; });
-  return cancelled;
-}
-
-void Wire24_10::SetReleaseFlags(const Origin& origin, std::uint32_t flags) {
-  static_cast<const shm::Block*>(origin.record.get())->As<Request>()->release_flags = flags;
-}
-
-// Both sides take turns: the server sends the response, says how it went, and waits until we have read that.
-void Wire24_10::Send(const Origin& origin, const std::optional<abi::Response>& response,
-                     std::uint32_t flags) {
-  Writer writer(region_);
-  ResponseSend record{};
-  record.request_address = origin.request;
-  record.response_factory_address = origin.response_factory;
-  record.response = response ? writer.WriteResponse(*response) : 0;
-  record.flags = flags;
-  const shm::Block& block = writer.MakeAligned(sizeof(record));
-  auto* shared = block.As<ResponseSend>();
-  *shared = record;
-  shm::InitMutex(&shared->mutex);
-  shm::InitCondition(&shared->condition);
-  const shm::Block& message = writer.Make(sizeof(Message));
-  FillMessage(message.As<Message>(), CommandNumber::kResponseSend, block.handle());
-
-  std::optional<std::string> failure;
-  {
-    shm::Lock lock(&shared->mutex);
-    to_server_.Push(message.handle());
-    while (!shared->is_stub_turn) lock.Wait(&shared->condition);
-    if (shared->has_error) {
-      failure = shared->is_error_set ? ReadString(region_, shared->error)
-                                     : std::string("An error occurred while sending a response.");
-    }
-    shared->is_stub_turn = false;
-    shm::Notify(&shared->condition);
-  }
-  if (failure) throw ServerFailed(*failure);
-}
-
-// One-way: the message brings a mutex and a condition of its own, and the server only says that it has seen
-// it.
-void Wire24_10::DropResponseFactory(const Origin& origin) {
-  Writer writer(region_);
-  const shm::Block& block = writer.Make(sizeof(Cleanup));
-  auto* cleanup = block.As<Cleanup>();
-  *cleanup = Cleanup{};
-  cleanup->id = origin.response_factory;
-  const shm::Block& mutex = writer.MakeAligned(sizeof(pthread_mutex_t));
-  const shm::Block& condition = writer.MakeAligned(sizeof(pthread_cond_t));
-  shm::InitMutex(mutex.As<pthread_mutex_t>());
-  shm::InitCondition(condition.As<pthread_cond_t>());
-  const shm::Block& message = writer.Make(sizeof(Message));
-  FillMessage(message.As<Message>(), CommandNumber::kResponseFactoryCleanup, block.handle());
-  message.As<Message>()->inline_response = true;
-  message.As<Message>()->response_mutex = mutex.handle();
-  message.As<Message>()->response_cond = condition.handle();
-
-  shm::Lock lock(mutex.As<pthread_mutex_t>());
-  to_server_.Push(message.handle());
-  while (!cleanup->waiting_on_stub) lock.Wait(condition.As<pthread_cond_t>());
-}
-
 bool Wire24_10::ServeUnasked() {
   const Handle handle = unasked_.Pop();
   if (handle == kDummy) return false;
@@ -291,8 +149,6 @@ void Wire24_10::RefuseCudaPool(const Message& message) {
   shm::Notify(condition.As<pthread_cond_t>());
   while (pool->waiting_on_stub) lock.Wait(condition.As<pthread_cond_t>());
 }
-
-}  // namespace
 
 std::unique_ptr<Wire> OpenWire(const Launch& launch) { return std::make_unique<Wire24_10>(launch); }
 

@@ -15,6 +15,7 @@
 #include "model/python_model.h"
 #include "module/error.h"
 #include "module/logger.h"
+#include "module/server_link.h"
 
 namespace py = pybind11;
 
@@ -49,6 +50,7 @@ class Life {
 
   ~Life() {
     model_.reset();
+    module::SetServerLink({});
     module::SetLogSink(stderr_log_);
     // The last lines need the server, which must not be waited for with the GIL held.
     Unlocked([this] { forwarder_.reset(); });
@@ -97,6 +99,7 @@ void Life::StartHelpers() {
   channel::UnaskedMessages{wire_};
   forwarder_ = std::make_unique<channel::LogForwarder>(wire_);
   module::SetLogSink(*forwarder_);
+  module::SetServerLink({&wire_, launch_.name});
 }
 
 std::optional<abi::Failure> Life::Initialize(const abi::InitializeCommand& command) {

@@ -4,6 +4,8 @@
 
 #include "module/error.h"
 #include "module/logger.h"
+#include "module/metrics.h"
+#include "module/model_control.h"
 #include "module/request.h"
 #include "module/response.h"
 #include "module/response_sender.h"
@@ -19,7 +21,8 @@ namespace {
 // What models reach through triton_python_backend_utils; the rest they get from objects, or never need by
 // name.
 constexpr const char* kPublicNames[] = {
-    "TritonError", "TritonModelException", "Tensor", "InferenceRequest", "InferenceResponse", "Logger",
+    "TritonError", "TritonModelException", "Tensor",     "InferenceRequest", "InferenceResponse",
+    "Logger",      "MetricFamily",         "load_model", "unload_model",     "is_model_ready",
 };
 
 void Bind(py::module_& module) {
@@ -29,6 +32,8 @@ void Bind(py::module_& module) {
   BindResponse(module);
   BindResponseSender(module);
   BindLogger(module);
+  BindMetrics(module);
+  BindModelControl(module);
   BindSharedMemory(module);
 }
 

@@ -40,7 +40,7 @@ NUMPYS = {
     "3.13": ("2.2.6",),
 }
 BROKEN = (
-    "auto_complete_junk", "chatty", "classless", "exits", "import_error", "no_file", "raises",
+    "auto_complete_junk", "chatty", "classless", "exits", "import_error", "no_file", "raises", "too_early",
 )  # fmt: skip
 # The script model once more, with another configuration.
 SCRIPTS = {

@@ -21,6 +21,7 @@ FAILURES = {
     "auto_complete_junk": "auto_complete_config function in model 'auto_complete_junk' must return a valid "
     "pb.ModelConfig object.",
     "no_file": "Internal: Python model file not found in '",
+    "too_early": "The server cannot be asked yet",
 }
 
 

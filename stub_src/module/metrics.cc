@@ -1,0 +1,150 @@
+#include "module/metrics.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "module/error.h"
+#include "module/server_link.h"
+
+namespace py = pybind11;
+
+namespace envpack::module {
+
+namespace {
+
+const char* PrefixOf(abi::MetricChange change) {
+  switch (change) {
+    case abi::MetricChange::kIncrement:
+      return "Failed to increment metric value: ";
+    case abi::MetricChange::kSet:
+      return "Failed to set metric value: ";
+    case abi::MetricChange::kObserve:
+      return "Failed to observe metric value: ";
+  }
+  return "";
+}
+
+std::vector<double> CheckedBuckets(abi::MetricKind kind, const py::object& buckets) {
+  const bool wanted = kind == abi::MetricKind::kHistogram;
+  if (buckets.is_none()) {
+    if (wanted) throw ModelException("Failed to create metric. Missing required buckets.");
+    return {};
+  }
+  if (!py::isinstance<py::list>(buckets)) {
+    throw ModelException("Failed to create metric. Buckets must be a list.");
+  }
+  if (!wanted) throw ModelException("Failed to create metric. Unexpected buckets found.");
+  try {
+    return buckets.cast<std::vector<double>>();
+  } catch (const py::cast_error&) {
+    throw ModelException("Failed to create metric. Buckets must be numbers.");
+  }
+}
+
+// What is deleted may be deleted by the end of an object, where nothing can be thrown: the server then keeps
+// it.
+template <typename Delete>
+void Quietly(Delete action) {
+  try {
+    action();
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace
+
+Metric::Metric(abi::ServerAddress family, const abi::Metric& metric)
+    : address_(AskServer("Error when creating Metric: ",
+                         [&](abi::Wire& wire) { return wire.CreateMetric(family, metric); })) {}
+
+Metric::~Metric() { Invalidate(); }
+
+abi::ServerAddress Metric::Live(const std::string& prefix) const {
+  if (address_ == 0) {
+    throw ModelException(prefix +
+                         "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. "
+                         "Keep the family for as long as its metrics are used.");
+  }
+  return address_;
+}
+
+void Metric::Change(abi::MetricChange change, double value) {
+  const std::string prefix = PrefixOf(change);
+  AskServer(prefix, [&](abi::Wire& wire) {
+    const std::lock_guard lock(mutex_);
+    wire.ChangeMetric(Live(prefix), change, value);
+  });
+}
+
+double Metric::Value() {
+  const std::string prefix = "Failed to get metric value: ";
+  return AskServer(prefix, [&](abi::Wire& wire) {
+    const std::lock_guard lock(mutex_);
+    return wire.MetricValue(Live(prefix));
+  });
+}
+
+void Metric::Invalidate() {
+  Quietly([this] {
+    AskServer("", [this](abi::Wire& wire) {
+      const std::lock_guard lock(mutex_);
+      if (const auto address = std::exchange(address_, 0)) wire.DeleteMetric(address);
+    });
+  });
+}
+
+MetricFamily::MetricFamily(const std::string& name, const std::string& description, abi::MetricKind kind)
+    : kind_(kind), address_(AskServer("Error when creating MetricFamily: ", [&](abi::Wire& wire) {
+        return wire.CreateMetricFamily({name, description, kind});
+      })) {}
+
+// The server refuses to delete a family that still has metrics.
+MetricFamily::~MetricFamily() {
+  for (const auto& metric : metrics_) {
+    if (const auto alive = metric.lock()) alive->Invalidate();
+  }
+  Quietly([this] { AskServer("", [this](abi::Wire& wire) { wire.DeleteMetricFamily(address_); }); });
+}
+
+std::shared_ptr<Metric> MetricFamily::Make(const py::object& labels, const py::object& buckets) {
+  if (!labels.is_none() && !py::isinstance<py::dict>(labels)) {
+    throw ModelException("Failed to create metric. Labels must be a dictionary.");
+  }
+  abi::Metric wanted;
+  wanted.labels = py::module_::import("json").attr("dumps")(labels).cast<std::string>();
+  wanted.buckets = CheckedBuckets(kind_, buckets);
+  auto metric = std::make_shared<Metric>(address_, wanted);
+  const auto dead = [](const auto& other) { return other.expired(); };
+  metrics_.erase(std::remove_if(metrics_.begin(), metrics_.end(), dead), metrics_.end());
+  metrics_.push_back(metric);
+  return metric;
+}
+
+void BindMetrics(py::module_& module) {
+  py::enum_<abi::MetricKind>(module, "MetricKind")
+      .value("COUNTER", abi::MetricKind::kCounter)
+      .value("GAUGE", abi::MetricKind::kGauge)
+      .value("HISTOGRAM", abi::MetricKind::kHistogram)
+      .export_values();
+  py::class_<Metric, std::shared_ptr<Metric>>(module, "Metric")
+      .def(
+          "increment", [](Metric& self, double value) { self.Change(abi::MetricChange::kIncrement, value); },
+          py::arg("value"))
+      .def(
+          "set", [](Metric& self, double value) { self.Change(abi::MetricChange::kSet, value); },
+          py::arg("value"))
+      .def(
+          "observe", [](Metric& self, double value) { self.Change(abi::MetricChange::kObserve, value); },
+          py::arg("value"))
+      .def("value", &Metric::Value);
+  py::class_<MetricFamily, std::shared_ptr<MetricFamily>> family(module, "MetricFamily");
+  family
+      .def(py::init<const std::string&, const std::string&, abi::MetricKind>(), py::arg("name").none(false),
+           py::arg("description").none(false), py::arg("kind").none(false))
+      .def("Metric", &MetricFamily::Make, py::arg("labels") = py::none(), py::arg("buckets") = py::none());
+  for (const char* kind : {"COUNTER", "GAUGE", "HISTOGRAM"}) family.attr(kind) = module.attr(kind);
+}
+
+}  // namespace envpack::module
