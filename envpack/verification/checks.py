@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from envpack.releases import Release
 from envpack.repository import STUB_NAME, Model, get_string_parameter
 from envpack.verification.kserve import Client, RequestError, needs_binary
 from envpack.verification.runtime import Server
@@ -35,6 +36,22 @@ def check_stub(server: Server, model: Model) -> tuple[Check, StubIdentity | None
     parts += [f"NumPy {stub.numpy}"] if stub.numpy else []
     parts += [f"envpack's stub {stub.version}"] if stub.version else []
     return Check("stub", True, f"process {stub.pid}: {', '.join(parts)}, {stub.executable}"), stub
+
+
+def check_numpy(model: Model, stub: StubIdentity, release: Release | None) -> Check | None:
+    """Whether the stub can do the environment's NumPy; None if there is nothing to doubt.
+
+    The stubs of releases up to 24.10 answer with empty tensors under NumPy 2, without any error.
+    """
+    is_numpy2 = stub.numpy.partition(".")[0].isdigit() and int(stub.numpy.partition(".")[0]) >= 2
+    if stub.version or release is None or release.numpy2 or not is_numpy2:
+        return None
+    return Check(
+        "numpy",
+        False,
+        f"the stub of Triton {release.name} itself runs NumPy {stub.numpy}; under NumPy 2 its answers are empty",
+        f"give the model envpack's stub: envpack build {model.name} --stub always",
+    )
 
 
 def check_isolation(server: Server, model: Model, stub: StubIdentity) -> Check | None:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from envpack.errors import InputError
+from envpack.releases import Release
 from envpack.repository import Model
-from envpack.verification.checks import check_formats, check_isolation, check_samples, check_smoke, check_stub
+from envpack.verification.checks import (
+    check_formats,
+    check_isolation,
+    check_numpy,
+    check_samples,
+    check_smoke,
+    check_stub,
+)
 from envpack.verification.fault_catalogue import explain
 from envpack.verification.kserve import Client, RequestError
 from envpack.verification.loading import Loaded, load
@@ -20,6 +28,7 @@ from envpack.verification.verdict import Check, Failure, ModelVerdict, SampleCou
 
 _KINDS = {
     "stub": "stub-died",
+    "numpy": "numpy-unsupported",
     "isolation": "not-isolated",
     "infer": "bad-output",
     "formats": "formats-differ",
@@ -35,13 +44,15 @@ class Judge:
         server: the running server.
         client: a client of it.
         load_timeout: seconds that one model may take to load.
+        release: what is known of the server's release; None if nothing is.
 
     """
 
-    def __init__(self, server: Server, client: Client, load_timeout: float) -> None:
+    def __init__(self, server: Server, client: Client, load_timeout: float, release: Release | None = None) -> None:
         self._server = server
         self._client = client
         self._load_timeout = load_timeout
+        self._release = release
         self._failed: set[str] = set()
         self._log_start = 0
         self.stuck = False
@@ -77,8 +88,9 @@ class Judge:
             check, stub = check_stub(self._server, model)
             checks.append(check)
             verdict = replace(verdict, stub=stub)
-            isolation = check_isolation(self._server, model, stub) if stub else None
-            checks += [isolation] if isolation else []
+            if stub:
+                more = check_numpy(model, stub, self._release), check_isolation(self._server, model, stub)
+                checks += [check for check in more if check]
         try:
             answers, count = self._answers(model)
             verdict = replace(verdict, samples=count, checks=(*checks, *answers))

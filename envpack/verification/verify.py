@@ -97,7 +97,8 @@ def _verify(
                 hint="run the command again with more time: --infer-timeout 120",
             ) from error
         progress.end(f"Triton {version}, {time.monotonic() - started:.1f} s")
-        judge = Judge(server, client, options.load_timeout)
+        release = runtime.release or _release_of(version)
+        judge = Judge(server, client, options.load_timeout, all_releases().get(release))
         verdicts: list[ModelVerdict] = []
         for model in models:
             progress.begin(f"verify {model.name}")
@@ -110,7 +111,7 @@ def _verify(
         progress.end(_stop_outcome(stopped))
     return Verdict(
         ok=all(verdict.ok for verdict in verdicts) and not leftovers,
-        release=runtime.release or _release_of(version),
+        release=release,
         server=version,
         runtime="process" if isinstance(runtime, ProcessRuntime) else type(runtime).__name__,
         models=tuple(verdicts),
