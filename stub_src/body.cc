@@ -15,6 +15,7 @@
 #include "abi/wire.h"
 #include "channel/heartbeat.h"
 #include "channel/refusal.h"
+#include "cuda/gpu.h"
 #include "model/interpreter.h"
 #include "model/life.h"
 
@@ -48,7 +49,7 @@ void Run(const abi::Launch& launch, abi::Wire& wire) {
 
 int Main(int argc, const char* const* argv) {
   const abi::Launch launch = abi::ParseLaunch(argc, argv);
-  const std::unique_ptr<abi::Wire> wire = abi::OpenWire(launch);
+  const std::unique_ptr<abi::Wire> wire = abi::OpenWire(launch, cuda::TheGpu());
   // First, so that nothing that goes wrong later can leave the server waiting for a sign of life.
   wire->Announce();
   const channel::Heartbeat heartbeat(*wire, launch.server_pid);

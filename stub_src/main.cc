@@ -72,7 +72,8 @@ int Refuse(int argc, const char* const* argv, const std::string& reason) {
   std::fprintf(stderr, "envpack stub: %s\n", reason.c_str());
   try {
     const abi::Launch launch = abi::ParseLaunch(argc, argv);
-    const std::unique_ptr<abi::Wire> wire = abi::OpenWire(launch);
+    abi::NoGpu gpu;
+    const std::unique_ptr<abi::Wire> wire = abi::OpenWire(launch, gpu);
     wire->Announce();
     const channel::Heartbeat heartbeat(*wire, launch.server_pid);
     channel::RefuseEverything(*wire, reason);

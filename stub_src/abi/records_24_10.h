@@ -24,10 +24,16 @@ enum class CommandNumber : std::int32_t {
   kCudaPoolInitializeRequest = 4,
   kFinalizeRequest = 5,
   kFinalizeResponse = 6,
+  kLoadGpuBuffers = 7,
+  kInferExecRequest = 8,
+  kInferStreamExecRequest = 9,
+  kInferExecResponse = 10,
+  kInferStreamExecResponse = 11,
   kResponseSend = 12,
   kAutoCompleteRequest = 14,
   kAutoCompleteResponse = 15,
   kLogRequest = 16,
+  kStreamCleanup = 17,
   kResponseFactoryCleanup = 18,
   kMetricFamilyRequestNew = 19,
   kMetricFamilyRequestDelete = 20,
@@ -42,6 +48,9 @@ enum class CommandNumber : std::int32_t {
   kModelReadinessRequest = 29,
   kIsRequestCancelled = 30,
 };
+
+// Pushed instead of a message's handle: a sign of life, or "I have read that".
+inline constexpr std::int64_t kDummy = 0;
 
 struct Control {
   bool stub_health;
@@ -184,6 +193,16 @@ struct Memory {
 static_assert(sizeof(Memory) == 56 && offsetof(Memory, memory_type) == 24 &&
               offsetof(Memory, byte_size) == 40);
 
+// Where the server wants the bytes of GPU tensors: `buffers` is a block of handles of Memory records.
+struct GpuBuffers {
+  bool success;
+  Handle error;
+  Handle buffers;
+  std::uint32_t buffer_count;
+};
+static_assert(sizeof(GpuBuffers) == 32 && offsetof(GpuBuffers, error) == 8);
+static_assert(offsetof(GpuBuffers, buffers) == 16 && offsetof(GpuBuffers, buffer_count) == 24);
+
 // Followed by the handles of the output tensors.
 struct Response {
   std::uint32_t outputs_size;
@@ -198,7 +217,7 @@ static_assert(sizeof(Response) == 40 && offsetof(Response, error) == 8 &&
 static_assert(offsetof(Response, stream_id) == 24 && offsetof(Response, is_last_response) == 32);
 
 // Followed by `batch_size` handles of Responses. In an answer to Execute the record sits in the message's own
-// block.
+// block. In the server's answer to a request of the model one handle follows, whatever `batch_size` says.
 struct ResponseBatch {
   pthread_mutex_t mutex;
   pthread_cond_t condition;

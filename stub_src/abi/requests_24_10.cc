@@ -30,7 +30,7 @@ void Wire24_10::Exchange(Writer& writer, CommandNumber number, const shm::Block&
 }
 
 std::string Wire24_10::ErrorText(bool is_set, Handle text, const char* otherwise) {
-  return is_set ? ReadString(region_, text) : std::string(otherwise);
+  return is_set ? reader_.ReadString(text) : std::string(otherwise);
 }
 
 void Wire24_10::Log(const LogLine& line) {
@@ -63,6 +63,7 @@ void Wire24_10::SetReleaseFlags(const Origin& origin, std::uint32_t flags) {
 }
 
 // Both sides take turns: the server sends the response, says how it went, and waits until we have read that.
+// If the response has tensors on a GPU, there is a turn before, in which the server says where it wants them.
 void Wire24_10::Send(const Origin& origin, const std::optional<abi::Response>& response,
                      std::uint32_t flags) {
   Writer writer(region_);
@@ -82,38 +83,61 @@ void Wire24_10::Send(const Origin& origin, const std::optional<abi::Response>& r
   std::optional<std::string> failure;
   {
     shm::Lock lock(&shared->mutex);
+    const auto wait = [&] {
+      while (!shared->is_stub_turn) lock.Wait(&shared->condition);
+    };
+    const auto give_back = [&] {
+      shared->is_stub_turn = false;
+      shm::Notify(&shared->condition);
+    };
     to_server_.Push(message.handle());
-    while (!shared->is_stub_turn) lock.Wait(&shared->condition);
+    wait();
+    if (!writer.device_tensors().empty() && !shared->has_error) {
+      failure = Attempt([&] { FillBuffers(shared->gpu_buffers, writer.device_tensors()); });
+      give_back();
+      wait();
+    }
     if (shared->has_error) {
       failure = ErrorText(shared->is_error_set, shared->error, "An error occurred while sending a response.");
     }
-    shared->is_stub_turn = false;
-    shm::Notify(&shared->condition);
+    give_back();
   }
   if (failure) throw ServerFailed(*failure);
 }
 
-// One-way: the message brings a mutex and a condition of its own, and the server only says that it has seen
-// it.
-void Wire24_10::DropResponseFactory(const Origin& origin) {
-  Writer writer(region_);
-  const shm::Block& block = writer.Make(sizeof(Cleanup));
-  auto* cleanup = block.As<Cleanup>();
-  *cleanup = Cleanup{};
-  cleanup->id = origin.response_factory;
+Wire24_10::Call Wire24_10::MakeCall(Writer& writer, CommandNumber number, Handle args) {
   const shm::Block& mutex = writer.MakeAligned(sizeof(pthread_mutex_t));
   const shm::Block& condition = writer.MakeAligned(sizeof(pthread_cond_t));
   shm::InitMutex(mutex.As<pthread_mutex_t>());
   shm::InitCondition(condition.As<pthread_cond_t>());
-  const shm::Block& message = writer.Make(sizeof(Message));
-  FillMessage(message.As<Message>(), CommandNumber::kResponseFactoryCleanup, block.handle());
-  message.As<Message>()->inline_response = true;
-  message.As<Message>()->response_mutex = mutex.handle();
-  message.As<Message>()->response_cond = condition.handle();
+  const shm::Block& block = writer.Make(sizeof(Message));
+  auto* message = block.As<Message>();
+  FillMessage(message, number, args);
+  message->inline_response = true;
+  message->response_mutex = mutex.handle();
+  message->response_cond = condition.handle();
+  return {block.handle(), mutex.As<pthread_mutex_t>(), condition.As<pthread_cond_t>()};
+}
 
-  shm::Lock lock(mutex.As<pthread_mutex_t>());
-  to_server_.Push(message.handle());
-  while (!cleanup->waiting_on_stub) lock.Wait(condition.As<pthread_cond_t>());
+// One-way: the server only says that it has seen it.
+void Wire24_10::SendCleanup(CommandNumber number, std::int64_t id) {
+  Writer writer(region_);
+  const shm::Block& block = writer.Make(sizeof(Cleanup));
+  auto* cleanup = block.As<Cleanup>();
+  *cleanup = Cleanup{};
+  cleanup->id = id;
+  const Call call = MakeCall(writer, number, block.handle());
+  shm::Lock lock(call.mutex);
+  to_server_.Push(call.message);
+  while (!cleanup->waiting_on_stub) lock.Wait(call.condition);
+}
+
+void Wire24_10::DropResponseFactory(const Origin& origin) {
+  SendCleanup(CommandNumber::kResponseFactoryCleanup, origin.response_factory);
+}
+
+void Wire24_10::EndStream(StreamId stream) {
+  SendCleanup(CommandNumber::kStreamCleanup, static_cast<std::int64_t>(stream));
 }
 
 // A MetricFamily or Metric record travels in this envelope. Returns a copy of it as the server has filled it.

@@ -48,8 +48,9 @@ enum class ErrorCode : std::int32_t {
 
 enum class LogLevel : std::int32_t { kInfo = 0, kWarning = 1, kError = 2, kVerbose = 3 };
 
-// A tensor's bytes stay where they are: `data` points to `byte_size` bytes that `owner` keeps alive. The
-// pointer is not aligned for tensors that came from the server.
+// A tensor's bytes stay where they are: `data` points to `byte_size` bytes that `owner` keeps alive, on the
+// device `memory_type_id` if `memory_type` is kGpu. The pointer is not aligned for tensors that came from the
+// server.
 struct Tensor {
   std::string name;
   DataType dtype = DataType::kInvalid;
@@ -59,6 +60,8 @@ struct Tensor {
   const void* data = nullptr;
   std::size_t byte_size = 0;
   std::shared_ptr<const void> owner;
+  std::shared_ptr<const void> record;  // the wire's: of a tensor that lies in the region as it is
+  std::string unreachable;             // why there is no `data`, for bytes on a GPU that we cannot get at
 };
 
 struct Error {
@@ -76,6 +79,19 @@ struct Origin {
   std::shared_ptr<const void> record;
 };
 
+// The trace that a request belongs to.
+struct Trace {
+  std::string context;
+  std::uint64_t server_trace = 0;  // address in the server, 0 for none
+};
+
+// Where the outputs of a model's own request should lie. Numbers are not those of MemoryType.
+struct PreferredMemory {
+  enum class Type : std::int32_t { kGpu = 0, kCpu = 1, kDefault = 2 };
+  Type type = Type::kDefault;
+  std::int64_t device_id = 0;
+};
+
 // What a model may ask to happen to a request when execute() has returned.
 inline constexpr std::uint32_t kReleaseAll = 1;
 inline constexpr std::uint32_t kReleaseReschedule = 2;
@@ -91,8 +107,9 @@ struct Request {
   std::int64_t model_version = -1;
   std::uint32_t flags = 0;
   std::uint64_t timeout_us = 0;
-  std::string parameters;  // a JSON object
-  std::string trace_context;
+  std::string parameters = "{}";  // a JSON object
+  PreferredMemory preferred_memory;
+  Trace trace;
   std::set<std::string> requested_outputs;
   std::vector<Tensor> inputs;
 };
@@ -100,6 +117,15 @@ struct Request {
 struct Response {
   std::vector<Tensor> outputs;
   std::optional<Error> error;  // when set, the outputs are not sent
+};
+
+// One response to a request that the model has made itself. Requests to decoupled models are answered by a
+// stream of them; `stream` names it, 0 where there is none or the server has not said which.
+using StreamId = std::uint64_t;
+struct InferResponse {
+  Response response;
+  StreamId stream = 0;
+  bool is_last = true;
 };
 
 struct LogLine {

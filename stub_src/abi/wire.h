@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 
+#include "abi/gpu_memory.h"
 #include "abi/launch.h"
 #include "abi/values.h"
 
@@ -66,6 +68,14 @@ class Wire {
   // block.
   virtual void SetReleaseFlags(const Origin& origin, std::uint32_t flags) = 0;
 
+  // Has the server run a request that the model has made ("BLS"), and waits for the first response. With
+  // `decoupled` the model asked may give any number of them: if the first is not the last, the others come
+  // through ServeUnasked(). Any thread. Throws ServerFailed if the server could not run it.
+  virtual InferResponse Infer(const Request& request, bool decoupled) = 0;
+
+  // Lets the server forget a stream whose last response has come. Any thread.
+  virtual void EndStream(StreamId stream) = 0;
+
   // Custom metrics, and control of other models. Any thread, from the time that Log() may be used. Each waits
   // for the server, for the load of a model as long as that takes, and throws ServerFailed.
   virtual ServerAddress CreateMetricFamily(const MetricFamily& family) = 0;
@@ -78,9 +88,10 @@ class Wire {
   virtual void UnloadModel(const std::string& name, bool unload_dependents) = 0;
   virtual bool IsModelReady(const std::string& name, const std::string& version) = 0;
 
-  // Waits for one message that the server sends on its own initiative and deals with it. One thread only,
-  // which must be running before the model is initialised. False when there will be no more.
-  virtual bool ServeUnasked() = 0;
+  // Waits for one message that the server sends on its own initiative and deals with it: a response of a
+  // stream goes to `deliver`. One thread only, which must be running before the model is initialised. False
+  // when there will be no more.
+  virtual bool ServeUnasked(const std::function<void(InferResponse)>& deliver) = 0;
 
   // Bytes free in the region right now.
   virtual std::uint64_t FreeBytes() = 0;
@@ -89,7 +100,7 @@ class Wire {
   virtual void Abandon() noexcept = 0;
 };
 
-// Attaches to the region that the server has made for this stub.
-std::unique_ptr<Wire> OpenWire(const Launch& launch);
+// Attaches to the region that the server has made for this stub. `gpu` must outlive the wire.
+std::unique_ptr<Wire> OpenWire(const Launch& launch, GpuMemory& gpu);
 
 }  // namespace envpack::abi

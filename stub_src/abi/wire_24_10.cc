@@ -7,19 +7,12 @@
 #include <variant>
 #include <vector>
 
-#include "abi/codec_24_10.h"
 #include "abi/records_24_10.h"
 #include "shm/queue.h"
 #include "shm/region.h"
 #include "shm/sync.h"
 
 namespace envpack::abi::r24_10 {
-
-namespace {
-
-constexpr std::int64_t kDummy = 0;
-
-}  // namespace
 
 void Wire24_10::FillMessage(Message* message, CommandNumber number, Handle args) {
   *message = Message{};
@@ -39,12 +32,15 @@ Command Wire24_10::Receive() {
   current_ = region_.Load(commands_.Pop());
   const Message message = *current_.As<Message>();
   switch (message.command) {
+    case CommandNumber::kLoadGpuBuffers:
+      LoadGpuBuffers(message.args);
+      return Receive();
     case CommandNumber::kAutoCompleteRequest:
-      return AutoCompleteCommand{ReadString(region_, message.args)};
+      return AutoCompleteCommand{reader_.ReadString(message.args)};
     case CommandNumber::kInitializeRequest:
-      return InitializeCommand{ReadDict(region_, message.args)};
+      return InitializeCommand{reader_.ReadDict(message.args)};
     case CommandNumber::kExecuteRequest:
-      return ExecuteCommand{ReadRequests(region_, message.args)};
+      return ExecuteCommand{reader_.ReadRequests(message.args)};
     case CommandNumber::kFinalizeRequest:
       return FinalizeCommand{};
     default:
@@ -119,6 +115,7 @@ void Wire24_10::AnswerExecute(const ExecuteAnswer& answer) {
     std::memcpy(block.At(kResponsesAt, responses_bytes), responses.data(), responses_bytes);
   }
   AnswerWith(block);
+  awaited_ = writer.device_tensors();
 }
 
 void Wire24_10::AnswerFinalize() {
@@ -126,36 +123,27 @@ void Wire24_10::AnswerFinalize() {
   answers_.Push(current_.handle());
 }
 
-bool Wire24_10::ServeUnasked() {
+bool Wire24_10::ServeUnasked(const std::function<void(InferResponse)>& deliver) {
   const Handle handle = unasked_.Pop();
   if (handle == kDummy) return false;
   const shm::Block block = region_.Load(handle);
   const Message message = *block.As<Message>();
-  if (message.command == CommandNumber::kCudaPoolInitializeRequest) RefuseCudaPool(message);
+  if (message.command == CommandNumber::kCudaPoolInitializeRequest) {
+    AttachPool(message);
+  } else if (message.command == CommandNumber::kInferStreamExecResponse) {
+    deliver(TakeStreamResponse(message));
+  }
   return true;
 }
 
-// Silence would block the server's thread for ever, so a stub that has no use for GPU memory says so.
-void Wire24_10::RefuseCudaPool(const Message& message) {
-  Writer writer(region_);
-  const shm::Block block = region_.Load(message.args);
-  auto* pool = block.As<CudaMemoryPool>();
-  pool->error = writer.WriteString("this stub does not use GPU memory");
-  pool->has_error = pool->is_error_set = true;
-  const shm::Block mutex = region_.Load(message.response_mutex);
-  const shm::Block condition = region_.Load(message.response_cond);
-  shm::Lock lock(mutex.As<pthread_mutex_t>());
-  pool->waiting_on_stub = true;
-  shm::Notify(condition.As<pthread_cond_t>());
-  while (pool->waiting_on_stub) lock.Wait(condition.As<pthread_cond_t>());
+std::unique_ptr<Wire> OpenWire(const Launch& launch, GpuMemory& gpu) {
+  return std::make_unique<Wire24_10>(launch, gpu);
 }
-
-std::unique_ptr<Wire> OpenWire(const Launch& launch) { return std::make_unique<Wire24_10>(launch); }
 
 }  // namespace envpack::abi::r24_10
 
 namespace envpack::abi {
 
-std::unique_ptr<Wire> OpenWire(const Launch& launch) { return r24_10::OpenWire(launch); }
+std::unique_ptr<Wire> OpenWire(const Launch& launch, GpuMemory& gpu) { return r24_10::OpenWire(launch, gpu); }
 
 }  // namespace envpack::abi

@@ -4,13 +4,15 @@
 
 #include <cstdio>
 #include <exception>
+#include <thread>
+#include <utility>
 
 namespace envpack::channel {
 
-UnaskedMessages::UnaskedMessages(abi::Wire& wire) {
-  std::thread thread([&wire] {
+void ServeUnaskedMessages(abi::Wire& wire, std::shared_ptr<Streams> streams) {
+  std::thread thread([&wire, streams = std::move(streams)] {
     try {
-      while (wire.ServeUnasked()) {
+      while (wire.ServeUnasked([&](abi::InferResponse response) { streams->Deliver(std::move(response)); })) {
       }
     } catch (const std::exception& error) {
       std::fprintf(stderr, "envpack stub: a message of the server could not be served: %s\n", error.what());

@@ -1,17 +1,15 @@
 // The thread that serves what the server sends on its own initiative.
 #pragma once
 
-#include <thread>
+#include <memory>
 
 #include "abi/wire.h"
+#include "channel/streams.h"
 
 namespace envpack::channel {
 
-// Must run before a model is initialised. The server never ends this conversation, so the thread lives as
-// long as the process and is not joined.
-class UnaskedMessages {
- public:
-  explicit UnaskedMessages(abi::Wire& wire);
-};
+// Starts it; must have happened before a model is initialised. The server never ends this conversation, so
+// the thread lives as long as the process and is not joined. `wire` must live as long.
+void ServeUnaskedMessages(abi::Wire& wire, std::shared_ptr<Streams> streams);
 
 }  // namespace envpack::channel

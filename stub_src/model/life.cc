@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "channel/log_forwarder.h"
+#include "channel/streams.h"
 #include "channel/unasked.h"
 #include "model/execution.h"
 #include "model/python_model.h"
@@ -46,7 +47,8 @@ std::optional<abi::Failure> Attempt(Action action) {
 
 class Life {
  public:
-  Life(const abi::Launch& launch, abi::Wire& wire) : launch_(launch), wire_(wire) {}
+  Life(const abi::Launch& launch, abi::Wire& wire)
+      : launch_(launch), wire_(wire), streams_(std::make_shared<channel::Streams>(wire)) {}
 
   ~Life() {
     model_.reset();
@@ -77,6 +79,7 @@ class Life {
 
   const abi::Launch& launch_;
   abi::Wire& wire_;
+  const std::shared_ptr<channel::Streams> streams_;
   channel::StderrLog stderr_log_;
   std::unique_ptr<channel::LogForwarder> forwarder_;
   std::optional<PythonModel> model_;
@@ -96,16 +99,17 @@ bool Life::Serve(abi::AutoCompleteCommand& command) {
 
 // The server reads our queue from now on, so logging goes there.
 void Life::StartHelpers() {
-  channel::UnaskedMessages{wire_};
+  channel::ServeUnaskedMessages(wire_, streams_);
   forwarder_ = std::make_unique<channel::LogForwarder>(wire_);
   module::SetLogSink(*forwarder_);
-  module::SetServerLink({&wire_, launch_.name});
+  module::SetServerLink({&wire_, launch_.name, nullptr});
 }
 
 std::optional<abi::Failure> Life::Initialize(const abi::InitializeCommand& command) {
   return Attempt([&] {
     model_.emplace(launch_, wire_);
     model_->Initialize(command.arguments);
+    module::SetServerLink({&wire_, launch_.name, streams_});
     forwarder_->Write({abi::LogLevel::kVerbose, model_->Describe(), launch_.model_file, 0});
   });
 }
@@ -135,8 +139,14 @@ bool Life::Serve(abi::ExecuteCommand& command) {
   return true;
 }
 
+// From here on the server runs no more requests for us, and it has to hear of what we do not want any more
+// before it gets the answer.
 bool Life::Serve(abi::FinalizeCommand&) {
-  Unlocked([this] { wire_.AnswerFinalize(); });
+  module::SetServerLink({&wire_, launch_.name, nullptr});
+  Unlocked([this] {
+    streams_->End();
+    wire_.AnswerFinalize();
+  });
   if (model_) model_->Finalize();
   return false;
 }

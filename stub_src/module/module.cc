@@ -3,6 +3,7 @@
 #include <pybind11/embed.h>
 
 #include "module/error.h"
+#include "module/inference.h"
 #include "module/logger.h"
 #include "module/metrics.h"
 #include "module/model_control.h"
@@ -21,16 +22,28 @@ namespace {
 // What models reach through triton_python_backend_utils; the rest they get from objects, or never need by
 // name.
 constexpr const char* kPublicNames[] = {
-    "TritonError", "TritonModelException", "Tensor",     "InferenceRequest", "InferenceResponse",
-    "Logger",      "MetricFamily",         "load_model", "unload_model",     "is_model_ready",
+    "TritonError",
+    "TritonModelException",
+    "Tensor",
+    "InferenceRequest",
+    "InferenceResponse",
+    "Logger",
+    "PreferredMemory",
+    "TRITONSERVER_MEMORY_GPU",
+    "TRITONSERVER_MEMORY_CPU",
+    "MetricFamily",
+    "load_model",
+    "unload_model",
+    "is_model_ready",
 };
 
 void Bind(py::module_& module) {
   BindErrors(module);
   BindTensor(module);
-  BindRequest(module);
   BindResponse(module);
   BindResponseSender(module);
+  BindInference(module);
+  BindRequest(module);
   BindLogger(module);
   BindMetrics(module);
   BindModelControl(module);

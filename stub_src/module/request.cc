@@ -2,46 +2,132 @@
 
 #include <pybind11/stl.h>
 
+#include <string>
 #include <utility>
+
+#include "module/error.h"
+#include "module/inference.h"
 
 namespace py = pybind11;
 
 namespace envpack::module {
 
-namespace {
-
-// pb_utils.InferenceTrace: the trace that a request belongs to.
-struct InferenceTrace {
-  std::string context;
-};
-
-InferenceTrace TraceOf(const InferenceRequest& request) { return {request.value().trace_context}; }
-
-py::object ContextOf(const InferenceTrace& trace) {
-  if (trace.context.empty()) return py::none();
-  return py::str(trace.context);
-}
-
-}  // namespace
-
 InferenceRequest::InferenceRequest(abi::Request value, abi::Wire& wire)
-    : wire_(wire),
+    : wire_(&wire),
       value_(std::move(value)),
-      sender_(std::make_shared<ResponseSender>(wire, value_, wire.Decoupled())) {
+      sender_(std::make_shared<ResponseSender>(&wire, value_, wire.Decoupled())) {
   inputs_.reserve(value_.inputs.size());
   for (abi::Tensor& input : value_.inputs) inputs_.push_back(std::make_shared<Tensor>(std::move(input)));
   value_.inputs.clear();
 }
 
+InferenceRequest::InferenceRequest(abi::Request value, std::vector<std::shared_ptr<Tensor>> inputs)
+    : value_(std::move(value)),
+      inputs_(std::move(inputs)),
+      sender_(std::make_shared<ResponseSender>(nullptr, value_, false)) {
+  const std::string which = " for request with id '" + value_.id + "' and model name '" + value_.model_name +
+                            "' should not be empty.";
+  for (const auto& input : inputs_) {
+    if (!input) throw ModelException("Input tensor" + which);
+  }
+  if (value_.requested_outputs.count("") != 0) throw ModelException("Requested output name" + which);
+}
+
+abi::Request InferenceRequest::ToValue() const {
+  abi::Request value = value_;
+  for (const auto& input : inputs_) value.inputs.push_back(input->ToValue());
+  return value;
+}
+
 void InferenceRequest::SetReleaseFlags(std::uint32_t flags) {
-  wire_.SetReleaseFlags(value_.origin, flags);
+  if (wire_ != nullptr) wire_->SetReleaseFlags(value_.origin, flags);
   release_flags_ = flags;
 }
 
+namespace {
+
+py::object ContextOf(const abi::Trace& trace) {
+  if (trace.context.empty()) return py::none();
+  return py::str(trace.context);
+}
+
+std::string TypeOf(py::handle object) { return py::str(py::type::handle_of(object)); }
+
+abi::CorrelationId ToCorrelationId(const py::object& id) {
+  if (py::isinstance<py::str>(id)) return id.cast<std::string>();
+  if (!py::isinstance<py::int_>(id)) {
+    if (id.is_none()) throw py::type_error("correlation_id must be an int or a str, not None");
+    throw ModelException("Correlation ID must be integer or string");
+  }
+  const std::uint64_t number = PyLong_AsUnsignedLongLong(id.ptr());
+  if (PyErr_Occurred() == nullptr) return number;
+  PyErr_Clear();
+  throw ModelException("Correlation ID must be from 0 to 2**64 - 1, not " + py::str(id).cast<std::string>());
+}
+
+std::string ToParameters(const py::object& parameters) {
+  if (parameters.is_none()) return "{}";
+  if (!py::isinstance<py::dict>(parameters)) {
+    throw ModelException("Expect parameters to be a dict, got " + TypeOf(parameters));
+  }
+  for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(parameters)) {
+    if (!py::isinstance<py::str>(key)) {
+      throw ModelException("Expect parameters keys to have type str, found type " + TypeOf(key));
+    }
+    if (!py::isinstance<py::int_>(value) && !py::isinstance<py::str>(value)) {  // bool is an int
+      throw ModelException("Expect parameters values to have type bool/int/str, found type " + TypeOf(value));
+    }
+  }
+  return py::module_::import("json").attr("dumps")(parameters).cast<std::string>();
+}
+
+std::shared_ptr<InferenceRequest> MakeRequest(const std::string& request_id, const py::object& correlation_id,
+                                              std::vector<std::shared_ptr<Tensor>> inputs,
+                                              const std::vector<std::string>& requested_output_names,
+                                              const std::string& model_name, std::int64_t model_version,
+                                              std::uint32_t flags, std::uint64_t timeout,
+                                              const abi::PreferredMemory& preferred_memory,
+                                              const abi::Trace& trace, const py::object& parameters) {
+  abi::Request value;
+  value.id = request_id;
+  value.correlation_id = ToCorrelationId(correlation_id);
+  value.model_name = model_name;
+  value.model_version = model_version;
+  value.flags = flags;
+  value.timeout_us = timeout;
+  value.parameters = ToParameters(parameters);
+  value.preferred_memory = preferred_memory;
+  value.trace = trace;
+  value.requested_outputs.insert(requested_output_names.begin(), requested_output_names.end());
+  return std::make_shared<InferenceRequest>(std::move(value), std::move(inputs));
+}
+
+void BindPreferredMemory(py::module_& module) {
+  using Type = abi::PreferredMemory::Type;
+  py::enum_<Type>(module, "MemoryType")
+      .value("TRITONSERVER_MEMORY_GPU", Type::kGpu)
+      .value("TRITONSERVER_MEMORY_CPU", Type::kCpu)
+      .export_values();
+  py::class_<abi::PreferredMemory>(module, "PreferredMemory")
+      .def(py::init([](Type type, std::int64_t device) { return abi::PreferredMemory{type, device}; }),
+           py::arg("preferred_memory_type").none(false), py::arg("preferred_device_id") = 0);
+}
+
+}  // namespace
+
 void BindRequest(py::module_& module) {
-  py::class_<InferenceTrace>(module, "InferenceTrace").def("get_context", &ContextOf);
+  BindPreferredMemory(module);
+  py::class_<abi::Trace>(module, "InferenceTrace").def("get_context", &ContextOf);
 
   py::class_<InferenceRequest, std::shared_ptr<InferenceRequest>>(module, "InferenceRequest")
+      .def(py::init(&MakeRequest), py::arg("request_id").none(false) = "", py::arg("correlation_id") = 0,
+           py::arg("inputs").none(false), py::arg("requested_output_names").none(false),
+           py::arg("model_name").none(false), py::arg("model_version").none(false) = -1,
+           py::arg("flags").none(false) = 0, py::arg("timeout").none(false) = 0,
+           py::arg("preferred_memory").none(false) = abi::PreferredMemory(),
+           py::arg("trace").none(false) = abi::Trace(), py::arg("parameters") = py::none())
+      .def("exec", &Infer, py::arg("decoupled") = false)
+      .def("async_exec", &InferAsync, py::arg("decoupled") = false)
       .def("inputs", &InferenceRequest::inputs)
       .def("request_id", [](const InferenceRequest& self) { return self.value().id; })
       .def("correlation_id", [](const InferenceRequest& self) { return self.value().correlation_id; })
@@ -51,7 +137,7 @@ void BindRequest(py::module_& module) {
       .def("parameters", [](const InferenceRequest& self) { return self.value().parameters; })
       .def("requested_output_names",
            [](const InferenceRequest& self) { return self.value().requested_outputs; })
-      .def("trace", &TraceOf)
+      .def("trace", [](const InferenceRequest& self) { return self.value().trace; })
       .def("get_response_sender", &InferenceRequest::sender)
       .def("is_cancelled", [](const InferenceRequest& self) { return self.sender()->IsCancelled(); })
       .def("set_release_flags", &InferenceRequest::SetReleaseFlags, py::arg("flags"));

@@ -14,23 +14,30 @@
 
 namespace envpack::module {
 
-// A request that the server has sent. Create and destroy it with the GIL.
+// A request that the server has sent, or one that the model has made to send it. Create and destroy it with
+// the GIL.
 class InferenceRequest {
  public:
-  // `wire` must outlive the request.
+  // The server's. `wire` must outlive the request.
   InferenceRequest(abi::Request value, abi::Wire& wire);
+
+  // The model's own; `value` has no inputs yet. Throws ModelException for inputs or names that are empty.
+  InferenceRequest(abi::Request value, std::vector<std::shared_ptr<Tensor>> inputs);
 
   const abi::Request& value() const { return value_; }
   const std::vector<std::shared_ptr<Tensor>>& inputs() const { return inputs_; }
   const std::shared_ptr<ResponseSender>& sender() const { return sender_; }
   void SetFlags(std::uint32_t flags) { value_.flags = flags; }
 
+  // The request with its inputs, whose bytes are shared: valid while this object lives.
+  abi::Request ToValue() const;
+
   // abi::kReleaseAll or abi::kReleaseReschedule.
   void SetReleaseFlags(std::uint32_t flags);
   bool IsRescheduled() const { return release_flags_ == abi::kReleaseReschedule; }
 
  private:
-  abi::Wire& wire_;
+  abi::Wire* wire_ = nullptr;  // of the server's requests
   abi::Request value_;
   std::vector<std::shared_ptr<Tensor>> inputs_;
   std::shared_ptr<ResponseSender> sender_;

@@ -19,6 +19,10 @@ InferenceResponse::InferenceResponse(std::vector<std::shared_ptr<Tensor>> output
   }
 }
 
+InferenceResponse::InferenceResponse(abi::Response value) : error_(std::move(value.error)) {
+  for (abi::Tensor& output : value.outputs) outputs_.push_back(std::make_shared<Tensor>(std::move(output)));
+}
+
 void InferenceResponse::Prune(const std::set<std::string>& requested) {
   if (requested.empty()) return;
   const auto unwanted = [&](const auto& output) { return requested.count(output->name()) == 0; };

@@ -20,6 +20,9 @@ class InferenceResponse {
   // Throws ModelException if a tensor is null.
   InferenceResponse(std::vector<std::shared_ptr<Tensor>> outputs, std::optional<abi::Error> error);
 
+  // The server's.
+  explicit InferenceResponse(abi::Response value);
+
   const std::vector<std::shared_ptr<Tensor>>& outputs() const { return outputs_; }
   const std::optional<abi::Error>& error() const { return error_; }
 

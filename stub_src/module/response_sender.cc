@@ -8,7 +8,7 @@ namespace py = pybind11;
 
 namespace envpack::module {
 
-ResponseSender::ResponseSender(abi::Wire& wire, const abi::Request& request, bool decoupled)
+ResponseSender::ResponseSender(abi::Wire* wire, const abi::Request& request, bool decoupled)
     : wire_(wire),
       decoupled_(decoupled),
       requested_outputs_(request.requested_outputs),
@@ -39,6 +39,10 @@ void ResponseSender::Claim(bool has_response, std::uint32_t flags) {
 }
 
 void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, std::uint32_t flags) {
+  if (wire_ == nullptr) {
+    throw ModelException(
+        "Unable to send response. Response sender has no reference to the decoupled state of the model.");
+  }
   if (flags != 0 && flags != abi::kResponseFinal) {
     throw ModelException("Unable to send response. Unsupported flag provided.");
   }
@@ -59,7 +63,7 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
   }
   try {
     const py::gil_scoped_release unlocked;
-    wire_.Send(origin, value, flags);
+    wire_->Send(origin, value, flags);
   } catch (const std::runtime_error& error) {
     throw ModelException(error.what());
   }
@@ -74,7 +78,7 @@ bool ResponseSender::IsCancelled() {
     origin = origin_;
   }
   const py::gil_scoped_release unlocked;
-  const bool cancelled = wire_.IsCancelled(origin);
+  const bool cancelled = wire_->IsCancelled(origin);
   const std::lock_guard lock(mutex_);
   return cancelled_ = cancelled_ || cancelled;
 }
@@ -105,7 +109,7 @@ void ResponseSender::DropFactory() {
     const std::lock_guard lock(mutex_);
     if (std::exchange(factory_gone_, true)) return;
   }
-  wire_.DropResponseFactory(origin_);
+  wire_->DropResponseFactory(origin_);
 }
 
 void BindResponseSender(py::module_& module) {

@@ -23,8 +23,8 @@ namespace envpack::module {
 // Send() and IsCancelled() may be called from any thread, with the GIL.
 class ResponseSender {
  public:
-  // `wire` must outlive the sender.
-  ResponseSender(abi::Wire& wire, const abi::Request& request, bool decoupled);
+  // `wire` must outlive the sender; it is null for a request that the model has made itself.
+  ResponseSender(abi::Wire* wire, const abi::Request& request, bool decoupled);
   ~ResponseSender();
   ResponseSender(const ResponseSender&) = delete;
   ResponseSender& operator=(const ResponseSender&) = delete;
@@ -52,7 +52,7 @@ class ResponseSender {
  private:
   void Claim(bool has_response, std::uint32_t flags);
 
-  abi::Wire& wire_;
+  abi::Wire* const wire_;
   const bool decoupled_;
   const std::set<std::string> requested_outputs_;
   std::mutex mutex_;  // guards what follows; never held while waiting for anything

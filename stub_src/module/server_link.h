@@ -3,10 +3,12 @@
 
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "abi/wire.h"
+#include "channel/streams.h"
 #include "module/error.h"
 
 namespace envpack::module {
@@ -15,7 +17,8 @@ namespace envpack::module {
 // held. Like Python's own modules there is one of it, so it is one per process.
 struct ServerLink {
   abi::Wire* wire = nullptr;
-  std::string instance;  // for messages
+  std::string instance;                       // for messages
+  std::shared_ptr<channel::Streams> streams;  // null while the model may not ask other models
 };
 void SetServerLink(ServerLink link);
 
@@ -26,12 +29,12 @@ const ServerLink& TheServer();
 // with `prefix`.
 template <typename Ask>
 auto AskServer(const std::string& prefix, Ask ask) {
-  const ServerLink& link = TheServer();
+  abi::Wire& wire = *TheServer().wire;
   try {
     const pybind11::gil_scoped_release unlocked;
-    return ask(*link.wire);
+    return ask(wire);
   } catch (const abi::ServerFailed& error) {
-    throw ModelException(prefix + "Failed to process the request for model '" + link.instance +
+    throw ModelException(prefix + "Failed to process the request for model '" + TheServer().instance +
                          "', message: " + error.what());
   }
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "module/bytes.h"
+#include "module/dlpack.h"
 #include "module/dtype.h"
 #include "module/error.h"
 
@@ -71,6 +72,23 @@ py::array Tensor::AsNumpy() {
   return array;
 }
 
+namespace {
+
+// What newer consumers ask for by keyword. `stream` needs nothing of us: the server has finished its work on
+// a tensor before the model sees it.
+py::capsule Export(const py::object& self, const py::object&, const py::object&, const py::object& dl_device,
+                   const py::object& copy) {
+  if (!dl_device.is_none() && !dl_device.equal(DlpackDevice(self.cast<const Tensor&>()))) {
+    throw py::buffer_error("a tensor can only be exported to the device on which it lies");
+  }
+  if (!copy.is_none() && copy.cast<bool>()) {
+    throw py::buffer_error("a tensor is exported without a copy; copy it afterwards");
+  }
+  return ToDlpack(self);
+}
+
+}  // namespace
+
 void BindTensor(py::module_& module) {
   py::class_<Tensor, std::shared_ptr<Tensor>>(module, "Tensor")
       .def(py::init<std::string, py::array>(), py::arg("name").none(false),
@@ -80,6 +98,16 @@ void BindTensor(py::module_& module) {
       .def("triton_dtype", [](const Tensor& self) { return static_cast<int>(self.dtype()); })
       .def("shape", &Tensor::dims)
       .def("is_cpu", &Tensor::IsCpu)
+      .def("to_dlpack", &ToDlpack)
+      .def_static(
+          "from_dlpack",
+          [](std::string name, const py::object& tensor) {
+            return std::make_shared<Tensor>(FromDlpack(std::move(name), tensor));
+          },
+          py::arg("name").none(false), py::arg("tensor").none(false))
+      .def("__dlpack__", &Export, py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
+           py::arg("dl_device") = py::none(), py::arg("copy") = py::none())
+      .def("__dlpack_device__", &DlpackDevice)
       .def("__repr__", &Describe);
 }
 

@@ -1,6 +1,7 @@
-#include "abi/codec_24_10.h"
-
 #include <cstring>
+
+#include "abi/reader_24_10.h"
+#include "abi/writer_24_10.h"
 
 #include "check.h"
 #include "peer.h"
@@ -16,6 +17,17 @@ using envpack::test::PeerTensor;
 namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
+
+// The stub's side of a peer's region.
+struct Attached {
+  explicit Attached(Peer& peer)
+      : region(peer.region.name(), kMiB), released(region, peer.memory_manager.handle()) {}
+
+  Region region;
+  envpack::shm::Queue released;
+  values::NoGpu gpu;
+  codec::Reader reader{region, gpu, released};
+};
 
 std::string BytesOf(const values::Tensor& tensor) {
   return {static_cast<const char*>(tensor.data), tensor.byte_size};
@@ -35,30 +47,30 @@ values::Tensor TensorOf(const std::string& name, std::vector<std::int64_t> dims,
 
 CASE(codec_reads_strings_with_nuls_and_none_at_all) {
   Peer peer;
-  Region region(peer.region.name(), kMiB);
+  Attached stub(peer);
   const std::string odd("a\0b\xff", 4);
-  CHECK(codec::ReadString(region, peer.MakeString(odd)) == odd);
-  CHECK_EQ(codec::ReadString(region, peer.MakeString("")), "");
+  CHECK(stub.reader.ReadString(peer.MakeString(odd)) == odd);
+  CHECK_EQ(stub.reader.ReadString(peer.MakeString("")), "");
 }
 
 CASE(codec_reads_dictionaries) {
   Peer peer;
-  Region region(peer.region.name(), kMiB);
+  Attached stub(peer);
   const std::map<std::string, std::string> dict{{"model_name", "m"}, {"model_version", "1"}, {"empty", ""}};
-  CHECK(codec::ReadDict(region, peer.MakeDict(dict)) == dict);
-  CHECK(codec::ReadDict(region, peer.MakeDict({})).empty());
+  CHECK(stub.reader.ReadDict(peer.MakeDict(dict)) == dict);
+  CHECK(stub.reader.ReadDict(peer.MakeDict({})).empty());
 }
 
 CASE(codec_reads_requests_with_every_property) {
   Peer peer;
-  Region region(peer.region.name(), kMiB);
+  Attached stub(peer);
   const std::string data("\1\2\3\4\5\6\7\0", 8);
   PeerRequest sent;
   sent.inputs = {{"odd", 11, {2, 1}, data}, {"apart", 5, {1}, data, true}, {"none", 11, {0, 3}, ""}};
   sent.outputs = {"B", "A", "B"};
   sent.id = "seven";
   sent.parameters = R"({"p": 1})";
-  const auto requests = codec::ReadRequests(region, peer.MakeBatch({sent, PeerRequest{}}));
+  const auto requests = stub.reader.ReadRequests(peer.MakeBatch({sent, PeerRequest{}}));
   CHECK_EQ(requests.size(), 2u);
   const values::Request& request = requests[0];
   CHECK_EQ(request.id, "seven");
@@ -82,11 +94,11 @@ CASE(codec_reads_requests_with_every_property) {
 
 CASE(codec_keeps_a_tensors_memory_alive_and_nothing_else) {
   Peer peer;
-  Region region(peer.region.name(), kMiB);
+  Attached stub(peer);
   const std::uint64_t before = peer.region.FreeBytes();
   PeerRequest sent;
   sent.inputs = {{"in", 6, {100}, std::string(100, 'x')}, {"apart", 6, {100}, std::string(100, 'y'), true}};
-  auto requests = codec::ReadRequests(region, peer.MakeBatch({sent}));
+  auto requests = stub.reader.ReadRequests(peer.MakeBatch({sent}));
   peer.Drop();
   CHECK(peer.region.FreeBytes() < before);
   CHECK(BytesOf(requests[0].inputs[0]) == std::string(100, 'x'));
@@ -97,10 +109,10 @@ CASE(codec_keeps_a_tensors_memory_alive_and_nothing_else) {
 
 CASE(codec_writes_what_the_server_reads) {
   Peer peer;
-  Region region(peer.region.name(), kMiB);
+  Attached stub(peer);
   const std::uint64_t before = peer.region.FreeBytes();
   {
-    codec::Writer writer(region);
+    codec::Writer writer(stub.region);
     const std::string data("\0\1\2\3\4\5", 6);
     for (const std::string name : {"n", "na", "nam", "a longer name"}) {
       const auto read = peer.ReadTensor(writer.WriteTensor(TensorOf(name, {2, 3}, data)));
@@ -133,7 +145,7 @@ CASE(codec_writes_what_the_server_reads) {
 
 CASE(codec_refuses_counts_and_lengths_beyond_the_region) {
   Peer peer;
-  Region region(peer.region.name(), kMiB);
+  Attached stub(peer);
   PeerRequest sent;
   sent.inputs = {{"in", 6, {4}, "abcd"}};
   const auto batch = [&] { return peer.MakeBatch({sent}); };
@@ -145,30 +157,30 @@ CASE(codec_refuses_counts_and_lengths_beyond_the_region) {
   };
   auto handle = batch();
   peer.region.As<codec::RequestBatch>(handle)->batch_size = UINT32_MAX;
-  THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+  THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
   handle = batch();
   peer.region.As<codec::Request>(request_of(handle))->input_count = UINT32_MAX;
-  THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+  THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
   for (const std::uint64_t count : {std::uint64_t{1} << 40, std::uint64_t{1} << 61, UINT64_MAX}) {
     handle = batch();
     peer.region.As<codec::Tensor>(tensor_of(handle))->dims_count = count;
-    THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+    THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
     handle = batch();
     std::memcpy(peer.region.At(tensor_of(handle), sizeof(codec::Tensor) + 8 + 8), &count,
                 sizeof(count));  // name
-    THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+    THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
     handle = batch();
     std::memcpy(peer.region.At(tensor_of(handle), sizeof(codec::Tensor) + 8 + 16 + 2 + 40), &count,
                 sizeof(count));
-    THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+    THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
     const auto text = peer.MakeString("text");
     peer.region.As<codec::String>(text)->length = count;
-    THROWN(CorruptRegion, codec::ReadString(region, text));
+    THROWN(CorruptRegion, stub.reader.ReadString(text));
   }
   handle = batch();
   peer.region.As<codec::Request>(request_of(handle))->parameters = 1 << 30;
-  THROWN(CorruptRegion, codec::ReadRequests(region, handle));
+  THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
   const auto dict = peer.MakeDict({{"a", "b"}});
   peer.region.As<codec::Dict>(dict)->length = UINT32_MAX;
-  THROWN(CorruptRegion, codec::ReadDict(region, dict));
+  THROWN(CorruptRegion, stub.reader.ReadDict(dict));
 }

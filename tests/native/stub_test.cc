@@ -470,7 +470,7 @@ CASE(stub_raises_what_the_server_says_of_a_response) {
 CASE(stub_refuses_a_cuda_pool_with_a_reason) {
   Started started(kModel);
   CHECK(!started.Initialize());
-  CHECK_HAS(started.peer.OfferCudaPool(), "GPU memory");
+  CHECK_HAS(started.peer.OfferCudaPool(), "there is no CUDA driver");
   CHECK(!started.Execute({Ask("", kTwoFloats)}).error);
 }
 

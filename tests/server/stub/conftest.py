@@ -340,6 +340,12 @@ def interpreter(python):
 
 
 @pytest.fixture
+def deepest(python):
+    """A script model that no other test code asks."""
+    return numpy_name("script", NUMPYS[python][0])
+
+
+@pytest.fixture
 def served(servers, interpreter, python):
     """The server of this Python; the same for all its tests."""
     return servers.get(python)

@@ -21,12 +21,33 @@ def tell(value) -> pb_utils.InferenceResponse:
     return respond(np.array([json.dumps(value)], dtype=object))
 
 
+def question(model, code, outputs=("OUT",), **options):
+    """A request to a script model."""
+    code = pb_utils.Tensor("CODE", np.array([textwrap.dedent(code)], dtype=object))
+    return pb_utils.InferenceRequest(model_name=model, inputs=[code], requested_output_names=list(outputs), **options)
+
+
+def told(response):
+    """What a script model told, or the error that it answered with."""
+    if response.has_error():
+        return response.error().message()
+    tensors = response.output_tensors()
+    return json.loads(tensors[0].as_numpy()[0]) if tensors else None
+
+
 class TritonPythonModel:
     tensor_class = pb_utils.Tensor
 
     def initialize(self, args):
         self.args = args
         pb_utils.Logger.log_info("from initialize")
+        self.asked_too_early = self.ask_at_the_wrong_time()
+
+    def ask_at_the_wrong_time(self):
+        try:
+            return told(question("customized", "return [tell(1)]").exec())
+        except pb_utils.TritonModelException as error:
+            return str(error)
 
     def execute(self, requests):
         code = pb_utils.get_input_tensor_by_name(requests[0], "CODE").as_numpy()[0].decode()
@@ -50,5 +71,6 @@ class TritonPythonModel:
 
     def finalize(self):
         pb_utils.Logger.log_info("from finalize")
+        pb_utils.Logger.log_info("asked too late: " + self.ask_at_the_wrong_time())
         with open(os.path.join(pb_utils.get_model_dir(), "finalized"), "a") as file:
             file.write("%d\n" % os.getpid())

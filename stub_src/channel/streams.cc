@@ -1,0 +1,183 @@
+#include "channel/streams.h"
+
+#include <chrono>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+namespace envpack::channel {
+
+namespace {
+
+// How long the end of a stub waits for streams that the model has left in the middle.
+constexpr std::chrono::seconds kPatience(10);
+
+}  // namespace
+
+void Stream::Put(abi::InferResponse response) {
+  {
+    const std::lock_guard lock(mutex_);
+    responses_.push_back(std::move(response));
+  }
+  filled_.notify_one();
+}
+
+void Stream::PutFirst(abi::InferResponse response) {
+  const std::lock_guard lock(mutex_);
+  responses_.push_front(std::move(response));
+}
+
+abi::InferResponse Stream::Take() {
+  std::unique_lock lock(mutex_);
+  filled_.wait(lock, [this] { return !responses_.empty(); });
+  abi::InferResponse response = std::move(responses_.front());
+  responses_.pop_front();
+  return response;
+}
+
+Streams::Opened Streams::Ask(const abi::Request& request) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++asking_;
+  }
+  try {
+    abi::InferResponse first = wire_.Infer(request, true);
+    const std::lock_guard lock(mutex_);
+    --asking_;
+    return Open(std::move(first));
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    --asking_;
+    TakeEarlyErrors(0, nullptr);
+    throw;
+  }
+}
+
+// `entry` is that of a stream that has just begun, or null if one has failed to. The mutex must be held.
+void Streams::TakeEarlyErrors(abi::StreamId id, Entry* entry) {
+  for (auto early = early_errors_.begin(); early != early_errors_.end();) {
+    if (entry != nullptr && !entry->has_ended) {
+      if (early->is_certain) {
+        early->error.stream = id;
+        entry->has_ended = early->error.is_last;
+      }
+      entry->stream->Put(early->error);
+    }
+    early = --early->candidates == 0 ? early_errors_.erase(early) : std::next(early);
+  }
+}
+
+Streams::Opened Streams::OnlyError(abi::Error error) {
+  auto stream = std::make_shared<Stream>();
+  abi::InferResponse response;
+  response.response.error = std::move(error);
+  stream->Put(std::move(response));
+  return {0, std::move(stream)};
+}
+
+// The mutex must be held.
+Streams::Opened Streams::Open(abi::InferResponse first) {
+  const abi::StreamId id = first.stream;
+  if (id == 0) {
+    // What may follow cannot be told to be this stream's, so its reader sees the first response only.
+    if (!std::exchange(first.is_last, true)) ++headless_;
+    TakeEarlyErrors(0, nullptr);
+    auto stream = std::make_shared<Stream>();
+    stream->Put(std::move(first));
+    return {id, std::move(stream)};
+  }
+  Entry& entry = entries_[id];  // may be there already: later responses can overtake the first
+  entry.has_begun = true;
+  entry.has_ended = entry.has_ended || first.is_last;
+  entry.stream->PutFirst(std::move(first));
+  TakeEarlyErrors(id, &entry);
+  return {id, entry.stream};
+}
+
+// The mutex must be held.
+Streams::Entry& Streams::Find(abi::StreamId id) {
+  const auto [found, is_new] = entries_.try_emplace(id);
+  // A name that no request can have been given yet is that of a stream that began with an error.
+  if (is_new && asking_ == 0 && headless_ > 0) {
+    --headless_;
+    found->second.has_begun = found->second.is_abandoned = true;
+  }
+  return found->second;
+}
+
+// Whether the stream is to be closed. The mutex must be held.
+bool Streams::DeliverTo(Entry& entry, abi::InferResponse response) {
+  entry.has_ended = response.is_last;
+  if (entry.is_abandoned) return entry.has_ended;
+  entry.stream->Put(std::move(response));
+  return false;
+}
+
+// Whether `ended` is to be closed. The mutex must be held.
+bool Streams::DeliverNameless(abi::InferResponse error, abi::StreamId* ended) {
+  std::vector<Entries::value_type*> open;
+  for (auto& named : entries_) {
+    if (named.second.has_begun && !named.second.has_ended) open.push_back(&named);
+  }
+  if (open.size() == 1 && asking_ == 0) {
+    *ended = error.stream = open.front()->first;
+    return DeliverTo(open.front()->second, std::move(error));
+  }
+  const bool is_certain = open.empty() && asking_ == 1;
+  if (error.is_last && !is_certain) ++lost_ends_;
+  if (asking_ > 0) early_errors_.push_back({error, asking_, is_certain});
+  for (auto* named : open) {
+    if (!named->second.is_abandoned) named->second.stream->Put(error);
+  }
+  return false;
+}
+
+void Streams::Deliver(abi::InferResponse response) {
+  abi::StreamId id = response.stream;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool closes =
+        id == 0 ? DeliverNameless(std::move(response), &id) : DeliverTo(Find(id), std::move(response));
+    if (!closes) return;
+  }
+  Close(id);
+}
+
+void Streams::Close(abi::StreamId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (entries_.erase(id) == 0) return;
+  }
+  wire_.EndStream(id);
+  closed_.notify_all();
+}
+
+void Streams::Abandon(abi::StreamId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
+    found->second.is_abandoned = true;
+    if (!found->second.has_ended) return;
+  }
+  Close(id);
+}
+
+void Streams::End() {
+  std::vector<abi::StreamId> open;
+  const auto list = [&] {
+    open.clear();
+    for (const auto& named : entries_) open.push_back(named.first);
+  };
+  std::unique_lock lock(mutex_);
+  list();
+  lock.unlock();
+  for (const abi::StreamId id : open) Abandon(id);
+  lock.lock();
+  closed_.wait_for(lock, kPatience, [this] { return entries_.size() <= lost_ends_; });
+  list();
+  lock.unlock();
+  for (const abi::StreamId id : open) Close(id);
+}
+
+}  // namespace envpack::channel

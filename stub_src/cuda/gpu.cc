@@ -1,0 +1,124 @@
+#include "cuda/gpu.h"
+
+#include <string>
+
+namespace envpack::cuda {
+
+namespace {
+
+Pointer Address(const void* pointer) { return reinterpret_cast<Pointer>(pointer); }
+void* Address(Pointer pointer) { return reinterpret_cast<void*>(pointer); }
+
+// Makes a context the calling thread's for a scope; whatever a framework had current comes back after it.
+class Current {
+ public:
+  explicit Current(Context context) { Check(TheDriver().context_push(context), "CUDA context"); }
+  ~Current() {
+    Context popped = nullptr;
+    TheDriver().context_pop(&popped);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+};
+
+}  // namespace
+
+// The mutex must be held.
+Context Gpu::ContextOf(std::int64_t device) {
+  const auto found = contexts_.find(device);
+  if (found != contexts_.end()) return found->second;
+  Device which = 0;
+  Check(TheDriver().device_get(&which, static_cast<int>(device)), "CUDA device");
+  Context context = nullptr;
+  Check(TheDriver().primary_context_retain(&context, which), "CUDA context");
+  return contexts_[device] = context;
+}
+
+void Gpu::AttachPool(std::int64_t device, const abi::IpcHandle& pool) {
+  const std::lock_guard lock(mutex_);
+  const Current current(ContextOf(device));
+  Pointer base = 0;
+  Check(TheDriver().ipc_open(&base, pool, kLazyPeerAccess), "Failed to open the server's CUDA memory pool");
+  pools_[device] = base;
+}
+
+std::shared_ptr<void> Gpu::Open(const abi::DeviceMemory& memory) {
+  const std::lock_guard lock(mutex_);
+  if (!memory.in_pool) return OpenAllocation(memory);
+  const auto pool = pools_.find(memory.device);
+  if (pool == pools_.end()) {
+    throw abi::GpuFailed("the server's CUDA memory pool of device " + std::to_string(memory.device) +
+                         " is not open here");
+  }
+  return {Address(pool->second + memory.offset), [](void*) {}};
+}
+
+std::shared_ptr<void> Gpu::OpenAllocation(const abi::DeviceMemory& memory) {
+  const Key key(memory.device, memory.allocation);
+  auto found = allocations_.find(key);
+  if (found == allocations_.end()) {
+    const Current current(ContextOf(memory.device));
+    Pointer base = 0;
+    Check(TheDriver().ipc_open(&base, memory.allocation, kLazyPeerAccess),
+          "Failed to open memory of the server's GPU");
+    found = allocations_.emplace(key, Allocation{base, 0}).first;
+  }
+  ++found->second.users;
+  return {Address(found->second.base + memory.offset), [this, key](void*) { CloseAllocation(key); }};
+}
+
+void Gpu::CloseAllocation(const Key& key) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(key);
+  if (--found->second.users > 0) return;
+  try {
+    const Current current(ContextOf(key.first));
+    TheDriver().ipc_close(found->second.base);
+  } catch (const abi::GpuFailed&) {
+    // The device has failed altogether; the driver forgets the mapping when the process ends.
+  }
+  allocations_.erase(found);
+}
+
+void Gpu::Copy(std::int64_t device, void* to, const void* from, std::size_t size) {
+  Context context = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    context = ContextOf(device);
+  }
+  const Current current(context);
+  // Under unified addressing the driver sees from the addresses where each end lies.
+  Check(TheDriver().copy(Address(to), Address(from), size), "Failed to copy a tensor of a GPU");
+  Check(TheDriver().stream_synchronize(nullptr), "Failed to copy a tensor of a GPU");
+}
+
+Stream Gpu::StreamOf(std::int64_t device) {
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(device);
+  if (found != streams_.end()) return found->second;
+  const Current current(ContextOf(device));
+  Stream stream = nullptr;
+  Check(TheDriver().stream_create(&stream, kNonBlockingStream),
+        "Failed to create a CUDA stream for a DLPack call");
+  return streams_[device] = stream;
+}
+
+void Gpu::Synchronize(std::int64_t device) {
+  const Stream stream = StreamOf(device);
+  Context context = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    context = ContextOf(device);
+  }
+  const Current current(context);
+  Check(TheDriver().stream_synchronize(stream),
+        ("Failed to synchronize CUDA device with id " + std::to_string(device)).c_str());
+}
+
+Gpu& TheGpu() {
+  // Never destroyed: tensors may outlive everything else in the process.
+  static Gpu& gpu = *std::make_unique<Gpu>().release();
+  return gpu;
+}
+
+}  // namespace envpack::cuda

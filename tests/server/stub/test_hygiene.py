@@ -1,0 +1,53 @@
+"""What an exchange with the server takes, it gives back: memory of the region, references, descriptors, threads."""
+
+import pytest
+
+SENDER = "s = request.get_response_sender()\n"
+MEASURE = (
+    "import gc, os, threading\n"
+    "gc.collect()\n"
+    "return [tell([c_python_backend_utils.shared_memory.free_memory(), len(os.listdir('/proc/self/fd')),"
+    " len(os.listdir('/proc/self/task'))])]"
+)
+STREAMED = "s = request.get_response_sender()\nfor i in range(3):\n    s.send(tell(i))\ns.send(flags=1)"
+EXCHANGES = {
+    "answer": "return [tell('x' * 1000)]",
+    "error response": "return [pb_utils.InferenceResponse(error=pb_utils.TritonError('no'))]",
+    "exception": "raise ValueError('no')",
+    "sender": SENDER + "s.send(tell(1), flags=1)\nreturn None",
+    "sender that may not send": SENDER + "s.send(tell(1), flags=1)\ns.send(tell(2))",
+    "unanswered and dropped": "return [tell(1)]\nrequest.get_response_sender()",
+    "log": "for i in range(20):\n    pb_utils.Logger.log_info('line')\nreturn [tell(1)]",
+    "cancel query": "return [tell(request.is_cancelled())]",
+    "metrics": (
+        "f = pb_utils.MetricFamily('hygiene', 'x', pb_utils.MetricFamily.COUNTER)\n"
+        "m = f.Metric(labels={'a': 'b'})\nm.increment(1)\nm.value()\nreturn [tell(1)]"
+    ),
+    "readiness": "return [tell(pb_utils.is_model_ready('customized'))]",
+    "another model": "return [tell(told(question('customized', 'return [tell(1)]').exec()))]",
+    "another model's response": "return [question('customized', 'return [tell(1)]').exec()]",
+    "another model's error": "return [tell(told(question('customized', 'raise ValueError(1)').exec()))]",
+    "an unknown model": "return [tell(told(question('nobody', '').exec()))]",
+    "stream": f"return [tell([told(r) for r in question('stream', {STREAMED!r}).exec(decoupled=True)])]",
+    "stream left alone": f"next(question('stream', {STREAMED!r}).exec(decoupled=True))\nreturn [tell(1)]",
+    "dlpack": "np.from_dlpack(pb_utils.Tensor('T', np.ones(1000)))\nreturn [tell(1)]",
+}
+TIMES = 30
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_nothing_is_left_of(served, exchange):
+    served.try_to(EXCHANGES[exchange])  # what is made once, at the first use
+    before = served.ask_code(MEASURE)
+    for _ in range(TIMES):
+        served.try_to(EXCHANGES[exchange])
+    assert settled(served, before) == before
+
+
+def settled(served, expected):
+    """What is measured once the exchanges that run behind the answer have ended."""
+    for _ in range(20):
+        measured = served.ask_code(MEASURE)
+        if measured == expected:
+            break
+    return measured
