@@ -7,32 +7,12 @@
 #include <vector>
 
 #include "abi/records_24_10.h"
+#include "peer_queue.h"
 #include "peer_region.h"
 
 namespace envpack::test {
 
 namespace records = abi::r24_10;
-
-// A queue as the server sees it. Waits at most some seconds, so a silent stub fails a test instead of hanging
-// it.
-class PeerQueue {
- public:
-  PeerQueue(PeerRegion& region, std::uint64_t slots);
-
-  Handle handle() const { return record_; }
-  void Push(std::int64_t value);
-  std::int64_t Pop(int seconds = 20);
-  // Nothing if none comes within the time.
-  std::optional<std::int64_t> TryPop(int milliseconds);
-
- private:
-  struct Record;
-  Record* record();
-
-  PeerRegion* region_;
-  Handle record_;
-  Handle slots_;
-};
 
 struct PeerTensor {
   std::string name;

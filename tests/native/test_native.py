@@ -27,7 +27,7 @@ def cases(*files):
 
 
 WIRE = cases("region_test.cc", "queue_test.cc", "codec_test.cc", "channel_test.cc")
-STUB = cases("stub_test.cc")
+STUB = cases("execute_test.cc", "life_test.cc", "senders_test.cc")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,52 @@
+#include "peer_sync.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "check.h"
+
+namespace envpack::test {
+
+void InitShared(pthread_mutex_t* mutex) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutex_init(mutex, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+}
+
+void InitShared(pthread_cond_t* condition) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_cond_init(condition, &attributes);
+  pthread_condattr_destroy(&attributes);
+}
+
+void Copy(void* to, const void* from, std::size_t size) {
+  if (size != 0) std::memcpy(to, from, size);
+}
+
+timespec In(int milliseconds) {
+  timespec when{};
+  clock_gettime(CLOCK_REALTIME, &when);
+  when.tv_sec += milliseconds / 1000;
+  when.tv_nsec += milliseconds % 1000 * 1000000L;
+  if (when.tv_nsec >= 1000000000L) {
+    ++when.tv_sec;
+    when.tv_nsec -= 1000000000L;
+  }
+  return when;
+}
+
+void WaitUntil(const bool* flag, bool value, pthread_mutex_t* mutex, pthread_cond_t* condition) {
+  const timespec limit = In(20000);
+  while (*static_cast<const volatile bool*>(flag) != value) {
+    if (pthread_cond_timedwait(condition, mutex, &limit) == ETIMEDOUT) {
+      pthread_mutex_unlock(mutex);
+      throw Failed("the stub does not acknowledge");
+    }
+  }
+}
+
+}  // namespace envpack::test

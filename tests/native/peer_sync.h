@@ -1,0 +1,24 @@
+// Locks and waits of the server's side, in shared memory.
+#pragma once
+
+#include <pthread.h>
+#include <time.h>
+
+#include <cstddef>
+
+namespace envpack::test {
+
+void InitShared(pthread_mutex_t* mutex);
+void InitShared(pthread_cond_t* condition);
+
+// The time that many milliseconds from now.
+timespec In(int milliseconds);
+
+// Waits for the stub to set `flag`, with the mutex held; at most some seconds, so that a silent stub fails a
+// test.
+void WaitUntil(const bool* flag, bool value, pthread_mutex_t* mutex, pthread_cond_t* condition);
+
+// memcpy for sizes that may be 0, when there may be no address at all.
+void Copy(void* to, const void* from, std::size_t size);
+
+}  // namespace envpack::test

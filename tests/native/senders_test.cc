@@ -1,0 +1,121 @@
+// How the real stub sends responses one by one.
+#include "check.h"
+#include "started.h"
+
+using namespace envpack::test;
+
+namespace {
+
+// Decoupled: the request's id says what to do.
+constexpr char kStreamModel[] = R"(
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            if request.request_id() == "stream":
+                for value in (1.0, 2.0):
+                    array = np.array([value], dtype=np.float32)
+                    sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]))
+                sender.send(flags=1)
+            elif request.request_id() == "final":
+                sender.send(flags=1)
+            elif request.request_id() == "ask":
+                answers = (request.is_cancelled(), sender.is_cancelled(), request.is_cancelled())
+                sender.send(flags=1)
+                answers += (sender.is_cancelled(),)
+                pb_utils.Logger.log_info(str(answers))
+            elif request.request_id() == "refused":
+                try:
+                    sender.send(flags=1)
+                except pb_utils.TritonModelException as error:
+                    pb_utils.Logger.log_info(str(error))
+            elif request.request_id() == "raise":
+                raise ValueError("in the middle")
+)";
+
+struct Streaming : Started {
+  Streaming() : Started(kStreamModel, StubProcess::Options{}, Decoupled()) {
+    CHECK(!Initialize());
+    SkipReport();
+  }
+  static Peer::Options Decoupled() {
+    Peer::Options options;
+    options.decoupled = true;
+    return options;
+  }
+  // Sends one batch with a request for each id; their response factories are 101, 102, ….
+  void Send(const std::vector<std::string>& ids) {
+    std::vector<PeerRequest> requests;
+    for (const std::string& id : ids) {
+      requests.push_back(Ask(id, kTwoFloats));
+      requests.back().response_factory = 100 + static_cast<std::int64_t>(requests.size());
+    }
+    peer.SendExecute(requests);
+  }
+};
+
+}  // namespace
+
+CASE(stub_sends_responses_of_a_decoupled_model_one_by_one) {
+  Streaming streaming;
+  streaming.Send({"stream"});
+  for (const float value : {1.0F, 2.0F}) {
+    const SentResponse sent = streaming.peer.TakeSent();
+    CHECK_EQ(sent.flags, 0U);
+    CHECK_EQ(sent.response_factory, 101);
+    CHECK_EQ(sent.response.value().outputs.at(0).bytes, Floats({value}));
+  }
+  const SentResponse last = streaming.peer.TakeSent();
+  CHECK_EQ(last.flags, 1U);
+  CHECK(!last.response);
+  const ExecuteAnswer answer = streaming.peer.TakeExecute();
+  CHECK(!answer.error);
+  CHECK_EQ(answer.responses.size(), 0U);
+}
+
+CASE(stub_drops_the_factory_of_a_request_that_nobody_answers) {
+  Streaming streaming;
+  streaming.Send({"nothing", "final"});
+  CHECK_EQ(streaming.peer.TakeSent().response_factory, 102);
+  CHECK(!streaming.peer.TakeExecute().error);
+  CHECK_EQ(streaming.peer.TakeFactoryCleanup(), 101);
+}
+
+CASE(stub_lets_the_server_drop_the_factories_of_a_failed_batch) {
+  Streaming streaming;
+  streaming.Send({"nothing", "raise"});
+  const ExecuteAnswer answer = streaming.peer.TakeExecute();
+  CHECK_HAS(answer.error.value_or(""), "ValueError: in the middle");
+  CHECK(!answer.factories_deleted);
+  CHECK(!streaming.peer.from_stub_requests.TryPop(100));
+}
+
+CASE(stub_drops_no_factory_twice_when_a_batch_fails_after_a_final_response) {
+  Streaming streaming;
+  streaming.Send({"final", "raise"});
+  CHECK_EQ(streaming.peer.TakeSent().response_factory, 101);
+  CHECK_EQ(streaming.peer.TakeFactoryCleanup(), 102);
+  const ExecuteAnswer answer = streaming.peer.TakeExecute();
+  CHECK_HAS(answer.error.value_or(""), "ValueError: in the middle");
+  CHECK(answer.factories_deleted);
+  CHECK(!streaming.peer.from_stub_requests.TryPop(100));
+}
+
+CASE(stub_asks_whether_a_request_is_cancelled_until_it_is) {
+  Streaming streaming;
+  streaming.Send({"ask"});
+  CHECK_EQ(streaming.peer.TakeCancelQuery(false), 101);
+  CHECK_EQ(streaming.peer.TakeCancelQuery(true), 101);
+  streaming.peer.TakeSent();  // the third time and after the end it knows
+  CHECK_EQ(streaming.peer.TakeLog().message, "(False, True, True, True)");
+}
+
+CASE(stub_raises_what_the_server_says_of_a_response) {
+  Streaming streaming;
+  streaming.Send({"refused"});
+  streaming.peer.TakeSent("the server does not like it");
+  CHECK_EQ(streaming.peer.TakeLog().message, "the server does not like it");
+}
