@@ -9,10 +9,14 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include "abi/launch.h"
 #include "abi/wire.h"
+#include "channel/guarded_child.h"
 #include "channel/heartbeat.h"
 #include "channel/refusal.h"
 #include "cuda/gpu.h"
@@ -33,17 +37,60 @@ void RestoreLibraryPath() {
   if (colon != std::string::npos) setenv("LD_LIBRARY_PATH", path.c_str() + colon + 1, 1);
 }
 
-// Returns when the server has no more use for this process.
-void Run(const abi::Launch& launch, abi::Wire& wire) {
+// Starts Python, or returns why that is impossible.
+std::optional<std::string> StartPython(const abi::Wire& wire) {
   if (wire.UsesEnvironment()) RestoreLibraryPath();
   try {
     model::StartInterpreter(wire.UsesEnvironment());
+    return std::nullopt;
   } catch (const model::InterpreterFailed& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());
-    channel::RefuseEverything(wire, error.what());
+    return error.what();
+  }
+}
+
+// The child's part.
+void Complete(const abi::Launch& launch, abi::Wire& wire, const std::string& config,
+              channel::Report& report) {
+  report.Reach(channel::Step::kStart);
+  if (const auto failure = StartPython(wire)) {
+    report.Finish(abi::Failure{*failure});
     return;
   }
-  model::Live(launch, wire);
+  report.Reach(channel::Step::kImport);
+  const auto imported = [&] { report.Reach(channel::Step::kComplete); };
+  report.Finish(model::Complete(launch, wire, config, imported));
+  model::EndInterpreter();
+}
+
+// The server waits for the completed configuration without a limit and never looks whether we still live. So
+// a child runs the model, and this process, in which there is no Python, answers whatever becomes of it. The
+// heartbeat holds nothing that the child needs.
+abi::AutoCompleteAnswer CompleteInChild(const abi::Launch& launch, abi::Wire& wire,
+                                        const std::string& config) {
+  try {
+    const channel::GuardedChild child(
+        [&](channel::Report& report) { Complete(launch, wire, config, report); });
+    return child.Wait();
+  } catch (const std::exception& error) {
+    return abi::Failure{error.what()};
+  }
+}
+
+// Each returns when the server has no more use for this process.
+void ServeAutoComplete(const abi::Launch& launch, abi::Wire& wire, const abi::AutoCompleteCommand& command) {
+  const abi::AutoCompleteAnswer answer = CompleteInChild(launch, wire, command.model_config);
+  wire.AnswerAutoComplete(answer);
+  if (std::holds_alternative<abi::Failure>(answer)) return;
+  channel::RefuseEverything(wire, "this process was started to complete a configuration only");
+}
+
+void ServeInstance(const abi::Launch& launch, abi::Wire& wire, abi::Command first) {
+  if (const auto failure = StartPython(wire)) {
+    if (channel::Refuse(wire, first, *failure)) channel::RefuseEverything(wire, *failure);
+    return;
+  }
+  model::Live(launch, wire, std::move(first));
   model::EndInterpreter();
 }
 
@@ -53,7 +100,15 @@ int Main(int argc, const char* const* argv) {
   // First, so that nothing that goes wrong later can leave the server waiting for a sign of life.
   wire->Announce();
   const channel::Heartbeat heartbeat(*wire, launch.server_pid);
-  Run(launch, *wire);
+  // Before Python starts, since the command decides where. The server sends it as soon as it has the sign of
+  // life, so there is nothing to gain from starting Python meanwhile.
+  abi::Command first = wire->Receive();
+  while (std::holds_alternative<abi::UnknownCommand>(first)) first = wire->Receive();
+  if (const auto* command = std::get_if<abi::AutoCompleteCommand>(&first)) {
+    ServeAutoComplete(launch, *wire, *command);
+  } else {
+    ServeInstance(launch, *wire, std::move(first));
+  }
   // Without the destructors of libraries and without joining threads that the model has left behind.
   std::fflush(nullptr);
   _exit(0);

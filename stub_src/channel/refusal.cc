@@ -37,9 +37,12 @@ class Refusal {
 
 }  // namespace
 
+bool Refuse(abi::Wire& wire, const abi::Command& command, const std::string& reason) {
+  return std::visit(Refusal(wire, reason), command);
+}
+
 void RefuseEverything(abi::Wire& wire, const std::string& reason) {
-  const Refusal refusal(wire, reason);
-  while (std::visit(refusal, wire.Receive())) {
+  while (Refuse(wire, wire.Receive(), reason)) {
   }
 }
 

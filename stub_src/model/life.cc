@@ -58,22 +58,21 @@ class Life {
     Unlocked([this] { forwarder_.reset(); });
   }
 
-  void Run() {
-    bool goes_on = true;
-    while (goes_on) {
-      abi::Command command = Unlocked([this] { return wire_.Receive(); });
-      goes_on = std::visit([this](auto& which) { return Serve(which); }, command);
+  void Run(abi::Command command) {
+    while (std::visit([this](auto& which) { return Serve(which); }, command)) {
+      command = Unlocked([this] { return wire_.Receive(); });
     }
   }
 
  private:
   // Each serves one command; false ends the life.
-  bool Serve(abi::AutoCompleteCommand& command);
   bool Serve(abi::InitializeCommand& command);
   bool Serve(abi::ExecuteCommand& command);
   bool Serve(abi::FinalizeCommand&);
+  bool Serve(abi::AutoCompleteCommand&);
   bool Serve(abi::UnknownCommand&) { return true; }
 
+  PythonModel& Model();
   void StartHelpers();
   std::optional<abi::Failure> Initialize(const abi::InitializeCommand& command);
 
@@ -85,16 +84,10 @@ class Life {
   std::optional<PythonModel> model_;
 };
 
-bool Life::Serve(abi::AutoCompleteCommand& command) {
-  abi::AutoCompleteAnswer answer;
-  auto failure = Attempt([&] {
-    model_.emplace(launch_, wire_);
-    answer = model_->AutoComplete(command.model_config);
-  });
-  const bool failed = failure.has_value();
-  if (failed) answer = *std::move(failure);
-  Unlocked([&] { wire_.AnswerAutoComplete(answer); });
-  return !failed;
+// The server asks this of a new process only, and then another function serves it.
+bool Life::Serve(abi::AutoCompleteCommand&) {
+  Unlocked([this] { wire_.AnswerAutoComplete(abi::Failure{"the model has been initialized already"}); });
+  return false;
 }
 
 // The server reads our queue from now on, so logging goes there.
@@ -122,6 +115,11 @@ bool Life::Serve(abi::InitializeCommand& command) {
   return !answer.has_value();
 }
 
+PythonModel& Life::Model() {
+  if (!model_) throw module::ModelException("The model has not been initialized.");
+  return *model_;
+}
+
 bool Life::Serve(abi::ExecuteCommand& command) {
   Execution execution(std::move(command.requests), launch_.name, wire_);
   abi::ExecuteAnswer answer;
@@ -129,7 +127,7 @@ bool Life::Serve(abi::ExecuteCommand& command) {
     answer = execution.Fail("Failed to process the request(s) for model '" + launch_.name +
                             "', message: " + failure.text);
   };
-  if (const auto failure = Attempt([&] { answer = model_->Execute(execution); })) fail(*failure);
+  if (const auto failure = Attempt([&] { answer = Model().Execute(execution); })) fail(*failure);
   if (const auto failure = Attempt([&] { Unlocked([&] { wire_.AnswerExecute(answer); }); })) {
     // The responses did not fit into the region. The error does.
     fail(*failure);
@@ -153,6 +151,20 @@ bool Life::Serve(abi::FinalizeCommand&) {
 
 }  // namespace
 
-void Live(const abi::Launch& launch, abi::Wire& wire) { Life(launch, wire).Run(); }
+abi::AutoCompleteAnswer Complete(const abi::Launch& launch, abi::Wire& wire, const std::string& config,
+                                 const std::function<void()>& imported) {
+  abi::AutoCompleteAnswer answer;
+  auto failure = Attempt([&] {
+    PythonModel model(launch, wire);
+    imported();
+    answer = model.AutoComplete(config);
+  });
+  if (failure) return *std::move(failure);
+  return answer;
+}
+
+void Live(const abi::Launch& launch, abi::Wire& wire, abi::Command first) {
+  Life(launch, wire).Run(std::move(first));
+}
 
 }  // namespace envpack::model

@@ -21,6 +21,9 @@ FAILURES = {
     "auto_complete_junk": "auto_complete_config function in model 'auto_complete_junk' must return a valid "
     "pb.ModelConfig object.",
     "no_file": "Internal: Python model file not found in '",
+    "quits": "The model's process ended itself with exit status 3 while the model was being imported.",
+    "segfaults": "was ended by signal 11 (SIGSEGV) while auto_complete_config() was running.",
+    "killed": "was ended by signal 9 (SIGKILL, as the kernel sends when memory runs out) while auto_complete_config()",
     "too_early": "The server cannot be asked yet",
 }
 
@@ -109,6 +112,29 @@ def test_stubs_and_their_regions_are_gone_two_seconds_after_the_server_was_kille
         assert _soon(lambda: not any(_runs(pid) for pid in pids), seconds=2)
         assert len(served.regions()) == 1  # of the stub that died before: nobody is left who knows of it
     assert not (repository / "script/1/finalized").exists()
+
+
+@pytest.mark.spoils
+def test_a_model_that_never_completes_its_configuration_goes_with_the_server(servers, interpreter, python, tmp_path):
+    servers.close()
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    kitchen = servers.kitchen
+    servers.place(repository, "quits", "quits", kitchen.environments(python)[0], kitchen.stub(python))
+    told = tmp_path / "pid"
+    (repository / "quits/1/model.py").write_text(
+        f"import os, time\nopen({str(told)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    with ExitStack() as stack:
+        served = servers.start(python, repository, stack)
+        with pytest.raises(RequestError):
+            served.client.load("quits", timeout=5)
+        (stub,) = served.stubs()
+        child = int(told.read_text())
+        assert child != stub
+        os.kill(served.server._process.pid, signal.SIGKILL)
+        assert _soon(lambda: not _runs(stub) and not _runs(child), seconds=2)
+        assert served.regions() == []
 
 
 def _a_dead_stub_fails_its_requests_only(served):

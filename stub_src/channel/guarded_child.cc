@@ -1,0 +1,142 @@
+#include "channel/guarded_child.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <variant>
+
+namespace envpack::channel {
+
+namespace {
+
+// The first byte of a report is a Step or one of these; a text follows these. It is written last.
+constexpr char kCompleted = 'C';
+constexpr char kFailed = 'F';
+
+[[noreturn]] void Fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
+
+void WriteAt(int descriptor, std::string_view data, off_t offset) {
+  while (!data.empty()) {
+    const ssize_t written = pwrite(descriptor, data.data(), data.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) Fail("a report cannot be written");
+    data.remove_prefix(static_cast<std::size_t>(written));
+    offset += written;
+  }
+}
+
+std::string ReadAll(int descriptor) {
+  struct stat facts{};
+  if (fstat(descriptor, &facts) != 0) Fail("a report cannot be read");
+  std::string text(static_cast<std::size_t>(facts.st_size), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = pread(descriptor, &text[done], text.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) Fail("a report cannot be read");
+    done += static_cast<std::size_t>(got);
+  }
+  return text;
+}
+
+std::string NameOf(int signal) {
+  struct Named {
+    int signal;
+    const char* name;
+  };
+  constexpr Named kNames[] = {{SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+                              {SIGILL, "SIGILL"},   {SIGINT, "SIGINT"},   {SIGSEGV, "SIGSEGV"},
+                              {SIGTERM, "SIGTERM"}, {SIGTRAP, "SIGTRAP"}, {SIGXCPU, "SIGXCPU"},
+                              {SIGSYS, "SIGSYS"}};
+  if (signal == SIGKILL) return "9 (SIGKILL, as the kernel sends when memory runs out)";
+  for (const Named& named : kNames) {
+    if (named.signal == signal) return std::to_string(signal) + " (" + named.name + ")";
+  }
+  return std::to_string(signal);
+}
+
+std::string HowItEnded(int status) {
+  if (WIFSIGNALED(status)) return "was ended by signal " + NameOf(WTERMSIG(status));
+  return "ended itself with exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+const char* WhatItDid(Step step) {
+  switch (step) {
+    case Step::kImport:
+      return "the model was being imported";
+    case Step::kComplete:
+      return "auto_complete_config() was running";
+    default:
+      return "Python was starting";
+  }
+}
+
+[[noreturn]] void BeTheChild(pid_t parent, Report& report, const std::function<void(Report&)>& work) {
+  // The server kills the parent, and only that.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  try {
+    work(report);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "envpack stub: %s\n", error.what());
+    std::fflush(nullptr);
+    _exit(1);
+  }
+  std::fflush(nullptr);
+  _exit(0);
+}
+
+}  // namespace
+
+Report::Report() : descriptor_(memfd_create("report", MFD_CLOEXEC)) {
+  if (descriptor_ < 0) Fail("there is no memory for a report");
+}
+
+Report::~Report() { close(descriptor_); }
+
+void Report::Reach(Step step) {
+  const char mark = static_cast<char>(step);
+  WriteAt(descriptor_, {&mark, 1}, 0);
+}
+
+void Report::Finish(const abi::AutoCompleteAnswer& answer) {
+  const auto* failure = std::get_if<abi::Failure>(&answer);
+  WriteAt(descriptor_, failure != nullptr ? failure->text : std::get<std::string>(answer), 1);
+  WriteAt(descriptor_, {failure != nullptr ? &kFailed : &kCompleted, 1}, 0);
+}
+
+abi::AutoCompleteAnswer Report::Read(int status) const {
+  const std::string text = ReadAll(descriptor_);
+  const char mark = text.empty() ? '\0' : text.front();
+  if (mark == kCompleted) return text.substr(1);
+  if (mark == kFailed) return abi::Failure{text.substr(1)};
+  return abi::Failure{"The model's process " + HowItEnded(status) + " while " +
+                      WhatItDid(static_cast<Step>(mark)) + ". The server's log has what it wrote."};
+}
+
+GuardedChild::GuardedChild(const std::function<void(Report&)>& work) {
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ < 0) Fail("there can be no process to complete the configuration in");
+  if (pid_ == 0) BeTheChild(parent, report_, work);
+}
+
+abi::AutoCompleteAnswer GuardedChild::Wait() const {
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0) {
+    if (errno != EINTR) Fail("the model's process cannot be waited for");
+  }
+  return report_.Read(status);
+}
+
+}  // namespace envpack::channel
