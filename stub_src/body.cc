@@ -38,10 +38,10 @@ void RestoreLibraryPath() {
 }
 
 // Starts Python, or returns why that is impossible.
-std::optional<std::string> StartPython(const abi::Wire& wire) {
+std::optional<std::string> StartPython(const abi::Launch& launch, const abi::Wire& wire) {
   if (wire.UsesEnvironment()) RestoreLibraryPath();
   try {
-    model::StartInterpreter(wire.UsesEnvironment());
+    model::StartInterpreter(wire.UsesEnvironment(), launch.name);
     return std::nullopt;
   } catch (const model::InterpreterFailed& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());
@@ -53,7 +53,7 @@ std::optional<std::string> StartPython(const abi::Wire& wire) {
 void Complete(const abi::Launch& launch, abi::Wire& wire, const std::string& config,
               channel::Report& report) {
   report.Reach(channel::Step::kStart);
-  if (const auto failure = StartPython(wire)) {
+  if (const auto failure = StartPython(launch, wire)) {
     report.Finish(abi::Failure{*failure});
     return;
   }
@@ -86,7 +86,7 @@ void ServeAutoComplete(const abi::Launch& launch, abi::Wire& wire, const abi::Au
 }
 
 void ServeInstance(const abi::Launch& launch, abi::Wire& wire, abi::Command first) {
-  if (const auto failure = StartPython(wire)) {
+  if (const auto failure = StartPython(launch, wire)) {
     if (channel::Refuse(wire, first, *failure)) channel::RefuseEverything(wire, *failure);
     return;
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/crash_notice.h"
 #include "module/module.h"
 
 namespace py = pybind11;
@@ -14,10 +15,12 @@ namespace envpack::model {
 
 namespace {
 
-bool UserSiteAskedFor() {
-  const char* value = std::getenv("ENVPACK_USER_SITE");
-  return value != nullptr && std::string_view(value) == "1";
+bool VariableIs(const char* name, std::string_view wanted) {
+  const char* value = std::getenv(name);
+  return value != nullptr && value == wanted;
 }
+
+bool UserSiteAskedFor() { return VariableIs("ENVPACK_USER_SITE", "1"); }
 
 // Adds the user site, also where PYTHONNOUSERSITE or the environment's pyvenv.cfg keep it out.
 void AddUserSite() {
@@ -34,6 +37,8 @@ PyStatus SetEncoding(PyConfig& config) {
 
 PyStatus Initialize(PyConfig& config, bool uses_environment) {
   config.parse_argv = 0;
+  // Python itself would take any text for a yes, also "0".
+  config.faulthandler = VariableIs("PYTHONFAULTHANDLER", "0") ? 0 : 1;
   if (uses_environment && !UserSiteAskedFor()) config.user_site_directory = 0;
   if (PyStatus status = SetEncoding(config); PyStatus_Exception(status)) return status;
   return Py_InitializeFromConfig(&config);
@@ -41,7 +46,7 @@ PyStatus Initialize(PyConfig& config, bool uses_environment) {
 
 }  // namespace
 
-void StartInterpreter(bool uses_environment) {
+void StartInterpreter(bool uses_environment, const std::string& instance) {
   module::RegisterModule();
   PyConfig config;
   PyConfig_InitPythonConfig(&config);
@@ -51,6 +56,7 @@ void StartInterpreter(bool uses_environment) {
     throw InterpreterFailed(std::string("Python could not start: ") +
                             (status.err_msg != nullptr ? status.err_msg : "unknown reason"));
   }
+  NameInCrashes(instance);
   if (uses_environment && UserSiteAskedFor()) AddUserSite();
   py::module_::import("sys").attr("path").attr("insert")(0, "");
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdexcept>
+#include <string>
 
 namespace envpack::model {
 
@@ -13,8 +14,9 @@ class InterpreterFailed : public std::runtime_error {
 
 // Starts Python as a normal, not isolated, interpreter: PYTHONPATH and its kin are honoured on every version.
 // With an execution environment the user site is off, whatever the environment says, unless
-// ENVPACK_USER_SITE=1. The GIL is held afterwards.
-void StartInterpreter(bool uses_environment);
+// ENVPACK_USER_SITE=1. A crash prints a traceback, unless PYTHONFAULTHANDLER=0; `instance` is named in it.
+// The GIL is held afterwards.
+void StartInterpreter(bool uses_environment, const std::string& instance);
 
 // Runs what the model registered with atexit and flushes its output. Does not wait for threads that the model
 // has left running: they would keep the server waiting for this process.

@@ -114,6 +114,40 @@ def test_stubs_and_their_regions_are_gone_two_seconds_after_the_server_was_kille
     assert not (repository / "script/1/finalized").exists()
 
 
+@pytest.mark.parametrize(("model", "line"), [("segfaults", 7)])
+def test_a_crash_prints_where_python_was_and_in_which_model(served, model, line):
+    log = served.server.log()
+    notice = f"envpack stub: a crash in '{model}'. Where Python was:\n"
+    assert notice in log
+    told = log.partition(notice)[2]
+    assert told.startswith("Fatal Python error: Segmentation fault\n")
+    assert f'/{model}/1/model.py", line {line} in auto_complete_config\n' in told
+
+
+@pytest.mark.spoils
+def test_a_crash_in_execute_is_told_and_harms_no_other_model(servers, interpreter, python, tmp_path):
+    servers.close()
+    with ExitStack() as stack:
+        served = _two_scripts(servers, python, tmp_path, stack)
+        crashed = served.refusal("import ctypes; ctypes.string_at(0)", model="first")
+        assert "Stub process 'first_0' is not healthy" in crashed.message
+        assert served.soon_logged("envpack stub: a crash in 'first_0'. Where Python was:\nFatal Python error: Segm")
+        assert served.soon_logged(" in execute\n")
+        assert served.ask("2 + 2", model="second") == 4
+        served.server.stop(force=True)
+
+
+def _two_scripts(servers, python, folder, stack):
+    repository = folder / "repository"
+    repository.mkdir()
+    kitchen = servers.kitchen
+    for name in ("first", "second"):
+        servers.place(repository, name, "script", kitchen.environments(python)[0], kitchen.stub(python))
+    served = servers.start(python, repository, stack)
+    served.load(["first", "second"])
+    return served
+
+
 @pytest.mark.spoils
 def test_a_model_that_never_completes_its_configuration_goes_with_the_server(servers, interpreter, python, tmp_path):
     servers.close()
