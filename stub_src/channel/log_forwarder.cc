@@ -43,6 +43,11 @@ LogForwarder::~LogForwarder() {
 }
 
 void LogForwarder::Write(abi::LogLine line) {
+  if (!maker_.IsThisProcess()) {
+    // The thread has stayed behind.
+    StderrLog().Write(std::move(line));
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     lines_.push_back(std::move(line));

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "abi/wire.h"
+#include "forks.h"
 
 namespace envpack::channel {
 
@@ -37,6 +38,7 @@ class LogForwarder final : public LogSink {
   void Run();
 
   abi::Wire& wire_;
+  const forks::Maker maker_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<abi::LogLine> lines_;

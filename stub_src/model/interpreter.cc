@@ -1,11 +1,14 @@
 #include "model/interpreter.h"
 
 #include <pybind11/embed.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
+#include "forks.h"
 #include "model/crash_notice.h"
 #include "module/module.h"
 
@@ -44,6 +47,26 @@ PyStatus Initialize(PyConfig& config, bool uses_environment) {
   return Py_InitializeFromConfig(&config);
 }
 
+// Shows what an uncaught exception would show, and returns what Python would exit with.
+int StatusOf(py::error_already_set& error) {
+  if (!error.matches(PyExc_SystemExit)) {
+    error.restore();
+    PyErr_Print();
+    return 1;
+  }
+  const py::object code = error.value().attr("code");
+  if (code.is_none()) return 0;
+  if (py::isinstance<py::int_>(code)) return code.cast<int>();
+  py::print(code, py::arg("file") = py::module_::import("sys").attr("stderr"));
+  return 1;
+}
+
+[[noreturn]] void EndForked(int status) {
+  EndInterpreter();
+  std::fflush(nullptr);
+  _exit(status);
+}
+
 }  // namespace
 
 void StartInterpreter(bool uses_environment, const std::string& instance) {
@@ -57,6 +80,7 @@ void StartInterpreter(bool uses_environment, const std::string& instance) {
                             (status.err_msg != nullptr ? status.err_msg : "unknown reason"));
   }
   NameInCrashes(instance);
+  forks::Watch();
   if (uses_environment && UserSiteAskedFor()) AddUserSite();
   py::module_::import("sys").attr("path").attr("insert")(0, "");
 }
@@ -70,6 +94,14 @@ void EndInterpreter() {
       error.discard_as_unraisable("end of the stub");
     }
   }
+}
+
+void EndIfForked() {
+  if (forks::Depth() > 0) EndForked(0);
+}
+
+void EndIfForked(py::error_already_set& error) {
+  if (forks::Depth() > 0) EndForked(StatusOf(error));
 }
 
 }  // namespace envpack::model

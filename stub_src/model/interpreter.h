@@ -1,6 +1,8 @@
 // The embedded Python.
 #pragma once
 
+#include <pybind11/pybind11.h>
+
 #include <stdexcept>
 #include <string>
 
@@ -21,5 +23,10 @@ void StartInterpreter(bool uses_environment, const std::string& instance);
 // Runs what the model registered with atexit and flushes its output. Does not wait for threads that the model
 // has left running: they would keep the server waiting for this process.
 void EndInterpreter();
+
+// Where the model's code has returned, or raised, a process that it has forked arrives as well. That one ends
+// here, as a Python program would end: it must not go on as a second stub.
+void EndIfForked();
+void EndIfForked(pybind11::error_already_set& error);
 
 }  // namespace envpack::model

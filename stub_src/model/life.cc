@@ -13,6 +13,7 @@
 #include "channel/streams.h"
 #include "channel/unasked.h"
 #include "model/execution.h"
+#include "model/interpreter.h"
 #include "model/python_model.h"
 #include "module/error.h"
 #include "module/logger.h"
@@ -37,10 +38,13 @@ template <typename Action>
 std::optional<abi::Failure> Attempt(Action action) {
   try {
     action();
+    EndIfForked();
     return std::nullopt;
   } catch (py::error_already_set& error) {
+    EndIfForked(error);
     return abi::Failure{error.what()};
   } catch (const std::exception& error) {
+    EndIfForked();
     return abi::Failure{error.what()};
   }
 }
@@ -146,6 +150,7 @@ bool Life::Serve(abi::FinalizeCommand&) {
     wire_.AnswerFinalize();
   });
   if (model_) model_->Finalize();
+  EndIfForked();
   return false;
 }
 

@@ -59,7 +59,9 @@ Metric::Metric(abi::ServerAddress family, const abi::Metric& metric)
     : address_(AskServer("Error when creating Metric: ",
                          [&](abi::Wire& wire) { return wire.CreateMetric(family, metric); })) {}
 
-Metric::~Metric() { Invalidate(); }
+Metric::~Metric() {
+  if (maker_.IsThisProcess()) Invalidate();
+}
 
 abi::ServerAddress Metric::Live(const std::string& prefix) const {
   if (address_ == 0) {
@@ -102,6 +104,7 @@ MetricFamily::MetricFamily(const std::string& name, const std::string& descripti
 
 // The server refuses to delete a family that still has metrics.
 MetricFamily::~MetricFamily() {
+  if (!maker_.IsThisProcess()) return;
   for (const auto& metric : metrics_) {
     if (const auto alive = metric.lock()) alive->Invalidate();
   }

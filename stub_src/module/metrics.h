@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "abi/values.h"
+#include "forks.h"
 
 namespace envpack::module {
 
@@ -32,6 +33,7 @@ class Metric {
   // Held while the server works on the metric, so that nothing deletes it meanwhile; taken without the GIL.
   std::mutex mutex_;
   abi::ServerAddress address_;
+  const forks::Maker maker_;
 };
 
 class MetricFamily {
@@ -47,6 +49,7 @@ class MetricFamily {
  private:
   const abi::MetricKind kind_;
   abi::ServerAddress address_;
+  const forks::Maker maker_;
   std::vector<std::weak_ptr<Metric>> metrics_;
 };
 

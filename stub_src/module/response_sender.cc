@@ -16,7 +16,7 @@ ResponseSender::ResponseSender(abi::Wire* wire, const abi::Request& request, boo
       factory_gone_(request.origin.response_factory == 0) {}
 
 ResponseSender::~ResponseSender() {
-  if (factory_gone_) return;
+  if (factory_gone_ || !maker_.IsThisProcess()) return;
   const py::gil_scoped_release unlocked;
   try {
     DropFactory();

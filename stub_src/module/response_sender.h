@@ -12,6 +12,7 @@
 
 #include "abi/values.h"
 #include "abi/wire.h"
+#include "forks.h"
 #include "module/response.h"
 
 namespace envpack::module {
@@ -53,6 +54,7 @@ class ResponseSender {
   void Claim(bool has_response, std::uint32_t flags);
 
   abi::Wire* const wire_;
+  const forks::Maker maker_;
   const bool decoupled_;
   const std::set<std::string> requested_outputs_;
   std::mutex mutex_;  // guards what follows; never held while waiting for anything

@@ -61,21 +61,25 @@ Block::Block(Block&& other) noexcept
     : region_(std::exchange(other.region_, nullptr)),
       handle_(other.handle_),
       data_(other.data_),
-      limit_(other.limit_) {}
+      limit_(other.limit_),
+      maker_(other.maker_) {}
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
-    if (region_ != nullptr) region_->Release(handle_);
+    Drop();
     region_ = std::exchange(other.region_, nullptr);
     handle_ = other.handle_;
     data_ = other.data_;
     limit_ = other.limit_;
+    maker_ = other.maker_;
   }
   return *this;
 }
 
-Block::~Block() {
-  if (region_ != nullptr) region_->Release(handle_);
+Block::~Block() { Drop(); }
+
+void Block::Drop() noexcept {
+  if (region_ != nullptr && maker_.IsThisProcess()) region_->Release(handle_);
 }
 
 char* Block::At(std::size_t offset, std::size_t length) const {

@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "forks.h"
+
 namespace envpack::shm {
 
 // Byte offset of a block from the start of the region: the only kind of pointer that both processes
@@ -52,6 +54,7 @@ class Block {
 
  private:
   friend class Region;
+  void Drop() noexcept;
   Block(Region* region, Handle handle, char* data, std::size_t limit)
       : region_(region), handle_(handle), data_(data), limit_(limit) {}
 
@@ -59,6 +62,7 @@ class Block {
   Handle handle_ = 0;
   char* data_ = nullptr;
   std::size_t limit_ = 0;
+  forks::Maker maker_;  // a forked process has a copy of the block, but no reference of its own
 };
 
 class Region {

@@ -1,0 +1,97 @@
+"""Processes that a model starts by forking: they can be ended, and never act for the stub that they are a copy of."""
+
+START = "import multiprocessing, time\ncontext = multiprocessing.get_context('fork')\n"
+FREE = "c_python_backend_utils.shared_memory.free_memory()"
+
+
+def test_a_forked_worker_can_be_terminated_as_soon_as_it_is_there(served):
+    code = START + (
+        "codes = []\n"
+        "for _ in range(20):\n"
+        "    process = context.Process(target=time.sleep, args=(60,))\n"
+        "    process.start()\n"
+        "    process.terminate()\n"
+        "    process.join(20)\n"
+        "    codes.append(process.exitcode)\n"
+        "    process.kill()\n"
+        "    if process.exitcode is None: break\n"
+        "return [tell(codes)]"
+    )
+    assert served.ask_code(code) == [-15] * 20
+
+
+def test_a_forked_worker_keeps_the_handler_that_its_parent_has_installed(served):
+    code = (
+        "import os, signal\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n"
+        "    grandchild = os.fork()\n"
+        "    if grandchild == 0:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        os._exit(1)\n"
+        "    os._exit(os.WEXITSTATUS(os.waitpid(grandchild, 0)[1]))\n"
+        "return [tell(os.WEXITSTATUS(os.waitpid(child, 0)[1]))]"
+    )
+    assert served.ask_code(code) == 7
+
+
+def test_a_pool_of_forked_workers_leaves_the_region_as_it_was(served):
+    code = START + (
+        "with context.Pool(3) as pool:\n    squares = pool.map(abs, range(-20, 0))\nreturn [tell(sum(squares))]"
+    )
+    free = served.ask(FREE)
+    for _ in range(3):
+        assert served.ask_code(code) == 210
+    assert served.ask(FREE) == free
+
+
+def _statuses(served, ends):
+    """Exit statuses of forked processes that run on to these ends of execute, each after dropping what they hold."""
+    code = (
+        "import gc, os, sys\n"
+        "def end(child):\n"
+        "    requests.clear()\n"
+        "    names = globals()\n"
+        "    names.pop('request', None), names.pop('requests', None)\n"
+        "    gc.collect()\n"
+        f"    return [{', '.join(f'lambda: {end}' for end in ends)}][child]()\n"
+        "children = []\n"
+        f"for number in range({len(ends)}):\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        return end(number)\n"
+        "    children.append(child)\n"
+        "return [tell([os.WEXITSTATUS(os.waitpid(child, 0)[1]) for child in children])]"
+    )
+    return served.ask_code(code)
+
+
+def test_a_forked_process_that_leaves_execute_ends_and_answers_nothing(served):
+    ends = ["sys.exit(5)", "sys.exit()", "sys.exit('with a text')", "[]", "1 / 0"]
+    free = served.ask(FREE)
+    assert _statuses(served, ends) == [5, 0, 1, 0, 1]
+    assert served.soon_logged("with a text")
+    assert served.soon_logged("ZeroDivisionError: division by zero")
+    assert served.ask(FREE) == free
+
+
+def test_what_a_forked_process_forgets_stays_in_the_server(served):
+    code = (
+        "import gc, os\n"
+        "family = pb_utils.MetricFamily('forked_family', 'd', pb_utils.MetricFamily.COUNTER)\n"
+        "metric = family.Metric(labels={'a': 'b'})\n"
+        "sender = requests[0].get_response_sender()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    del metric, family, sender\n"
+        "    requests.clear()\n"
+        "    gc.collect()\n"
+        "    pb_utils.Logger.log_info('from the forked process')\n"
+        "    os._exit(0)\n"
+        "status = os.waitpid(child, 0)[1]\n"
+        "metric.increment(1)\n"
+        "return [tell([status, metric.value()])]"
+    )
+    assert served.ask_code(code) == [0, 1.0]
+    assert served.soon_logged("from the forked process")
