@@ -167,7 +167,7 @@ CASE(cuda_pool_is_refused_with_a_reason) {
     while (wire->ServeUnasked([](abi::InferResponse) {})) {
     }
   });
-  CHECK_HAS(peer.OfferCudaPool(), "does not use a GPU");
+  CHECK_HAS(peer.OfferCudaPool().value_or(""), "does not use a GPU");
   peer.to_stub_unasked.Push(0);
   stub.join();
 }

@@ -159,6 +159,6 @@ CASE(stub_logs_through_the_server_with_file_and_line) {
 CASE(stub_refuses_a_cuda_pool_with_a_reason) {
   Started started(kModel);
   CHECK(!started.Initialize());
-  CHECK_HAS(started.peer.OfferCudaPool(), "there is no CUDA driver");
+  CHECK_HAS(started.peer.OfferCudaPool().value_or(""), "there is no CUDA driver");
   CHECK(!started.Execute({Ask("", kTwoFloats)}).error);
 }

@@ -14,12 +14,22 @@ namespace envpack::test {
 
 namespace records = abi::r24_10;
 
+// Where the bytes of a tensor lie on a GPU: in a pool, or in an allocation that an IPC handle names.
+struct PeerDevice {
+  std::int64_t device = 0;
+  std::uint64_t offset = 0;
+  bool in_pool = false;
+  std::string handle;  // 64 bytes
+  std::uint64_t release_id = 0;
+};
+
 struct PeerTensor {
   std::string name;
   std::int32_t dtype;
   std::vector<std::int64_t> dims;
   std::string bytes;
-  bool apart = false;  // memory record in a block of its own
+  bool apart = false;                               // memory record in a block of its own
+  std::optional<PeerDevice> device = std::nullopt;  // instead of in `bytes`, whose size still counts
 };
 
 struct PeerRequest {
@@ -54,6 +64,15 @@ struct LogLine {
   std::int32_t line;
   std::string message;
   std::int32_t level;
+};
+
+// What a model has asked another.
+struct PeerAsked {
+  bool decoupled;
+  std::string model;
+  std::string id;
+  std::vector<PeerTensor> inputs;
+  std::vector<std::string> outputs;
 };
 
 class Peer {
@@ -93,19 +112,29 @@ class Peer {
   bool TakeFinalize(Handle sent);
   LogLine TakeLog();
   // A sender's response, acknowledged, or refused with an error.
-  SentResponse TakeSent(const std::string& error = "");
+  SentResponse TakeSent(const std::string& error = "", Handle buffers = 0);
   // The response factory that the stub wants deleted.
   std::int64_t TakeFactoryCleanup();
   // Answers whether the request is cancelled; returns its response factory.
   std::int64_t TakeCancelQuery(bool cancelled);
-  // Offers a CUDA pool and returns the error that the stub answers.
-  std::string OfferCudaPool();
+  // Offers a CUDA pool; returns the error that the stub answers, if it does.
+  std::optional<std::string> OfferCudaPool(const std::string& handle = "", int device = 0);
+  // Tells where the bytes of GPU tensors shall go, for a batch that TakeExecute() has read; returns when the
+  // stub has said that it is done.
+  void SendLoadGpuBuffers(Handle buffers);
+  // Serves a request of the model: `buffers` are for its GPU inputs if not 0. Returns the request.
+  PeerAsked ServeInfer(const PeerResponse& response, Handle buffers = 0);
 
   // Building blocks.
   Handle MakeString(const std::string& text);
   Handle MakeTensor(const PeerTensor& tensor);
+  Handle MakeResponse(const PeerResponse& response);
   Handle MakeRequest(const PeerRequest& request);
   Handle MakeBatch(const std::vector<PeerRequest>& requests);
+  // Buffers for GPU tensors: each is a place on a device, or without one that many bytes of the region.
+  Handle MakeGpuBuffers(const std::vector<PeerTensor>& places, const std::string& error = "");
+  // The bytes of a buffer that lies in the region.
+  std::string ReadBuffer(Handle buffers, std::size_t index);
   Handle MakeDict(const std::map<std::string, std::string>& entries);
   std::string ReadString(Handle handle);
   PeerTensor ReadTensor(Handle handle);

@@ -28,11 +28,68 @@ Handle Peer::MakeDict(const std::map<std::string, std::string>& entries) {
   return record;
 }
 
-Handle Peer::MakeTensor(const PeerTensor& tensor) {
+namespace {
+
+// A Memory record with what follows it.
+std::string MemoryOf(const PeerTensor& tensor) {
   records::Memory memory{};
   memory.byte_size = tensor.bytes.size();
-  std::string data(reinterpret_cast<const char*>(&memory), sizeof(memory));
-  data += tensor.bytes;
+  if (tensor.device) {
+    memory.memory_type = 2;
+    memory.memory_type_id = tensor.device->device;
+    memory.use_cuda_shared_pool = tensor.device->in_pool;
+    (tensor.device->in_pool ? memory.cuda_pool_offset : memory.gpu_pointer_offset) = tensor.device->offset;
+    memory.release_id = tensor.device->release_id;
+  }
+  const std::string record(reinterpret_cast<const char*>(&memory), sizeof(memory));
+  if (!tensor.device) return record + tensor.bytes;
+  std::string handle = tensor.device->handle;
+  handle.resize(64);
+  return record + handle;
+}
+
+}  // namespace
+
+Handle Peer::MakeGpuBuffers(const std::vector<PeerTensor>& places, const std::string& error) {
+  std::vector<Handle> handles;
+  for (const PeerTensor& place : places) {
+    const std::string memory = MemoryOf(place);
+    handles.push_back(Own(memory.size()));
+    std::memcpy(region.At(handles.back()), memory.data(), memory.size());
+  }
+  const Handle list = Own(handles.size() * sizeof(Handle));
+  Copy(region.At(list), handles.data(), handles.size() * sizeof(Handle));
+  const Handle buffers = Own(sizeof(records::GpuBuffers));
+  *region.As<records::GpuBuffers>(buffers) = {error.empty(), error.empty() ? 0 : MakeString(error), list,
+                                              static_cast<std::uint32_t>(handles.size())};
+  return buffers;
+}
+
+std::string Peer::ReadBuffer(Handle buffers, std::size_t index) {
+  const Handle list = region.As<records::GpuBuffers>(buffers)->buffers;
+  const Handle memory = *region.As<Handle>(list, index * sizeof(Handle));
+  return {region.At(memory, sizeof(records::Memory)), region.As<records::Memory>(memory)->byte_size};
+}
+
+Handle Peer::MakeResponse(const PeerResponse& response) {
+  records::Response record{};
+  std::vector<Handle> outputs;
+  for (const PeerTensor& output : response.outputs) outputs.push_back(MakeTensor(output));
+  record.outputs_size = static_cast<std::uint32_t>(outputs.size());
+  record.is_last_response = true;
+  if (response.error) {
+    record.has_error = record.is_error_set = true;
+    record.error = Own(sizeof(records::Error));
+    *region.As<records::Error>(record.error) = {response.code, MakeString(*response.error)};
+  }
+  const Handle block = Own(sizeof(record) + outputs.size() * sizeof(Handle));
+  *region.As<records::Response>(block) = record;
+  Copy(region.At(block, sizeof(record)), outputs.data(), outputs.size() * sizeof(Handle));
+  return block;
+}
+
+Handle Peer::MakeTensor(const PeerTensor& tensor) {
+  std::string data = MemoryOf(tensor);
   Handle apart = 0;
   if (tensor.apart) {
     apart = Own(data.size());
@@ -90,7 +147,7 @@ std::string Peer::ReadString(Handle handle) {
 
 PeerTensor Peer::ReadTensor(Handle handle) {
   const auto head = *region.As<records::Tensor>(handle);
-  PeerTensor tensor{"", head.dtype, std::vector<std::int64_t>(head.dims_count), ""};
+  PeerTensor tensor{"", head.dtype, std::vector<std::int64_t>(head.dims_count), "", false, std::nullopt};
   std::size_t at = sizeof(head);
   Copy(tensor.dims.data(), region.At(handle, at), head.dims_count * sizeof(std::int64_t));
   at += head.dims_count * sizeof(std::int64_t);
@@ -102,6 +159,12 @@ PeerTensor Peer::ReadTensor(Handle handle) {
   records::Memory memory;
   CHECK_EQ(head.memory, 0);
   std::memcpy(&memory, region.At(handle, at), sizeof(memory));
+  if (memory.memory_type == 2) {
+    tensor.device =
+        PeerDevice{memory.memory_type_id, 0, false, {region.At(handle, at + sizeof(memory)), 64}, 0};
+    tensor.bytes.resize(memory.byte_size);
+    return tensor;
+  }
   CHECK_EQ(memory.memory_type, 0);
   CHECK_EQ(memory.memory_type_id, 0);
   CHECK_EQ(memory.use_cuda_shared_pool, false);

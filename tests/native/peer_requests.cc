@@ -35,12 +35,18 @@ LogLine Peer::TakeLog() {
   return line;
 }
 
-SentResponse Peer::TakeSent(const std::string& error) {
+SentResponse Peer::TakeSent(const std::string& error, Handle buffers) {
   const Handle message = TakeRequest(12);
   auto* record = region.As<records::ResponseSend>(region.As<records::Message>(message)->args);
   SentResponse sent{std::nullopt, record->flags, record->response_factory_address};
   if (record->response != 0) sent.response = ReadResponse(record->response);
   pthread_mutex_lock(&record->mutex);
+  if (buffers != 0) {
+    record->gpu_buffers = buffers;
+    record->is_stub_turn = true;
+    pthread_cond_broadcast(&record->condition);
+    WaitUntil(&record->is_stub_turn, false, &record->mutex, &record->condition);
+  }
   if (!error.empty()) {
     record->has_error = record->is_error_set = true;
     record->error = MakeString(error);
@@ -87,10 +93,12 @@ std::int64_t Peer::TakeCancelQuery(bool cancelled) {
   return factory;
 }
 
-std::string Peer::OfferCudaPool() {
+std::optional<std::string> Peer::OfferCudaPool(const std::string& handle, int device) {
   const Handle args = Own(sizeof(records::CudaMemoryPool));
   auto* pool = region.As<records::CudaMemoryPool>(args);
   std::memset(static_cast<void*>(pool), 0, sizeof(*pool));
+  handle.copy(pool->cuda_handle, sizeof(pool->cuda_handle));
+  pool->device_id = device;
   const Handle message = Own(sizeof(records::Message));
   const Handle mutex = Own(sizeof(pthread_mutex_t));
   const Handle condition = Own(sizeof(pthread_cond_t));
@@ -103,12 +111,61 @@ std::string Peer::OfferCudaPool() {
   pthread_mutex_lock(lock);
   to_stub_unasked.Push(message);
   WaitUntil(&pool->waiting_on_stub, true, lock, changed);
-  CHECK(pool->has_error && pool->is_error_set);
-  std::string error = ReadString(pool->error);
+  CHECK_EQ(pool->has_error, pool->is_error_set);
+  std::optional<std::string> error;
+  if (pool->has_error) error = ReadString(pool->error);
   pool->waiting_on_stub = false;
   pthread_cond_broadcast(changed);
   pthread_mutex_unlock(lock);
   return error;
+}
+
+void Peer::SendLoadGpuBuffers(Handle buffers) {
+  Send(records::CommandNumber::kLoadGpuBuffers, buffers);
+  CHECK_EQ(from_stub_answers.Pop(), 0);
+}
+
+// In the server's order: first the message that will hold the answer, then buffers, then the answer itself,
+// which is the stub's to read until it wakes us.
+PeerAsked Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
+  const Handle message = from_stub_requests.Pop();
+  auto* record = region.As<records::Message>(message);
+  const int number = static_cast<int>(record->command);
+  CHECK(number == 8 || number == 9);
+  CHECK(record->inline_response);
+  const Handle answer = Own(sizeof(records::Message));
+  record->response_handle = answer;
+  auto* batch = region.As<records::RequestBatch>(record->args);
+  CHECK_EQ(batch->batch_size, 1u);
+  const Handle request = *region.As<Handle>(record->args, sizeof(records::RequestBatch));
+  const auto asked = *region.As<records::Request>(request);
+  PeerAsked seen{number == 9, ReadString(asked.model_name), ReadString(asked.request_id), {}, {}};
+  std::size_t at = sizeof(records::Request);
+  for (std::uint32_t i = 0; i < asked.requested_output_count; ++i, at += sizeof(Handle)) {
+    seen.outputs.push_back(ReadString(*region.As<Handle>(request, at)));
+  }
+  for (std::uint32_t i = 0; i < asked.input_count; ++i, at += sizeof(Handle)) {
+    seen.inputs.push_back(ReadTensor(*region.As<Handle>(request, at)));
+  }
+  auto* mutex = region.As<pthread_mutex_t>(record->response_mutex);
+  auto* condition = region.As<pthread_cond_t>(record->response_cond);
+  const auto wake_and_wait = [&] {
+    pthread_cond_broadcast(condition);
+    const timespec limit = In(20000);
+    CHECK_EQ(pthread_cond_timedwait(condition, mutex, &limit), 0);
+  };
+  pthread_mutex_lock(mutex);
+  if (buffers != 0) {
+    batch->gpu_buffers = buffers;
+    wake_and_wait();
+  }
+  const Handle block = Own(sizeof(records::ResponseBatch) + sizeof(Handle));
+  *region.As<records::ResponseBatch>(block) = {};
+  *region.As<Handle>(block, sizeof(records::ResponseBatch)) = MakeResponse(response);
+  region.As<records::Message>(answer)->args = block;
+  wake_and_wait();
+  pthread_mutex_unlock(mutex);
+  return seen;
 }
 
 }  // namespace envpack::test

@@ -86,7 +86,8 @@ StubProcess::StubProcess(Peer& peer, const std::string& model_file, const Option
                                            "DEFAULT"};
   std::vector<std::string> environment{"PYTHONPATH=" + setup.python_path, "PYTHONDONTWRITEBYTECODE=1"};
   if (options.with_libpython) {
-    environment.push_back("LD_LIBRARY_PATH=" + setup.libraries);
+    const std::string cuda = options.with_gpu ? ":" + Variable("ENVPACK_TEST_CUDA") : "";
+    environment.push_back("LD_LIBRARY_PATH=" + setup.libraries + cuda);
     environment.push_back("PYTHONHOME=" + fs::path(setup.libraries).parent_path().string());
   } else {
     // A machine may have that libpython for every program; a broken one in front of it is found first.

@@ -24,6 +24,7 @@ class StubProcess {
  public:
   struct Options {
     bool with_libpython = true;
+    bool with_gpu = false;  // the stand-in for a GPU's driver, in ENVPACK_TEST_CUDA
     std::string growth = "1048576";
     long file_limit = 0;  // bytes that the process may extend a file to
   };

@@ -31,7 +31,7 @@ def cases(*files):
 
 
 WIRE = cases("region_test.cc", "queue_test.cc", "codec_test.cc", "channel_test.cc")
-STUB = cases("execute_test.cc", "guard_test.cc", "life_test.cc", "senders_test.cc")
+STUB = cases("execute_test.cc", "gpu_test.cc", "guard_test.cc", "life_test.cc", "senders_test.cc")
 
 
 @pytest.fixture(scope="session")
@@ -130,6 +130,7 @@ def test_stub(programs, stub, target, tmp_path, case):
         "ENVPACK_TEST_LIBPYTHON": target.library.name,
         "ENVPACK_TEST_PYTHONPATH": str(Path(np.__file__).parent.parent),
         "ENVPACK_TEST_SCRATCH": str(tmp_path),
+        "ENVPACK_TEST_CUDA": str(programs / "cuda"),
     }
     run(programs / "stub_tests", case, **variables)
     shutil.rmtree(tmp_path)
