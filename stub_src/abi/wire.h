@@ -76,6 +76,10 @@ class Wire {
   // Lets the server forget a stream whose last response has come. Any thread.
   virtual void EndStream(StreamId stream) = 0;
 
+  // A tensor in the region itself, whose bytes may be written through `data` until it is sent; sending it
+  // copies nothing. Any thread, at any time. `tensor` has no bytes yet.
+  virtual Tensor Allocate(const Tensor& tensor) = 0;
+
   // Custom metrics, and control of other models. Any thread, from the time that Log() may be used. Each waits
   // for the server, for the load of a model as long as that takes, and throws ServerFailed.
   virtual ServerAddress CreateMetricFamily(const MetricFamily& family) = 0;

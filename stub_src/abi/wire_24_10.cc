@@ -123,6 +123,8 @@ void Wire24_10::AnswerFinalize() {
   answers_.Push(current_.handle());
 }
 
+abi::Tensor Wire24_10::Allocate(const abi::Tensor& tensor) { return Writer::Allocate(region_, tensor); }
+
 bool Wire24_10::ServeUnasked(const std::function<void(InferResponse)>& deliver) {
   const Handle handle = unasked_.Pop();
   if (handle == kDummy) return false;

@@ -49,6 +49,7 @@ class Wire24_10 final : public Wire {
   void DropResponseFactory(const Origin& origin) override;
   bool IsCancelled(const Origin& origin) override;
   void SetReleaseFlags(const Origin& origin, std::uint32_t flags) override;
+  abi::Tensor Allocate(const abi::Tensor& tensor) override;
   InferResponse Infer(const abi::Request& request, bool decoupled) override;
   void EndStream(StreamId stream) override;
   ServerAddress CreateMetricFamily(const abi::MetricFamily& family) override;

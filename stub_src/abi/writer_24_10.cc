@@ -54,6 +54,26 @@ Handle Writer::WriteError(const abi::Error& error) {
   return Put(Error{static_cast<std::int32_t>(error.code), WriteString(error.message)});
 }
 
+namespace {
+
+std::size_t DimsBytes(const abi::Tensor& tensor) { return tensor.dims.size() * sizeof(std::int64_t); }
+
+// Where the Memory record of a tensor lies if it is in the tensor's own block.
+std::size_t MemoryAt(const abi::Tensor& tensor) {
+  return sizeof(Tensor) + DimsBytes(tensor) + sizeof(String) + tensor.name.size();
+}
+
+void WriteHead(const shm::Block& block, const abi::Tensor& tensor, Handle memory) {
+  const std::size_t dims_bytes = DimsBytes(tensor);
+  const std::size_t name_at = sizeof(Tensor) + dims_bytes;
+  *block.As<Tensor>() = {memory, static_cast<std::int32_t>(tensor.dtype), tensor.dims.size()};
+  Copy(block.At(sizeof(Tensor), dims_bytes), tensor.dims.data(), dims_bytes);
+  WriteUnaligned(block, name_at, String{0, tensor.name.size()});
+  Copy(block.At(name_at + sizeof(String), tensor.name.size()), tensor.name.data(), tensor.name.size());
+}
+
+}  // namespace
+
 Handle Writer::WriteTensor(const abi::Tensor& tensor) {
   if (tensor.record) {
     sent_as_they_are_.push_back(tensor.record);
@@ -61,14 +81,9 @@ Handle Writer::WriteTensor(const abi::Tensor& tensor) {
   }
   const bool on_device = tensor.memory_type == MemoryType::kGpu;
   const std::size_t room = on_device ? sizeof(IpcHandle) : tensor.byte_size;
-  const std::size_t dims_bytes = tensor.dims.size() * sizeof(std::int64_t);
-  const std::size_t name_at = sizeof(Tensor) + dims_bytes;
-  const std::size_t memory_at = name_at + sizeof(String) + tensor.name.size();
+  const std::size_t memory_at = MemoryAt(tensor);
   const shm::Block& block = Make(memory_at + sizeof(Memory) + room);
-  *block.As<Tensor>() = {0, static_cast<std::int32_t>(tensor.dtype), tensor.dims.size()};
-  Copy(block.At(sizeof(Tensor), dims_bytes), tensor.dims.data(), dims_bytes);
-  WriteUnaligned(block, name_at, String{0, tensor.name.size()});
-  Copy(block.At(name_at + sizeof(String), tensor.name.size()), tensor.name.data(), tensor.name.size());
+  WriteHead(block, tensor, 0);
   Memory memory{};
   memory.byte_size = tensor.byte_size;
   if (on_device) {
@@ -80,6 +95,20 @@ Handle Writer::WriteTensor(const abi::Tensor& tensor) {
   }
   WriteUnaligned(block, memory_at, memory);
   return block.handle();
+}
+
+abi::Tensor Writer::Allocate(shm::Region& region, const abi::Tensor& tensor) {
+  auto memory_block = std::make_shared<const shm::Block>(region.Create(sizeof(Memory) + tensor.byte_size));
+  Memory memory{};
+  memory.byte_size = tensor.byte_size;
+  *memory_block->As<Memory>() = memory;
+  auto block = std::make_shared<const shm::Block>(region.Create(MemoryAt(tensor)));
+  WriteHead(*block, tensor, memory_block->handle());
+  abi::Tensor allocated = tensor;
+  allocated.data = memory_block->At(sizeof(Memory), tensor.byte_size);
+  allocated.owner = std::move(memory_block);
+  allocated.record = std::move(block);
+  return allocated;
 }
 
 Handle Writer::WriteResponse(const abi::Response& response) {

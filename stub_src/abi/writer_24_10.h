@@ -28,6 +28,9 @@ class Writer {
   Handle WriteResponse(const abi::Response& response);
   Handle WriteRequest(const abi::Request& request, bool decoupled);
 
+  // A tensor whose bytes lie in the region already, in a block of their own, which aligns them to eight.
+  static abi::Tensor Allocate(shm::Region& region, const abi::Tensor& tensor);
+
   // A block of `size` bytes that the caller fills; valid as long as the Writer. The server's own helper
   // aligns some records to 32 bytes, and so does MakeAligned.
   const shm::Block& Make(std::size_t size);

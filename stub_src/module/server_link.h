@@ -10,6 +10,7 @@
 #include "abi/wire.h"
 #include "channel/streams.h"
 #include "module/error.h"
+#include "shm/region.h"
 
 namespace envpack::module {
 
@@ -36,6 +37,8 @@ auto AskServer(const std::string& prefix, Ask ask) {
   } catch (const abi::ServerFailed& error) {
     throw ModelException(prefix + "Failed to process the request for model '" + TheServer().instance +
                          "', message: " + error.what());
+  } catch (const shm::RegionFull& error) {
+    throw ModelException(prefix + error.what());
   }
 }
 

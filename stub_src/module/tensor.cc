@@ -10,6 +10,7 @@
 #include "module/dlpack.h"
 #include "module/dtype.h"
 #include "module/error.h"
+#include "module/server_link.h"
 
 namespace py = pybind11;
 
@@ -18,6 +19,17 @@ namespace envpack::module {
 namespace {
 
 bool IsContiguous(const py::array& array) { return (array.flags() & py::array::c_style) != 0; }
+
+// Throws ModelException for shapes that no array can have.
+std::size_t ByteSize(const std::vector<std::int64_t>& dims, std::size_t item) {
+  std::size_t bytes = item;
+  for (const std::int64_t dim : dims) {
+    if (dim < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(dim), &bytes)) {
+      throw ModelException("A tensor cannot have a dimension of " + std::to_string(dim) + ".");
+    }
+  }
+  return bytes;
+}
 
 std::string Describe(const Tensor& tensor) {
   std::string text =
@@ -53,6 +65,30 @@ Tensor::Tensor(std::string name, py::array array) {
 }
 
 Tensor::Tensor(abi::Tensor value) : value_(std::move(value)) {}
+
+std::shared_ptr<Tensor> Tensor::Empty(std::string name, std::vector<std::int64_t> dims,
+                                      const py::object& dtype) {
+  if (name.empty()) throw ModelException("Tensor name cannot be an empty string.");
+  const py::dtype type = py::dtype::from_args(dtype);
+  abi::Tensor value;
+  value.name = std::move(name);
+  value.dtype = FromNumpy(type);
+  if (value.dtype == abi::DataType::kInvalid) throw ModelException("NumPy dtype is not supported.");
+  if (value.dtype == abi::DataType::kBytes) {
+    throw ModelException("A BYTES tensor has no fixed size; make it of an array.");
+  }
+  value.byte_size = ByteSize(dims, static_cast<std::size_t>(type.itemsize()));
+  value.dims = std::move(dims);
+  auto tensor = std::make_shared<Tensor>(
+      AskServer("Failed to allocate a tensor: ", [&](abi::Wire& wire) { return wire.Allocate(value); }));
+  using Owner = std::shared_ptr<const void>;
+  auto owner = std::make_unique<Owner>(tensor->value_.owner);
+  const py::capsule base(owner.get(),
+                         [](void* kept) { const std::unique_ptr<Owner> gone(static_cast<Owner*>(kept)); });
+  owner.release();  // the capsule's
+  tensor->array_ = py::array(type, tensor->value_.dims, tensor->value_.data, base);
+  return tensor;
+}
 
 py::array Tensor::AsNumpy() {
   if (array_) return py::reinterpret_borrow<py::array>(array_);
@@ -98,6 +134,8 @@ void BindTensor(py::module_& module) {
       .def("triton_dtype", [](const Tensor& self) { return static_cast<int>(self.dtype()); })
       .def("shape", &Tensor::dims)
       .def("is_cpu", &Tensor::IsCpu)
+      .def_static("empty", &Tensor::Empty, py::arg("name").none(false), py::arg("shape").none(false),
+                  py::arg("dtype").none(false))
       .def("to_dlpack", &ToDlpack)
       .def_static(
           "from_dlpack",

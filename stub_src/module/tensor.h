@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@ class Tensor {
 
   // The server's tensor. The data stays where it is until somebody asks for it.
   explicit Tensor(abi::Tensor value);
+
+  // A tensor in the shared region, for outputs that are computed in place: AsNumpy() is writable memory that
+  // is sent as it is. The bytes are not initialised. Throws ModelException for BYTES and unknown types, and
+  // while there is no server to send anything to.
+  static std::shared_ptr<Tensor> Empty(std::string name, std::vector<std::int64_t> dims,
+                                       const pybind11::object& dtype);
 
   const std::string& name() const { return value_.name; }
   const std::vector<std::int64_t>& dims() const { return value_.dims; }

@@ -85,6 +85,14 @@ class TestOneResponse:
         )
         assert served.ask_code(code) == list(range(120))
 
+    def test_from_forked_workers(self, served):
+        code = (
+            "import multiprocessing\n"
+            "with multiprocessing.get_context('fork').Pool(2) as pool:\n"
+            "    return [tell(pool.map(ask_for_twice, range(6)))]"
+        )
+        assert served.ask_code(code) == [0, 2, 4, 6, 8, 10]
+
     def test_awaited_together(self, served):
         code = (
             "import asyncio\n"
@@ -156,12 +164,6 @@ SENDS = (
     "for i in range({count}):\n    s.send(tell(i), flags=1 if {last} and i == {count} - 1 else 0)\n"
     "if not ({last}):\n    s.send(flags=1)"
 )
-
-
-@pytest.mark.spoils
-def test_not_when_the_server_has_asked_to_finalize(served):
-    served.client.unload("reschedule")
-    assert served.soon_logged("asked too late: BLS is only supported during the 'execute' function.")
 
 
 class TestStreams:

@@ -68,6 +68,7 @@ def test_finalize_runs_when_the_model_is_unloaded(served):
     assert finalized.read_text() == f"{pid}\n"
     assert _soon(lambda: len(served.regions()) == regions - 1)
     assert served.server.log().count('"from finalize"') == 1
+    assert served.soon_logged("asked too late: BLS is only supported during the 'execute' function.")
 
 
 @pytest.mark.spoils

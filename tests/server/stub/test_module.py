@@ -7,8 +7,6 @@ import time
 
 import pytest
 
-from envpack.verification.kserve import RequestError
-
 LEVELS = {
     'logger.log("plain")': "I",
     'logger.log("as a warning", logger.WARNING)': "W",
@@ -183,8 +181,3 @@ def test_the_process_survives_the_signals_of_a_terminal(served):
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(pid, number)
     assert served.ask("os.getpid()") == pid
-
-
-def test_bls_is_not_there_yet(served):
-    with pytest.raises(RequestError, match="No constructor defined"):
-        served.run("pb_utils.InferenceRequest(inputs=[], requested_output_names=[], model_name='m')")

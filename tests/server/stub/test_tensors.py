@@ -208,3 +208,79 @@ def test_requests_are_answered_promptly(run):
     for _ in range(20):
         run("return [respond(np.zeros(1))]")
     assert time.monotonic() - started < 5
+
+
+class TestEmpty:
+    """Tensor.empty: outputs that are computed where they are sent from."""
+
+    def test_what_is_written_into_it_is_sent(self, served):
+        code = (
+            "t = pb_utils.Tensor.empty('OUT', [2, 3], np.float32)\n"
+            "t.as_numpy()[:] = np.arange(6).reshape(2, 3)\n"
+            "return [pb_utils.InferenceResponse([t])]"
+        )
+        output = served.run(code)["OUT"]
+        assert (output.shape, list(output.data)) == ((2, 3), [0, 1, 2, 3, 4, 5])
+
+    def test_it_lies_in_the_region_as_long_as_it_lives(self, served):
+        code = (
+            "free = c_python_backend_utils.shared_memory.free_memory\n"
+            "before = free()\n"
+            "t = pb_utils.Tensor.empty('OUT', [1000], 'float64')\n"
+            "array = t.as_numpy()\n"
+            "taken = before - free()\n"
+            "del t\n"
+            "still = before - free()\n"
+            "array[-1] = 1.5\n"
+            "facts = [array.flags.writeable, array.flags.aligned, array.dtype.name, array[-1]]\n"
+            "del array\n"
+            "return [tell([taken >= 8000, still >= 8000, before == free(), facts])]"
+        )
+        assert served.ask_code(code) == [True, True, True, [True, True, "float64", 1.5]]
+
+    def test_a_sender_and_another_model_take_it_too(self, served):
+        inner = "return [tell(pb_utils.get_input_tensor_by_name(request, 'X').as_numpy().tolist())]"
+        code = (
+            "x = pb_utils.Tensor.empty('X', [3], np.float32)\n"
+            "x.as_numpy()[:] = [1, 2, 3]\n"
+            f"r = pb_utils.InferenceRequest(model_name='customized', requested_output_names=['OUT'],"
+            f" inputs=[question('x', {inner!r}).inputs()[0], x])\n"
+            "answer = pb_utils.Tensor.empty('OUT', (3,), np.int64)\n"
+            "answer.as_numpy()[:] = told(r.exec())\n"
+            "request.get_response_sender().send(pb_utils.InferenceResponse([answer]), flags=1)\n"
+            "return None"
+        )
+        assert list(served.run(code)["OUT"].data) == [1, 2, 3]
+
+    def test_the_region_grows_for_it(self, served):
+        code = (
+            "t = pb_utils.Tensor.empty('OUT', [4000000], np.float32)\n"
+            "t.as_numpy()[:] = 7\n"
+            "return [pb_utils.InferenceResponse([t])]"
+        )
+        assert set(served.run(code, binary=True)["OUT"].data) == {7.0}
+
+    @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16"])
+    def test_shapes_and_types(self, served, dtype):
+        code = (
+            f"t = pb_utils.Tensor.empty('T', [2, 0, 5], {dtype!r})\n"
+            f"u = pb_utils.Tensor.empty('T', [], {dtype!r})\n"
+            "return [tell([t.shape(), t.as_numpy().dtype.name, u.shape(), u.as_numpy().size])]"
+        )
+        assert served.ask_code(code) == [[2, 0, 5], dtype, [], 1]
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            ("'', [1], np.int8", "Tensor name cannot be an empty string."),
+            ("'T', [-1], np.int8", "A tensor cannot have a dimension of -1."),
+            ("'T', [1], np.complex64", "NumPy dtype is not supported."),
+            ("'T', [1], object", "A BYTES tensor has no fixed size; make it of an array."),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, served, arguments, text):
+        code = (
+            f"try:\n    pb_utils.Tensor.empty({arguments})\n"
+            "except pb_utils.TritonModelException as error:\n    return [tell(str(error))]"
+        )
+        assert served.ask_code(code) == text
