@@ -93,12 +93,22 @@ abi::ExecuteFailure Execution::Fail(const std::string& text) {
   for (const auto& request : requests_) request->sender()->Close();
   const bool any_gone = std::any_of(requests_.begin(), requests_.end(),
                                     [](const auto& request) { return request->sender()->IsFactoryGone(); });
-  if (any_gone) {
+  {
     const py::gil_scoped_release unlocked;
-    for (const auto& request : requests_) request->sender()->DropFactory();
+    for (const auto& request : requests_) {
+      request->sender()->EndQueries();
+      if (any_gone) request->sender()->DropFactory();
+    }
   }
   for (const auto& request : requests_) request->sender()->ForgetFactory();
   return {text, any_gone};
+}
+
+// The server deletes the response factories of what it gets responses for.
+void Execution::Settle() {
+  for (std::size_t i = 0; i < responses_.size(); ++i) {
+    if (responses_[i]) requests_[i]->sender()->EndQueries();
+  }
 }
 
 void Execution::Finish() {

@@ -30,6 +30,9 @@ class Execution {
   // more.
   abi::ExecuteFailure Fail(const std::string& text);
 
+  // The answer is about to be sent. Call it without the GIL.
+  void Settle();
+
   // The server has read the answer, whichever it was.
   void Finish();
 

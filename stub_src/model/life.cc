@@ -132,7 +132,11 @@ bool Life::Serve(abi::ExecuteCommand& command) {
                             "', message: " + failure.text);
   };
   if (const auto failure = Attempt([&] { answer = Model().Execute(execution); })) fail(*failure);
-  if (const auto failure = Attempt([&] { Unlocked([&] { wire_.AnswerExecute(answer); }); })) {
+  const auto send = [&] {
+    execution.Settle();
+    wire_.AnswerExecute(answer);
+  };
+  if (const auto failure = Attempt([&] { Unlocked(send); })) {
     // The responses did not fit into the region. The error does.
     fail(*failure);
     Unlocked([&] { wire_.AnswerExecute(answer); });

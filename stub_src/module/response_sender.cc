@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "module/error.h"
+#include "shm/region.h"
 
 namespace py = pybind11;
 
@@ -13,10 +14,10 @@ ResponseSender::ResponseSender(abi::Wire* wire, const abi::Request& request, boo
       decoupled_(decoupled),
       requested_outputs_(request.requested_outputs),
       origin_(request.origin),
-      factory_gone_(request.origin.response_factory == 0) {}
+      state_{request.origin.response_factory == 0, false, false, false} {}
 
 ResponseSender::~ResponseSender() {
-  if (factory_gone_ || !maker_.IsThisProcess()) return;
+  if (state_.factory_gone || !maker_.IsThisProcess()) return;
   const py::gil_scoped_release unlocked;
   try {
     DropFactory();
@@ -26,16 +27,24 @@ ResponseSender::~ResponseSender() {
 }
 
 void ResponseSender::Claim(bool has_response, std::uint32_t flags) {
-  if (!decoupled_ && has_response && has_responded_) {
+  if (!decoupled_ && has_response && state_.has_responded) {
     throw ModelException("Unable to send response. Non-decoupled model cannot send more than one response.");
   }
-  if (!decoupled_ && !has_response && !has_responded_) {
+  if (!decoupled_ && !has_response && !state_.has_responded) {
     throw ModelException(
         "Unable to send response. Non-decoupled model cannot send complete final before sending a response.");
   }
-  if (closed_) throw ModelException("Unable to send response. Response sender has been closed.");
-  has_responded_ = has_responded_ || has_response;
-  if (flags == abi::kResponseFinal) closed_ = factory_gone_ = true;
+  if (state_.closed) throw ModelException("Unable to send response. Response sender has been closed.");
+  state_.has_responded = state_.has_responded || has_response;
+  if (flags == abi::kResponseFinal) state_.closed = state_.factory_gone = true;
+}
+
+// Takes back what Claim() has changed, and nothing that another thread has changed since.
+void ResponseSender::Unclaim(const State& before, std::uint32_t flags) {
+  const std::lock_guard lock(mutex_);
+  state_.has_responded = before.has_responded;
+  if (flags != abi::kResponseFinal) return;
+  state_.closed = state_.factory_gone = state_.queries_ended = false;
 }
 
 void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, std::uint32_t flags) {
@@ -50,64 +59,81 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
     throw ModelException(
         "Inference Response object must be provided when the response flags is set to zero.");
   }
-  abi::Origin origin;
+  std::optional<abi::Response> value;
+  State before;
   {
     const std::lock_guard lock(mutex_);
+    before = state_;
     Claim(response != nullptr, flags);
-    origin = origin_;
   }
-  std::optional<abi::Response> value;
   if (response) {
     response->Prune(requested_outputs_);
     value = response->ToValue();
   }
   try {
     const py::gil_scoped_release unlocked;
-    wire_->Send(origin, value, flags);
+    if (flags == abi::kResponseFinal) EndQueries();
+    wire_->Send(origin_, value, flags);
+  } catch (const shm::RegionFull& error) {
+    // The server has seen nothing of it, so the model may still send something smaller, such as an error.
+    Unclaim(before, flags);
+    throw ModelException(error.what());
   } catch (const std::runtime_error& error) {
     throw ModelException(error.what());
   }
 }
 
 bool ResponseSender::IsCancelled() {
-  abi::Origin origin;
   {
     const std::lock_guard lock(mutex_);
     // After the final response the server has forgotten the request; asking would read freed memory there.
-    if (cancelled_ || factory_gone_) return cancelled_;
-    origin = origin_;
+    if (cancelled_ || state_.queries_ended || state_.factory_gone) return cancelled_;
+    ++queries_;
   }
   const py::gil_scoped_release unlocked;
-  const bool cancelled = wire_->IsCancelled(origin);
+  bool cancelled = false;
+  try {
+    cancelled = wire_->IsCancelled(origin_);
+  } catch (const shm::RegionFull&) {
+    // There was no room for the question. Whoever asks asks again.
+  }
   const std::lock_guard lock(mutex_);
+  --queries_;
+  query_done_.notify_all();
   return cancelled_ = cancelled_ || cancelled;
+}
+
+void ResponseSender::EndQueries() {
+  std::unique_lock lock(mutex_);
+  state_.queries_ended = true;
+  query_done_.wait(lock, [this] { return queries_ == 0; });
 }
 
 void ResponseSender::CloseForReturn() {
   const std::lock_guard lock(mutex_);
   Claim(true, 0);
-  closed_ = true;
+  state_.closed = true;
 }
 
 void ResponseSender::Close() {
   const std::lock_guard lock(mutex_);
-  closed_ = true;
+  state_.closed = true;
 }
 
 bool ResponseSender::IsFactoryGone() {
   const std::lock_guard lock(mutex_);
-  return factory_gone_;
+  return state_.factory_gone;
 }
 
 void ResponseSender::ForgetFactory() {
   const std::lock_guard lock(mutex_);
-  factory_gone_ = true;
+  state_.factory_gone = true;
 }
 
 void ResponseSender::DropFactory() {
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(factory_gone_, true)) return;
+    if (std::exchange(state_.factory_gone, true)) return;
   }
   wire_->DropResponseFactory(origin_);
 }

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -41,6 +42,10 @@ class ResponseSender {
   // Nothing more may be sent, because the batch has failed.
   void Close();
 
+  // From now on IsCancelled() says what it knows, and no question is under way any more: the server is about
+  // to delete what it would look at. Call it without the GIL.
+  void EndQueries();
+
   // Whether the response factory has been, or is being, deleted by a final response.
   bool IsFactoryGone();
 
@@ -51,7 +56,16 @@ class ResponseSender {
   void DropFactory();
 
  private:
+  // What sending changes.
+  struct State {
+    bool factory_gone = false;  // also true of a request that never had one
+    bool closed = false;
+    bool has_responded = false;
+    bool queries_ended = false;
+  };
+
   void Claim(bool has_response, std::uint32_t flags);
+  void Unclaim(const State& before, std::uint32_t flags);
 
   abi::Wire* const wire_;
   const forks::Maker maker_;
@@ -59,10 +73,10 @@ class ResponseSender {
   const std::set<std::string> requested_outputs_;
   std::mutex mutex_;  // guards what follows; never held while waiting for anything
   abi::Origin origin_;
-  bool factory_gone_;  // also true of a request that never had one
-  bool closed_ = false;
-  bool has_responded_ = false;
+  State state_;
   bool cancelled_ = false;
+  int queries_ = 0;  // under way
+  std::condition_variable query_done_;
 };
 
 void BindResponseSender(pybind11::module_& module);

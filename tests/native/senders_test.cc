@@ -32,12 +32,18 @@ class TritonPythonModel:
                     sender.send(flags=1)
                 except pb_utils.TritonModelException as error:
                     pb_utils.Logger.log_info(str(error))
+            elif request.request_id() == "large":
+                large = pb_utils.Tensor("OUT", np.ones(5000000, dtype=np.float32))
+                try:
+                    sender.send(pb_utils.InferenceResponse([large]), flags=1)
+                except pb_utils.TritonModelException as error:
+                    sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error))), flags=1)
             elif request.request_id() == "raise":
                 raise ValueError("in the middle")
 )";
 
 struct Streaming : Started {
-  Streaming() : Started(kStreamModel, StubProcess::Options{}, Decoupled()) {
+  explicit Streaming(const StubProcess::Options& options = {}) : Started(kStreamModel, options, Decoupled()) {
     CHECK(!Initialize());
     SkipReport();
   }
@@ -118,4 +124,17 @@ CASE(stub_raises_what_the_server_says_of_a_response) {
   streaming.Send({"refused"});
   streaming.peer.TakeSent("the server does not like it");
   CHECK_EQ(streaming.peer.TakeLog().message, "the server does not like it");
+}
+
+CASE(stub_may_send_an_error_in_place_of_a_final_response_that_is_too_large) {
+  StubProcess::Options options;
+  options.file_limit = 8 << 20;
+  Streaming stub(options);
+  stub.Send({"large"});
+  const auto sent = stub.peer.TakeSent();
+  CHECK_HAS(sent.response->error.value_or(""), "--shm-size");
+  CHECK_EQ(sent.flags, 1u);
+  stub.peer.TakeExecute();
+  stub.peer.Drop();
+  CHECK(!stub.peer.from_stub_requests.TryPop(100));  // the factory is the server's to delete
 }

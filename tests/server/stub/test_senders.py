@@ -207,3 +207,19 @@ class TestDecoupledMode:
     def test_large_responses_come_whole(self, served):
         code = SENDER + "sender.send(tell('x' * 3_000_000))\nsender.send(tell('y' * 3_000_000), flags=1)"
         assert served.stream(code) == ["x" * 3_000_000, "y" * 3_000_000]
+
+
+def test_asking_for_cancellation_while_the_final_response_is_sent(served):
+    """A question that is under way holds back what would delete its subject in the server."""
+    code = (
+        "import threading\n"
+        "sender = request.get_response_sender()\n"
+        "asked = []\n"
+        "def later():\n"
+        "    while len(asked) < 200:\n        asked.append(sender.is_cancelled())\n"
+        "threads = [threading.Thread(target=later) for _ in range(3)]\n"
+        "for thread in threads: thread.start()\n"
+        "return [tell('answered')]"
+    )
+    for _ in range(20):
+        assert served.ask_code(code) == "answered"
