@@ -30,6 +30,7 @@ void Wire24_10::Beat() {
 
 Command Wire24_10::Receive() {
   current_ = region_.Load(commands_.Pop());
+  const shm::Reading reading(region_);
   const Message message = *current_.As<Message>();
   switch (message.command) {
     case CommandNumber::kLoadGpuBuffers:

@@ -21,14 +21,8 @@ namespace {
 Mapping::Mapping(const std::string& name) : name_("/" + name) {
   descriptor_ = shm_open(name_.c_str(), O_RDWR | O_CLOEXEC, 0);
   if (descriptor_ < 0) Fail("cannot open shared memory region " + name);
-  struct stat facts{};
-  if (fstat(descriptor_, &facts) != 0) {
-    const int code = errno;
-    close(descriptor_);
-    Fail("cannot read the size of shared memory region " + name, code);
-  }
   try {
-    Remap(static_cast<std::size_t>(facts.st_size));
+    Remap(ObjectSize());
   } catch (...) {
     close(descriptor_);
     throw;
@@ -40,6 +34,12 @@ Mapping::~Mapping() {
   close(descriptor_);
 }
 
+std::size_t Mapping::ObjectSize() const {
+  struct stat facts{};
+  if (fstat(descriptor_, &facts) != 0) Fail("cannot read the size of shared memory region " + name_);
+  return static_cast<std::size_t>(facts.st_size);
+}
+
 void Mapping::Remap(std::size_t size) {
   void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (base == MAP_FAILED) Fail("cannot map shared memory region " + name_);
@@ -47,15 +47,14 @@ void Mapping::Remap(std::size_t size) {
 }
 
 void Mapping::Extend(std::size_t size) {
-  struct stat before{};
-  if (fstat(descriptor_, &before) != 0) Fail("cannot read the size of shared memory region " + name_);
+  const std::size_t before = ObjectSize();
   int code;
   do {
     code = posix_fallocate(descriptor_, 0, static_cast<off_t>(size));
   } while (code == EINTR);
   if (code != 0) {
     // A reservation that failed half-way may have left the object longer; nobody must build on that.
-    if (ftruncate(descriptor_, before.st_size) != 0) Fail("cannot restore the size of " + name_);
+    if (ftruncate(descriptor_, static_cast<off_t>(before)) != 0) Fail("cannot restore the size of " + name_);
     Fail("cannot extend shared memory region " + name_, code);
   }
 }

@@ -17,11 +17,16 @@ class Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
+  std::string name() const { return name_.substr(1); }
+
   // Newest view.
   char* base() const { return views_.back().base; }
   std::size_t size() const { return views_.back().size; }
 
-  // Maps the first `size` bytes again.
+  // Bytes that the object has right now, mapped or not.
+  std::size_t ObjectSize() const;
+
+  // Maps the first `size` bytes again, of which there must be that many.
   void Remap(std::size_t size);
 
   // Makes the object `size` bytes long, with its pages reserved. On failure the object keeps its size and

@@ -4,6 +4,7 @@
 #include <semaphore.h>
 
 #include <cstddef>
+#include <string>
 
 #include "shm/sync.h"
 
@@ -29,8 +30,11 @@ Queue::Queue(Region& region, Handle handle) : record_(region.Load(handle)) {
   static_assert(Record::LayoutHolds(), "the queue record is the same in every release");
   const auto* record = record_.As<Record>();
   slots_ = region.Load(record->slots);
-  if (record->size == 0) throw CorruptRegion("a message queue has no slots");
-  slots_.At(0, record->size * sizeof(std::int64_t));
+  size_ = record->size;
+  if (size_ == 0 || size_ > region.Size() / sizeof(std::int64_t)) {
+    throw CorruptRegion("a message queue claims " + std::to_string(size_) + " slots");
+  }
+  slots_.At(0, size_ * sizeof(std::int64_t));
 }
 
 void Queue::Push(std::int64_t value) {
@@ -38,8 +42,8 @@ void Queue::Push(std::int64_t value) {
   WaitFor(&record->empty);
   {
     const Lock lock(&record->mutex);
-    *slots_.As<std::int64_t>(record->head % record->size * sizeof(value)) = value;
-    record->head = static_cast<std::uint32_t>((record->head + 1) % record->size);
+    *slots_.As<std::int64_t>(record->head % size_ * sizeof(value)) = value;
+    record->head = static_cast<std::uint32_t>((record->head + 1) % size_);
   }
   Post(&record->full);
 }
@@ -50,8 +54,8 @@ std::int64_t Queue::Pop() {
   std::int64_t value;
   {
     const Lock lock(&record->mutex);
-    value = *slots_.As<std::int64_t>(record->tail % record->size * sizeof(value));
-    record->tail = static_cast<std::uint32_t>((record->tail + 1) % record->size);
+    value = *slots_.As<std::int64_t>(record->tail % size_ * sizeof(value));
+    record->tail = static_cast<std::uint32_t>((record->tail + 1) % size_);
   }
   Post(&record->empty);
   return value;

@@ -23,6 +23,7 @@ class Queue {
 
   Block record_;
   Block slots_;
+  std::uint64_t size_;  // as it was at first: the region's own copy might change
 };
 
 }  // namespace envpack::shm

@@ -4,11 +4,13 @@
 // the old.
 #define BOOST_INTERPROCESS_SEGMENT_MANAGER_ABI 1
 #include <pthread.h>
+#include <time.h>
 
 #include <boost/interprocess/indexes/iset_index.hpp>
 #include <boost/interprocess/managed_external_buffer.hpp>
 #include <boost/interprocess/mem_algo/rbtree_best_fit.hpp>
 #include <boost/interprocess/sync/mutex_family.hpp>
+#include <cstring>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -33,10 +35,45 @@ struct Count {
 };
 static_assert(sizeof(Count) == 16);
 
+constexpr std::uint32_t kMostReferences = 1 << 20;  // the server and we hold a few
+
 constexpr std::size_t kUnaligned = 0;
 constexpr std::size_t kAligned = 32;
 
+// What a server makes at the very least; smaller than any region, larger than the allocator's own header.
+constexpr std::size_t kLeast = 4096;
+constexpr std::size_t kNamedObjects = 2;
+constexpr std::int64_t kSecondsForFirstLock = 3;
+
+// What looking at a block costs of a Reading's allowance, on top of the bytes themselves: no block takes
+// less.
+constexpr std::size_t kSmallestBlock = 32;
+constexpr std::size_t kTimesOver = 4;
+thread_local std::size_t* allowance = nullptr;
+
+void Spend(std::size_t bytes) {
+  if (allowance == nullptr) return;
+  if (bytes > *allowance) throw CorruptRegion("a message claims the same memory over and over");
+  *allowance -= bytes;
+}
+
+// Fails where Lock would wait for ever for a mutex that only looks like one.
+void TryLock(pthread_mutex_t* mutex) {
+  timespec limit{};
+  clock_gettime(CLOCK_REALTIME, &limit);
+  limit.tv_sec += kSecondsForFirstLock;
+  if (const int code = pthread_mutex_timedlock(mutex, &limit); code != 0) {
+    throw CorruptRegion(std::string("the shared memory region cannot be locked: ") + std::strerror(code));
+  }
+  pthread_mutex_unlock(mutex);
+}
+
 }  // namespace
+
+Reading::Reading(Region& region)
+    : left_(region.Size() * kTimesOver), outer_(std::exchange(allowance, &left_)) {}
+
+Reading::~Reading() { allowance = outer_; }
 
 struct Region::Allocator {
   Mapping mapping;
@@ -45,16 +82,36 @@ struct Region::Allocator {
   std::uint64_t* total_size = nullptr;
 
   explicit Allocator(const std::string& name) : mapping(name) {
+    if (mapping.size() < kLeast) Refuse("is too small");
     Open();
-    mutex = buffer->find<pthread_mutex_t>("shm_mutex").first;
-    total_size = buffer->find<std::uint64_t>("total size").first;
-    if (mutex == nullptr || total_size == nullptr) {
-      throw CorruptRegion("shared memory region " + name +
-                          " has not the objects that every release's server makes");
+    if (buffer->get_num_named_objects() != kNamedObjects) Refuse("has other named objects than a server's");
+    mutex = Find<pthread_mutex_t>("shm_mutex");
+    total_size = Find<std::uint64_t>("total size");
+    TryLock(mutex);
+  }
+
+  void Open() {
+    buffer.emplace(bi::open_only, mapping.base(), mapping.size());
+    if (buffer->get_size() < kLeast || buffer->get_size() > mapping.size()) {
+      Refuse("does not begin as a server's does");
     }
   }
 
-  void Open() { buffer.emplace(bi::open_only, mapping.base(), mapping.size()); }
+  template <typename Object>
+  Object* Find(const char* object) {
+    auto* found = buffer->find<Object>(object).first;
+    const auto at =
+        reinterpret_cast<std::uintptr_t>(found) - reinterpret_cast<std::uintptr_t>(mapping.base());
+    if (at > mapping.size() - sizeof(Object) || at % alignof(Object) != 0) {
+      Refuse(std::string("has no object '") + object + "'");
+    }
+    return found;
+  }
+
+  [[noreturn]] void Refuse(const std::string& what) const {
+    throw CorruptRegion("shared memory region " + mapping.name() + " " + what +
+                        ": its server is not of the release that this stub is for, or it is damaged");
+  }
 };
 
 Block::Block(Block&& other) noexcept
@@ -86,6 +143,7 @@ char* Block::At(std::size_t offset, std::size_t length) const {
   if (region_ == nullptr || offset > limit_ || length > limit_ - offset) {
     throw CorruptRegion("a record reaches beyond the end of the shared memory region");
   }
+  Spend(length);
   return data_ + offset;
 }
 
@@ -127,9 +185,23 @@ Block Region::Load(Handle handle) {
   if (handle <= 0 || offset % sizeof(Count) != 0 || offset > capacity - sizeof(Count)) {
     throw CorruptRegion("handle " + std::to_string(handle) + " does not lie in the shared memory region");
   }
+  Spend(kSmallestBlock);
   char* address = allocator_->mapping.base() + offset;
-  ++reinterpret_cast<Count*>(address)->references;
+  auto* count = reinterpret_cast<Count*>(address);
+  // Whoever hands a block over keeps a reference of its own meanwhile. Taking the only one of what is no
+  // block, and giving it back, would free memory that was never allocated.
+  if (count->references == 0 || count->references > kMostReferences) {
+    throw CorruptRegion("there is no block at handle " + std::to_string(handle) +
+                        " of the shared memory region");
+  }
+  ++count->references;
   return Block(this, handle, address + sizeof(Count), capacity - offset - sizeof(Count));
+}
+
+std::size_t Region::Size() {
+  const Lock lock(allocator_->mutex);
+  Follow();
+  return allocator_->mapping.size();
 }
 
 std::uint64_t Region::FreeBytes() {
@@ -155,6 +227,9 @@ void Region::Release(Handle handle) noexcept {
 void Region::Follow() {
   const std::size_t total = *allocator_->total_size;
   if (total == allocator_->mapping.size()) return;
+  if (total < kLeast || total > allocator_->mapping.ObjectSize()) {
+    throw CorruptRegion("the shared memory region claims to have " + std::to_string(total) + " bytes");
+  }
   allocator_->mapping.Remap(total);
   allocator_->Open();
 }
@@ -163,6 +238,7 @@ void Region::Follow() {
 void Region::Grow(std::size_t need) {
   const std::size_t extra = growth_ * (need / growth_ + 1);
   const std::size_t total = allocator_->mapping.size() + extra;
+  if (extra < need || total < extra) throw RegionFull("the shared memory pool cannot grow by that much");
   try {
     allocator_->mapping.Extend(total);
     allocator_->mapping.Remap(total);

@@ -65,6 +65,21 @@ class Block {
   forks::Maker maker_;  // a forked process has a copy of the block, but no reference of its own
 };
 
+// The reading of one message, by this thread. Blocks of a message do not overlap, so it cannot be larger than
+// the region. While a Reading lives, looking at much more than that throws CorruptRegion: a hostile message
+// could have us copy the same bytes without end. Readings nest; the inner one counts.
+class Reading {
+ public:
+  explicit Reading(Region& region);
+  ~Reading();
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  std::size_t left_;
+  std::size_t* outer_;
+};
+
 class Region {
  public:
   // Attaches to the region that the server has made. `growth` is the step in bytes by which it grows.
@@ -83,6 +98,9 @@ class Region {
   // Takes a reference to a block that the peer has made. Throws CorruptRegion for a handle that cannot be
   // one.
   Block Load(Handle handle);
+
+  // Bytes that this process has mapped.
+  std::size_t Size();
 
   // Bytes that are free right now, without growing.
   std::uint64_t FreeBytes();

@@ -100,7 +100,7 @@ CASE(queue_without_slots_is_refused) {
   PeerQueue theirs(peer, 4);
   Region region(peer.name(), kMiB);
   *peer.As<std::uint64_t>(theirs.handle(), 104) = 0;
-  CHECK_HAS(THROWN(envpack::shm::CorruptRegion, Queue(region, theirs.handle())), "no slots");
+  CHECK_HAS(THROWN(envpack::shm::CorruptRegion, Queue(region, theirs.handle())), "claims 0 slots");
   *peer.As<std::uint64_t>(theirs.handle(), 104) = 1ull << 40;
   THROWN(envpack::shm::CorruptRegion, Queue(region, theirs.handle()));
 }

@@ -186,6 +186,31 @@ CASE(region_refuses_handles_that_point_outside) {
   }
 }
 
+CASE(region_refuses_handles_where_no_block_is) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const auto handle = peer.Create(64);
+  for (const std::uint32_t references : {0u, UINT32_MAX}) {
+    *peer.As<std::uint32_t>(handle, -16) = references;
+    CHECK_HAS(THROWN(CorruptRegion, region.Load(handle)), "no block at handle " + std::to_string(handle));
+    CHECK_EQ(peer.References(handle), references);
+  }
+}
+
+CASE(region_reading_ends_where_a_message_claims_more_than_there_is) {
+  Peer peer;
+  Region region(peer.region.name(), kMiB);
+  const auto handle = peer.region.Create(kMiB / 2);
+  const auto look = [&] { region.Load(handle).At(0, kMiB / 2); };
+  for (int i = 0; i < 20; ++i) look();
+  for (int round = 0; round < 2; ++round) {
+    const envpack::shm::Reading reading(region);
+    for (int i = 0; i < 7; ++i) look();
+    CHECK_HAS(THROWN(CorruptRegion, look()), "over and over");
+  }
+  look();
+}
+
 CASE(region_block_does_not_reach_beyond_the_region) {
   PeerRegion peer;
   Region region(peer.name(), kMiB);

@@ -31,7 +31,7 @@ def cases(*files):
 
 
 WIRE = cases("region_test.cc", "queue_test.cc", "codec_test.cc", "channel_test.cc")
-STUB = cases("execute_test.cc", "gpu_test.cc", "guard_test.cc", "life_test.cc", "senders_test.cc")
+STUB = cases("damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "life_test.cc", "senders_test.cc")
 
 
 @pytest.fixture(scope="session")
