@@ -125,10 +125,10 @@ CASE(stub_grows_the_region_for_a_large_output) {
 
 CASE(stub_tells_that_the_region_cannot_grow_and_goes_on) {
   StubProcess::Options options;
-  options.file_limit = 8 << 20;
+  options.file_limit = 64 << 20;  // room for the memory file that the stub unpacks itself into
   Started started(kModel, options, Peer::Options{});
   CHECK(!started.Initialize());
-  CHECK_HAS(started.Execute({Ask("large", kTwoFloats)}).error.value_or(""), "--shm-size");
+  CHECK_HAS(started.Execute({Ask("huge", kTwoFloats)}).error.value_or(""), "--shm-size");
   CHECK(!started.Execute({Ask("", kTwoFloats)}).error);
 }
 
@@ -152,7 +152,7 @@ CASE(stub_logs_through_the_server_with_file_and_line) {
   const LogLine line = started.peer.TakeLog();
   CHECK_EQ(line.message, "from the model");
   CHECK_EQ(line.file, started.model);
-  CHECK_EQ(line.line, 28);  // of kModel
+  CHECK_EQ(line.line, 29);  // of kModel
   CHECK_EQ(line.level, 1);
 }
 

@@ -28,8 +28,9 @@ class TritonPythonModel:
         data = tensor.as_numpy()
         if request.request_id() == "error":
             return pb_utils.InferenceResponse(error=pb_utils.TritonError("asked for", pb_utils.TritonError.NOT_FOUND))
-        if request.request_id() == "large":
-            return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.full(5000000, 1.5, dtype=np.float32))])
+        if request.request_id() in ("large", "huge"):
+            array = np.full({"large": 5000000, "huge": 30000000}[request.request_id()], 1.5, dtype=np.float32)
+            return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)])
         if request.request_id() == "log":
             pb_utils.Logger.log_warn("from the model")
         if request.request_id() == "args":

@@ -96,6 +96,9 @@ StubProcess::StubProcess(Peer& peer, const std::string& model_file, const Option
     std::ofstream(broken / Variable("ENVPACK_TEST_LIBPYTHON")) << "no library";
     environment.push_back("LD_LIBRARY_PATH=" + broken.string());
   }
+  for (const std::string name : {"ASAN_OPTIONS", "UBSAN_OPTIONS"}) {
+    if (const char* value = std::getenv(name.c_str())) environment.push_back(name + "=" + value);
+  }
   pid_ = fork();
   if (pid_ == 0) {
     const int file = open(output_.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);

@@ -15,6 +15,7 @@ from envpack.environment.isolation import clean_environment
 from envpack.errors import EnvpackError
 from envpack.releases import find_release
 from envpack.stub import build_stub, target_from_interpreter
+from envpack.stub.build import STUB_NAME
 from envpack.stub.source import source_folder
 from envpack.stub.toolchain import find_tool, required_package_folder
 
@@ -24,6 +25,8 @@ MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 # Another run of these tests may be under way on this machine.
 REGIONS = f"envpack_native_{os.getpid()}_"
+
+SANITIZERS = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
 
 
 def cases(*files):
@@ -77,13 +80,16 @@ def programs(cache, target):
     return _build(cache / "native-build", target, ["wire_tests", "stub_tests"])
 
 
-@pytest.fixture(scope="session")
-def sanitized(cache, target):
-    return _build(cache / "native-sanitized", target, ["wire_tests"], "-DENVPACK_SANITIZE=address,undefined")
+@pytest.fixture(scope="session", params=["address,undefined", "thread"])
+def sanitized(cache, target, request):
+    name = f"native-{request.param.partition(',')[0]}"
+    return _build(cache / name, target, ["wire_tests"], f"-DENVPACK_SANITIZE={request.param}")
 
 
 @pytest.fixture(scope="session")
 def stub(cache, target):
+    if "ENVPACK_TEST_STUBS" in os.environ:  # see ci/sanitized.py
+        return Path(os.environ["ENVPACK_TEST_STUBS"]) / target.minor / STUB_NAME
     return build_stub(target, find_release("24.10"), cache=cache / "stubs").path
 
 
@@ -96,7 +102,7 @@ def no_region_is_left():
 def run(program, case, **variables):
     done = subprocess.run(
         [program, case],
-        env={**clean_environment(), "ENVPACK_TEST_REGIONS": REGIONS, **variables},
+        env={**clean_environment(), **SANITIZERS, "ENVPACK_TEST_REGIONS": REGIONS, **variables},
         capture_output=True,
         text=True,
         timeout=60,
@@ -118,7 +124,7 @@ def test_wire(programs, case):
 
 @pytest.mark.parametrize("case", WIRE)
 def test_wire_under_sanitizers(sanitized, case):
-    run(sanitized / "wire_tests", case, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
+    run(sanitized / "wire_tests", case, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")  # the others halt anyway
 
 
 @pytest.mark.parametrize("case", STUB)

@@ -24,6 +24,7 @@ from envpack.environment.interpreters import SUPPORTED
 from envpack.errors import EnvpackError, ServerError
 from envpack.releases import find_release
 from envpack.stub import build_stub, target_from_interpreter
+from envpack.stub.build import STUB_NAME
 from envpack.verification import find_server
 from envpack.verification.kserve import Client, RequestError
 from envpack.verification.runtime_process import ProcessRuntime
@@ -84,6 +85,8 @@ class Kitchen:
     folder: Path
 
     def stub(self, python):
+        if "ENVPACK_TEST_STUBS" in os.environ:  # see ci/sanitized.py
+            return Path(os.environ["ENVPACK_TEST_STUBS"]) / python / STUB_NAME
         return build_stub(target_from_interpreter(python), find_release("24.10"), cache=self.folder / "stubs").path
 
     def environments(self, python):
@@ -255,6 +258,7 @@ class Servers:
         home = self._home_with_user_site(python)
         # An empty PYTHONNOUSERSITE is none: the stub alone decides about the user site.
         variables = {"HOME": str(home), "PYTHONNOUSERSITE": ""}
+        variables |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
         runtime = ProcessRuntime(self.installation, environment=variables)
         libraries = str(self.installation.libraries or "")
         return Served(python, repository, stack.enter_context(runtime.start(repository)), libraries)
