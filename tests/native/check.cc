@@ -36,10 +36,7 @@ void Fail(const char* file, int line, const std::string& what) {
   throw Failed(std::string(file) + ":" + std::to_string(line) + ": " + what);
 }
 
-}  // namespace envpack::test
-
-int main(int argc, char** argv) {
-  using namespace envpack::test;
+int RunCases(int argc, char** argv) {
   std::vector<std::string> names(argv + 1, argv + argc);
   if (names.empty() || names.front() == "--list") {
     const bool list = !names.empty();
@@ -55,3 +52,5 @@ int main(int argc, char** argv) {
   for (const std::string& name : names) failed += Run(name) ? 0 : 1;
   return failed == 0 ? 0 : 1;
 }
+
+}  // namespace envpack::test

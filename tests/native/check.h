@@ -18,6 +18,9 @@ struct Register {
   Register(const char* name, void (*body)());
 };
 
+// What main() of an executable with cases does.
+int RunCases(int argc, char** argv);
+
 [[noreturn]] void Fail(const char* file, int line, const std::string& what);
 
 template <typename Left, typename Right>
