@@ -1,0 +1,49 @@
+"""Makes what the benchmarks serve: an environment, our stub, and models that run with it or with the release's own."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.environment import Requirements, build_environment
+from envpack.releases import find_release
+from envpack.repository import set_execution_environment
+from envpack.stub import STUB_NAME, build_stub, target_from_prefix
+
+MODELS = Path(__file__).parent / "models"
+RELEASE = "24.10"
+PYTHON = "3.10"  # the one that the release's own stub embeds
+NUMPY = "numpy==1.26.4"  # the release's own stub answers with empty tensors under NumPy 2
+
+
+@dataclass(frozen=True)
+class Kitchen:
+    """An environment and a stub for it.
+
+    Attributes:
+        environment: folder of the execution environment.
+        stub: our stub's file.
+
+    """
+
+    environment: Path
+    stub: Path
+
+    def place(self, folder: Path, code: str, config: str, *, ours: bool) -> None:
+        """Put a model into a repository, with our stub beside it or without, so that the server takes its own."""
+        (folder / "1").mkdir(parents=True)
+        shutil.copy(MODELS / f"{code}.py", folder / "1/model.py")
+        if ours:
+            shutil.copy(self.stub, folder / STUB_NAME)
+        file = folder / "config.pbtxt"
+        text = f'backend: "python"\n{config}\n'
+        file.write_text(set_execution_environment(text, str(self.environment), file))
+
+
+def open_kitchen() -> Kitchen:
+    """The environment and the stub, from envpack's cache where they are there."""
+    requirements = Requirements(conda=(), pip=(NUMPY,), python=PYTHON, source=None)
+    environment = build_environment(requirements, python=PYTHON)
+    stub = build_stub(target_from_prefix(environment.prefix), find_release(RELEASE))
+    return Kitchen(environment.prefix, stub.path)

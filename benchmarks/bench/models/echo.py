@@ -1,0 +1,12 @@
+"""Gives its input back."""
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request):
+        array = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+        return pb_utils.InferenceResponse(output_tensors=[pb_utils.Tensor("OUT", array)])

@@ -1,0 +1,58 @@
+"""Times a stub without a server: stub_clock.cc plays its part, with the peer of the native tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from bench.kitchen import PYTHON, Kitchen
+from envpack.environment.isolation import clean_environment
+from envpack.locations import cache_root
+from envpack.stub.source import source_folder
+from envpack.stub.target import target_from_prefix
+from envpack.stub.toolchain import find_tool, required_package_folder
+from envpack.verification import find_server
+
+PROGRAM = "stub_clock"
+_SPAWN = 'source "$0/bin/activate" && LD_LIBRARY_PATH=$0/lib:$LD_LIBRARY_PATH exec "$@"'  # as the server does
+
+
+def build(kitchen: Kitchen) -> Path:
+    """The program, compiled again only if its sources have changed."""
+    folder = cache_root() / "benchmarks"
+    target = target_from_prefix(kitchen.environment)
+    prefixes = [
+        required_package_folder("pybind11", "pybind11"),
+        required_package_folder("libboost_headers", "libboost-headers"),
+    ]
+    configure = [
+        str(find_tool("cmake")), "-S", str(source_folder()), "-B", str(folder), "-GNinja",
+        f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
+        f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}",
+        f"-DPython_EXECUTABLE={target.executable}",
+        f"-DPython_INCLUDE_DIR={target.include}",
+        f"-DPython_LIBRARY={target.library}",
+        "-DENVPACK_NATIVE_TESTS=ON",
+        "-DCMAKE_BUILD_TYPE=Release",
+    ]  # fmt: skip
+    for command in (configure, [str(find_tool("cmake")), "--build", str(folder), "--target", PROGRAM]):
+        subprocess.run(command, env=clean_environment(), stdout=subprocess.DEVNULL, check=True)
+    return folder / "tests/native" / PROGRAM
+
+
+def clock(
+    program: Path, kitchen: Kitchen, stub: Path, model: Path, *, requests: int = 0, size: int = 0
+) -> tuple[float, float, float]:
+    """Seconds to a stub's first message, to the answer of initialize, and of an echoed request of so many bytes."""
+    server = find_server()
+    variables = {**clean_environment(), "LD_LIBRARY_PATH": str(server.libraries or ""), "HOME": os.devnull}
+    arguments = [program, stub, model, server.backends / "python", str(requests), str(size)]
+    command = ["bash", "-c", _SPAWN, kitchen.environment, *arguments]
+    done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, check=True, text=True, timeout=120)
+    announced, initialized, request = map(float, done.stdout.split())
+    return announced, initialized, request
+
+
+def release_stub() -> Path:
+    return find_server().stubs[PYTHON]

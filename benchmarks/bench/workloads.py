@@ -1,0 +1,114 @@
+"""What the stubs are asked to do, and how long it takes them: at the client, and in the server's own statistics."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.load import Load, infer_request, stream_request
+from envpack.verification.kserve import Client
+
+_ECHO = """\
+max_batch_size: {batch}
+input [ {{ name: "IN" data_type: {dtype} dims: {dims} }} ]
+output [ {{ name: "OUT" data_type: {dtype} dims: {dims} }} ]
+{more}"""
+_WARM_UP = 0.2  # part of the time of a run that is spent before it
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """A model to serve twice: the file with its code, and its configuration, which may name its partner's variant."""
+
+    code: str
+    config: str
+
+
+def _echo(dtype: str, dims: str, *, code: str = "echo", batch: int = 0, more: str = "") -> ModelKind:
+    return ModelKind(code, _ECHO.format(dtype=dtype, dims=dims, batch=batch, more=more))
+
+
+_TARGET = 'parameters: { key: "target" value: { string_value: "echo_@VARIANT@" } }'
+KINDS = {
+    "echo": _echo("TYPE_FP32", "[ -1, -1, -1, -1 ]"),
+    "batched": _echo("TYPE_FP32", "[ -1 ]", batch=8, more="dynamic_batching { }"),
+    "bytes": _echo("TYPE_STRING", "[ -1 ]"),
+    "bls": _echo("TYPE_FP32", "[ -1, -1, -1, -1 ]", code="bls", more=_TARGET),
+    "stream": _echo("TYPE_INT32", "[ 1 ]", code="stream", more="model_transaction_policy { decoupled: true }"),
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests of one sort to one kind of model, by some clients at once."""
+
+    name: str
+    kind: str
+    concurrency: int
+    request: Callable[[str], bytes]  # for the name of a model
+
+
+def _floats(*shape: int) -> Callable[[str], bytes]:
+    count = 1
+    for size in shape:
+        count *= size
+    return lambda model: infer_request(model, {"IN": ("FP32", shape, bytes(4 * count))})
+
+
+def _texts(count: int) -> Callable[[str], bytes]:
+    elements = (f"element number {i}".encode() for i in range(count))
+    raw = b"".join(struct.pack("<I", len(element)) + element for element in elements)
+    return lambda model: infer_request(model, {"IN": ("BYTES", (count,), raw)})
+
+
+def _responses(count: int) -> Callable[[str], bytes]:
+    return lambda model: stream_request(model, {"IN": count})
+
+
+_SORTS = (
+    ("16 B", "echo", (1, 8), _floats(1, 1, 1, 4)),
+    ("4 KB", "echo", (1, 8), _floats(1, 1, 1, 1024)),
+    ("600 KB", "echo", (1, 8), _floats(1, 3, 224, 224)),
+    ("16 MB", "echo", (1, 8), _floats(1, 4, 1024, 1024)),
+    ("4 KB batched", "batched", (16,), _floats(1, 1024)),
+    ("BYTES 1000", "bytes", (1, 8), _texts(1000)),
+    ("BLS 16 B", "bls", (1, 8), _floats(1, 1, 1, 4)),
+    ("decoupled 1000", "stream", (1, 8), _responses(1000)),
+)
+WORKLOADS = tuple(
+    Workload(f"{name} x{concurrency}", kind, concurrency, request)
+    for name, kind, concurrencies, request in _SORTS
+    for concurrency in concurrencies
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: requests in a second, seconds of a request at the client, seconds of one in the server."""
+
+    per_second: float
+    p50: float
+    p99: float
+    server: float
+
+
+def run(workload: Workload, model: str, client: Client, port: int, seconds: float) -> Run:
+    """Let some clients ask a model for a while; a short time before that does not count."""
+    requests = itertools.repeat(workload.request(model))
+    with Load(port, workload.concurrency) as load:
+        load.run(requests, seconds * _WARM_UP)
+        before = _statistics(client, model)
+        outcome = load.run(requests, seconds)
+        after = _statistics(client, model)
+    count = after[0] - before[0]
+    server = (after[1] - before[1]) / count / 1e9 if count else float("nan")
+    return Run(outcome.per_second, outcome.quantile(0.5), outcome.quantile(0.99), server)
+
+
+def _statistics(client: Client, model: str) -> tuple[int, int]:
+    """Requests that a model has answered, and nanoseconds that the server spent on input, inference and output."""
+    statistics = client.statistics(model)["model_stats"][0]["inference_stats"]
+    parts = [statistics[part] for part in ("compute_input", "compute_infer", "compute_output")]
+    return int(parts[1]["count"]), sum(int(part["ns"]) for part in parts)

@@ -1,0 +1,267 @@
+"""Our stub against the release's own: the same server, the same models, the same client, in turns.
+
+    python benchmarks/stub_ab.py [--only "16 B"] [--repeat 5] [--seconds 1] [--self] [--json FILE]
+
+Every model is in the repository twice, once with our stub beside it and once without, so that the server takes its
+own; both run in the same execution environment with NumPy 1.26. Prints medians, and ratios that are over 1 where ours
+is better. For requests there are figures of the client (throughput, median and 99th percentile of the time of a
+request) and one of the server (input, inference and output of a request, from the statistics of the model). With
+--self ours is compared to itself: what that differs from 1 by is noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bench import native, processes
+from bench.kitchen import Kitchen, open_kitchen
+from bench.load import LoadError
+from bench.workloads import KINDS, WORKLOADS, Workload, run
+
+from envpack.verification import find_server
+from envpack.verification.kserve import Client
+from envpack.verification.runtime_process import ProcessRuntime, ProcessServer
+
+VARIANTS = ("ours", "release")
+LOADED = "load"  # the kind of the model that is loaded and unloaded
+IDLE_SECONDS = 5
+LOAD_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What is measured, in which unit, and whether more of it is better."""
+
+    name: str
+    unit: str
+    more_is_better: bool = False
+
+
+@dataclass
+class Row:
+    """One figure of one workload, for both variants."""
+
+    workload: str
+    figure: Figure
+    values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def median(self, variant: str) -> float:
+        return statistics.median(self.values[variant])
+
+    def ratio(self) -> float:
+        ours, release = (self.median(variant) for variant in VARIANTS)
+        return ours / release if self.figure.more_is_better else release / ours
+
+    def as_dict(self) -> dict[str, object]:
+        facts = {"workload": self.workload, "figure": self.figure.name, "unit": self.figure.unit}
+        medians = {variant: self.median(variant) for variant in VARIANTS}
+        return {**facts, **medians, "ratio": self.ratio(), "runs": dict(self.values)}
+
+
+class Table:
+    """All rows, in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], Row] = {}
+        self.not_served: dict[str, str] = {}
+
+    def add(self, workload: str, variant: str, figures: dict[Figure, float]) -> None:
+        for figure, value in figures.items():
+            row = self.rows.setdefault((workload, figure.name), Row(workload, figure))
+            row.values[variant].append(value)
+
+    def complete(self) -> list[Row]:
+        return [row for row in self.rows.values() if all(row.values[variant] for variant in VARIANTS)]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The running server and what is served by it."""
+
+    server: ProcessServer
+    client: Client
+    kitchen: Kitchen
+    repository: Path
+    against_itself: bool
+    repeat: int
+    seconds: float
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.server.url).port or 0
+
+    def turns(self) -> Iterator[str]:
+        """Variants in turns, A B, B A, A B, so that neither is always the first."""
+        for turn in range(self.repeat):
+            yield from VARIANTS[:: 1 if turn % 2 == 0 else -1]
+
+    def stub(self, model: str) -> int:
+        """Process id of the only instance of a model."""
+        (pid,) = (
+            child.pid
+            for child in self.server.children()
+            if not child.dead and len(child.arguments) > 8 and Path(child.arguments[1]).parts[-3] == model
+        )
+        return pid
+
+
+def requests(bench: Bench, table: Table, workload: Workload) -> None:
+    models = {variant: f"{workload.kind}_{variant}" for variant in VARIANTS}
+    for variant in bench.turns():
+        if workload.name in table.not_served:
+            return
+        try:
+            seen = run(workload, models[variant], bench.client, bench.port, bench.seconds)
+        except LoadError as error:
+            table.not_served[workload.name] = f"{models[variant]}: {str(error)[:120]}"
+            return
+        figures = {
+            Figure("throughput", "1/s", more_is_better=True): seen.per_second,
+            Figure("client p50", "ms"): seen.p50 * 1e3,
+            Figure("client p99", "ms"): seen.p99 * 1e3,
+            Figure("server", "ms"): seen.server * 1e3,
+        }
+        table.add(workload.name, variant, figures)
+
+
+def memory(bench: Bench, table: Table) -> None:
+    """Of an instance that has served requests and now waits."""
+    for variant in VARIANTS:
+        model = f"echo_{variant}"
+        run(WORKLOADS[0], model, bench.client, bench.port, 0.1)
+        seen = processes.figures(bench.stub(model))
+        mib = {Figure("RSS", "MiB"): seen.rss / 2**20, Figure("PSS", "MiB"): seen.pss / 2**20}
+        table.add("idle instance", variant, mib)
+
+
+def idleness(bench: Bench, table: Table) -> None:
+    """Processor time of instances that nobody asks, both during the same time."""
+    pids = {variant: bench.stub(f"echo_{variant}") for variant in VARIANTS}
+    for _ in range(bench.repeat):
+        before = {variant: processes.cpu_seconds(pid) for variant, pid in pids.items()}
+        time.sleep(IDLE_SECONDS)
+        for variant, pid in pids.items():
+            spent = (processes.cpu_seconds(pid) - before[variant]) / IDLE_SECONDS
+            table.add("idle instance", variant, {Figure("CPU", "us/s"): spent * 1e6})
+
+
+def loading(bench: Bench, table: Table) -> None:
+    """From the request to load a model to the answer that it is ready; some seconds of it are the server's own."""
+    for variant in bench.turns():
+        model = f"{LOADED}_{variant}"
+        started = time.perf_counter()
+        bench.client.load(model, timeout=LOAD_SECONDS)
+        table.add("load", variant, {Figure("load to READY", "ms"): (time.perf_counter() - started) * 1e3})
+        bench.client.unload(model)
+        _wait_until_gone(bench, model)
+
+
+def _wait_until_gone(bench: Bench, model: str) -> None:
+    until = time.monotonic() + LOAD_SECONDS
+    while any(entry.name == model and entry.state == "READY" for entry in bench.client.index()):
+        if time.monotonic() > until:
+            raise LoadError(f"{model} is not unloaded")
+        time.sleep(0.02)
+    time.sleep(2)  # the process ends some time after the state has changed, and must not disturb the next load
+
+
+def starting(bench: Bench, table: Table) -> None:
+    """A stub's start without a server: a small program plays its part."""
+    program = native.build(bench.kitchen)
+    model = bench.repository / f"echo_{VARIANTS[0]}/1/model.py"
+    ours = bench.kitchen.stub
+    stubs = dict(zip(VARIANTS, (ours, ours if bench.against_itself else native.release_stub()), strict=True))
+    for variant in bench.turns():
+        announced, initialized, _ = native.clock(program, bench.kitchen, stubs[variant], model)
+        figures = {Figure("first message", "ms"): announced * 1e3, Figure("initialized", "ms"): initialized * 1e3}
+        table.add("stub start", variant, figures)
+
+
+SPECIAL: dict[str, Callable[[Bench, Table], None]] = {
+    "idle instance: memory": memory,
+    "idle instance: CPU": idleness,
+    "stub start": starting,
+    "load": loading,
+}
+
+
+def fill(repository: Path, kitchen: Kitchen, *, against_itself: bool) -> None:
+    for variant in VARIANTS:
+        for name, kind in {**KINDS, LOADED: KINDS["echo"]}.items():
+            config = kind.config.replace("@VARIANT@", variant)
+            ours = against_itself or variant == "ours"
+            kitchen.place(repository / f"{name}_{variant}", kind.code, config, ours=ours)
+
+
+def measure(bench: Bench, chosen: list[str]) -> Table:
+    table = Table()
+    kinds = {workload.kind for workload in WORKLOADS if workload.name in chosen}
+    for kind in sorted(kinds | {"echo"}):
+        for variant in VARIANTS:
+            bench.client.load(f"{kind}_{variant}", timeout=LOAD_SECONDS)
+    for name, special in SPECIAL.items():
+        if name in chosen:
+            _tell(name)
+            special(bench, table)
+    for workload in WORKLOADS:
+        if workload.name in chosen:
+            _tell(workload.name)
+            requests(bench, table, workload)
+    return table
+
+
+def _tell(name: str) -> None:
+    print(f"  {name} …", file=sys.stderr, flush=True)
+
+
+def show(table: Table) -> None:
+    line = "{:22} {:20} {:>12} {:>12}  {:5} {:>6}"
+    print(line.format("", "", *VARIANTS, "", "ratio"))
+    for row in table.complete():
+        medians = (f"{row.median(variant):.4g}" for variant in VARIANTS)
+        ratio = "n/a" if math.isnan(row.ratio()) else f"{row.ratio():.2f}"
+        print(line.format(row.workload, row.figure.name, *medians, row.figure.unit, ratio))
+    for name, reason in table.not_served.items():
+        print(f"{name:22} not served: {reason}")
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="workloads with this in their name")
+    parser.add_argument("--repeat", type=int, default=5, help="runs of each variant")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a run")
+    parser.add_argument("--self", action="store_true", dest="against_itself", help="compare ours to itself")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    return parser.parse_args()
+
+
+def main() -> None:
+    wanted = options()
+    names = [*SPECIAL, *(workload.name for workload in WORKLOADS)]
+    chosen = [name for name in names if not wanted.only or any(part in name for part in wanted.only)]
+    kitchen = open_kitchen()
+    with tempfile.TemporaryDirectory(prefix="envpack-benchmark-") as folder:
+        repository = Path(folder)
+        fill(repository, kitchen, against_itself=wanted.against_itself)
+        with ProcessRuntime(find_server()).start(repository) as server:
+            client = Client(server.url)
+            bench = Bench(server, client, kitchen, repository, wanted.against_itself, wanted.repeat, wanted.seconds)
+            table = measure(bench, chosen)
+    show(table)
+    if wanted.json:
+        wanted.json.write_text(json.dumps([row.as_dict() for row in table.complete()], indent=1))
+
+
+if __name__ == "__main__":
+    main()

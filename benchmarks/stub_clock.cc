@@ -1,0 +1,110 @@
+// Plays the server for one stub and takes the time: from the start of the process to its first message and to
+// the answer of initialize, and of echoed requests.
+//
+//   stub_clock STUB MODEL_FILE BACKEND_FOLDER REQUESTS BYTES
+//
+// The stub inherits the environment. Prints three numbers in seconds, the last the median of the requests.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "peer.h"
+
+namespace envpack::test {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int32_t kFp32 = 11;
+
+double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+pid_t Spawn(std::vector<std::string> arguments) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+std::map<std::string, std::string> InitializeArguments() {
+  return {{"model_config", "{}"},
+          {"model_instance_kind", "CPU"},
+          {"model_instance_name", "model_0_0"},
+          {"model_instance_device_id", "0"},
+          {"model_repository", ""},
+          {"model_version", "1"},
+          {"model_name", "model"}};
+}
+
+double OneRequest(Peer& peer, const PeerRequest& request) {
+  const Clock::time_point start = Clock::now();
+  peer.SendExecute({request});
+  const ExecuteAnswer answer = peer.TakeExecute();
+  const double seconds = Since(start);
+  if (answer.error) throw Failed(*answer.error);
+  CHECK_EQ(answer.responses.at(0).outputs.at(0).bytes.size(), request.inputs[0].bytes.size());
+  peer.Drop();
+  return seconds;
+}
+
+double MedianOfRequests(Peer& peer, int count, std::size_t bytes) {
+  if (count == 0) return 0;
+  PeerRequest request;
+  request.inputs.push_back(
+      {"IN", kFp32, {1, 1, 1, static_cast<std::int64_t>(bytes / 4)}, std::string(bytes, '\1')});
+  request.outputs.push_back("OUT");
+  std::vector<double> took;
+  for (int i = 0; i < count; ++i) took.push_back(OneRequest(peer, request));
+  std::nth_element(took.begin(), took.begin() + count / 2, took.end());
+  return took[static_cast<std::size_t>(count / 2)];
+}
+
+void Measure(const char* const* argv) {
+  Peer peer;
+  peer.region.As<records::Control>(peer.control)->uses_env = true;
+  const Clock::time_point start = Clock::now();
+  const pid_t stub =
+      Spawn({argv[1], argv[2], peer.region.name(), "1048576", "1048576", std::to_string(getpid()), argv[3],
+             std::to_string(peer.control), "model_0_0", "DEFAULT"});
+  peer.from_stub_answers.Pop();
+  const double announced = Since(start);
+  peer.SendInitialize(InitializeArguments());
+  if (const auto error = peer.TakeInitialize()) throw Failed(*error);
+  const double initialized = Since(start);
+  peer.Drop();
+  const double request = MedianOfRequests(peer, std::atoi(argv[4]), std::strtoul(argv[5], nullptr, 10));
+  // Nobody here reads its log lines, so it would never end by itself.
+  kill(stub, SIGKILL);
+  waitpid(stub, nullptr, 0);
+  std::printf("%.9f %.9f %.9f\n", announced, initialized, request);
+}
+
+}  // namespace
+
+}  // namespace envpack::test
+
+int main(int argc, char** argv) {
+  if (argc != 6) {
+    std::fprintf(stderr, "usage: stub_clock STUB MODEL_FILE BACKEND_FOLDER REQUESTS BYTES\n");
+    return 2;
+  }
+  try {
+    envpack::test::Measure(argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "stub_clock: %s\n", error.what());
+    return 1;
+  }
+}
