@@ -1,0 +1,25 @@
+"""The recipe for outputs without a copy, with our stub and with the one of the release, which needs the fallback."""
+
+import pytest
+
+from envpack.environment import interpreter_for
+from envpack.errors import EnvpackError
+from envpack.releases import DEFAULT_RELEASE, find_release
+
+
+@pytest.mark.parametrize("stub", ["always", "never"])
+def test_the_model_answers_right_with_either_stub(tmp_path, envpack_json, stub):
+    python = find_release(DEFAULT_RELEASE).python
+    try:
+        interpreter_for(python)
+    except EnvpackError as error:
+        pytest.skip(f"needs Python {python}: {error}")
+    repository = tmp_path / "in_place"
+    assert envpack_json("init", repository, "--recipe", "in_place")[0] == 0
+    code, document = envpack_json("build", "normalize", "--repository", repository, "--stub", stub)
+    assert code == 0, document
+
+    code, document = envpack_json("verify", "--repository", repository)
+    assert code == 0, document
+    (verdict,) = document["verdict"]["models"]
+    assert (verdict["samples"]["right"], verdict["samples"]["sent"]) == (1, 1)
