@@ -12,27 +12,23 @@ namespace {
 // How long the end of a stub waits for streams that the model has left in the middle.
 constexpr std::chrono::seconds kPatience(10);
 
+// Arrival of a stream's first response, which comes by another way than the others and may be overtaken.
+constexpr std::uint64_t kFirst = 0;
+
 }  // namespace
 
-void Stream::Put(abi::InferResponse response) {
+void Stream::Put(std::uint64_t arrival, abi::InferResponse response) {
   {
     const std::lock_guard lock(mutex_);
-    responses_.push_back(std::move(response));
+    responses_.emplace(arrival, std::move(response));
   }
   filled_.notify_one();
-}
-
-void Stream::PutFirst(abi::InferResponse response) {
-  const std::lock_guard lock(mutex_);
-  responses_.push_front(std::move(response));
 }
 
 abi::InferResponse Stream::Take() {
   std::unique_lock lock(mutex_);
   filled_.wait(lock, [this] { return !responses_.empty(); });
-  abi::InferResponse response = std::move(responses_.front());
-  responses_.pop_front();
-  return response;
+  return std::move(responses_.extract(responses_.begin()).mapped());
 }
 
 Streams::Opened Streams::Ask(const abi::Request& request) {
@@ -56,12 +52,12 @@ Streams::Opened Streams::Ask(const abi::Request& request) {
 // `entry` is that of a stream that has just begun, or null if one has failed to. The mutex must be held.
 void Streams::TakeEarlyErrors(abi::StreamId id, Entry* entry) {
   for (auto early = early_errors_.begin(); early != early_errors_.end();) {
-    if (entry != nullptr && !entry->has_ended) {
+    if (entry != nullptr && early->arrival < entry->ended_at) {
       if (early->is_certain) {
         early->error.stream = id;
-        entry->has_ended = early->error.is_last;
+        if (early->error.is_last) entry->ended_at = early->arrival;
       }
-      entry->stream->Put(early->error);
+      entry->stream->Put(early->arrival, early->error);
     }
     early = --early->candidates == 0 ? early_errors_.erase(early) : std::next(early);
   }
@@ -71,7 +67,7 @@ Streams::Opened Streams::OnlyError(abi::Error error) {
   auto stream = std::make_shared<Stream>();
   abi::InferResponse response;
   response.response.error = std::move(error);
-  stream->Put(std::move(response));
+  stream->Put(kFirst, std::move(response));
   return {0, std::move(stream)};
 }
 
@@ -83,13 +79,13 @@ Streams::Opened Streams::Open(abi::InferResponse first) {
     if (!std::exchange(first.is_last, true)) ++headless_;
     TakeEarlyErrors(0, nullptr);
     auto stream = std::make_shared<Stream>();
-    stream->Put(std::move(first));
+    stream->Put(kFirst, std::move(first));
     return {id, std::move(stream)};
   }
   Entry& entry = entries_[id];  // may be there already: later responses can overtake the first
   entry.has_begun = true;
-  entry.has_ended = entry.has_ended || first.is_last;
-  entry.stream->PutFirst(std::move(first));
+  if (first.is_last) entry.ended_at = kFirst;
+  entry.stream->Put(kFirst, std::move(first));
   TakeEarlyErrors(id, &entry);
   return {id, entry.stream};
 }
@@ -107,9 +103,9 @@ Streams::Entry& Streams::Find(abi::StreamId id) {
 
 // Whether the stream is to be closed. The mutex must be held.
 bool Streams::DeliverTo(Entry& entry, abi::InferResponse response) {
-  entry.has_ended = response.is_last;
-  if (entry.is_abandoned) return entry.has_ended;
-  entry.stream->Put(std::move(response));
+  if (response.is_last) entry.ended_at = arrivals_;
+  if (entry.is_abandoned) return entry.HasEnded();
+  entry.stream->Put(arrivals_, std::move(response));
   return false;
 }
 
@@ -117,7 +113,7 @@ bool Streams::DeliverTo(Entry& entry, abi::InferResponse response) {
 bool Streams::DeliverNameless(abi::InferResponse error, abi::StreamId* ended) {
   std::vector<Entries::value_type*> open;
   for (auto& named : entries_) {
-    if (named.second.has_begun && !named.second.has_ended) open.push_back(&named);
+    if (named.second.has_begun && !named.second.HasEnded()) open.push_back(&named);
   }
   if (open.size() == 1 && asking_ == 0) {
     *ended = error.stream = open.front()->first;
@@ -125,9 +121,9 @@ bool Streams::DeliverNameless(abi::InferResponse error, abi::StreamId* ended) {
   }
   const bool is_certain = open.empty() && asking_ == 1;
   if (error.is_last && !is_certain) ++lost_ends_;
-  if (asking_ > 0) early_errors_.push_back({error, asking_, is_certain});
+  if (asking_ > 0) early_errors_.push_back({arrivals_, error, asking_, is_certain});
   for (auto* named : open) {
-    if (!named->second.is_abandoned) named->second.stream->Put(error);
+    if (!named->second.is_abandoned) named->second.stream->Put(arrivals_, error);
   }
   return false;
 }
@@ -136,6 +132,7 @@ void Streams::Deliver(abi::InferResponse response) {
   abi::StreamId id = response.stream;
   {
     const std::lock_guard lock(mutex_);
+    ++arrivals_;
     const bool closes =
         id == 0 ? DeliverNameless(std::move(response), &id) : DeliverTo(Find(id), std::move(response));
     if (!closes) return;
@@ -158,7 +155,7 @@ void Streams::Abandon(abi::StreamId id) {
     const auto found = entries_.find(id);
     if (found == entries_.end()) return;
     found->second.is_abandoned = true;
-    if (!found->second.has_ended) return;
+    if (!found->second.HasEnded()) return;
   }
   Close(id);
 }

@@ -3,7 +3,9 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -20,12 +22,12 @@ class Stream {
 
  private:
   friend class Streams;
-  void Put(abi::InferResponse response);
-  void PutFirst(abi::InferResponse response);
+  // `arrival` is its place among all responses that have come so far.
+  void Put(std::uint64_t arrival, abi::InferResponse response);
 
   std::mutex mutex_;
   std::condition_variable filled_;
-  std::deque<abi::InferResponse> responses_;
+  std::multimap<std::uint64_t, abi::InferResponse> responses_;  // by arrival
 };
 
 // All streams of this stub, by the names that the server gives them. Any thread; none of it may be called
@@ -63,15 +65,20 @@ class Streams {
   void End();
 
  private:
+  static constexpr std::uint64_t kNever = UINT64_MAX;
+
   struct Entry {
     std::shared_ptr<Stream> stream = std::make_shared<Stream>();
-    bool has_begun = false;  // its first response is known
-    bool has_ended = false;  // its last has come
+    bool has_begun = false;           // its first response is known
+    std::uint64_t ended_at = kNever;  // when its last came
     bool is_abandoned = false;
+
+    bool HasEnded() const { return ended_at != kNever; }
   };
   using Entries = std::unordered_map<abi::StreamId, Entry>;
   // An error that may belong to a stream whose first response has not come yet.
   struct EarlyError {
+    std::uint64_t arrival;
     abi::InferResponse error;
     std::size_t candidates;  // how many such streams there are still
     bool is_certain;         // there was no other stream
@@ -88,6 +95,7 @@ class Streams {
   std::condition_variable closed_;
   Entries entries_;
   std::deque<EarlyError> early_errors_;
+  std::uint64_t arrivals_ = 0;
   std::size_t asking_ = 0;     // requests whose first response has not come
   std::size_t headless_ = 0;   // streams that began with an error, so that their name is not known yet
   std::size_t lost_ends_ = 0;  // streams that ended with an error that could not be told from another's

@@ -23,8 +23,6 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL: int
 TRITONSERVER_REQUEST_RELEASE_ALL: int
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE: int
 TRITON_STRING_TO_NUMPY: dict[str, Any]
-TRITON_TO_NUMPY_TYPE: dict[int, Any]
-NUMPY_TO_TRITON_TYPE: dict[Any, int]
 
 class ModelConfig:
     """The configuration that auto_complete_config() is given and returns."""

@@ -1,5 +1,7 @@
 """What an exchange with the server takes, it gives back: memory of the region, references, descriptors, threads."""
 
+import time
+
 import pytest
 
 SENDER = "s = request.get_response_sender()\n"
@@ -38,16 +40,19 @@ TIMES = 30
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_nothing_is_left_of(served, exchange):
     served.try_to(EXCHANGES[exchange])  # what is made once, at the first use
-    before = served.ask_code(MEASURE)
+    before = settled(served)
     for _ in range(TIMES):
         served.try_to(EXCHANGES[exchange])
-    assert settled(served, before) == before
+    assert settled(served) == before
 
 
-def settled(served, expected):
-    """What is measured once the exchanges that run behind the answer have ended."""
+def settled(served):
+    """What is measured once the exchanges that run behind an answer have ended: the same twice in a row."""
+    last = None
     for _ in range(20):
         measured = served.ask_code(MEASURE)
-        if measured == expected:
+        if measured == last:
             break
+        last = measured
+        time.sleep(0.05)
     return measured
