@@ -88,6 +88,7 @@ class ProcessRuntime:
         port: HTTP port on 127.0.0.1; None lets the runtime choose a free one.
         environment: variables for the server beyond the few that it gets anyway.
         extra_backends: folder of further backend folders, for models that name one.
+        arguments: further arguments of tritonserver. They come last, so they win over ours.
 
     """
 
@@ -95,6 +96,7 @@ class ProcessRuntime:
     port: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     extra_backends: Path | None = None
+    arguments: tuple[str, ...] = ()
 
     @property
     def release(self) -> str:
@@ -152,6 +154,7 @@ class ProcessRuntime:
             "--log-verbose=1",
             f"--exit-timeout-secs={_STOP_SECONDS}",
             *(f"--backend-config={name},shm-region-prefix-name={prefix}" for name in backends),
+            *self.arguments,
         ]
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(

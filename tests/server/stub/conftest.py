@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -149,6 +150,7 @@ class Served:
     repository: Path
     server: object
     libraries: str
+    grpc_port: int
     failures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -226,6 +228,12 @@ class Served:
         return list(Path("/dev/shm").glob(self.server._prefix + "*"))
 
 
+def free_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def numpy_name(name, numpy):
     """Name of the copy of a model that runs with this NumPy."""
     return f"{name}_numpy{numpy.partition('.')[0]}"
@@ -259,9 +267,12 @@ class Servers:
         # An empty PYTHONNOUSERSITE is none: the stub alone decides about the user site.
         variables = {"HOME": str(home), "PYTHONNOUSERSITE": ""}
         variables |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
-        runtime = ProcessRuntime(self.installation, environment=variables)
+        # Only clients of gRPC can cancel a request.
+        port = free_port()
+        grpc = ("--allow-grpc=true", "--grpc-address=127.0.0.1", f"--grpc-port={port}")
+        runtime = ProcessRuntime(self.installation, environment=variables, arguments=grpc)
         libraries = str(self.installation.libraries or "")
-        return Served(python, repository, stack.enter_context(runtime.start(repository)), libraries)
+        return Served(python, repository, stack.enter_context(runtime.start(repository)), libraries, port)
 
     def place(self, repository, name, source, environment, stub):
         """Put one model into the repository."""
