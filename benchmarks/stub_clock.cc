@@ -26,6 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int32_t kFp32 = 11;
+constexpr std::size_t kRegion = 1 << 20;
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -73,7 +74,10 @@ double MedianOfRequests(Peer& peer, int count, std::size_t bytes) {
 }
 
 void Measure(const char* const* argv) {
-  Peer peer;
+  const int requests = std::atoi(argv[4]);
+  const std::size_t bytes = std::strtoul(argv[5], nullptr, 10);
+  // The peer does not grow its region by itself.
+  Peer peer(Peer::Options{kRegion + 8 * bytes});
   peer.region.As<records::Control>(peer.control)->uses_env = true;
   const Clock::time_point start = Clock::now();
   const pid_t stub =
@@ -85,7 +89,7 @@ void Measure(const char* const* argv) {
   if (const auto error = peer.TakeInitialize()) throw Failed(*error);
   const double initialized = Since(start);
   peer.Drop();
-  const double request = MedianOfRequests(peer, std::atoi(argv[4]), std::strtoul(argv[5], nullptr, 10));
+  const double request = MedianOfRequests(peer, requests, bytes);
   // Nobody here reads its log lines, so it would never end by itself.
   kill(stub, SIGKILL);
   waitpid(stub, nullptr, 0);
