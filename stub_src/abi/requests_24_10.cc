@@ -12,7 +12,8 @@
 namespace envpack::abi::r24_10 {
 
 // The two-way exchange of most of the stub's own requests: hand the record over, wait until the server has
-// filled it, let `finish` copy what it says, and only then release the server.
+// filled it, let `finish` copy what it says, and only then release the server. The server's thread is woken
+// by each step, so it is handed over and released without the mutex: it would only wake to wait for that.
 template <typename Record, typename Finish>
 void Wire24_10::Exchange(Writer& writer, CommandNumber number, const shm::Block& block, Finish finish) {
   auto* record = block.As<Record>();
@@ -21,11 +22,13 @@ void Wire24_10::Exchange(Writer& writer, CommandNumber number, const shm::Block&
   const shm::Block& message = writer.Make(sizeof(Message));
   FillMessage(message.As<Message>(), number, block.handle());
 
-  shm::Lock lock(&record->mutex);
   to_server_.Push(message.handle());
-  while (!record->waiting_on_stub) lock.Wait(&record->condition);
-  finish(*record);
-  record->waiting_on_stub = false;
+  {
+    shm::Lock lock(&record->mutex);
+    while (!record->waiting_on_stub) lock.Wait(&record->condition);
+    finish(*record);
+    record->waiting_on_stub = false;
+  }
   shm::Notify(&record->condition);
 }
 
@@ -81,27 +84,25 @@ void Wire24_10::Send(const Origin& origin, const std::optional<abi::Response>& r
   FillMessage(message.As<Message>(), CommandNumber::kResponseSend, block.handle());
 
   std::optional<std::string> failure;
+  to_server_.Push(message.handle());
   {
     shm::Lock lock(&shared->mutex);
     const auto wait = [&] {
       while (!shared->is_stub_turn) lock.Wait(&shared->condition);
     };
-    const auto give_back = [&] {
-      shared->is_stub_turn = false;
-      shm::Notify(&shared->condition);
-    };
-    to_server_.Push(message.handle());
     wait();
     if (!writer.device_tensors().empty() && !shared->has_error) {
       failure = Attempt([&] { FillBuffers(shared->gpu_buffers, writer.device_tensors()); });
-      give_back();
+      shared->is_stub_turn = false;
+      shm::Notify(&shared->condition);
       wait();
     }
     if (shared->has_error) {
       failure = ErrorText(shared->is_error_set, shared->error, "An error occurred while sending a response.");
     }
-    give_back();
+    shared->is_stub_turn = false;
   }
+  shm::Notify(&shared->condition);
   if (failure) throw ServerFailed(*failure);
 }
 
