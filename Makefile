@@ -26,7 +26,7 @@ lint: .venv/for-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $(shell find stub_src tests/native -name '*.cc' -o -name '*.h')
+	$(BIN)/clang-format --dry-run --Werror $(shell find stub_src tests/native tests/fuzz -name '*.cc' -o -name '*.h')
 
 test: lint
 	$(BIN)/pytest

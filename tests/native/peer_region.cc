@@ -123,7 +123,8 @@ Handle PeerRegion::Create(std::size_t size) {
   char* block = static_cast<char*>(state_->buffer->allocate(size + kPrefix));
   const std::uint32_t one = 1;
   std::memcpy(block, &one, sizeof(one));
-  return block - state_->base();
+  made_.push_back({block - state_->base(), size});
+  return made_.back().handle;
 }
 
 void PeerRegion::AddReference(Handle handle) {

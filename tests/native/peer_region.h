@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace envpack::test {
 
@@ -24,6 +25,12 @@ class PeerRegion {
 
   // A counted block with one reference.
   Handle Create(std::size_t size);
+  // Every block made so far, released or not.
+  struct Made {
+    Handle handle;
+    std::size_t size;
+  };
+  const std::vector<Made>& made() const { return made_; }
   void AddReference(Handle handle);
   void Release(Handle handle);
   std::uint32_t References(Handle handle);
@@ -49,6 +56,7 @@ class PeerRegion {
   struct State;
 
   std::string name_;
+  std::vector<Made> made_;
   std::unique_ptr<State> state_;
 };
 

@@ -83,7 +83,7 @@ def programs(cache, target):
 @pytest.fixture(scope="session", params=["address,undefined", "thread"])
 def sanitized(cache, target, request):
     name = f"native-{request.param.partition(',')[0]}"
-    return _build(cache / name, target, ["wire_tests"], f"-DENVPACK_SANITIZE={request.param}")
+    return _build(cache / name, target, ["wire_tests", "fuzz_replay"], f"-DENVPACK_SANITIZE={request.param}")
 
 
 @pytest.fixture(scope="session")
@@ -99,9 +99,9 @@ def no_region_is_left():
     assert list(Path("/dev/shm").glob(f"{REGIONS}*")) == []
 
 
-def run(program, case, **variables):
+def run(program, *arguments, **variables):
     done = subprocess.run(
-        [program, case],
+        [program, *arguments],
         env={**clean_environment(), **SANITIZERS, "ENVPACK_TEST_REGIONS": REGIONS, **variables},
         capture_output=True,
         text=True,
@@ -125,6 +125,12 @@ def test_wire(programs, case):
 @pytest.mark.parametrize("case", WIRE)
 def test_wire_under_sanitizers(sanitized, case):
     run(sanitized / "wire_tests", case, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")  # the others halt anyway
+
+
+def test_messages_of_a_hostile_server_are_read_or_refused(sanitized):
+    corpus = sorted((HERE.parent / "fuzz/corpus").iterdir())
+    told = run(sanitized.parent / "fuzz/fuzz_replay", *corpus, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
+    assert {line.partition(" ")[0] for line in told.splitlines()} == {"read", "refused"}
 
 
 @pytest.mark.parametrize("case", STUB)

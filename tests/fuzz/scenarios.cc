@@ -1,0 +1,211 @@
+#include "scenarios.h"
+
+#include <array>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "abi/records_24_10.h"
+
+namespace envpack::fuzz {
+
+namespace {
+
+namespace records = abi::r24_10;
+using test::PeerRequest;
+using test::PeerTensor;
+
+// As small as a server makes them, so that a damaged message is soon at the end of it.
+constexpr std::size_t kSize = 1 << 16;
+
+abi::Launch LaunchFor(test::Peer& peer) {
+  abi::Launch launch;
+  launch.region = peer.region.name();
+  launch.region_growth = kSize;
+  launch.control_handle = peer.control;
+  return launch;
+}
+
+test::Peer::Options Small() {
+  test::Peer::Options options;
+  options.size = kSize;
+  options.slots = 128;  // more than one message has tensors
+  return options;
+}
+
+// Looking at every byte that a value points to is what a model would do.
+volatile unsigned sum;
+void Look(const void* data, std::size_t size) {
+  for (std::size_t i = 0; i < size; ++i) sum = sum + static_cast<const unsigned char*>(data)[i];
+}
+void Look(const std::string& text) { Look(text.data(), text.size()); }
+void Look(const abi::Tensor& tensor) {
+  Look(tensor.name);
+  if (tensor.memory_type != abi::MemoryType::kGpu) Look(tensor.data, tensor.byte_size);
+}
+void Look(const abi::Request& request) {
+  Look(request.id);
+  Look(request.parameters);
+  for (const auto& input : request.inputs) Look(input);
+}
+void Look(const abi::InferResponse& answer) {
+  if (answer.response.error) Look(answer.response.error->message);
+  for (const auto& output : answer.response.outputs) Look(output);
+}
+void Look(const abi::Command& command) {
+  if (const auto* execute = std::get_if<abi::ExecuteCommand>(&command)) {
+    for (const auto& request : execute->requests) Look(request);
+  }
+}
+
+std::vector<PeerRequest> Requests() {
+  PeerRequest full;
+  full.inputs = {{"IN", 11, {2, 1}, "12345678"},
+                 {"APART", 13, {1}, std::string("\4\0\0\0text", 8), true},
+                 {"EMPTY", 6, {0, 3}, ""}};
+  full.outputs = {"OUT", "MORE"};
+  full.id = "id";
+  full.parameters = R"({"key": "value"})";
+  return {full, PeerRequest{}};
+}
+
+// A request with a correlation id that is a text, and a trace.
+Handle WriteTextId(Stage& stage) {
+  const Handle batch = stage.peer.MakeBatch({PeerRequest{}});
+  const Handle request = *stage.peer.region.As<Handle>(batch, sizeof(records::RequestBatch));
+  auto* record = stage.peer.region.As<records::Request>(request);
+  *stage.peer.region.As<records::CorrelationId>(record->correlation_id) = {stage.peer.MakeString("text"), 0,
+                                                                           1};
+  stage.peer.region.As<records::Trace>(record->trace)->context = stage.peer.MakeString("context");
+  return batch;
+}
+
+PeerTensor OnDevice(bool in_pool) {
+  PeerTensor tensor{"GPU", 11, {2}, "12345678"};
+  tensor.device = test::PeerDevice{0, 16, in_pool, std::string(64, 'h'), 5};
+  return tensor;
+}
+
+Handle WriteOnDevice(Stage& stage) {
+  PeerRequest request;
+  request.inputs = {OnDevice(true), OnDevice(false)};
+  return stage.peer.SendExecute({request});
+}
+
+Handle WriteAnswer(Stage& stage) {
+  PeerTensor apart = OnDevice(false);
+  apart.apart = true;
+  return stage.peer.MakeResponse({{Requests()[0].inputs[0], Requests()[0].inputs[1], apart}, {}, 0});
+}
+
+// A message that is no command may be followed by another; there is one that ends it.
+void Receive(Stage& stage, Handle) {
+  const auto wire = stage.OpenWire();
+  stage.peer.to_stub_commands.Push(stage.last);
+  Look(wire->Receive());
+}
+
+// The server wants the bytes of tensors that the stub has answered with, one on the device, one in the
+// region.
+Handle WriteBuffers(Stage& stage) {
+  PeerTensor host = OnDevice(false);
+  host.device.reset();
+  stage.peer.to_stub_commands.Push(0);
+  const Handle message = stage.peer.SendCommand(static_cast<int>(records::CommandNumber::kLoadGpuBuffers));
+  stage.peer.region.As<records::Message>(message)->args = stage.peer.MakeGpuBuffers({OnDevice(false), host});
+  return message;
+}
+
+void FillBuffers(Stage& stage, Handle message) {
+  const auto wire = stage.OpenWire();
+  abi::Tensor tensor;
+  tensor.name = "GPU";
+  tensor.dtype = abi::DataType::kFp32;
+  tensor.dims = {2};
+  tensor.memory_type = abi::MemoryType::kGpu;
+  tensor.data = "12345678";
+  tensor.byte_size = 8;
+  abi::Response response;
+  response.outputs = {tensor, tensor};
+  wire->AnswerExecute(std::vector<std::optional<abi::Response>>{response});
+  Receive(stage, message);
+}
+
+void ReadRequests(Stage& stage, Handle handle) {
+  const shm::Reading reading(stage.region);
+  for (const auto& request : stage.reader.ReadRequests(handle)) Look(request);
+}
+
+void ReadTensor(Stage& stage, Handle handle) { Look(stage.reader.ReadTensor(handle)); }
+
+void ReadString(Stage& stage, Handle handle) { Look(stage.reader.ReadString(handle)); }
+
+void ReadAnswer(Stage& stage, Handle handle) { Look(stage.reader.ReadInferResponse(handle)); }
+
+// Everything between the semaphores of a queue, whose garbage would be waited for, and its end.
+Part QueueFields(Handle queue) { return {queue, 104, 24}; }
+
+std::vector<Part> ControlAndQueues(Stage& stage) {
+  std::vector<Part> parts{{stage.peer.control, 0, 4}, {stage.peer.control, 88, 40}};
+  for (const test::PeerQueue* queue :
+       {&stage.peer.to_stub_commands, &stage.peer.from_stub_answers, &stage.peer.from_stub_requests,
+        &stage.peer.to_stub_unasked, &stage.peer.memory_manager}) {
+    parts.push_back(QueueFields(queue->handle()));
+  }
+  return parts;
+}
+
+std::vector<Part> OneQueue(Stage& stage) { return {QueueFields(stage.peer.to_stub_commands.handle())}; }
+
+void UseQueue(Stage& stage, Handle handle) {
+  shm::Queue queue(stage.region, handle);
+  queue.Push(queue.Pop());
+}
+
+Handle WriteQueue(Stage& stage) {
+  stage.peer.to_stub_commands.Push(1);
+  return stage.peer.to_stub_commands.handle();
+}
+
+}  // namespace
+
+std::shared_ptr<void> SomeGpu::Open(const abi::DeviceMemory&) {
+  return std::make_shared<std::array<char, 8>>();
+}
+
+void SomeGpu::Copy(std::int64_t, void* to, const void* from, std::size_t size) {
+  std::memcpy(to, from, size);
+}
+
+Stage::Stage()
+    : peer(Small()),
+      region(peer.region.name(), kSize),
+      launch(LaunchFor(peer)),
+      released(region, peer.memory_manager.handle()),
+      reader(region, gpu, released),
+      last(peer.SendFinalize()) {
+  peer.to_stub_commands.Pop();
+}
+
+std::unique_ptr<abi::Wire> Stage::OpenWire() { return abi::OpenWire(launch, gpu); }
+
+// One line for each; the corpus holds their numbers, so new ones come last.
+const std::vector<Scenario> kScenarios{
+    {"execute", [](Stage& s) { return s.peer.SendExecute(Requests()); }, Receive},
+    {"initialize", [](Stage& s) { return s.peer.SendInitialize({{"key", "value"}, {"k", ""}}); }, Receive},
+    {"auto-complete", [](Stage& s) { return s.peer.SendAutoComplete("{}"); }, Receive},
+    {"finalize", [](Stage& s) { return s.peer.SendFinalize(); }, Receive},
+    {"correlation id", WriteTextId, ReadRequests},
+    {"tensor", [](Stage& s) { return s.peer.MakeTensor(Requests()[0].inputs[1]); }, ReadTensor},
+    {"string", [](Stage& s) { return s.peer.MakeString("text"); }, ReadString},
+    {"attach", [](Stage& s) { return s.peer.control; }, [](Stage& s, Handle) { s.OpenWire(); },
+     ControlAndQueues},
+    {"queue", WriteQueue, UseQueue, OneQueue},
+    {"tensors on a device", WriteOnDevice, Receive},
+    {"answer of a model", WriteAnswer, ReadAnswer},
+    {"error of a model", [](Stage& s) { return s.peer.MakeResponse({{}, "error", 2}); }, ReadAnswer},
+    {"buffers on a device", WriteBuffers, FillBuffers},
+};
+
+}  // namespace envpack::fuzz
