@@ -52,11 +52,24 @@ enum class CommandNumber : std::int32_t {
 // Pushed instead of a message's handle: a sign of life, or "I have read that".
 inline constexpr std::int64_t kDummy = 0;
 
+// A bool of a record. The peer writes it, or leaves there what it finds, and C++ has no meaning for a bool
+// that is neither 0 nor 1.
+class Flag {
+ public:
+  Flag() = default;
+  constexpr Flag(bool value) : byte_(value ? 1 : 0) {}
+  constexpr operator bool() const { return byte_ != 0; }
+
+ private:
+  std::uint8_t byte_;
+};
+static_assert(sizeof(Flag) == 1);
+
 struct Control {
-  bool stub_health;
-  bool parent_health;
-  bool uses_env;
-  bool decoupled;
+  Flag stub_health;
+  Flag parent_health;
+  Flag uses_env;
+  Flag decoupled;
   pthread_mutex_t parent_health_mutex;
   pthread_mutex_t stub_health_mutex;
   Handle stub_message_queue;
@@ -74,7 +87,7 @@ static_assert(offsetof(Control, stub_message_queue) == 88 &&
 struct Message {
   CommandNumber command;
   Handle args;
-  bool inline_response;
+  Flag inline_response;
   Handle response_handle;
   Handle response_mutex;
   Handle response_cond;
@@ -109,17 +122,17 @@ struct Error {
 static_assert(sizeof(Error) == 16 && offsetof(Error, message) == 8);
 
 struct InitializeResponse {
-  bool has_error;
-  bool is_error_set;
+  Flag has_error;
+  Flag is_error_set;
   Handle error;
 };
 static_assert(sizeof(InitializeResponse) == 16 && offsetof(InitializeResponse, error) == 8);
 
 struct AutoCompleteResponse {
-  bool has_error;
-  bool is_error_set;
+  Flag has_error;
+  Flag is_error_set;
   Handle error;
-  bool has_model_config;
+  Flag has_model_config;
   Handle model_config;
 };
 static_assert(sizeof(AutoCompleteResponse) == 32 && offsetof(AutoCompleteResponse, error) == 8);
@@ -141,7 +154,7 @@ struct Request {
   std::uint32_t flags;
   std::int64_t address;
   std::int64_t response_factory_address;
-  bool is_decoupled;
+  Flag is_decoupled;
   std::uint64_t timeout_us;
   std::int32_t preferred_memory_type;
   std::int64_t preferred_device_id;
@@ -183,7 +196,7 @@ static_assert(sizeof(Tensor) == 24 && offsetof(Tensor, dtype) == 8 && offsetof(T
 
 struct Memory {
   std::uint64_t gpu_pointer_offset;
-  bool use_cuda_shared_pool;
+  Flag use_cuda_shared_pool;
   std::uint64_t cuda_pool_offset;
   std::int32_t memory_type;
   std::int64_t memory_type_id;
@@ -195,7 +208,7 @@ static_assert(sizeof(Memory) == 56 && offsetof(Memory, memory_type) == 24 &&
 
 // Where the server wants the bytes of GPU tensors: `buffers` is a block of handles of Memory records.
 struct GpuBuffers {
-  bool success;
+  Flag success;
   Handle error;
   Handle buffers;
   std::uint32_t buffer_count;
@@ -207,10 +220,10 @@ static_assert(offsetof(GpuBuffers, buffers) == 16 && offsetof(GpuBuffers, buffer
 struct Response {
   std::uint32_t outputs_size;
   Handle error;
-  bool has_error;
-  bool is_error_set;
+  Flag has_error;
+  Flag is_error_set;
   std::uint64_t stream_id;
-  bool is_last_response;
+  Flag is_last_response;
 };
 static_assert(sizeof(Response) == 40 && offsetof(Response, error) == 8 &&
               offsetof(Response, has_error) == 16);
@@ -221,14 +234,14 @@ static_assert(offsetof(Response, stream_id) == 24 && offsetof(Response, is_last_
 struct ResponseBatch {
   pthread_mutex_t mutex;
   pthread_cond_t condition;
-  bool waiting_on_stub;
+  Flag waiting_on_stub;
   std::uint32_t batch_size;
   Handle error;
-  bool has_error;
-  bool cleanup;
-  bool is_error_set;
+  Flag has_error;
+  Flag cleanup;
+  Flag is_error_set;
   std::uint32_t response_size;
-  bool is_response_factory_deleted;
+  Flag is_response_factory_deleted;
 };
 static_assert(sizeof(ResponseBatch) == 120 && offsetof(ResponseBatch, batch_size) == 92);
 static_assert(offsetof(ResponseBatch, error) == 96 && offsetof(ResponseBatch, is_error_set) == 106);
@@ -237,7 +250,7 @@ static_assert(offsetof(ResponseBatch, is_response_factory_deleted) == 112);
 struct Log {
   pthread_mutex_t mutex;
   pthread_cond_t condition;
-  bool waiting_on_stub;
+  Flag waiting_on_stub;
   Handle file;
   std::int32_t line;
   Handle message;
@@ -249,9 +262,9 @@ static_assert(offsetof(Log, line) == 104 && offsetof(Log, message) == 112 && off
 struct ResponseSend {
   pthread_mutex_t mutex;
   pthread_cond_t condition;
-  bool is_stub_turn;
-  bool has_error;
-  bool is_error_set;
+  Flag is_stub_turn;
+  Flag has_error;
+  Flag is_error_set;
   Handle error;
   std::int64_t request_address;
   std::int64_t response_factory_address;
@@ -267,7 +280,7 @@ static_assert(offsetof(ResponseSend, response) == 120 && offsetof(ResponseSend, 
 struct Cleanup {
   pthread_mutex_t mutex;
   pthread_cond_t condition;
-  bool waiting_on_stub;
+  Flag waiting_on_stub;
   std::int64_t id;
 };
 static_assert(sizeof(Cleanup) == 104 && offsetof(Cleanup, waiting_on_stub) == 88 &&
@@ -276,10 +289,10 @@ static_assert(sizeof(Cleanup) == 104 && offsetof(Cleanup, waiting_on_stub) == 88
 struct IsCancelled {
   pthread_mutex_t mutex;
   pthread_cond_t condition;
-  bool waiting_on_stub;
+  Flag waiting_on_stub;
   std::int64_t response_factory_address;
   std::int64_t request_address;
-  bool is_cancelled;
+  Flag is_cancelled;
 };
 static_assert(sizeof(IsCancelled) == 120 && offsetof(IsCancelled, waiting_on_stub) == 88);
 static_assert(offsetof(IsCancelled, response_factory_address) == 96);
@@ -289,10 +302,10 @@ static_assert(offsetof(IsCancelled, request_address) == 104 && offsetof(IsCancel
 struct CustomMetrics {
   pthread_mutex_t mutex;
   pthread_cond_t condition;
-  bool waiting_on_stub;
+  Flag waiting_on_stub;
   Handle message;
-  bool has_error;
-  bool is_error_set;
+  Flag has_error;
+  Flag is_error_set;
   Handle error;
   double value;
   std::uint64_t address;
@@ -324,12 +337,12 @@ static_assert(offsetof(Metric, metric_address) == 24 && offsetof(Metric, metric_
 struct ModelLoader {
   pthread_mutex_t mutex;
   pthread_cond_t condition;
-  bool waiting_on_stub;
+  Flag waiting_on_stub;
   Handle message;
-  bool has_error;
-  bool is_error_set;
+  Flag has_error;
+  Flag is_error_set;
   Handle error;
-  bool is_model_ready;
+  Flag is_model_ready;
 };
 static_assert(sizeof(ModelLoader) == 128 && offsetof(ModelLoader, message) == 96);
 static_assert(offsetof(ModelLoader, error) == 112 && offsetof(ModelLoader, is_model_ready) == 120);
@@ -337,7 +350,7 @@ static_assert(offsetof(ModelLoader, error) == 112 && offsetof(ModelLoader, is_mo
 struct ModelLoaderRequest {
   Handle name;
   Handle version;
-  bool unload_dependents;
+  Flag unload_dependents;
   Handle config;
   Handle files;
 };
@@ -347,12 +360,12 @@ static_assert(offsetof(ModelLoaderRequest, config) == 24 && offsetof(ModelLoader
 struct CudaMemoryPool {
   pthread_mutex_t mutex;
   pthread_cond_t condition;
-  bool waiting_on_stub;
+  Flag waiting_on_stub;
   char cuda_handle[64];
   std::int32_t device_id;
   Handle error;
-  bool has_error;
-  bool is_error_set;
+  Flag has_error;
+  Flag is_error_set;
 };
 static_assert(sizeof(CudaMemoryPool) == 176 && offsetof(CudaMemoryPool, cuda_handle) == 89);
 static_assert(offsetof(CudaMemoryPool, device_id) == 156 && offsetof(CudaMemoryPool, error) == 160);

@@ -39,9 +39,9 @@ timespec In(int milliseconds) {
   return when;
 }
 
-void WaitUntil(const bool* flag, bool value, pthread_mutex_t* mutex, pthread_cond_t* condition) {
+void WaitUntil(const abi::r24_10::Flag* flag, bool value, pthread_mutex_t* mutex, pthread_cond_t* condition) {
   const timespec limit = In(20000);
-  while (*static_cast<const volatile bool*>(flag) != value) {
+  while (*flag != value) {
     if (pthread_cond_timedwait(condition, mutex, &limit) == ETIMEDOUT) {
       pthread_mutex_unlock(mutex);
       throw Failed("the stub does not acknowledge");
