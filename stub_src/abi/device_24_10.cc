@@ -31,6 +31,7 @@ void Wire24_10::AttachPool(const Message& message) {
 
 // A destination is a device buffer, or bytes in the region if the server has chosen the host.
 void Wire24_10::FillBuffers(Handle buffers, const std::vector<abi::Tensor>& tensors) {
+  const shm::Reading reading(region_);
   const shm::Block block = region_.Load(buffers);
   const auto record = *block.As<GpuBuffers>();
   if (!record.success) throw ServerFailed("Failed to load GPU buffers: " + reader_.ReadString(record.error));

@@ -24,7 +24,7 @@ class Lease {
       : memory_(std::move(memory)), release_id_(release_id), released_(released) {}
   ~Lease() {
     memory_.reset();
-    if (release_id_ == 0) return;
+    if (release_id_ == 0 || !maker_.IsThisProcess()) return;
     try {
       released_.Push(static_cast<std::int64_t>(release_id_));
     } catch (const std::exception&) {
@@ -38,6 +38,7 @@ class Lease {
   std::shared_ptr<void> memory_;
   std::uint64_t release_id_;
   shm::Queue& released_;
+  forks::Maker maker_;
 };
 
 }  // namespace
@@ -182,6 +183,7 @@ abi::Error Reader::ReadError(Handle handle) const {
 }
 
 InferResponse Reader::ReadInferResponse(Handle handle) const {
+  const shm::Reading reading(region_);
   const shm::Block block = region_.Load(handle);
   const auto record = *block.As<Response>();
   InferResponse answer;
