@@ -36,6 +36,7 @@ KINDS = {
     "batched": _echo("TYPE_FP32", "[ -1 ]", batch=8, more="dynamic_batching { }"),
     "bytes": _echo("TYPE_STRING", "[ -1 ]"),
     "bls": _echo("TYPE_FP32", "[ -1, -1, -1, -1 ]", code="bls", more=_TARGET),
+    "in_place": _echo("TYPE_FP32", "[ -1, -1, -1, -1 ]", code="in_place"),
     "stream": _echo("TYPE_INT32", "[ 1 ]", code="stream", more="model_transaction_policy { decoupled: true }"),
 }
 
@@ -72,6 +73,8 @@ _SORTS = (
     ("4 KB", "echo", (1, 8), _floats(1, 1, 1, 1024)),
     ("600 KB", "echo", (1, 8), _floats(1, 3, 224, 224)),
     ("16 MB", "echo", (1, 8), _floats(1, 4, 1024, 1024)),
+    ("in place 600 KB", "in_place", (1, 8), _floats(1, 3, 224, 224)),
+    ("in place 16 MB", "in_place", (1, 8), _floats(1, 4, 1024, 1024)),
     ("4 KB batched", "batched", (16,), _floats(1, 1024)),
     ("BYTES 1000", "bytes", (1, 8), _texts(1000)),
     ("BLS 16 B", "bls", (1, 8), _floats(1, 1, 1, 4)),
@@ -91,7 +94,8 @@ class Run:
     per_second: float
     p50: float
     p99: float
-    server: float
+    server: float  # input, inference and output; the first and the last are the server's own work
+    inference: float  # from the time that the stub is asked to when it has answered
 
 
 def run(workload: Workload, model: str, client: Client, port: int, seconds: float) -> Run:
@@ -103,12 +107,12 @@ def run(workload: Workload, model: str, client: Client, port: int, seconds: floa
         outcome = load.run(requests, seconds)
         after = _statistics(client, model)
     count = after[0] - before[0]
-    server = (after[1] - before[1]) / count / 1e9 if count else float("nan")
-    return Run(outcome.per_second, outcome.quantile(0.5), outcome.quantile(0.99), server)
+    server, inference = ((after[i] - before[i]) / count / 1e9 if count else float("nan") for i in (1, 2))
+    return Run(outcome.per_second, outcome.quantile(0.5), outcome.quantile(0.99), server, inference)
 
 
-def _statistics(client: Client, model: str) -> tuple[int, int]:
-    """Requests that a model has answered, and nanoseconds that the server spent on input, inference and output."""
+def _statistics(client: Client, model: str) -> tuple[int, int, int]:
+    """Requests that a model has answered; nanoseconds for input, inference and output; those for inference alone."""
     statistics = client.statistics(model)["model_stats"][0]["inference_stats"]
     parts = [statistics[part] for part in ("compute_input", "compute_infer", "compute_output")]
-    return int(parts[1]["count"]), sum(int(part["ns"]) for part in parts)
+    return int(parts[1]["count"]), sum(int(part["ns"]) for part in parts), int(parts[1]["ns"])

@@ -8,6 +8,11 @@
 
 namespace envpack::abi::r24_10 {
 
+Writer::~Writer() {
+  const shm::Hold hold(region_);
+  blocks_.clear();
+}
+
 const shm::Block& Writer::Make(std::size_t size) {
   blocks_.push_back(region_.Create(size));
   return blocks_.back();

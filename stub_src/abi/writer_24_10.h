@@ -19,6 +19,9 @@ namespace envpack::abi::r24_10 {
 class Writer {
  public:
   explicit Writer(shm::Region& region) : region_(region) {}
+  ~Writer();
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
 
   // Each returns the handle of the block made.
   Handle WriteString(std::string_view text);

@@ -25,8 +25,8 @@ Execution::Execution(std::vector<abi::Request> values, const std::string& name, 
   }
 }
 
-abi::ExecuteAnswer Execution::Run(const py::object& instance, EventLoop& loop) {
-  py::object result = instance.attr("execute")(requests_);
+abi::ExecuteAnswer Execution::Run(const py::object& execute, EventLoop& loop) {
+  py::object result = execute(requests_);
   if (wire_.Decoupled()) {
     RunDecoupled(result, loop);
     return {};

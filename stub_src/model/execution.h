@@ -24,7 +24,7 @@ class Execution {
 
   // Calls the model's execute(). Throws pybind11::error_already_set if that raises, and
   // module::ModelException if its result breaks the contract.
-  abi::ExecuteAnswer Run(const pybind11::object& instance, EventLoop& loop);
+  abi::ExecuteAnswer Run(const pybind11::object& execute, EventLoop& loop);
 
   // The answer when Run() has thrown, or when its answer could not be written: no request can be answered any
   // more.

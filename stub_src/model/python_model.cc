@@ -47,11 +47,12 @@ void PythonModel::Initialize(const std::map<std::string, std::string>& arguments
 }
 
 abi::ExecuteAnswer PythonModel::Execute(Execution& execution) {
-  if (!py::hasattr(instance_, "execute")) {
+  const py::object execute = py::getattr(instance_, "execute", py::none());
+  if (execute.is_none()) {
     throw module::ModelException("Python model " + launch_.model_file +
                                  " does not implement `execute` method.");
   }
-  return execution.Run(instance_, loop_);
+  return execution.Run(execute, loop_);
 }
 
 void PythonModel::Finalize() {

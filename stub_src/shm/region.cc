@@ -68,6 +68,9 @@ void TryLock(pthread_mutex_t* mutex) {
   pthread_mutex_unlock(mutex);
 }
 
+// The region whose lock this thread holds.
+thread_local const Region* held = nullptr;
+
 }  // namespace
 
 Reading::Reading(Region& region)
@@ -147,6 +150,13 @@ char* Block::At(std::size_t offset, std::size_t length) const {
   return data_ + offset;
 }
 
+Hold::Hold(Region& region) : outer_(held) {
+  if (outer_ != &region) lock_.emplace(region.allocator_->mutex);
+  held = &region;
+}
+
+Hold::~Hold() { held = outer_; }
+
 Region::Region(const std::string& name, std::size_t growth)
     : allocator_(std::make_unique<Allocator>(name)), growth_(growth) {}
 
@@ -158,7 +168,7 @@ Block Region::CreateAligned(std::size_t size) { return CreateWith(size, kAligned
 
 Block Region::CreateWith(std::size_t size, std::size_t alignment) {
   const std::size_t whole = size + sizeof(Count);
-  const Lock lock(allocator_->mutex);
+  const Hold hold(*this);
   Follow();
   const auto allocate = [&]() -> void* {
     return alignment == kUnaligned ? allocator_->buffer->allocate(whole, std::nothrow)
@@ -178,7 +188,7 @@ Block Region::CreateWith(std::size_t size, std::size_t alignment) {
 }
 
 Block Region::Load(Handle handle) {
-  const Lock lock(allocator_->mutex);
+  const Hold hold(*this);
   Follow();
   const std::size_t capacity = allocator_->mapping.size();
   const auto offset = static_cast<std::size_t>(handle);
@@ -199,13 +209,13 @@ Block Region::Load(Handle handle) {
 }
 
 std::size_t Region::Size() {
-  const Lock lock(allocator_->mutex);
+  const Hold hold(*this);
   Follow();
   return allocator_->mapping.size();
 }
 
 std::uint64_t Region::FreeBytes() {
-  const Lock lock(allocator_->mutex);
+  const Hold hold(*this);
   Follow();
   return allocator_->buffer->get_free_memory();
 }
@@ -214,7 +224,7 @@ void Region::Unlink() noexcept { allocator_->mapping.Unlink(); }
 
 void Region::Release(Handle handle) noexcept {
   try {
-    const Lock lock(allocator_->mutex);
+    const Hold hold(*this);
     Follow();
     char* address = allocator_->mapping.base() + handle;
     if (--reinterpret_cast<Count*>(address)->references == 0) allocator_->buffer->deallocate(address);

@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
 #include "forks.h"
+#include "shm/sync.h"
 
 namespace envpack::shm {
 
@@ -80,6 +82,21 @@ class Reading {
   std::size_t* outer_;
 };
 
+// Holds the region's lock over several operations of this thread, which would otherwise each take and leave
+// it: after an answer the server works in the region at the same time, and every turn taken is a chance to
+// wait for it. Nothing else may be waited for meanwhile, the GIL least of all. Holds nest.
+class Hold {
+ public:
+  explicit Hold(Region& region);
+  ~Hold();
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+ private:
+  const Region* outer_;
+  std::optional<Lock> lock_;
+};
+
 class Region {
  public:
   // Attaches to the region that the server has made. `growth` is the step in bytes by which it grows.
@@ -110,6 +127,7 @@ class Region {
 
  private:
   friend class Block;
+  friend class Hold;
   struct Allocator;
 
   Block CreateWith(std::size_t size, std::size_t alignment);
