@@ -147,6 +147,9 @@ PeerAsked Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
   for (std::uint32_t i = 0; i < asked.input_count; ++i, at += sizeof(Handle)) {
     seen.inputs.push_back(ReadTensor(*region.As<Handle>(request, at)));
   }
+  // The stub gives its own back as soon as it is awake, when this side has still to leave the lock.
+  const Handle needed[] = {message, record->args, record->response_mutex, record->response_cond};
+  for (const Handle handle : needed) region.AddReference(handle);
   auto* mutex = region.As<pthread_mutex_t>(record->response_mutex);
   auto* condition = region.As<pthread_cond_t>(record->response_cond);
   const auto wake_and_wait = [&] {
@@ -165,6 +168,7 @@ PeerAsked Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
   region.As<records::Message>(answer)->args = block;
   wake_and_wait();
   pthread_mutex_unlock(mutex);
+  for (const Handle handle : needed) region.Release(handle);
   return seen;
 }
 
