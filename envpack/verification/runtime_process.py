@@ -23,7 +23,6 @@ from envpack.verification.runtime import Process, Stopped
 from envpack.verification.server_location import ServerInstallation
 from envpack.verification.server_log import last_lines
 
-_START_SECONDS = 10.0
 _STOP_SECONDS = 15
 _POLL_SECONDS = 0.02
 _ATTEMPTS = 5
@@ -89,6 +88,7 @@ class ProcessRuntime:
         environment: variables for the server beyond the few that it gets anyway.
         extra_backends: folder of further backend folders, for models that name one.
         arguments: further arguments of tritonserver. They come last, so they win over ours.
+        start_seconds: how long it may take until it answers; a server that sets up GPUs takes longer.
 
     """
 
@@ -97,6 +97,7 @@ class ProcessRuntime:
     environment: Mapping[str, str] = field(default_factory=dict)
     extra_backends: Path | None = None
     arguments: tuple[str, ...] = ()
+    start_seconds: float = 10.0
 
     @property
     def release(self) -> str:
@@ -128,7 +129,7 @@ class ProcessRuntime:
             port = self.port or _free_port()
             server = self._launch(repository, home, backends, port)
             try:
-                if _wait_until_live(server):
+                if _wait_until_live(server, self.start_seconds):
                     return server
                 log = server.log()
             finally:
@@ -181,10 +182,10 @@ class ProcessRuntime:
         return {**variables, **self.environment}
 
 
-def _wait_until_live(server: ProcessServer) -> bool:
+def _wait_until_live(server: ProcessServer, seconds: float) -> bool:
     """Whether the server came up; False also when it runs but says nothing in time (it is stopped then)."""
     client = Client(server.url, timeout=2)
-    until = time.monotonic() + _START_SECONDS
+    until = time.monotonic() + seconds
     try:
         while time.monotonic() < until and not server.ended():
             if client.live():

@@ -69,6 +69,13 @@ def test_a_server_that_dies_at_start_shows_its_last_words(tmp_path):
     assert caught.value.kind == "server-failed"
 
 
+def test_more_options_reach_the_server_and_a_silent_one_is_given_up(tmp_path):
+    installation = find_server(install(tmp_path / "triton", 'for last; do :; done; echo "last $last"; exec sleep 60'))
+    runtime = ProcessRuntime(installation, arguments=("--more",), start_seconds=0.5)
+    with pytest.raises(ServerError, match="last --more"), runtime.start(tmp_path):
+        pass
+
+
 def test_a_port_that_is_taken_is_named(tmp_path):
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
