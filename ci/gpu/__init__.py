@@ -1,0 +1,1 @@
+"""Runs our stub with a GPU under the real server; ci/gpu-check.sh starts it."""

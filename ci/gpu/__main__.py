@@ -1,0 +1,211 @@
+"""Runs the checks; see docs/gpu.md."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from envpack.errors import EnvpackError
+from envpack.verification import find_server
+from envpack.verification.interrupts import interruptible
+from envpack.verification.server_log import last_lines
+from gpu import bls_checks, memory_checks, tensor_checks  # noqa: F401 - they fill the list of checks
+from gpu.catalogue import CHECKS, Check, SkippedError
+from gpu.driver import NO_GPU, NoGpuError, count_devices
+from gpu.environment import REQUIREMENTS, Kitchen, UnpreparedError, Wishes, open_kitchen
+from gpu.serving import Site, fill, serving
+
+FAILED, UNPREPARED = 1, 2
+FOLDER = Path(__file__).resolve().parents[2] / "build/gpu-check"
+POOL_BYTES = 256 << 20  # enough for the largest tensor, its copy and the rest
+CHECK_SECONDS = 180
+_LOG_LINES = 25
+_INFORMATION = re.compile(r"I\d{4} ")  # the server's verbose lines, which would fill the screen
+
+
+class TimeUpError(BaseException):
+    """A check took too long; no Exception, so that nothing on the way takes it for one of its own."""
+
+
+@dataclass
+class Tally:
+    """What came out."""
+
+    counts: dict[str, int] = field(default_factory=lambda: {"ok": 0, "FAIL": 0, "skip": 0})
+
+    def tell(self, result: str, name: str, text: str) -> None:
+        self.counts[result] += 1
+        joint = ": " if result != "ok" else " – "
+        print(f"{result:4} {name}{joint + ' '.join(text.split()) if text else ''}", flush=True)
+
+
+@dataclass
+class Round:
+    """Checks under servers that are started in the same way.
+
+    Attributes:
+        label: what the names of its checks start with.
+        pool: bytes of the CUDA memory pool of each device.
+
+    """
+
+    label: str
+    pool: dict[int, int]
+    checks: list[Check]
+
+
+def rounds(checks: Sequence[Check], devices: int) -> list[Round]:
+    with_pool = dict.fromkeys(range(devices), POOL_BYTES)
+    without = dict.fromkeys(range(devices), 0)
+    again = [check for check in checks if check.without_pool]
+    return [Round("", with_pool, list(checks)), Round("no pool: ", without, again)]
+
+
+def run_round(this: Round, kitchen: Kitchen, repository: Path, devices: int, tally: Tally) -> None:
+    """Run the checks; a server that has ended or hangs is replaced for those that are left."""
+    left = list(this.checks)
+    for check in [check for check in left if check.devices > devices]:
+        tally.tell("skip", this.label + check.name, f"{check.devices} devices, here is {devices}")
+        left.remove(check)
+    while left:
+        done = 0
+        try:
+            with serving(kitchen, repository, pool=this.pool) as site:
+                site.load({model for check in left for model in check.models})
+                for check in left:
+                    done += 1
+                    if not run_check(check, site, this.label, tally):
+                        break
+        except EnvpackError as error:
+            for check in left[done:]:
+                tally.tell("FAIL", this.label + check.name, f"no server: {error}")
+            return
+        left = left[done:]
+
+
+def run_check(check: Check, site: Site, label: str, tally: Tally) -> bool:
+    """Run one check; returns whether the server can be used for another one."""
+    name, mark = label + check.name, len(site.server.log())
+    failed = [f"{model} did not load: {site.failures[model]}" for model in check.models if model in site.failures]
+    if failed:
+        tally.tell("FAIL", name, "; ".join(failed))
+        return True
+    try:
+        with time_limit(CHECK_SECONDS):
+            note = check.run(site)
+    except SkippedError as error:
+        tally.tell("skip", name, str(error))
+    except TimeUpError:
+        tally.tell("FAIL", name, f"not done within {CHECK_SECONDS} s")
+        show_log(site, mark)
+        return False
+    except Exception as error:  # whatever goes wrong belongs to this check alone
+        tally.tell("FAIL", name, str(error) or type(error).__name__)
+        show_log(site, mark)
+        return not site.server.ended() and not getattr(error, "timed_out", False)
+    else:
+        tally.tell("ok", name, note or "")
+    return not site.server.ended()
+
+
+def show_log(site: Site, mark: int) -> None:
+    """The end of what the server and its stubs have written since the check began."""
+    written = "\n".join(line for line in site.server.log()[mark:].splitlines() if not _INFORMATION.match(line))
+    for line in last_lines(written, _LOG_LINES):
+        print(f"       | {line[:300]}", flush=True)
+
+
+@contextlib.contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise TimeUpError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(kitchen: Kitchen, checks: Sequence[Check], devices: int, repository: Path) -> Tally:
+    """Run checks on this many devices; prints their lines."""
+    tally = Tally()
+    fill(repository, kitchen)
+    for this in rounds(checks, devices):
+        if this.checks:
+            run_round(this, kitchen, repository, devices, tally)
+    return tally
+
+
+def choose(only: Sequence[str]) -> list[Check]:
+    chosen = [check for check in CHECKS if not only or any(text in check.name for text in only)]
+    if not chosen:
+        raise UnpreparedError(f"no check has {' or '.join(only)} in its name")
+    return chosen
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="ci/gpu-check.sh", description="Our stub on a GPU, under the real server.")
+    parser.add_argument("--venv", help="where envpack and the server are; made if it is not there")
+    parser.add_argument("--prepare", action="store_true", help="install and compile what is missing, then end")
+    parser.add_argument("--python", default="", help="version that the models run with, such as 3.10")
+    parser.add_argument("--library", default="", choices=tuple(REQUIREMENTS), help="what they use the GPU with")
+    parser.add_argument(
+        "--packages",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="folder that holds the library already, such as another environment's site-packages",
+    )
+    parser.add_argument(
+        "--requirement",
+        action="append",
+        default=[],
+        metavar="REQ",
+        help="install this instead of the default, such as torch==2.5.1; name numpy as well",
+    )
+    parser.add_argument("--stub", type=Path, help="a stub that was compiled before, for that Python")
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="checks with this in their name")
+    return parser.parse_args()  # fmt: skip
+
+
+def main() -> int:
+    given = options()
+    wishes = Wishes(given.python, given.library, tuple(given.packages), tuple(given.requirement), given.stub)
+    try:
+        checks = choose(given.only)
+        devices = 0 if given.prepare else count_devices()
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        find_server()
+        kitchen = open_kitchen(wishes, FOLDER)
+    except NoGpuError as error:
+        print(f"no GPU: {error}")
+        return NO_GPU
+    except (UnpreparedError, EnvpackError) as error:
+        print(f"error: {error}")
+        return UNPREPARED
+    print(f"models: {kitchen.environment.name}, stub: {kitchen.stub}", flush=True)
+    if given.prepare:
+        return 0
+    started = time.monotonic()
+    with interruptible(), tempfile.TemporaryDirectory(prefix="envpack-gpu-") as folder:
+        tally = run(kitchen, checks, devices, Path(folder))
+    counts = tally.counts
+    print(f"{counts['ok']} ok, {counts['FAIL']} failed, {counts['skip']} skipped in {time.monotonic() - started:.0f} s")
+    return FAILED if counts["FAIL"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""One method for each thing to try; the input CASE names it."""
+
+import json
+import sys
+
+import c_python_backend_utils
+import envpack_gpu as gpu
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+MEGABYTES_64 = 64 * 1024 * 1024
+
+
+def told(value):
+    return pb_utils.Tensor("TOLD", np.array([json.dumps(value)], dtype=object))
+
+
+def on_gpu(name, array):
+    return pb_utils.Tensor.from_dlpack(name, array)
+
+
+def describe(response):
+    """Where the output of an asked model is and what is in it, and what that model saw."""
+    if response.has_error():
+        return {"error": response.error().message()}
+    outputs = {tensor.name(): tensor for tensor in response.output_tensors()}
+    seen = json.loads(outputs["REPORT"].as_numpy()[0])
+    output = outputs["OUT"]
+    values = output.as_numpy().tolist() if output.is_cpu() else gpu.listed(gpu.view(output))
+    return {"is_cpu": output.is_cpu(), "values": values, "seen": seen}
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.device = int(args["model_instance_device_id"])
+
+    def execute(self, requests):
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request):
+        case = pb_utils.get_input_tensor_by_name(request, "CASE").as_numpy()[0].decode()
+        return pb_utils.InferenceResponse(getattr(self, case)(request))
+
+    def _values(self):
+        return gpu.numbers([1, 2, 3], self.device)
+
+    def _ask(self, model, array, memory=None):
+        preferred = {"preferred_memory": pb_utils.PreferredMemory(memory, self.device)} if memory is not None else {}
+        return pb_utils.InferenceRequest(
+            model_name=model, requested_output_names=["OUT", "REPORT"], inputs=[on_gpu("IN", array)], **preferred
+        ).exec()
+
+    # Outputs.
+
+    def mixed(self, _):
+        host = pb_utils.Tensor("HOST", np.array([7, 8], dtype=np.float32))
+        return [on_gpu("OUT", gpu.numbers([4, 5, 6], self.device)), host, told("and bytes")]
+
+    def empty(self, _):
+        return [on_gpu("OUT", gpu.numbers([], self.device)), told("the other")]
+
+    def large(self, _):
+        return [on_gpu("OUT", gpu.count_up(MEGABYTES_64 // 4, self.device) % 1000)]
+
+    def late(self, _):
+        tensor, busy = gpu.late(self._values(), 10, lambda array: on_gpu("OUT", array))
+        return [tensor, told({"busy": busy})]
+
+    def late_to_model(self, _):
+        """As an input of another model."""
+        tensor, busy = gpu.late(self._values(), 10, lambda array: on_gpu("IN", array))
+        response = pb_utils.InferenceRequest(
+            model_name="reader", requested_output_names=["OUT", "REPORT"], inputs=[tensor]
+        ).exec()
+        return [told({"busy": busy, **describe(response)})]
+
+    # Requests to other models.
+
+    def gpu_model_to_gpu(self, _):
+        return [told(describe(self._ask("reader", self._values(), pb_utils.TRITONSERVER_MEMORY_GPU)))]
+
+    def gpu_model_to_cpu(self, _):
+        return [told(describe(self._ask("reader", self._values(), pb_utils.TRITONSERVER_MEMORY_CPU)))]
+
+    def gpu_model(self, _):
+        return [told(describe(self._ask("reader", self._values())))]
+
+    def cpu_model_to_gpu(self, _):
+        return [told(describe(self._ask("host", self._values(), pb_utils.TRITONSERVER_MEMORY_GPU)))]
+
+    def cpu_model_to_cpu(self, _):
+        return [told(describe(self._ask("host", self._values(), pb_utils.TRITONSERVER_MEMORY_CPU)))]
+
+    def empty_to_model(self, _):
+        response = self._ask("reader", gpu.numbers([], self.device), pb_utils.TRITONSERVER_MEMORY_GPU)
+        return [told(describe(response))]
+
+    def large_to_model(self, _):
+        array = gpu.count_up(MEGABYTES_64 // 4, self.device)
+        response = self._ask("reader", array, pb_utils.TRITONSERVER_MEMORY_GPU)
+        if response.has_error():
+            return [told({"error": response.error().message()})]
+        output = pb_utils.get_output_tensor_by_name(response, "OUT")
+        values = gpu.sent_to(output, self.device) if output.is_cpu() else gpu.view(output)
+        right = gpu.equal(values, array + 1)
+        return [told({"is_cpu": output.is_cpu(), "right": right})]
+
+    def other_device(self, _):
+        return [told(describe(self._ask("reader_on_1", self._values(), pb_utils.TRITONSERVER_MEMORY_GPU)))]
+
+    def stream(self, _):
+        responses = pb_utils.InferenceRequest(
+            model_name="stream",
+            requested_output_names=["OUT"],
+            inputs=[pb_utils.Tensor("COUNT", np.array([5], dtype=np.int32))],
+            preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, self.device),
+        ).exec(decoupled=True)
+        seen = []
+        for response in responses:
+            if response.has_error():
+                seen.append({"error": response.error().message()})
+            elif response.output_tensors():
+                output = response.output_tensors()[0]
+                seen.append({"is_cpu": output.is_cpu(), "values": gpu.listed(gpu.view(output))})
+        return [told(seen)]
+
+    # What is held.
+
+    def references(self, _):
+        tensor = on_gpu("OUT", self._values())
+        before = sys.getrefcount(tensor)
+        capsule = tensor.to_dlpack()
+        during = sys.getrefcount(tensor)
+        del capsule
+        viewed = gpu.view(tensor)
+        consumed = sys.getrefcount(tensor)
+        del viewed
+        return [told([before, during, consumed, sys.getrefcount(tensor)])]
+
+    def give_back(self, _):
+        """Make tensors and requests and let go of them; a megabyte each, so that none is lost in what is rounded."""
+        before = gpu.allocated(self.device)
+        for _ in range(20):
+            array = gpu.count_up(1 << 18, self.device)
+            response = self._ask("reader", array, pb_utils.TRITONSERVER_MEMORY_GPU)
+            if response.has_error():
+                return [told({"error": response.error().message()})]
+            gpu.view(pb_utils.get_output_tensor_by_name(response, "OUT"))
+        del array, response
+        return [told({"before": before, "after": gpu.allocated(self.device)})]
+
+    def megabytes(self, _):
+        """One answer and one request of 4 MB each, for asking it again and again."""
+        array = gpu.count_up(1 << 20, self.device)
+        response = self._ask("reader", array, pb_utils.TRITONSERVER_MEMORY_GPU)
+        return [on_gpu("OUT", array[:2] + 1), told({"error": response.has_error()})]
+
+    def held(self, _):
+        free = c_python_backend_utils.shared_memory.free_memory()
+        return [told({"allocated": gpu.allocated(self.device), "free": free})]
