@@ -16,6 +16,7 @@
 #include "abi/launch.h"
 #include "abi/wire.h"
 #include "body.h"
+#include "build_info.h"
 #include "channel/heartbeat.h"
 #include "channel/refusal.h"
 #include "libpython.h"
@@ -67,6 +68,14 @@ Body LoadBody() {
   return {reinterpret_cast<BodyEntry>(dlsym(library, kBodyEntry)), ""};
 }
 
+int TellVersion() {
+  std::printf(
+      "triton_python_backend_stub of envpack %s for Python %s (%s), Triton %s, NumPy 1 and 2; built with "
+      "%s\n",
+      build::kVersion, build::kPythonMinor, build::kLibpython, build::kRelease, build::kCompiler);
+  return 0;
+}
+
 // Reports through the server why this stub cannot run a model.
 int Refuse(int argc, const char* const* argv, const std::string& reason) {
   std::fprintf(stderr, "envpack stub: %s\n", reason.c_str());
@@ -90,6 +99,7 @@ int Refuse(int argc, const char* const* argv, const std::string& reason) {
 int main(int argc, char** argv) {
   using namespace envpack;
   if (argc == 1) return abi::kDryRunStatus;
+  if (argc == 2 && std::strcmp(argv[1], "--version") == 0) return TellVersion();
   SurviveSignals();
   const Body body = LoadBody();
   return body.entry != nullptr ? body.entry(argc, argv) : Refuse(argc, argv, body.failure);

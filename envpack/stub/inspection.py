@@ -26,6 +26,9 @@ class StubFacts:
         triton: the release whose server it talks to.
         version: version of envpack that its sources came with.
         glibc: newest glibc symbol version that it needs, for example ``"2.34"``.
+        compiler: what compiled it, for example ``"GNU 12.2.0"``.
+        numpy: major versions of NumPy that it runs with.
+        needs: shared libraries that the loader looks for when the stub starts, libpython first.
     """
 
     machine: str
@@ -34,6 +37,9 @@ class StubFacts:
     triton: str
     version: str
     glibc: str
+    compiler: str
+    numpy: tuple[int, ...]
+    needs: tuple[str, ...]
 
 
 def inspect_stub(path: Path) -> StubFacts:
@@ -74,6 +80,9 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
         triton=facts["triton"],
         version=facts["version"],
         glibc=".".join(map(str, max(_newest_glibc(outer), _newest_glibc(body)))),
+        compiler=facts["compiler"],
+        numpy=tuple(facts["numpy"]),
+        needs=(facts["libpython"], *sorted({*_needed_libraries(outer), *needed} - {facts["libpython"]})),
     )
 
 

@@ -104,6 +104,13 @@ def stub_again(folder, changes):
     assert ended.document["facts"]["python"] == "3.8"
     quiet = envpack(*words, "--quiet", changes=changes)
     assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+    inspected = envpack("inspect", folder / "triton_python_backend_stub", "--json", changes=changes)
+    assert inspected.document["facts"] == ended.document["facts"]
+    assert inspected.document["facts"]["needs"][0] == "libpython3.8.so.1.0"
+    told = subprocess.run([folder / "triton_python_backend_stub", "--version"], capture_output=True, env={}, check=True)
+    compiler = inspected.document["facts"]["compiler"]
+    expected = f"for Python 3.8 (libpython3.8.so.1.0), Triton 24.10, NumPy 1 and 2; built with {compiler}\n"
+    assert told.stdout.decode().endswith(expected)
 
 
 def test_switching_format_and_python_leaves_one_environment(repository, changes):
