@@ -165,10 +165,11 @@ def test_a_model_that_never_completes_its_configuration_goes_with_the_server(ser
         with pytest.raises(RequestError):
             served.client.load("quits", timeout=5)
         (stub,) = served.stubs()
+        assert _soon(lambda: told.exists() and told.read_text(), seconds=30)
         child = int(told.read_text())
         assert child != stub
         os.kill(served.server._process.pid, signal.SIGKILL)
-        assert _soon(lambda: not _runs(stub) and not _runs(child), seconds=2)
+        assert _soon(lambda: not _runs(stub) and not _runs(child), seconds=10)
         assert served.regions() == []
 
 
