@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "forks.h"
 #include "module/response.h"
 #include "module/response_iterator.h"
 #include "module/server_link.h"
@@ -32,6 +33,10 @@ py::object Infer(const std::shared_ptr<InferenceRequest>& request, bool decouple
   abi::Wire& wire = *link.wire;
   const abi::Request value = request->ToValue();
   if (decoupled) {
+    if (forks::Depth() > 0) {
+      throw ModelException(
+          "A stream of responses reaches the model's own process only, not one that it forked.");
+    }
     auto opened = Unlocked([&] { return streams->Ask(value); }, &channel::Streams::OnlyError);
     return py::cast(std::make_shared<ResponseIterator>(std::move(opened), streams));
   }

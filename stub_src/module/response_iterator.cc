@@ -10,7 +10,7 @@ ResponseIterator::ResponseIterator(channel::Streams::Opened opened, std::shared_
     : streams_(std::move(streams)), id_(opened.id), stream_(std::move(opened.stream)) {}
 
 ResponseIterator::~ResponseIterator() {
-  if (has_last_) return;
+  if (has_last_ || !maker_.IsThisProcess()) return;
   const py::gil_scoped_release unlocked;
   streams_->Abandon(id_);
 }

@@ -10,6 +10,7 @@
 
 #include "abi/values.h"
 #include "channel/streams.h"
+#include "forks.h"
 #include "module/response.h"
 
 namespace envpack::module {
@@ -33,6 +34,7 @@ class ResponseIterator {
   abi::InferResponse Take();
 
   const std::shared_ptr<channel::Streams> streams_;
+  const forks::Maker maker_;
   const abi::StreamId id_;
   const std::shared_ptr<channel::Stream> stream_;
   std::mutex taking_;  // held while waiting for a response, so taken without the GIL

@@ -93,6 +93,14 @@ class TestOneResponse:
         )
         assert served.ask_code(code) == [0, 2, 4, 6, 8, 10]
 
+    def test_a_forked_worker_gets_no_stream(self, served):
+        code = (
+            "import multiprocessing\n"
+            "with multiprocessing.get_context('fork').Pool(1) as pool:\n"
+            "    return [tell(pool.apply(ask_for_stream))]"
+        )
+        assert "reaches the model's own process only" in served.ask_code(code)
+
     def test_awaited_together(self, served):
         code = (
             "import asyncio\n"

@@ -39,6 +39,13 @@ def ask_for_twice(number):
     return told(question("customized", f"return [tell(2 * {number})]").exec())
 
 
+def ask_for_stream():
+    try:
+        return [told(r) for r in question("stream", "").exec(decoupled=True)]
+    except pb_utils.TritonModelException as error:
+        return str(error)
+
+
 class TritonPythonModel:
     tensor_class = pb_utils.Tensor
 
