@@ -223,7 +223,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="envpack-soak-") as folder:
         repository = Path(folder)
         kitchen = open_kitchen()
-        with ProcessRuntime(find_server()).start(repository) as server:
+        with ProcessRuntime(find_server(), arguments=("--log-verbose=0",)).start(repository) as server:
             site = Site(server, Client(server.url, timeout=LOAD_SECONDS), repository, kitchen, wanted.seed)
             try:
                 if wanted.requests:
