@@ -183,6 +183,15 @@ class Served:
         """The value that code answers with by ``tell``."""
         return json.loads(self.run(code, **options)["OUT"].data[0])
 
+    def free(self, model="script"):
+        """Free bytes of the region, while this question is being answered."""
+        return self.ask("c_python_backend_utils.shared_memory.free_memory()", model=model)
+
+    @staticmethod
+    def about(free):
+        """As many free bytes as before: the allocator adds what is too small to be a block to the one before it."""
+        return pytest.approx(free, abs=96)
+
     def try_to(self, code):
         """Run code for which answer and error are both right, as long as there is one of them."""
         with contextlib.suppress(RequestError):

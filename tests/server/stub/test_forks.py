@@ -1,7 +1,6 @@
 """Processes that a model starts by forking: they can be ended, and never act for the stub that they are a copy of."""
 
 START = "import multiprocessing, time\ncontext = multiprocessing.get_context('fork')\n"
-FREE = "c_python_backend_utils.shared_memory.free_memory()"
 
 
 def test_a_forked_worker_can_be_terminated_as_soon_as_it_is_there(served):
@@ -40,10 +39,10 @@ def test_a_pool_of_forked_workers_leaves_the_region_as_it_was(served):
     code = START + (
         "with context.Pool(3) as pool:\n    squares = pool.map(abs, range(-20, 0))\nreturn [tell(sum(squares))]"
     )
-    free = served.ask(FREE)
+    free = served.free()
     for _ in range(3):
         assert served.ask_code(code) == 210
-    assert served.ask(FREE) == free
+    assert served.free() == served.about(free)
 
 
 def _statuses(served, ends):
@@ -69,11 +68,11 @@ def _statuses(served, ends):
 
 def test_a_forked_process_that_leaves_execute_ends_and_answers_nothing(served):
     ends = ["sys.exit(5)", "sys.exit()", "sys.exit('with a text')", "[]", "1 / 0"]
-    free = served.ask(FREE)
+    free = served.free()
     assert _statuses(served, ends) == [5, 0, 1, 0, 1]
     assert served.soon_logged("with a text")
     assert served.soon_logged("ZeroDivisionError: division by zero")
-    assert served.ask(FREE) == free
+    assert served.free() == served.about(free)
 
 
 def test_what_a_forked_process_forgets_stays_in_the_server(served):

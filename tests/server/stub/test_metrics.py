@@ -111,13 +111,12 @@ def test_a_thousand_error_replies_end_neither_stub_nor_server(served):
 
 
 def test_metrics_leave_no_memory_behind(served):
-    free = "c_python_backend_utils.shared_memory.free_memory()"
     code = family("GAUGE") + "metric = family.Metric(labels={'a': 'b'})\nmetric.set(1)\nreturn [tell(metric.value())]"
     served.run(code)
-    before = served.ask(free)
+    before = served.free()
     for _ in range(20):
         served.run(code)
-    assert served.ask(free) == before
+    assert served.free() == served.about(before)
 
 
 def test_auto_complete_and_import_may_not_ask_the_server(served):

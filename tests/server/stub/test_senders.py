@@ -112,11 +112,10 @@ class TestDefaultMode:
     def test_senders_leave_no_memory_behind(self, served):
         code = SENDER + "sender.send(tell(1), flags=1)\nreturn None"
         served.run(code)
-        free = "c_python_backend_utils.shared_memory.free_memory()"
-        before = served.ask(free)
+        before = served.free()
         for _ in range(50):
             served.run(code)
-        assert served.ask(free) == before
+        assert served.free() == served.about(before)
 
 
 class TestCoroutines:
