@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -20,14 +21,16 @@ _SPAWN = 'source "$0/bin/activate" && LD_LIBRARY_PATH=$0/lib:$LD_LIBRARY_PATH ex
 
 def build(kitchen: Kitchen) -> Path:
     """The program, compiled again only if its sources have changed."""
-    folder = cache_root() / "benchmarks"
+    sources = source_folder()
+    # CMake refuses a folder that it has made for another checkout.
+    folder = cache_root() / "benchmarks" / hashlib.sha256(str(sources).encode()).hexdigest()[:16]
     target = target_from_prefix(kitchen.environment)
     prefixes = [
         required_package_folder("pybind11", "pybind11"),
         required_package_folder("libboost_headers", "libboost-headers"),
     ]
     configure = [
-        str(find_tool("cmake")), "-S", str(source_folder()), "-B", str(folder), "-GNinja",
+        str(find_tool("cmake")), "-S", str(sources), "-B", str(folder), "-GNinja",
         f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
         f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}",
         f"-DPython_EXECUTABLE={target.executable}",
