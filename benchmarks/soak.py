@@ -1,6 +1,6 @@
 """Our stub for a long time: many requests, and many loads; nothing may grow, and nothing may fail.
 
-    python benchmarks/soak.py [--requests 1000000] [--cycles 10000] [--seed 1]
+    python benchmarks/soak.py [--requests 1000000] [--cycles 10000] [--seed 1] [--no-auto-complete]
 
 Requests of 16 B to 1 MB and BYTES go to two models by eight clients at once; then some models are loaded, asked and
 unloaded in parallel, again and again. Give 0 to leave a part out. Prints what processes and regions hold at the start,
@@ -40,7 +40,7 @@ output [ {{ name: "OUT" data_type: {dtype} dims: [ -1 ] }}, {{ name: "FREE" data
 """
 NUMBERS, TEXTS = "numbers", "texts"
 CLIENTS = 8
-PARALLEL = 24  # models that are loaded and unloaded side by side
+PARALLEL = 40  # models that are loaded and unloaded side by side
 WARM_UP = 0.05  # part of all requests or cycles
 LEAST_REQUESTS = 5000  # until the region has found its size
 REPORTS = 20
@@ -219,11 +219,13 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--cycles", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-auto-complete", action="store_true", help="one process for each load instead of two")
     wanted = parser.parse_args()
+    arguments = ("--log-verbose=0", *(("--disable-auto-complete-config",) if wanted.no_auto_complete else ()))
     with tempfile.TemporaryDirectory(prefix="envpack-soak-") as folder:
         repository = Path(folder)
         kitchen = open_kitchen()
-        with ProcessRuntime(find_server(), arguments=("--log-verbose=0",)).start(repository) as server:
+        with ProcessRuntime(find_server(), arguments=arguments).start(repository) as server:
             site = Site(server, Client(server.url, timeout=LOAD_SECONDS), repository, kitchen, wanted.seed)
             try:
                 if wanted.requests:
