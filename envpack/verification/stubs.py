@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from pathlib import PurePosixPath as PosixPath
 
+from envpack.errors import StubError
+from envpack.stub.inspection import inspect_stub
 from envpack.verification.runtime import Process, Server
 from envpack.verification.server_log import stub_reports
 from envpack.verification.verdict import StubIdentity
@@ -15,6 +19,8 @@ _LIBPYTHON = re.compile(r"/libpython(3\.\d+)\S*\.so")
 _NUMPY = re.compile(r"^(?P<packages>.*/(?:site|dist)-packages)/numpy/")
 _NUMPY_INFO = re.compile(r"numpy-(?P<version>[^-]+)\.dist-info$")
 _EXTENSION = re.compile(r"-packages/.*\.(?:cpython-3\d+[^/]*|abi3)\.so$")
+_REPORT_SECONDS = 3.0
+_POLL_SECONDS = 0.05
 _DYING_NAMES = ("triton_python_b", "bash", "sh", "env")
 
 
@@ -24,16 +30,36 @@ def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
 
 
 def identify(server: Server, process: Process) -> StubIdentity:
-    """Tell what a stub is, by its own report if it wrote one, else by the files in its memory."""
-    report = stub_reports(server.log()).get(process.arguments[_INSTANCE], {})
+    """Tell what a stub is: by its own report if it is one of ours, else by the files in its memory."""
+    executable = server.executable(process.pid)
+    ours = _version_of_ours(Path(executable))
+    report = _report(server, process.arguments[_INSTANCE], _REPORT_SECONDS if ours else 0)
     mapped = server.mapped_files(process.pid)
     return StubIdentity(
         process.pid,
-        server.executable(process.pid),
+        executable,
         str(report.get("python") or _mapped_python(mapped)),
         str(report.get("numpy") or _mapped_numpy(mapped)),
-        str(report.get("stub") or ""),
+        str(report.get("stub") or ours),
     )
+
+
+def _report(server: Server, instance: str, seconds: float) -> Mapping[str, object]:
+    """What a stub says of itself; its line may reach the log some time after the model is ready."""
+    until = time.monotonic() + seconds
+    while True:
+        report = stub_reports(server.log()).get(instance)
+        if report is not None or time.monotonic() >= until:
+            return report or {}
+        time.sleep(_POLL_SECONDS)
+
+
+def _version_of_ours(executable: Path) -> str:
+    """Version of envpack that a stub's file came from, or nothing if it is not one of ours."""
+    try:
+        return inspect_stub(executable).version
+    except (StubError, OSError):
+        return ""
 
 
 def dead_stubs(server: Server) -> tuple[int, ...]:
