@@ -94,9 +94,9 @@ void ServeInstance(const abi::Launch& launch, abi::Wire& wire, abi::Command firs
   model::EndInterpreter();
 }
 
-int Main(int argc, const char* const* argv) {
+int Main(int argc, const char* const* argv, abi::Release release) {
   const abi::Launch launch = abi::ParseLaunch(argc, argv);
-  const std::unique_ptr<abi::Wire> wire = abi::OpenWire(launch, cuda::TheGpu());
+  const std::unique_ptr<abi::Wire> wire = abi::OpenWire(launch, release, cuda::TheGpu());
   // First, so that nothing that goes wrong later can leave the server waiting for a sign of life.
   wire->Announce();
   const channel::Heartbeat heartbeat(*wire, launch.server_pid);
@@ -118,9 +118,10 @@ int Main(int argc, const char* const* argv) {
 
 }  // namespace envpack
 
-extern "C" __attribute__((visibility("default"))) int envpack_stub_run(int argc, const char* const* argv) {
+extern "C" __attribute__((visibility("default"))) int envpack_stub_run(int argc, const char* const* argv,
+                                                                     envpack::abi::Release release) {
   try {
-    return envpack::Main(argc, argv);
+    return envpack::Main(argc, argv, release);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());
     std::fflush(nullptr);

@@ -3,8 +3,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <sstream>
+#include <string_view>
 
 #include "build_info.h"
 
@@ -17,9 +18,11 @@ bool TryLoad(const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | R
 // <prefix>/lib of the python3 that the interpreter will take for its own, or empty.
 std::string LibraryFolderOnPath() {
   const char* path = std::getenv("PATH");
-  std::istringstream folders(path != nullptr ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');) {
+  std::string_view rest(path != nullptr ? path : "");
+  while (!rest.empty()) {
+    const std::string folder(rest.substr(0, rest.find(':')));
     if (access((folder + "/python3").c_str(), X_OK) == 0) return folder + "/../lib/";
+    rest.remove_prefix(std::min(folder.size() + 1, rest.size()));
   }
   return {};
 }

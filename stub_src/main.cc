@@ -10,10 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <string>
 
 #include "abi/launch.h"
+#include "abi/server_release.h"
 #include "abi/wire.h"
 #include "body.h"
 #include "build_info.h"
@@ -72,24 +74,27 @@ int TellVersion() {
   std::printf(
       "triton_python_backend_stub of envpack %s for Python %s (%s), Triton %s, NumPy 1 and 2; built with "
       "%s\n",
-      build::kVersion, build::kPythonMinor, build::kLibpython, build::kRelease, build::kCompiler);
+      build::kVersion, build::kPythonMinor, build::kLibpython, build::kReleases, build::kCompiler);
   return 0;
 }
 
 // Reports through the server why this stub cannot run a model.
-int Refuse(int argc, const char* const* argv, const std::string& reason) {
+int Refuse(const abi::Launch& launch, abi::Release release, const std::string& reason) {
   std::fprintf(stderr, "envpack stub: %s\n", reason.c_str());
-  try {
-    const abi::Launch launch = abi::ParseLaunch(argc, argv);
-    abi::NoGpu gpu;
-    const std::unique_ptr<abi::Wire> wire = abi::OpenWire(launch, gpu);
-    wire->Announce();
-    const channel::Heartbeat heartbeat(*wire, launch.server_pid);
-    channel::RefuseEverything(*wire, reason);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "envpack stub: %s\n", error.what());
-  }
+  const std::unique_ptr<abi::Attendance> server = abi::OpenAttendance(launch, release);
+  server->Announce();
+  const channel::Heartbeat heartbeat(*server, launch.server_pid);
+  channel::RefuseEverything(*server, reason);
   return 1;
+}
+
+int Run(int argc, const char* const* argv) {
+  const abi::Launch launch = abi::ParseLaunch(argc, argv);
+  const abi::Release only = std::size(build::kEpochs) == 1 ? build::kEpochs[0] : 0;
+  const abi::Release release = abi::FindServerRelease(launch, argv[0], only);
+  const Body body = LoadBody();
+  if (body.entry == nullptr) return Refuse(launch, release, body.failure);
+  return body.entry(argc, argv, release);
 }
 
 }  // namespace
@@ -101,6 +106,10 @@ int main(int argc, char** argv) {
   if (argc == 1) return abi::kDryRunStatus;
   if (argc == 2 && std::strcmp(argv[1], "--version") == 0) return TellVersion();
   SurviveSignals();
-  const Body body = LoadBody();
-  return body.entry != nullptr ? body.entry(argc, argv) : Refuse(argc, argv, body.failure);
+  try {
+    return Run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "envpack stub: %s\n", error.what());
+    return 1;
+  }
 }

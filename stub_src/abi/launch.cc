@@ -9,6 +9,14 @@ namespace envpack::abi {
 namespace {
 
 constexpr int kFewestArguments = 9;
+constexpr char kDefault[] = "DEFAULT";
+
+// From 23.10 on the last argument is a folder or "DEFAULT". From 23.07 to 23.09 it was the platform of the
+// model's configuration or "NONE", for which the backend may bring a folder with a model.py.
+std::string RuntimeDirectory(const std::string& backend_directory, const std::string& argument) {
+  if (argument == kDefault || argument.find('/') != std::string::npos) return argument;
+  return backend_directory + "/platform_handlers/" + argument;
+}
 
 template <typename Number>
 Number Parse(const char* text, const char* what) {
@@ -36,7 +44,8 @@ Launch ParseLaunch(int argc, const char* const* argv) {
   launch.backend_directory = argv[6];
   launch.control_handle = Parse<std::int64_t>(argv[7], "handle of the control record");
   launch.name = argv[8];
-  launch.runtime_directory = argc > 9 ? argv[9] : "DEFAULT";
+  launch.has_last_argument = argc > 9;
+  launch.runtime_directory = RuntimeDirectory(launch.backend_directory, argc > 9 ? argv[9] : kDefault);
   if (launch.region_growth == 0) throw std::invalid_argument("growth of the region is 0");
   return launch;
 }

@@ -19,7 +19,8 @@ struct Launch {
   std::string backend_directory;  // holds triton_python_backend_utils.py
   std::int64_t control_handle;
   std::string name;               // of the model instance; of the model when only asked to auto-complete
-  std::string runtime_directory;  // "DEFAULT", or the folder of a Python-based backend
+  std::string runtime_directory;  // "DEFAULT", or the folder whose model.py is meant
+  bool has_last_argument = true;  // the server gave what `runtime_directory` comes from
 };
 
 // Throws std::invalid_argument, with a text that names the argument, if the command line is not a server's.

@@ -117,6 +117,7 @@ struct Request {
 struct Response {
   std::vector<Tensor> outputs;
   std::optional<Error> error;  // when set, the outputs are not sent
+  std::string parameters;      // a JSON object, or empty for none
 };
 
 // One response to a request that the model has made itself. Requests to decoupled models are answered by a

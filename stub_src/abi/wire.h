@@ -1,4 +1,4 @@
-// One release's conversation with the server, in values.
+// The conversation with the server, in values.
 //
 // A Wire is the only thing that knows records, command numbers, queues and the order of an exchange. There is
 // one implementation for each protocol epoch; everything else in the stub is the same for all of them.
@@ -11,8 +11,10 @@
 #include <stdexcept>
 #include <string>
 
+#include "abi/features.h"
 #include "abi/gpu_memory.h"
 #include "abi/launch.h"
+#include "abi/release.h"
 #include "abi/values.h"
 
 namespace envpack::abi {
@@ -23,18 +25,16 @@ class ServerFailed : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What every stub must do so that the server does not wait for it, whether or not it can run a model.
+//
 // All functions may block until the server reacts, so none may be called with the GIL held. They throw
 // shm::CorruptRegion when the peer is not what it should be, shm::RegionFull when /dev/shm is full.
-class Wire {
+class Attendance {
  public:
-  virtual ~Wire() = default;
+  virtual ~Attendance() = default;
 
-  // Whether the model has an execution environment, and whether it is decoupled. Fixed for the life of a
-  // stub.
-  virtual bool UsesEnvironment() const = 0;
-  virtual bool Decoupled() const = 0;
-
-  // Tells the server that the stub lives. It waits for this, without a limit, before it does anything else.
+  // Tells the server that the stub lives. It waits for this, without a limit until 25.07, before it does
+  // anything else.
   virtual void Announce() = 0;
 
   // Shows the server that the stub still lives; to be called about every 300 ms. Takes no lock but the
@@ -47,8 +47,29 @@ class Wire {
   // Each answers the command last received and returns when the server has read all of it.
   virtual void AnswerAutoComplete(const AutoCompleteAnswer& answer) = 0;
   virtual void AnswerInitialize(const InitializeAnswer& answer) = 0;
-  virtual void AnswerExecute(const ExecuteAnswer& answer) = 0;
   virtual void AnswerFinalize() = 0;
+
+  // Removes the region's name, for when the server who owns it has died.
+  virtual void Abandon() noexcept = 0;
+};
+
+// All that a stub can say to the server. The same rules hold.
+class Wire : public Attendance {
+ public:
+  // The server's. What it has not, a model cannot use.
+  virtual Release ServerRelease() const = 0;
+  bool Has(Feature feature) const { return ServerRelease() >= Since(feature); }
+
+  // Whether the model has an execution environment, and whether it is decoupled. Fixed for the life of a
+  // stub.
+  virtual bool UsesEnvironment() const = 0;
+  virtual bool Decoupled() const = 0;
+
+  // Answers the command last received, like the answers above.
+  virtual void AnswerExecute(const ExecuteAnswer& answer) = 0;
+
+  // Whether the server deletes the response factories of a batch whose answer is a failure.
+  virtual bool FailureDeletesFactories() const = 0;
 
   // Puts a line into the server's log. Any thread; only in a stub that was asked to initialise, since the
   // server has no reader for it otherwise.
@@ -76,6 +97,9 @@ class Wire {
   // Lets the server forget a stream whose last response has come. Any thread.
   virtual void EndStream(StreamId stream) = 0;
 
+  // Asks the server to cancel the request that a stream answers. Any thread.
+  virtual void CancelStream(StreamId stream) = 0;
+
   // A tensor in the region itself, whose bytes may be written through `data` until it is sent; sending it
   // copies nothing. Any thread, at any time. `tensor` has no bytes yet.
   virtual Tensor Allocate(const Tensor& tensor) = 0;
@@ -99,12 +123,13 @@ class Wire {
 
   // Bytes free in the region right now.
   virtual std::uint64_t FreeBytes() = 0;
-
-  // Removes the region's name, for when the server who owns it has died.
-  virtual void Abandon() noexcept = 0;
 };
 
-// Attaches to the region that the server has made for this stub. `gpu` must outlive the wire.
-std::unique_ptr<Wire> OpenWire(const Launch& launch, GpuMemory& gpu);
+// Attaches to the region that a server of that release has made for this stub. `gpu` must outlive the wire.
+// Throws std::invalid_argument if this stub was built without that release.
+std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu);
+
+// The same for a stub that will run no model.
+std::unique_ptr<Attendance> OpenAttendance(const Launch& launch, Release release);
 
 }  // namespace envpack::abi

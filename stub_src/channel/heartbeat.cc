@@ -15,8 +15,8 @@ constexpr std::chrono::milliseconds kInterval(300);
 
 }  // namespace
 
-Heartbeat::Heartbeat(abi::Wire& wire, std::int64_t server_pid)
-    : wire_(wire), server_pid_(server_pid), thread_([this] { Run(); }) {
+Heartbeat::Heartbeat(abi::Attendance& server, std::int64_t server_pid)
+    : server_(server), server_pid_(server_pid), thread_([this] { Run(); }) {
   pthread_setname_np(thread_.native_handle(), "pbstub-health");
 }
 
@@ -36,10 +36,10 @@ void Heartbeat::Run() {
     // reaped.
     if (getppid() != server_pid_) {
       std::fputs("envpack stub: the server has gone; ending without finalize\n", stderr);
-      wire_.Abandon();
+      server_.Abandon();
       _exit(1);
     }
-    wire_.Beat();
+    server_.Beat();
     stopping_.wait_for(lock, kInterval, [this] { return stop_; });
   }
 }

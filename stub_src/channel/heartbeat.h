@@ -16,7 +16,7 @@ namespace envpack::channel {
 // with status 1.
 class Heartbeat {
  public:
-  Heartbeat(abi::Wire& wire, std::int64_t server_pid);
+  Heartbeat(abi::Attendance& server, std::int64_t server_pid);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -24,7 +24,7 @@ class Heartbeat {
  private:
   void Run();
 
-  abi::Wire& wire_;
+  abi::Attendance& server_;
   const std::int64_t server_pid_;
   std::mutex mutex_;
   std::condition_variable stopping_;

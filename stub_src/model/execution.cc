@@ -45,7 +45,7 @@ void Execution::RunDecoupled(const py::object& result, EventLoop& loop) const {
 }
 
 abi::ExecuteAnswer Execution::Take(const py::object& result) {
-  if (result.is_none()) return {};
+  if (result.is_none() && wire_.Has(abi::Feature::kAnswersLater)) return {};
   if (!py::isinstance<py::list>(result)) {
     throw module::ModelException("Expected a list in the execute return, found type '" + TypeOf(result) +
                                  "'.");
@@ -68,7 +68,7 @@ abi::ExecuteAnswer Execution::Take(const py::object& result) {
 
 std::shared_ptr<module::InferenceResponse> Execution::TakeOne(py::handle item,
                                                               module::InferenceRequest& request) {
-  if (item.is_none()) return nullptr;
+  if (item.is_none() && (request.IsRescheduled() || wire_.Has(abi::Feature::kAnswersLater))) return nullptr;
   if (request.IsRescheduled()) {
     // The spelling is part of the contract.
     throw module::ModelException(
@@ -82,15 +82,21 @@ std::shared_ptr<module::InferenceResponse> Execution::TakeOne(py::handle item,
   }
   auto response = item.cast<std::shared_ptr<module::InferenceResponse>>();
   request.sender()->CloseForReturn();
+  module::RequireParameters(wire_, *response);
   response->Prune(request.value().requested_outputs);
   return response;
 }
 
-// The server deletes the response factories of a failed batch, all of them, and would do so twice for a
-// request whose final response has been sent already. So in that case we have the others deleted ourselves,
-// and say so.
+// A server that deletes the response factories of a failed batch deletes all of them, and would do so twice for
+// a request whose final response has been sent already. So in that case we have the others deleted ourselves,
+// and say so. With the other servers each sender sees to its own, when nobody needs it any more.
 abi::ExecuteFailure Execution::Fail(const std::string& text) {
   for (const auto& request : requests_) request->sender()->Close();
+  if (!wire_.FailureDeletesFactories()) {
+    const py::gil_scoped_release unlocked;
+    for (const auto& request : requests_) request->sender()->EndQueries();
+    return {text, false};
+  }
   const bool any_gone = std::any_of(requests_.begin(), requests_.end(),
                                     [](const auto& request) { return request->sender()->IsFactoryGone(); });
   {

@@ -26,7 +26,7 @@ py::object VersionOfNumpy() {
 }  // namespace
 
 PythonModel::PythonModel(const abi::Launch& launch, abi::Wire& wire)
-    : launch_(launch), class_(ImportModel(launch, wire).attr("TritonPythonModel")) {}
+    : launch_(launch), wire_(wire), class_(ImportModel(launch, wire).attr("TritonPythonModel")) {}
 
 std::string PythonModel::AutoComplete(const std::string& model_config) {
   const auto config_class = py::module_::import(kUtilities).attr("ModelConfig");
@@ -73,7 +73,7 @@ std::string PythonModel::Describe() const {
   facts["python"] = py::module_::import("sys").attr("version").attr("split")().attr("__getitem__")(0);
   facts["numpy"] = VersionOfNumpy();
   facts["stub"] = build::kVersion;
-  facts["triton"] = build::kRelease;
+  facts["triton"] = abi::NameOf(wire_.ServerRelease());
   return "envpack-stub " + py::module_::import("json").attr("dumps")(facts).cast<std::string>();
 }
 

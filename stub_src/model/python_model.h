@@ -37,6 +37,7 @@ class PythonModel {
 
  private:
   const abi::Launch& launch_;
+  const abi::Wire& wire_;
   pybind11::object class_;
   pybind11::object instance_;
   EventLoop loop_;

@@ -1,8 +1,10 @@
 #include "module/inference.h"
 
 #include <utility>
+#include <variant>
 
 #include "forks.h"
+#include "module/requirement.h"
 #include "module/response.h"
 #include "module/response_iterator.h"
 #include "module/server_link.h"
@@ -32,6 +34,12 @@ py::object Infer(const std::shared_ptr<InferenceRequest>& request, bool decouple
   if (!streams) throw ModelException("BLS is only supported during the 'execute' function.");
   abi::Wire& wire = *link.wire;
   const abi::Request value = request->ToValue();
+  if (std::holds_alternative<std::string>(value.correlation_id)) {
+    Require(wire, abi::Feature::kTextCorrelationIds, "Correlation IDs that are strings need");
+  }
+  if (value.parameters != abi::Request().parameters) {
+    Require(wire, abi::Feature::kRequestParameters, "Parameters of a model's own request need");
+  }
   if (decoupled) {
     if (forks::Depth() > 0) {
       throw ModelException(
@@ -41,7 +49,7 @@ py::object Infer(const std::shared_ptr<InferenceRequest>& request, bool decouple
     return py::cast(std::make_shared<ResponseIterator>(std::move(opened), streams));
   }
   abi::Response response = Unlocked([&] { return wire.Infer(value, false).response; },
-                                    [](abi::Error error) { return abi::Response{{}, std::move(error)}; });
+                                    [](abi::Error error) { return abi::Response{{}, std::move(error), ""}; });
   return py::cast(std::make_shared<InferenceResponse>(std::move(response)));
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "module/error.h"
+#include "module/requirement.h"
 #include "module/server_link.h"
 
 namespace py = pybind11;
@@ -75,6 +76,7 @@ abi::ServerAddress Metric::Live(const std::string& prefix) const {
 void Metric::Change(abi::MetricChange change, double value) {
   const std::string prefix = PrefixOf(change);
   AskServer(prefix, [&](abi::Wire& wire) {
+    if (change == abi::MetricChange::kObserve) Require(wire, abi::Feature::kHistograms, "Histograms need");
     const std::lock_guard lock(mutex_);
     wire.ChangeMetric(Live(prefix), change, value);
   });
@@ -99,6 +101,8 @@ void Metric::Invalidate() {
 
 MetricFamily::MetricFamily(const std::string& name, const std::string& description, abi::MetricKind kind)
     : kind_(kind), address_(AskServer("Error when creating MetricFamily: ", [&](abi::Wire& wire) {
+        Require(wire, abi::Feature::kMetrics, "Custom metrics need");
+        if (kind == abi::MetricKind::kHistogram) Require(wire, abi::Feature::kHistograms, "Histograms need");
         return wire.CreateMetricFamily({name, description, kind});
       })) {}
 

@@ -7,6 +7,7 @@
 
 #include "abi/values.h"
 #include "module/error.h"
+#include "module/requirement.h"
 #include "module/server_link.h"
 
 namespace py = pybind11;
@@ -31,18 +32,27 @@ std::map<std::string, std::string> FilesOf(const std::string& model, const py::o
   return contents;
 }
 
+// Runs `ask` with the wire, as AskServer() does, if the server lets its models control others at all.
+template <typename Ask>
+auto AskForModels(const std::string& prefix, Ask ask) {
+  return AskServer(prefix, [&](abi::Wire& wire) {
+    Require(wire, abi::Feature::kModelControl, "Loading, unloading and asking after models needs");
+    return ask(wire);
+  });
+}
+
 void LoadModel(const std::string& name, const std::string& config, const py::object& files) {
   const abi::ModelToLoad model{name, config, FilesOf(name, files)};
-  AskServer("Failed to load model: ", [&](abi::Wire& wire) { wire.LoadModel(model); });
+  AskForModels("Failed to load model: ", [&](abi::Wire& wire) { wire.LoadModel(model); });
 }
 
 void UnloadModel(const std::string& name, bool unload_dependents) {
-  AskServer("Failed to unload model: ", [&](abi::Wire& wire) { wire.UnloadModel(name, unload_dependents); });
+  AskForModels("Failed to unload model: ", [&](abi::Wire& wire) { wire.UnloadModel(name, unload_dependents); });
 }
 
 bool IsModelReady(const std::string& name, const std::string& version) {
-  return AskServer("Failed to check model readiness: ",
-                   [&](abi::Wire& wire) { return wire.IsModelReady(name, version); });
+  return AskForModels("Failed to check model readiness: ",
+                      [&](abi::Wire& wire) { return wire.IsModelReady(name, version); });
 }
 
 }  // namespace

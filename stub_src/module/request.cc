@@ -7,6 +7,8 @@
 
 #include "module/error.h"
 #include "module/inference.h"
+#include "module/parameters.h"
+#include "module/requirement.h"
 
 namespace py = pybind11;
 
@@ -39,8 +41,18 @@ abi::Request InferenceRequest::ToValue() const {
   return value;
 }
 
+const std::shared_ptr<ResponseSender>& InferenceRequest::SenderForModel() const {
+  if (wire_ != nullptr && !wire_->Decoupled()) {
+    Require(*wire_, abi::Feature::kAnswersLater, "Response senders of models that are not decoupled need");
+  }
+  return sender_;
+}
+
 void InferenceRequest::SetReleaseFlags(std::uint32_t flags) {
-  if (wire_ != nullptr) wire_->SetReleaseFlags(value_.origin, flags);
+  if (wire_ != nullptr) {
+    Require(*wire_, abi::Feature::kRescheduling, "Rescheduling a request needs");
+    wire_->SetReleaseFlags(value_.origin, flags);
+  }
   release_flags_ = flags;
 }
 
@@ -50,8 +62,6 @@ py::object ContextOf(const abi::Trace& trace) {
   if (trace.context.empty()) return py::none();
   return py::str(trace.context);
 }
-
-std::string TypeOf(py::handle object) { return py::str(py::type::handle_of(object)); }
 
 abi::CorrelationId ToCorrelationId(const py::object& id) {
   if (py::isinstance<py::str>(id)) return id.cast<std::string>();
@@ -63,22 +73,6 @@ abi::CorrelationId ToCorrelationId(const py::object& id) {
   if (PyErr_Occurred() == nullptr) return number;
   PyErr_Clear();
   throw ModelException("Correlation ID must be from 0 to 2**64 - 1, not " + py::str(id).cast<std::string>());
-}
-
-std::string ToParameters(const py::object& parameters) {
-  if (parameters.is_none()) return "{}";
-  if (!py::isinstance<py::dict>(parameters)) {
-    throw ModelException("Expect parameters to be a dict, got " + TypeOf(parameters));
-  }
-  for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(parameters)) {
-    if (!py::isinstance<py::str>(key)) {
-      throw ModelException("Expect parameters keys to have type str, found type " + TypeOf(key));
-    }
-    if (!py::isinstance<py::int_>(value) && !py::isinstance<py::str>(value)) {  // bool is an int
-      throw ModelException("Expect parameters values to have type bool/int/str, found type " + TypeOf(value));
-    }
-  }
-  return py::module_::import("json").attr("dumps")(parameters).cast<std::string>();
 }
 
 std::shared_ptr<InferenceRequest> MakeRequest(const std::string& request_id, const py::object& correlation_id,
@@ -95,7 +89,7 @@ std::shared_ptr<InferenceRequest> MakeRequest(const std::string& request_id, con
   value.model_version = model_version;
   value.flags = flags;
   value.timeout_us = timeout;
-  value.parameters = ToParameters(parameters);
+  if (!parameters.is_none()) value.parameters = ToParameters(parameters);
   value.preferred_memory = preferred_memory;
   value.trace = trace;
   value.requested_outputs.insert(requested_output_names.begin(), requested_output_names.end());
@@ -138,7 +132,7 @@ void BindRequest(py::module_& module) {
       .def("requested_output_names",
            [](const InferenceRequest& self) { return self.value().requested_outputs; })
       .def("trace", [](const InferenceRequest& self) { return self.value().trace; })
-      .def("get_response_sender", &InferenceRequest::sender)
+      .def("get_response_sender", &InferenceRequest::SenderForModel)
       .def("is_cancelled", [](const InferenceRequest& self) { return self.sender()->IsCancelled(); })
       .def("set_release_flags", &InferenceRequest::SetReleaseFlags, py::arg("flags"));
 }

@@ -27,6 +27,8 @@ class InferenceRequest {
   const abi::Request& value() const { return value_; }
   const std::vector<std::shared_ptr<Tensor>>& inputs() const { return inputs_; }
   const std::shared_ptr<ResponseSender>& sender() const { return sender_; }
+  // The same, for the model to use. Throws ModelException if the server is too old for that.
+  const std::shared_ptr<ResponseSender>& SenderForModel() const;
   void SetFlags(std::uint32_t flags) { value_.flags = flags; }
 
   // The request with its inputs, whose bytes are shared: valid while this object lives.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "module/error.h"
+#include "module/requirement.h"
 #include "shm/region.h"
 
 namespace py = pybind11;
@@ -55,6 +56,7 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
   if (flags != 0 && flags != abi::kResponseFinal) {
     throw ModelException("Unable to send response. Unsupported flag provided.");
   }
+  if (response) RequireParameters(*wire_, *response);
   if (!response && flags == 0) {
     throw ModelException(
         "Inference Response object must be provided when the response flags is set to zero.");
@@ -84,6 +86,7 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
 }
 
 bool ResponseSender::IsCancelled() {
+  if (wire_ != nullptr) Require(*wire_, abi::Feature::kCancelQueries, "Asking whether a request is cancelled needs");
   {
     const std::lock_guard lock(mutex_);
     // After the final response the server has forgotten the request; asking would read freed memory there.

@@ -1,34 +1,14 @@
 #include "shm/queue.h"
 
-#include <pthread.h>
-#include <semaphore.h>
-
-#include <cstddef>
 #include <string>
 
+#include "shm/queue_record.h"
 #include "shm/sync.h"
 
 namespace envpack::shm {
 
-struct Queue::Record {
-  sem_t empty;
-  sem_t full;
-  pthread_mutex_t mutex;
-  std::uint64_t size;
-  Handle slots;
-  std::uint32_t head;
-  std::uint32_t tail;
-
-  static constexpr bool LayoutHolds() {
-    return sizeof(Record) == 128 && offsetof(Record, full) == 32 && offsetof(Record, mutex) == 64 &&
-           offsetof(Record, size) == 104 && offsetof(Record, slots) == 112 && offsetof(Record, head) == 120 &&
-           offsetof(Record, tail) == 124;
-  }
-};
-
 Queue::Queue(Region& region, Handle handle) : record_(region.Load(handle)) {
-  static_assert(Record::LayoutHolds(), "the queue record is the same in every release");
-  const auto* record = record_.As<Record>();
+  const auto* record = record_.As<QueueRecord>();
   slots_ = region.Load(record->slots);
   size_ = record->size;
   if (size_ == 0 || size_ > region.Size() / sizeof(std::int64_t)) {
@@ -38,7 +18,7 @@ Queue::Queue(Region& region, Handle handle) : record_(region.Load(handle)) {
 }
 
 void Queue::Push(std::int64_t value) {
-  auto* record = record_.As<Record>();
+  auto* record = record_.As<QueueRecord>();
   WaitFor(&record->empty);
   {
     const Lock lock(&record->mutex);
@@ -49,7 +29,7 @@ void Queue::Push(std::int64_t value) {
 }
 
 std::int64_t Queue::Pop() {
-  auto* record = record_.As<Record>();
+  auto* record = record_.As<QueueRecord>();
   WaitFor(&record->full);
   std::int64_t value;
   {

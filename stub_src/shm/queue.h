@@ -19,8 +19,6 @@ class Queue {
   std::int64_t Pop();
 
  private:
-  struct Record;
-
   Block record_;
   Block slots_;
   std::uint64_t size_;  // as it was at first: the region's own copy might change

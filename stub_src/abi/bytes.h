@@ -6,7 +6,7 @@
 
 #include "shm/region.h"
 
-namespace envpack::abi::r24_10 {
+namespace envpack::abi {
 
 template <typename Value>
 Value ReadUnaligned(const shm::Block& block, std::size_t offset) {
@@ -25,4 +25,4 @@ inline void Copy(void* to, const void* from, std::size_t size) {
   if (size != 0) std::memcpy(to, from, size);
 }
 
-}  // namespace envpack::abi::r24_10
+}  // namespace envpack::abi
