@@ -77,13 +77,16 @@ void Measure(const char* const* argv) {
   const int requests = std::atoi(argv[4]);
   const std::size_t bytes = std::strtoul(argv[5], nullptr, 10);
   // The peer does not grow its region by itself.
-  Peer peer(Peer::Options{kRegion + 8 * bytes});
+  Peer::Options options;
+  options.size = kRegion + 8 * bytes;
+  Peer peer(options);
   peer.region.As<records::Control>(peer.control)->uses_env = true;
+  setenv("ENVPACK_TRITON_RELEASE", peer.layouts.Name().c_str(), 1);
   const Clock::time_point start = Clock::now();
   const pid_t stub =
       Spawn({argv[1], argv[2], peer.region.name(), "1048576", "1048576", std::to_string(getpid()), argv[3],
              std::to_string(peer.control), "model_0_0", "DEFAULT"});
-  peer.from_stub_answers.Pop();
+  peer.TakeSign();
   const double announced = Since(start);
   peer.SendInitialize(InitializeArguments());
   if (const auto error = peer.TakeInitialize()) throw Failed(*error);

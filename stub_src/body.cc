@@ -119,7 +119,7 @@ int Main(int argc, const char* const* argv, abi::Release release) {
 }  // namespace envpack
 
 extern "C" __attribute__((visibility("default"))) int envpack_stub_run(int argc, const char* const* argv,
-                                                                     envpack::abi::Release release) {
+                                                                       envpack::abi::Release release) {
   try {
     return envpack::Main(argc, argv, release);
   } catch (const std::exception& error) {

@@ -35,6 +35,11 @@ void CommonWire::CancelStream(StreamId stream) {
   Exchange(writer, CommandKind::kCancelStream, record, [](const records::CancelStream&) {});
 }
 
+// The field is padding in the releases that do not ask.
+void CommonWire::OfferReadiness() {
+  if (Has(Feature::kReadiness)) control().has_readiness = true;
+}
+
 CommonWire::Call CommonWire::MakeCall(PlainWriter& writer, CommandKind kind, Handle args) {
   const shm::Block& mutex = writer.MakeAligned(sizeof(pthread_mutex_t));
   const shm::Block& condition = writer.MakeAligned(sizeof(pthread_cond_t));

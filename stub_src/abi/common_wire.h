@@ -30,6 +30,7 @@ class CommonWire : public Session<Wire> {
   void CancelStream(StreamId stream) override;
   ServerAddress CreateMetricFamily(const MetricFamily& family) override;
   void DeleteMetricFamily(ServerAddress family) override;
+  void OfferReadiness() override;
   void LoadModel(const ModelToLoad& model) override;
   void UnloadModel(const std::string& name, bool unload_dependents) override;
   bool IsModelReady(const std::string& name, const std::string& version) override;

@@ -61,7 +61,8 @@ void EpochWire<kEpoch>::AnswerExecute(const ExecuteAnswer& answer) {
   awaited_ = writer.device_tensors();
 }
 
-// The server takes the batch record from directly behind the message, in the same block, whatever `args` says.
+// The server takes the batch record from directly behind the message, in the same block, whatever `args`
+// says.
 template <Release kEpoch>
 void EpochWire<kEpoch>::AnswerInOneBlock(Writer<kEpoch>& writer, const BatchRecord& batch,
                                          const std::vector<Handle>& responses) {
@@ -138,7 +139,9 @@ void EpochWire<kEpoch>::Send(const Origin& origin, const std::optional<Response>
     shared->is_stub_turn = false;
   }
   shm::Notify(&shared->condition);
-  if (T::kStubDeletesFactories && flags == kResponseFinal) DropResponseFactory(origin);
+  if (T::kStubDeletesFactories && flags == kResponseFinal && origin.response_factory != 0) {
+    DropResponseFactory(origin);
+  }
   if (failure) throw ServerFailed(*failure);
 }
 
@@ -152,7 +155,8 @@ void EpochWire<kEpoch>::DropResponseFactory(const Origin& origin) {
 template <Release kEpoch>
 void EpochWire<kEpoch>::SetReleaseFlags(const Origin& origin, [[maybe_unused]] std::uint32_t flags) {
   if constexpr (T::kHasReleaseFlags) {
-    static_cast<const shm::Block*>(origin.record.get())->As<records::Request<kEpoch>>()->release_flags = flags;
+    static_cast<const shm::Block*>(origin.record.get())->As<records::Request<kEpoch>>()->release_flags =
+        flags;
   }
 }
 

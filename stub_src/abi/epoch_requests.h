@@ -5,6 +5,7 @@
 
 #include "abi/attempt.h"
 #include "abi/epoch_wire.h"
+#include "abi/readiness_question.h"
 #include "abi/release_on_exit.h"
 #include "shm/sync.h"
 
@@ -80,7 +81,7 @@ InferResponse EpochWire<kEpoch>::TakeStreamResponse(const records::Message& mess
 }
 
 template <Release kEpoch>
-bool EpochWire<kEpoch>::ServeUnasked(const std::function<void(InferResponse)>& deliver) {
+bool EpochWire<kEpoch>::ServeUnasked(UnaskedListener& listener) {
   const Handle handle = unasked_.Pop();
   if (handle == records::kDummy) return false;
   const shm::Block block = region_.Load(handle);
@@ -90,7 +91,9 @@ bool EpochWire<kEpoch>::ServeUnasked(const std::function<void(InferResponse)>& d
   if (kind == CommandKind::kCudaPoolInitializeRequest) {
     AttachPool(message);
   } else if (kind == CommandKind::kInferStreamExecResponse) {
-    deliver(TakeStreamResponse(message));
+    listener.Take(TakeStreamResponse(message));
+  } else if (kind == CommandKind::kUserModelReadinessRequest) {
+    listener.Take(std::make_unique<SharedReadinessQuestion>(region_, message));
   }
   return true;
 }

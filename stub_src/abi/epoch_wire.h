@@ -1,8 +1,7 @@
-// The conversation of one epoch: what differs between them. Definitions are in the files that epoch.cc.in lists,
-// one for each part of the conversation.
+// The conversation of one epoch: what differs between them. Definitions are in the files that epoch.cc.in
+// lists, one for each part of the conversation.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +39,7 @@ class EpochWire final : public CommonWire {
   void DeleteMetric(ServerAddress metric) override;
   void ChangeMetric(ServerAddress metric, MetricChange change, double value) override;
   double MetricValue(ServerAddress metric) override;
-  bool ServeUnasked(const std::function<void(InferResponse)>& deliver) override;
+  bool ServeUnasked(UnaskedListener& listener) override;
 
  private:
   using T = Traits<kEpoch>;
@@ -50,8 +49,10 @@ class EpochWire final : public CommonWire {
 
   // Answers.
   BatchRecord MakeBatch(PlainWriter& writer, const ExecuteFailure& failure) const;
-  void AnswerInOneBlock(Writer<kEpoch>& writer, const BatchRecord& batch, const std::vector<Handle>& responses);
-  void AnswerInTwoBlocks(Writer<kEpoch>& writer, const BatchRecord& batch, const std::vector<Handle>& responses);
+  void AnswerInOneBlock(Writer<kEpoch>& writer, const BatchRecord& batch,
+                        const std::vector<Handle>& responses);
+  void AnswerInTwoBlocks(Writer<kEpoch>& writer, const BatchRecord& batch,
+                         const std::vector<Handle>& responses);
   void SendAll(const std::vector<std::optional<Response>>& responses);
 
   // The model's own requests, and metrics.

@@ -13,7 +13,8 @@ namespace envpack::abi {
 
 class Lease {
  public:
-  // `released` is the queue by which the server learns that the buffer called `release_id` is free; 0 is none.
+  // `released` is the queue by which the server learns that the buffer called `release_id` is free; 0 is
+  // none.
   Lease(std::shared_ptr<void> memory, std::uint64_t release_id, shm::Queue& released)
       : memory_(std::move(memory)), release_id_(release_id), released_(released) {}
   ~Lease() {

@@ -1,4 +1,5 @@
-// Reading small text files. Without streams: with all of their locales they would be a third of the executable.
+// Reading small text files. Without streams: with all of their locales they would be a third of the
+// executable.
 #pragma once
 
 #include <cstdio>

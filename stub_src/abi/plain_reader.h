@@ -27,7 +27,8 @@ class PlainReader {
 
   // What the server says went wrong. Must be called before the record is given back, since the server frees
   // the text.
-  std::string ErrorText(bool is_set, Handle text, const char* otherwise = "the server does not say why") const;
+  std::string ErrorText(bool is_set, Handle text,
+                        const char* otherwise = "the server does not say why") const;
 
   // A String with its bytes behind it, at `offset`, which is moved behind both.
   static std::string ReadInlineString(const shm::Block& block, std::size_t& offset);

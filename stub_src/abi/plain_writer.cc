@@ -32,7 +32,8 @@ Handle PlainWriter::WriteDict(const std::map<std::string, std::string>& dict) {
   std::vector<records::Pair> pairs;
   for (const auto& [key, value] : dict) pairs.push_back({WriteString(key), WriteString(value)});
   const shm::Block& values = Make(pairs.size() * sizeof(records::Pair));
-  Copy(values.At(0, pairs.size() * sizeof(records::Pair)), pairs.data(), pairs.size() * sizeof(records::Pair));
+  Copy(values.At(0, pairs.size() * sizeof(records::Pair)), pairs.data(),
+       pairs.size() * sizeof(records::Pair));
   return Put(records::Dict{static_cast<std::uint32_t>(pairs.size()), values.handle()}).handle();
 }
 

@@ -1,5 +1,5 @@
-// Every record of the protocol that this stub reads or writes, as each release lays it out. What they must look
-// like is checked for every release by tests/native/abi.
+// Every record of the protocol that this stub reads or writes, as each release lays it out. What they must
+// look like is checked for every release by tests/native/abi.
 //
 // A Handle field is the offset of another counted block. Records that extend another one are written flat,
 // since the compiler puts the first own field into the padding of the base (ResponseBatch::batch_size lies at
@@ -188,11 +188,10 @@ struct Request24_04 {
 template <Release kEpoch>
 using Request = std::conditional_t<
     Traits<kEpoch>::kStringsApart, Request24_04,
-    std::conditional_t<
-        Traits<kEpoch>::kHasLongTimeout, Request23_12,
-        std::conditional_t<
-            Traits<kEpoch>::kHasReleaseFlags, Request23_11,
-            std::conditional_t<Traits<kEpoch>::kHasTracePointer, Request23_08, Request23_04>>>>;
+    std::conditional_t<Traits<kEpoch>::kHasLongTimeout, Request23_12,
+                       std::conditional_t<Traits<kEpoch>::kHasReleaseFlags, Request23_11,
+                                          std::conditional_t<Traits<kEpoch>::kHasTracePointer, Request23_08,
+                                                             Request23_04>>>>;
 
 struct CorrelationId {
   Handle text;

@@ -12,7 +12,8 @@ struct LibraryVersion {
   std::string version;  // "2.51", without the last part
 };
 
-// Looks into the library that the process `server_pid` runs. None if it cannot be found, read or made sense of.
+// Looks into the library that the process `server_pid` runs. None if it cannot be found, read or made sense
+// of.
 std::optional<LibraryVersion> ReadServerLibrary(std::int64_t server_pid);
 
 }  // namespace envpack::abi

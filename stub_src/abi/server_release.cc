@@ -14,7 +14,7 @@ namespace envpack::abi {
 namespace {
 
 constexpr char kExplicit[] = "ENVPACK_TRITON_RELEASE";
-constexpr Release kFirstWithPlatform = 2307;    // as a ninth argument
+constexpr Release kFirstWithPlatform = 2307;     // as a ninth argument
 constexpr Release kFirstWithUuidRegions = 2404;  // numbered before
 
 bool IsDigits(std::string_view text) {
@@ -70,9 +70,7 @@ std::optional<std::string> Variable(const char* name) {
 }
 
 // "<server>/backends/python" to "<server>".
-std::string ServerFolder(const std::string& backend_directory) {
-  return backend_directory + "/../..";
-}
+std::string ServerFolder(const std::string& backend_directory) { return backend_directory + "/../.."; }
 
 std::vector<Statement> AskEverybody(const Launch& launch, const std::string& stub, Release only) {
   std::vector<Statement> statements;
@@ -120,7 +118,8 @@ bool IsUuid(std::string_view text) {
 // What the command line itself shows of the server must fit to the release.
 void CheckCommandLine(const Launch& launch, const Statement& statement) {
   const auto refuse = [&](const std::string& what) {
-    throw ReleaseUnclear(Quote(statement) + ", but the server that started this stub is another one: " + what);
+    throw ReleaseUnclear(Quote(statement) +
+                         ", but the server that started this stub is another one: " + what);
   };
   if (launch.has_last_argument != (statement.release >= kFirstWithPlatform)) {
     refuse(std::string("it gave ") + (launch.has_last_argument ? "9" : "8") + " arguments");
@@ -137,7 +136,8 @@ void CheckCommandLine(const Launch& launch, const Statement& statement) {
 
 Statement FromServerVersion(const std::string& place, const std::string& version) {
   const std::size_t dot = version.find('.');
-  const std::string_view rest = std::string_view(version).substr(dot == std::string::npos ? version.size() : dot + 1);
+  const std::string_view rest =
+      std::string_view(version).substr(dot == std::string::npos ? version.size() : dot + 1);
   const std::string minor(rest.substr(0, rest.find_first_not_of("0123456789")));
   const std::string start = "2." + minor + ".";
   if (minor.empty() || version.compare(0, 2, "2.") != 0) {

@@ -27,13 +27,13 @@ struct Statement {
 
 // Asks, in this order: ENVPACK_TRITON_RELEASE; the file "<stub>.release" beside the stub, whose path is
 // `stub`; NVIDIA_TRITON_SERVER_VERSION and TRITON_SERVER_VERSION; the file TRITON_VERSION of the server's
-// folder; the server's own library. `only` is the release that this stub was built for if there is just one, 0
-// otherwise. Returns the release that was named first. Nothing of the region is looked at. Throws
+// folder; the server's own library. `only` is the release that this stub was built for if there is just one,
+// 0 otherwise. Returns the release that was named first. Nothing of the region is looked at. Throws
 // ReleaseUnclear if nobody knows, two disagree, or the command line is not that release's.
 Release FindServerRelease(const Launch& launch, const std::string& stub, Release only);
 
-// The release whose server calls itself `version`, for example "2.51.0". Throws ReleaseUnclear for one that is
-// older than all known; `place` is for that message.
+// The release whose server calls itself `version`, for example "2.51.0". Throws ReleaseUnclear for one that
+// is older than all known; `place` is for that message.
 Statement FromServerVersion(const std::string& place, const std::string& version);
 
 }  // namespace envpack::abi

@@ -25,9 +25,8 @@ void Session<Interface>::Announce() {
 
 template <typename Interface>
 void Session<Interface>::Beat() {
-  auto* control = control_.As<records::Control>();
-  const shm::Lock lock(&control->stub_health_mutex);
-  control->stub_health = true;
+  const shm::Lock lock(&control().stub_health_mutex);
+  control().stub_health = true;
 }
 
 template <typename Interface>

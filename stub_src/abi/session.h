@@ -32,7 +32,7 @@ class Session : public Interface {
   // What to make of any other command.
   virtual Command ReceiveOther(CommandKind kind, const records::Message& message);
 
-  const records::Control& control() const { return *control_.As<records::Control>(); }
+  records::Control& control() const { return *control_.As<records::Control>(); }
   records::Message MakeMessage(CommandKind kind, Handle args) const;
   void Answer(PlainWriter& writer, CommandKind kind, Handle args);
   // Returns when the server has taken its references; until then nothing may be released.

@@ -12,15 +12,15 @@ inline constexpr Release kFirstThatWaitsForASign = 2305;
 template <Release kEpoch>
 struct Traits {
   // Requests.
-  static constexpr bool kHasTracePointer = kEpoch >= 2308;   // in the request itself, until 24.03
+  static constexpr bool kHasTracePointer = kEpoch >= 2308;  // in the request itself, until 24.03
   static constexpr bool kHasReleaseFlags = kEpoch >= 2311;
-  static constexpr bool kHasLongTimeout = kEpoch >= 2312;    // 64 bits
+  static constexpr bool kHasLongTimeout = kEpoch >= 2312;  // 64 bits
   static constexpr bool kHasTraceRecord = kEpoch >= 2403;
-  static constexpr bool kStringsApart = kEpoch >= 2404;      // and the correlation id may be a text
+  static constexpr bool kStringsApart = kEpoch >= 2404;  // and the correlation id may be a text
 
   // Tensors.
   static constexpr bool kHasPoolOffsets = kEpoch >= 2311;
-  static constexpr bool kHasBufferRecord = kEpoch >= 2306;   // where GPU tensors go; a bare list before
+  static constexpr bool kHasBufferRecord = kEpoch >= 2306;  // where GPU tensors go; a bare list before
 
   // Answers.
   static constexpr bool kErrorsHaveCodes = kEpoch >= 2309;

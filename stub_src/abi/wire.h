@@ -5,11 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <variant>
 
 #include "abi/features.h"
 #include "abi/gpu_memory.h"
@@ -23,6 +23,25 @@ namespace envpack::abi {
 class ServerFailed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// Whether the model is ready, or why it cannot say so.
+using ReadinessAnswer = std::variant<bool, Failure>;
+
+// The server asks whether the model is ready. It waits some seconds for the answer, which any thread may
+// give, once.
+class ReadinessQuestion {
+ public:
+  virtual ~ReadinessQuestion() = default;
+  virtual void Answer(const ReadinessAnswer& answer) = 0;
+};
+
+// Takes what the server sends on its own initiative. Neither function may take long.
+class UnaskedListener {
+ public:
+  virtual ~UnaskedListener() = default;
+  virtual void Take(InferResponse response) = 0;
+  virtual void Take(std::unique_ptr<ReadinessQuestion> question) = 0;
 };
 
 // What every stub must do so that the server does not wait for it, whether or not it can run a model.
@@ -116,10 +135,13 @@ class Wire : public Attendance {
   virtual void UnloadModel(const std::string& name, bool unload_dependents) = 0;
   virtual bool IsModelReady(const std::string& name, const std::string& version) = 0;
 
-  // Waits for one message that the server sends on its own initiative and deals with it: a response of a
-  // stream goes to `deliver`. One thread only, which must be running before the model is initialised. False
-  // when there will be no more.
-  virtual bool ServeUnasked(const std::function<void(InferResponse)>& deliver) = 0;
+  // Waits for one message that the server sends on its own initiative, and deals with it or hands it to
+  // `listener`. One thread only, which must be running before the model is initialised. False when there will
+  // be no more.
+  virtual bool ServeUnasked(UnaskedListener& listener) = 0;
+
+  // Tells the server that it may ask whether the model is ready. To be called before initialize is answered.
+  virtual void OfferReadiness() = 0;
 
   // Bytes free in the region right now.
   virtual std::uint64_t FreeBytes() = 0;

@@ -142,10 +142,29 @@ void Streams::Deliver(abi::InferResponse response) {
 
 void Streams::Close(abi::StreamId id) {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    closed_.wait(lock, [&] {
+      const auto found = entries_.find(id);
+      return found == entries_.end() || found->second.cancelling == 0;
+    });
     if (entries_.erase(id) == 0) return;
   }
   wire_.EndStream(id);
+  closed_.notify_all();
+}
+
+void Streams::Cancel(abi::StreamId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
+    ++found->second.cancelling;
+  }
+  wire_.CancelStream(id);
+  {
+    const std::lock_guard lock(mutex_);
+    --entries_.at(id).cancelling;
+  }
   closed_.notify_all();
 }
 

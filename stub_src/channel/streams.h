@@ -61,6 +61,9 @@ class Streams {
   // Nobody takes responses any more. The server goes on sending them, so the stream is closed by the last.
   void Abandon(abi::StreamId id);
 
+  // Has the server cancel the request, unless its last response has been taken.
+  void Cancel(abi::StreamId id);
+
   // Abandons all streams and waits some seconds for their ends.
   void End();
 
@@ -72,6 +75,7 @@ class Streams {
     bool has_begun = false;           // its first response is known
     std::uint64_t ended_at = kNever;  // when its last came
     bool is_abandoned = false;
+    int cancelling = 0;  // how many ask the server to cancel it; it must know the name until then
 
     bool HasEnded() const { return ended_at != kNever; }
   };

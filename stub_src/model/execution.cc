@@ -87,9 +87,9 @@ std::shared_ptr<module::InferenceResponse> Execution::TakeOne(py::handle item,
   return response;
 }
 
-// A server that deletes the response factories of a failed batch deletes all of them, and would do so twice for
-// a request whose final response has been sent already. So in that case we have the others deleted ourselves,
-// and say so. With the other servers each sender sees to its own, when nobody needs it any more.
+// A server that deletes the response factories of a failed batch deletes all of them, and would do so twice
+// for a request whose final response has been sent already. So in that case we have the others deleted
+// ourselves, and say so. With the other servers each sender sees to its own, when nobody needs it any more.
 abi::ExecuteFailure Execution::Fail(const std::string& text) {
   for (const auto& request : requests_) request->sender()->Close();
   if (!wire_.FailureDeletesFactories()) {
@@ -110,10 +110,13 @@ abi::ExecuteFailure Execution::Fail(const std::string& text) {
   return {text, any_gone};
 }
 
-// The server deletes the response factories of what it gets responses for.
+// The server deletes the response factories of what it gets responses for. Requests that have none end with
+// the batch.
 void Execution::Settle() {
-  for (std::size_t i = 0; i < responses_.size(); ++i) {
-    if (responses_[i]) requests_[i]->sender()->EndQueries();
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    const auto& sender = requests_[i]->sender();
+    const bool is_answered = i < responses_.size() && responses_[i] != nullptr;
+    if (is_answered || !sender->HasFactory()) sender->EndQueries();
   }
 }
 

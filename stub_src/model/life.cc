@@ -12,9 +12,11 @@
 #include "channel/log_forwarder.h"
 #include "channel/streams.h"
 #include "channel/unasked.h"
+#include "model/attempt.h"
 #include "model/execution.h"
 #include "model/interpreter.h"
 #include "model/python_model.h"
+#include "model/readiness.h"
 #include "module/error.h"
 #include "module/logger.h"
 #include "module/server_link.h"
@@ -30,23 +32,6 @@ template <typename Action>
 auto Unlocked(Action action) {
   const py::gil_scoped_release unlocked;
   return action();
-}
-
-// Runs `action` and returns the text of what it raised. Also SystemExit and KeyboardInterrupt end here: a
-// model that calls sys.exit() fails its request, it does not take the process with it.
-template <typename Action>
-std::optional<abi::Failure> Attempt(Action action) {
-  try {
-    action();
-    EndIfForked();
-    return std::nullopt;
-  } catch (py::error_already_set& error) {
-    EndIfForked(error);
-    return abi::Failure{error.what()};
-  } catch (const std::exception& error) {
-    EndIfForked();
-    return abi::Failure{error.what()};
-  }
 }
 
 class Life {
@@ -85,7 +70,8 @@ class Life {
   const std::shared_ptr<channel::Streams> streams_;
   channel::StderrLog stderr_log_;
   std::unique_ptr<channel::LogForwarder> forwarder_;
-  std::optional<PythonModel> model_;
+  std::shared_ptr<PythonModel> model_;
+  const std::shared_ptr<Readiness> readiness_ = std::make_shared<Readiness>();
 };
 
 // The server asks this of a new process only, and then another function serves it.
@@ -96,7 +82,8 @@ bool Life::Serve(abi::AutoCompleteCommand&) {
 
 // The server reads our queue from now on, so logging goes there.
 void Life::StartHelpers() {
-  channel::ServeUnaskedMessages(wire_, streams_);
+  channel::ServeUnaskedMessages(
+      wire_, streams_, [readiness = readiness_](auto question) { readiness->Take(std::move(question)); });
   forwarder_ = std::make_unique<channel::LogForwarder>(wire_);
   module::SetLogSink(*forwarder_);
   module::SetServerLink({&wire_, launch_.name, nullptr});
@@ -104,8 +91,10 @@ void Life::StartHelpers() {
 
 std::optional<abi::Failure> Life::Initialize(const abi::InitializeCommand& command) {
   return Attempt([&] {
-    model_.emplace(launch_, wire_);
+    model_ = std::make_shared<PythonModel>(launch_, wire_);
     model_->Initialize(command.arguments);
+    readiness_->Watch(model_);
+    if (model_->HasReadiness()) wire_.OfferReadiness();
     module::SetServerLink({&wire_, launch_.name, streams_});
     forwarder_->Write({abi::LogLevel::kVerbose, model_->Describe(), launch_.model_file, 0});
   });

@@ -55,6 +55,18 @@ abi::ExecuteAnswer PythonModel::Execute(Execution& execution) {
   return execution.Run(execute, loop_);
 }
 
+bool PythonModel::HasReadiness() const { return py::hasattr(instance_, "is_ready"); }
+
+bool PythonModel::IsReady() {
+  py::object answer = instance_.attr("is_ready")();
+  if (PyCoro_CheckExact(answer.ptr())) answer = loop_.Await(answer);
+  if (!py::isinstance<py::bool_>(answer)) {
+    throw module::ModelException("is_ready() of model '" + launch_.name + "' must return a bool, not " +
+                                 py::str(py::type::of(answer)).cast<std::string>());
+  }
+  return answer.cast<bool>();
+}
+
 void PythonModel::Finalize() {
   loop_.Stop();
   if (!instance_ || !py::hasattr(instance_, "finalize")) return;

@@ -29,6 +29,11 @@ class PythonModel {
   // Runs one batch. Throws what Execution::Run() throws.
   abi::ExecuteAnswer Execute(Execution& execution);
 
+  // Whether the model can say whether it is ready, and what it says. Throws what IsReady() raises, and if
+  // that is not a bool.
+  bool HasReadiness() const;
+  bool IsReady();
+
   // What the model raises here is logged and goes no further.
   void Finalize();
 

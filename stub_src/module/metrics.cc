@@ -101,8 +101,8 @@ void Metric::Invalidate() {
 
 MetricFamily::MetricFamily(const std::string& name, const std::string& description, abi::MetricKind kind)
     : kind_(kind), address_(AskServer("Error when creating MetricFamily: ", [&](abi::Wire& wire) {
-        Require(wire, abi::Feature::kMetrics, "Custom metrics need");
         if (kind == abi::MetricKind::kHistogram) Require(wire, abi::Feature::kHistograms, "Histograms need");
+        Require(wire, abi::Feature::kMetrics, "Custom metrics need");
         return wire.CreateMetricFamily({name, description, kind});
       })) {}
 

@@ -47,7 +47,8 @@ void LoadModel(const std::string& name, const std::string& config, const py::obj
 }
 
 void UnloadModel(const std::string& name, bool unload_dependents) {
-  AskForModels("Failed to unload model: ", [&](abi::Wire& wire) { wire.UnloadModel(name, unload_dependents); });
+  AskForModels("Failed to unload model: ",
+               [&](abi::Wire& wire) { wire.UnloadModel(name, unload_dependents); });
 }
 
 bool IsModelReady(const std::string& name, const std::string& version) {

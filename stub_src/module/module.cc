@@ -37,6 +37,11 @@ constexpr const char* kPublicNames[] = {
     "is_model_ready",
 };
 
+constexpr std::pair<const char*, std::uint32_t> kReleaseFlags[] = {
+    {"TRITONSERVER_REQUEST_RELEASE_ALL", abi::kReleaseAll},
+    {"TRITONSERVER_REQUEST_RELEASE_RESCHEDULE", abi::kReleaseReschedule},
+};
+
 void Bind(py::module_& module) {
   BindErrors(module);
   BindTensor(module);
@@ -71,6 +76,11 @@ void RegisterModule() { PyImport_AppendInittab(kName, &Init); }
 void CompleteUtilities(py::module_& utilities, abi::Wire& wire, const std::string& model_directory) {
   auto ours = py::module_::import(kName);
   for (const char* name : kPublicNames) utilities.attr(name) = ours.attr(name);
+  // What the utilities of later servers have, so that a model hears what its server lacks, not what a file
+  // does.
+  for (const auto& [name, flags] : kReleaseFlags) {
+    if (!py::hasattr(utilities, name)) utilities.attr(name) = flags;
+  }
   utilities.attr("get_model_dir") = py::cpp_function([model_directory] { return model_directory; });
   ExposeSharedMemory(ours, wire);
 }

@@ -50,8 +50,8 @@ void BindResponse(py::module_& module) {
   py::class_<InferenceResponse, std::shared_ptr<InferenceResponse>>(module, "InferenceResponse")
       .def(py::init([](std::vector<std::shared_ptr<Tensor>> outputs, std::optional<abi::Error> error,
                        const py::object& parameters) {
-             return std::make_shared<InferenceResponse>(
-                 std::move(outputs), std::move(error), parameters.is_none() ? "" : ToParameters(parameters));
+             return std::make_shared<InferenceResponse>(std::move(outputs), std::move(error),
+                                                        parameters.is_none() ? "" : ToParameters(parameters));
            }),
            py::arg("output_tensors").none(false) = std::vector<std::shared_ptr<Tensor>>(),
            py::arg("error") = std::nullopt, py::arg("parameters") = py::none())

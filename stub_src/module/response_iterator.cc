@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "module/requirement.h"
+#include "module/server_link.h"
+
 namespace py = pybind11;
 
 namespace envpack::module {
@@ -51,6 +54,12 @@ std::shared_ptr<InferenceResponse> ResponseIterator::Next() {
   return seen_[position_++];
 }
 
+void ResponseIterator::Cancel() {
+  Require(*TheServer().wire, abi::Feature::kCancelledStreams, "Cancelling a request to another model needs");
+  const py::gil_scoped_release unlocked;
+  streams_->Cancel(id_);
+}
+
 void BindResponseIterator(py::module_& module) {
   py::class_<ResponseIterator, std::shared_ptr<ResponseIterator>>(module, "ResponseIterator")
       .def("__iter__",
@@ -58,7 +67,8 @@ void BindResponseIterator(py::module_& module) {
              self->Restart();
              return self;
            })
-      .def("__next__", &ResponseIterator::Next);
+      .def("__next__", &ResponseIterator::Next)
+      .def("cancel", &ResponseIterator::Cancel);
 }
 
 }  // namespace envpack::module

@@ -30,6 +30,9 @@ class ResponseIterator {
   // Waits for the next response without the GIL. Throws pybind11::stop_iteration after the last.
   std::shared_ptr<InferenceResponse> Next();
 
+  // Has the server cancel the request, if it still runs. Throws ModelException if the server cannot.
+  void Cancel();
+
  private:
   abi::InferResponse Take();
 

@@ -86,11 +86,13 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
 }
 
 bool ResponseSender::IsCancelled() {
-  if (wire_ != nullptr) Require(*wire_, abi::Feature::kCancelQueries, "Asking whether a request is cancelled needs");
+  if (wire_ != nullptr)
+    Require(*wire_, abi::Feature::kCancelQueries, "Asking whether a request is cancelled needs");
   {
     const std::lock_guard lock(mutex_);
     // After the final response the server has forgotten the request; asking would read freed memory there.
-    if (cancelled_ || state_.queries_ended || state_.factory_gone) return cancelled_;
+    if (cancelled_ || wire_ == nullptr || state_.queries_ended) return cancelled_;
+    if (HasFactory() && state_.factory_gone) return cancelled_;
     ++queries_;
   }
   const py::gil_scoped_release unlocked;

@@ -46,6 +46,9 @@ class ResponseSender {
   // to delete what it would look at. Call it without the GIL.
   void EndQueries();
 
+  // Whether the request came with a response factory; in the default mode it does from 24.06 on.
+  bool HasFactory() const { return origin_.response_factory != 0; }
+
   // Whether the response factory has been, or is being, deleted by a final response.
   bool IsFactoryGone();
 

@@ -48,6 +48,18 @@ void Lock::Wait(pthread_cond_t* condition) {
   Check(pthread_cond_wait(condition, mutex_), "shared condition");
 }
 
+bool Lock::WaitUntil(pthread_cond_t* condition, std::chrono::system_clock::time_point limit) {
+  const auto since = limit.time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since);
+  timespec until{};
+  until.tv_sec = seconds.count();
+  until.tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(since - seconds).count();
+  const int code = pthread_cond_timedwait(condition, mutex_, &until);
+  if (code == ETIMEDOUT) return false;
+  Check(code, "shared condition");
+  return true;
+}
+
 void Notify(pthread_cond_t* condition) { pthread_cond_broadcast(condition); }
 
 void WaitFor(sem_t* semaphore) {

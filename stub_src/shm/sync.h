@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <semaphore.h>
 
+#include <chrono>
+
 namespace envpack::shm {
 
 void InitMutex(pthread_mutex_t* mutex);
@@ -20,6 +22,8 @@ class Lock {
 
   // Waits on `condition`, giving the mutex up meanwhile. Wakes up for no reason too: call it in a loop.
   void Wait(pthread_cond_t* condition);
+  // The same, but not beyond `limit`. False if that has come.
+  bool WaitUntil(pthread_cond_t* condition, std::chrono::system_clock::time_point limit);
 
  private:
   pthread_mutex_t* mutex_;

@@ -6,13 +6,13 @@
 #include <string>
 #include <variant>
 
-#include "abi/records_24_10.h"
+#include "abi/records.h"
 
 namespace envpack::fuzz {
 
 namespace {
 
-namespace records = abi::r24_10;
+namespace records = abi::records;
 using test::PeerRequest;
 using test::PeerTensor;
 
@@ -73,11 +73,12 @@ std::vector<PeerRequest> Requests() {
 // A request with a correlation id that is a text, and a trace.
 Handle WriteTextId(Stage& stage) {
   const Handle batch = stage.peer.MakeBatch({PeerRequest{}});
-  const Handle request = *stage.peer.region.As<Handle>(batch, sizeof(records::RequestBatch));
-  auto* record = stage.peer.region.As<records::Request>(request);
+  const Handle request = *stage.peer.region.As<Handle>(batch, sizeof(records::RequestBatch<kRelease>));
+  auto* record = stage.peer.region.As<records::Request<kRelease>>(request);
   *stage.peer.region.As<records::CorrelationId>(record->correlation_id) = {stage.peer.MakeString("text"), 0,
                                                                            1};
-  stage.peer.region.As<records::Trace>(record->trace)->context = stage.peer.MakeString("context");
+  stage.peer.region.As<records::Trace>(static_cast<test::Handle>(record->trace))->context =
+      stage.peer.MakeString("context");
   return batch;
 }
 
@@ -112,7 +113,7 @@ Handle WriteBuffers(Stage& stage) {
   PeerTensor host = OnDevice(false);
   host.device.reset();
   stage.peer.to_stub_commands.Push(0);
-  const Handle message = stage.peer.SendCommand(static_cast<int>(records::CommandNumber::kLoadGpuBuffers));
+  const Handle message = stage.peer.SendCommand(stage.peer.layouts.NumberOf("LoadGpuBuffers"));
   stage.peer.region.As<records::Message>(message)->args = stage.peer.MakeGpuBuffers({OnDevice(false), host});
   return message;
 }
@@ -188,7 +189,7 @@ Stage::Stage()
   peer.to_stub_commands.Pop();
 }
 
-std::unique_ptr<abi::Wire> Stage::OpenWire() { return abi::OpenWire(launch, gpu); }
+std::unique_ptr<abi::Wire> Stage::OpenWire() { return abi::OpenWire(launch, kRelease, gpu); }
 
 // One line for each; the corpus holds their numbers, so new ones come last.
 const std::vector<Scenario> kScenarios{

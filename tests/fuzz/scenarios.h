@@ -7,13 +7,16 @@
 
 #include "abi/gpu_memory.h"
 #include "abi/launch.h"
-#include "abi/reader_24_10.h"
+#include "abi/reader.h"
 #include "abi/wire.h"
 #include "peer.h"
 #include "shm/queue.h"
 #include "shm/region.h"
 
 namespace envpack::fuzz {
+
+// The release whose messages are damaged.
+inline constexpr abi::Release kRelease = 2410;
 
 using test::Handle;
 
@@ -36,7 +39,7 @@ struct Stage {
   abi::Launch launch;
   shm::Queue released;
   SomeGpu gpu;
-  abi::r24_10::Reader reader;
+  abi::Reader<kRelease> reader;
   Handle last;  // a message that ends every conversation
 };
 

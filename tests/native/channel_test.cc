@@ -22,6 +22,11 @@ namespace {
 
 abi::NoGpu no_gpu;
 
+struct DeafListener final : abi::UnaskedListener {
+  void Take(abi::InferResponse) override {}
+  void Take(std::unique_ptr<abi::ReadinessQuestion>) override {}
+};
+
 abi::Launch LaunchFor(Peer& peer) {
   const std::string control = std::to_string(peer.control);
   const char* arguments[] = {"stub",
@@ -67,7 +72,7 @@ CASE(launch_names_the_argument_that_is_wrong) {
 
 CASE(wire_announces_itself) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), no_gpu);
+  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   CHECK(!peer.from_stub_answers.TryPop(0));
   wire->Announce();
   CHECK_EQ(peer.from_stub_answers.Pop(), 0);
@@ -77,7 +82,7 @@ CASE(wire_announces_itself) {
 
 CASE(wire_answers_and_gives_all_memory_back) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), no_gpu);
+  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   const std::uint64_t before = peer.region.FreeBytes();
   std::thread stub([&] {
     for (int round = 0; round < 3; ++round) {
@@ -108,17 +113,15 @@ CASE(wire_answers_and_gives_all_memory_back) {
 
 CASE(wire_does_not_choke_on_a_command_it_does_not_know) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), no_gpu);
+  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   peer.SendCommand(99);
   CHECK_EQ(std::get<abi::UnknownCommand>(wire->Receive()).number, 99);
 }
 
 CASE(refusal_answers_every_command_with_the_reason) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), no_gpu);
+  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   std::thread stub([&] { channel::RefuseEverything(*wire, "no Python here"); });
-  peer.SendExecute({});
-  CHECK_EQ(peer.TakeExecute().error.value_or(""), "no Python here");
   peer.SendCommand(99);
   peer.SendInitialize({});
   CHECK_EQ(peer.TakeInitialize().value_or(""), "no Python here");
@@ -127,7 +130,7 @@ CASE(refusal_answers_every_command_with_the_reason) {
 
 CASE(heartbeat_beats_until_it_is_destroyed) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), no_gpu);
+  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   {
     const channel::Heartbeat heartbeat(*wire, getppid());
     CHECK(peer.BeatsAgain());
@@ -138,7 +141,7 @@ CASE(heartbeat_beats_until_it_is_destroyed) {
 
 CASE(log_lines_arrive_in_order_and_leave_no_memory_behind) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), no_gpu);
+  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   const std::uint64_t before = peer.region.FreeBytes();
   {
     std::thread server([&] {
@@ -162,9 +165,10 @@ CASE(log_lines_arrive_in_order_and_leave_no_memory_behind) {
 
 CASE(cuda_pool_is_refused_with_a_reason) {
   Peer peer;
-  const auto wire = abi::OpenWire(LaunchFor(peer), no_gpu);
+  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   std::thread stub([&] {
-    while (wire->ServeUnasked([](abi::InferResponse) {})) {
+    DeafListener listener;
+    while (wire->ServeUnasked(listener)) {
     }
   });
   CHECK_HAS(peer.OfferCudaPool().value_or(""), "does not use a GPU");

@@ -1,12 +1,12 @@
 #include <cstring>
 
-#include "abi/reader_24_10.h"
-#include "abi/writer_24_10.h"
+#include "abi/reader.h"
+#include "abi/writer.h"
 
 #include "check.h"
 #include "peer.h"
 
-namespace codec = envpack::abi::r24_10;
+namespace records = envpack::abi::records;
 namespace values = envpack::abi;
 using envpack::shm::CorruptRegion;
 using envpack::shm::Region;
@@ -17,6 +17,7 @@ using envpack::test::PeerTensor;
 namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
+constexpr values::Release kRelease = 2410;
 
 // The stub's side of a peer's region.
 struct Attached {
@@ -26,7 +27,7 @@ struct Attached {
   Region region;
   envpack::shm::Queue released;
   values::NoGpu gpu;
-  codec::Reader reader{region, gpu, released};
+  values::Reader<kRelease> reader{region, gpu, released};
 };
 
 std::string BytesOf(const values::Tensor& tensor) {
@@ -112,7 +113,7 @@ CASE(codec_writes_what_the_server_reads) {
   Attached stub(peer);
   const std::uint64_t before = peer.region.FreeBytes();
   {
-    codec::Writer writer(stub.region);
+    values::Writer<kRelease> writer(stub.region);
     const std::string data("\0\1\2\3\4\5", 6);
     for (const std::string name : {"n", "na", "nam", "a longer name"}) {
       const auto read = peer.ReadTensor(writer.WriteTensor(TensorOf(name, {2, 3}, data)));
@@ -150,37 +151,37 @@ CASE(codec_refuses_counts_and_lengths_beyond_the_region) {
   sent.inputs = {{"in", 6, {4}, "abcd"}};
   const auto batch = [&] { return peer.MakeBatch({sent}); };
   const auto request_of = [&](envpack::test::Handle handle) {
-    return *peer.region.As<envpack::test::Handle>(handle, sizeof(codec::RequestBatch));
+    return *peer.region.As<envpack::test::Handle>(handle, sizeof(records::RequestBatch<kRelease>));
   };
   const auto tensor_of = [&](envpack::test::Handle handle) {
-    return *peer.region.As<envpack::test::Handle>(request_of(handle), sizeof(codec::Request));
+    return *peer.region.As<envpack::test::Handle>(request_of(handle), sizeof(records::Request<kRelease>));
   };
   auto handle = batch();
-  peer.region.As<codec::RequestBatch>(handle)->batch_size = UINT32_MAX;
+  peer.region.As<records::RequestBatch<kRelease>>(handle)->batch_size = UINT32_MAX;
   THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
   handle = batch();
-  peer.region.As<codec::Request>(request_of(handle))->input_count = UINT32_MAX;
+  peer.region.As<records::Request<kRelease>>(request_of(handle))->input_count = UINT32_MAX;
   THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
   for (const std::uint64_t count : {std::uint64_t{1} << 40, std::uint64_t{1} << 61, UINT64_MAX}) {
     handle = batch();
-    peer.region.As<codec::Tensor>(tensor_of(handle))->dims_count = count;
+    peer.region.As<records::Tensor>(tensor_of(handle))->dims_count = count;
     THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
     handle = batch();
-    std::memcpy(peer.region.At(tensor_of(handle), sizeof(codec::Tensor) + 8 + 8), &count,
+    std::memcpy(peer.region.At(tensor_of(handle), sizeof(records::Tensor) + 8 + 8), &count,
                 sizeof(count));  // name
     THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
     handle = batch();
-    std::memcpy(peer.region.At(tensor_of(handle), sizeof(codec::Tensor) + 8 + 16 + 2 + 40), &count,
+    std::memcpy(peer.region.At(tensor_of(handle), sizeof(records::Tensor) + 8 + 16 + 2 + 40), &count,
                 sizeof(count));
     THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
     const auto text = peer.MakeString("text");
-    peer.region.As<codec::String>(text)->length = count;
+    peer.region.As<records::String>(text)->length = count;
     THROWN(CorruptRegion, stub.reader.ReadString(text));
   }
   handle = batch();
-  peer.region.As<codec::Request>(request_of(handle))->parameters = 1 << 30;
+  peer.region.As<records::Request<kRelease>>(request_of(handle))->parameters = 1 << 30;
   THROWN(CorruptRegion, stub.reader.ReadRequests(handle));
   const auto dict = peer.MakeDict({{"a", "b"}});
-  peer.region.As<codec::Dict>(dict)->length = UINT32_MAX;
+  peer.region.As<records::Dict>(dict)->length = UINT32_MAX;
   THROWN(CorruptRegion, stub.reader.ReadDict(dict));
 }

@@ -91,7 +91,7 @@ CASE(stub_survives_the_signals_of_a_terminal) {
 
 CASE(stub_ignores_a_command_that_it_does_not_know) {
   Started started(kModel);
-  started.peer.SendCommand(31);
+  started.peer.SendCommand(99);
   CHECK(!started.Initialize());
 }
 
@@ -136,7 +136,7 @@ CASE(stub_ends_and_removes_the_region_when_the_server_dies) {
   if (server == 0) {
     Peer peer;
     StubProcess stub(peer, model);
-    peer.from_stub_answers.Pop();
+    peer.TakeSign();
     peer.SendInitialize(kArguments);
     if (peer.TakeInitialize()) _exit(1);
     char told[128] = {};

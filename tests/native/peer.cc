@@ -13,7 +13,8 @@ namespace envpack::test {
 
 // The control record comes first, so that it has the handle that every real server gives it.
 Peer::Peer(const Options& options)
-    : region(options.size),
+    : layouts(options.release),
+      region(options.size, options.release >= 2404),
       control(region.Create(sizeof(records::Control))),
       to_stub_commands(region, options.slots),
       from_stub_answers(region, options.slots),
@@ -30,6 +31,21 @@ Peer::Peer(const Options& options)
   record->stub_to_parent_mq = from_stub_requests.handle();
   record->parent_to_stub_mq = to_stub_unasked.handle();
   record->memory_manager_message_queue = memory_manager.handle();
+}
+
+Fields Peer::FieldsOf(const std::string& record, Handle handle, std::size_t offset) {
+  return {region.At(handle, offset), layouts.Of(record)};
+}
+
+Handle Peer::Make(const std::string& record, std::size_t extra) {
+  const std::size_t size = layouts.SizeOf(record);
+  const Handle handle = Own(size + extra);
+  std::memset(region.At(handle), 0, size);
+  return handle;
+}
+
+void Peer::TakeSign() {
+  if (layouts.release() >= 2305) from_stub_answers.Pop();
 }
 
 bool Peer::BeatsAgain() {
@@ -59,10 +75,10 @@ void Peer::Drop() {
   owned_.clear();
 }
 
-Handle Peer::Send(records::CommandNumber number, Handle args) {
+Handle Peer::Send(const std::string& command, Handle args) {
   const Handle message = Own(sizeof(records::Message));
   auto* record = region.As<records::Message>(message);
-  record->command = number;
+  record->command = layouts.NumberOf(command);
   record->args = args;
   record->inline_response = false;
   to_stub_commands.Push(message);
@@ -70,25 +86,32 @@ Handle Peer::Send(records::CommandNumber number, Handle args) {
 }
 
 Handle Peer::SendAutoComplete(const std::string& config) {
-  return Send(records::CommandNumber::kAutoCompleteRequest, MakeString(config));
+  return Send("AutoCompleteRequest", MakeString(config));
 }
 
 Handle Peer::SendInitialize(const std::map<std::string, std::string>& arguments) {
-  return Send(records::CommandNumber::kInitializeRequest, MakeDict(arguments));
+  return Send("InitializeRequest", MakeDict(arguments));
 }
 
 Handle Peer::SendExecute(const std::vector<PeerRequest>& requests) {
-  return Send(records::CommandNumber::kExecuteRequest, MakeBatch(requests));
+  return Send("ExecuteRequest", MakeBatch(requests));
 }
 
-Handle Peer::SendFinalize() { return Send(records::CommandNumber::kFinalizeRequest, 0x5A5A5A); }
+Handle Peer::SendFinalize() { return Send("FinalizeRequest", 0x5A5A5A); }
 
-Handle Peer::SendCommand(std::int32_t number) { return Send(static_cast<records::CommandNumber>(number), 0); }
+Handle Peer::SendCommand(std::int32_t number) {
+  const Handle message = Own(sizeof(records::Message));
+  auto* record = region.As<records::Message>(message);
+  *record = {};
+  record->command = number;
+  to_stub_commands.Push(message);
+  return message;
+}
 
-Handle Peer::Expect(records::CommandNumber number) {
+Handle Peer::Expect(const std::string& command) {
   const Handle message = from_stub_answers.Pop();
   region.AddReference(message);
-  CHECK_EQ(static_cast<int>(region.As<records::Message>(message)->command), static_cast<int>(number));
+  CHECK_EQ(region.As<records::Message>(message)->command, layouts.NumberOf(command));
   return message;
 }
 
@@ -98,7 +121,7 @@ void Peer::Acknowledge(Handle message) {
 }
 
 std::optional<std::string> Peer::TakeInitialize() {
-  const Handle message = Expect(records::CommandNumber::kInitializeResponse);
+  const Handle message = Expect("InitializeResponse");
   const auto* answer = region.As<records::InitializeResponse>(region.As<records::Message>(message)->args);
   std::optional<std::string> error;
   CHECK_EQ(answer->has_error, answer->is_error_set);
@@ -108,7 +131,7 @@ std::optional<std::string> Peer::TakeInitialize() {
 }
 
 std::optional<std::string> Peer::TakeAutoComplete(std::string* config) {
-  const Handle message = Expect(records::CommandNumber::kAutoCompleteResponse);
+  const Handle message = Expect("AutoCompleteResponse");
   const auto* answer = region.As<records::AutoCompleteResponse>(region.As<records::Message>(message)->args);
   std::optional<std::string> error;
   CHECK_EQ(answer->has_error, answer->is_error_set);
@@ -119,17 +142,31 @@ std::optional<std::string> Peer::TakeAutoComplete(std::string* config) {
   return error;
 }
 
-// The batch is read from behind the message, whatever `args` says.
+// From 24.06 to 24.09 the responses come before the answer, as senders send them. From 24.10 on the batch is
+// read from behind the message, whatever `args` says.
 ExecuteAnswer Peer::TakeExecute() {
-  const Handle message = Expect(records::CommandNumber::kExecuteResponse);
-  const auto* batch = region.As<records::ResponseBatch>(message, sizeof(records::Message));
   ExecuteAnswer answer;
-  CHECK_EQ(batch->has_error, batch->is_error_set);
-  answer.factories_deleted = batch->is_response_factory_deleted;
-  if (batch->has_error) answer.error = ReadString(batch->error);
-  constexpr std::size_t kHandles = sizeof(records::Message) + sizeof(records::ResponseBatch);
-  for (std::uint32_t i = 0; i < batch->batch_size; ++i) {
-    const Handle response = *region.As<Handle>(message, kHandles + i * sizeof(Handle));
+  Handle message = from_stub_answers.Pop();
+  for (; region.As<records::Message>(message)->command == layouts.NumberOf("ResponseSend");
+       message = from_stub_answers.Pop()) {
+    region.AddReference(message);
+    region.AddReference(region.As<records::Message>(message)->args);
+    const SentResponse sent = ServeSent(message, "", 0);
+    CHECK_EQ(sent.flags, 1u);
+    answer.responses.push_back(sent.response.value());
+  }
+  region.AddReference(message);
+  CHECK_EQ(region.As<records::Message>(message)->command, layouts.NumberOf("ExecuteResponse"));
+  const bool in_one_block = layouts.release() >= 2410;
+  const Handle block = in_one_block ? message : region.As<records::Message>(message)->args;
+  const std::size_t at = in_one_block ? sizeof(records::Message) : 0;
+  const Fields batch = FieldsOf("ResponseBatch", block, at);
+  const bool has_error = batch.Get<bool>("has_error");
+  CHECK_EQ(has_error, batch.Get<bool>("is_error_set"));
+  if (in_one_block) answer.factories_deleted = batch.Get<bool>("is_response_factory_deleted");
+  if (has_error) answer.error = ReadString(batch.Get<Handle>("error"));
+  for (std::uint32_t i = 0; i < batch.Get<std::uint32_t>("batch_size"); ++i) {
+    const Handle response = *region.As<Handle>(block, at + batch.size() + i * sizeof(Handle));
     answer.responses.push_back(response == 0 ? PeerResponse{} : ReadResponse(response));
   }
   Acknowledge(message);
@@ -139,7 +176,7 @@ ExecuteAnswer Peer::TakeExecute() {
 bool Peer::TakeFinalize(Handle sent) {
   const Handle message = from_stub_answers.Pop();
   return message == sent &&
-         region.As<records::Message>(message)->command == records::CommandNumber::kFinalizeResponse;
+         region.As<records::Message>(message)->command == layouts.NumberOf("FinalizeResponse");
 }
 
 }  // namespace envpack::test

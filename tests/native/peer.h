@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "abi/records_24_10.h"
+#include "abi/records.h"
+#include "layouts.h"
 #include "peer_queue.h"
 #include "peer_region.h"
 
 namespace envpack::test {
 
-namespace records = abi::r24_10;
+namespace records = abi::records;
 
 // Where the bytes of a tensor lie on a GPU: in a pool, or in an allocation that an IPC handle names.
 struct PeerDevice {
@@ -44,6 +45,9 @@ struct PeerResponse {
   std::vector<PeerTensor> outputs;
   std::optional<std::string> error;
   std::int32_t code = 0;
+  std::string parameters = "";
+  std::uint64_t stream = 0;  // what the server calls the stream that it belongs to
+  bool is_last = true;
 };
 
 struct ExecuteAnswer {
@@ -71,13 +75,23 @@ struct PeerAsked {
   bool decoupled;
   std::string model;
   std::string id;
+  std::string parameters;
   std::vector<PeerTensor> inputs;
   std::vector<std::string> outputs;
+};
+
+// What a model asks of the server in a record that both fill: metrics, or other models.
+struct PeerExchange {
+  std::string name;     // of a metric family or a model
+  std::string labels;   // of a metric
+  std::size_t buckets;  // how many
+  double operation_value;
 };
 
 class Peer {
  public:
   struct Options {
+    int release = ReleaseUnderTest();
     std::size_t size = 1 << 20;
     bool decoupled = false;
     std::uint64_t slots = 1000;
@@ -85,6 +99,7 @@ class Peer {
   Peer() : Peer(Options{}) {}
   explicit Peer(const Options& options);
 
+  const Layouts layouts;
   PeerRegion region;
   Handle control;
   PeerQueue to_stub_commands;
@@ -92,6 +107,9 @@ class Peer {
   PeerQueue from_stub_requests;
   PeerQueue to_stub_unasked;
   PeerQueue memory_manager;
+
+  // The stub's first message, in the releases that wait for it.
+  void TakeSign();
 
   // Whether the stub sets the flag again within the second that the server gives it.
   bool BeatsAgain();
@@ -115,6 +133,16 @@ class Peer {
   SentResponse TakeSent(const std::string& error = "", Handle buffers = 0);
   // The response factory that the stub wants deleted.
   std::int64_t TakeFactoryCleanup();
+  // Serves one exchange of that command, about metrics or about models.
+  PeerExchange TakeMetrics(const std::string& command, double value = 0, const std::string& error = "");
+  PeerExchange TakeModels(const std::string& command, bool is_ready, const std::string& error = "");
+  // Sends a further response of a stream; returns when the stub has taken it.
+  void SendStreamResponse(const PeerResponse& response);
+  // The stream that the stub has read to its end, or wants cancelled.
+  std::uint64_t TakeStreamCleanup();
+  std::uint64_t TakeStreamCancel();
+  // Asks whether the model is ready; gives the answer, or the error instead.
+  bool AskReadiness(std::string* error);
   // Answers whether the request is cancelled; returns its response factory.
   std::int64_t TakeCancelQuery(bool cancelled);
   // Offers a CUDA pool; returns the error that the stub answers, if it does.
@@ -141,13 +169,28 @@ class Peer {
   PeerResponse ReadResponse(Handle handle);
 
  private:
-  // Pops a request of the stub with the number expected; ReleaseRequest() gives back what it holds.
-  Handle TakeRequest(int number);
+  // A record of this release that lies `offset` bytes into a block.
+  Fields FieldsOf(const std::string& record, Handle handle, std::size_t offset = 0);
+  // A block with that record in it, zeroed, and `extra` bytes behind it.
+  Handle Make(const std::string& record, std::size_t extra = 0);
+  // Pops a request of the stub, which must be that command; ReleaseRequest() gives back what it holds.
+  Handle TakeRequest(const std::string& command);
+  Handle TakeRequest(PeerQueue& queue, const std::string& command);
+  // Where the stub asks other models and sends responses; before 24.10 between its answers.
+  PeerQueue& own_requests() { return layouts.release() >= 2410 ? from_stub_requests : from_stub_answers; }
+  SentResponse ServeSent(Handle message, const std::string& error, Handle buffers);
+  std::int64_t TakeCleanup(const std::string& command);
+  Handle MakeInlineMessage(const std::string& command, Handle args);
+  std::string MemoryOf(const PeerTensor& tensor);
+  Handle MakeError(const std::string& text, std::int32_t code);
+  void PutTexts(const Fields& record, const PeerRequest& request);
+  std::string ReadInlineString(Handle handle, std::size_t* at);
+  PeerAsked ReadAsked(Handle request, bool decoupled);
   void ReleaseRequest(Handle message);
   Handle Own(std::size_t size);
-  Handle Send(records::CommandNumber number, Handle args);
-  // Pops an answer with the number expected, holding a reference to it; Acknowledge() gives it back.
-  Handle Expect(records::CommandNumber number);
+  Handle Send(const std::string& command, Handle args);
+  // Pops an answer, which must be that command, and holds a reference to it; Acknowledge() gives it back.
+  Handle Expect(const std::string& command);
   void Acknowledge(Handle message);
 
   std::vector<Handle> owned_;

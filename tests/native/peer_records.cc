@@ -28,27 +28,21 @@ Handle Peer::MakeDict(const std::map<std::string, std::string>& entries) {
   return record;
 }
 
-namespace {
-
 // A Memory record with what follows it.
-std::string MemoryOf(const PeerTensor& tensor) {
-  records::Memory memory{};
-  memory.byte_size = tensor.bytes.size();
-  if (tensor.device) {
-    memory.memory_type = 2;
-    memory.memory_type_id = tensor.device->device;
-    memory.use_cuda_shared_pool = tensor.device->in_pool;
-    (tensor.device->in_pool ? memory.cuda_pool_offset : memory.gpu_pointer_offset) = tensor.device->offset;
-    memory.release_id = tensor.device->release_id;
-  }
-  const std::string record(reinterpret_cast<const char*>(&memory), sizeof(memory));
+std::string Peer::MemoryOf(const PeerTensor& tensor) {
+  std::string record(layouts.SizeOf("Memory"), '\0');
+  const Fields memory(record.data(), layouts.Of("Memory"));
+  memory.Put<std::uint64_t>("byte_size", tensor.bytes.size());
   if (!tensor.device) return record + tensor.bytes;
+  memory.Put<std::int32_t>("memory_type", 2);
+  memory.Put<std::int64_t>("memory_type_id", tensor.device->device);
+  if (tensor.device->in_pool) memory.Put("use_cuda_shared_pool", true);
+  memory.Put(tensor.device->in_pool ? "cuda_pool_offset" : "gpu_pointer_offset", tensor.device->offset);
+  memory.Put("release_id", tensor.device->release_id);
   std::string handle = tensor.device->handle;
   handle.resize(64);
   return record + handle;
 }
-
-}  // namespace
 
 Handle Peer::MakeGpuBuffers(const std::vector<PeerTensor>& places, const std::string& error) {
   std::vector<Handle> handles;
@@ -68,24 +62,36 @@ Handle Peer::MakeGpuBuffers(const std::vector<PeerTensor>& places, const std::st
 std::string Peer::ReadBuffer(Handle buffers, std::size_t index) {
   const Handle list = region.As<records::GpuBuffers>(buffers)->buffers;
   const Handle memory = *region.As<Handle>(list, index * sizeof(Handle));
-  return {region.At(memory, sizeof(records::Memory)), region.As<records::Memory>(memory)->byte_size};
+  const Fields record = FieldsOf("Memory", memory);
+  return {region.At(memory, record.size()), record.Get<std::uint64_t>("byte_size")};
 }
 
 Handle Peer::MakeResponse(const PeerResponse& response) {
-  records::Response record{};
   std::vector<Handle> outputs;
   for (const PeerTensor& output : response.outputs) outputs.push_back(MakeTensor(output));
-  record.outputs_size = static_cast<std::uint32_t>(outputs.size());
-  record.is_last_response = true;
+  const Handle block = Make("Response", outputs.size() * sizeof(Handle));
+  const Fields record = FieldsOf("Response", block);
+  record.Put("outputs_size", static_cast<std::uint32_t>(outputs.size()));
+  record.Put("stream_id", response.stream);
+  record.Put("is_last_response", response.is_last);
   if (response.error) {
-    record.has_error = record.is_error_set = true;
-    record.error = Own(sizeof(records::Error));
-    *region.As<records::Error>(record.error) = {response.code, MakeString(*response.error)};
+    record.Put("has_error", true);
+    record.Put("is_error_set", true);
+    record.Put("error", MakeError(*response.error, response.code));
+  } else if (record.Has("parameters")) {
+    record.Put("parameters", MakeString(response.parameters));
   }
-  const Handle block = Own(sizeof(record) + outputs.size() * sizeof(Handle));
-  *region.As<records::Response>(block) = record;
-  Copy(region.At(block, sizeof(record)), outputs.data(), outputs.size() * sizeof(Handle));
+  Copy(region.At(block, record.size()), outputs.data(), outputs.size() * sizeof(Handle));
   return block;
+}
+
+// A text alone before 23.09.
+Handle Peer::MakeError(const std::string& text, std::int32_t code) {
+  const Handle message = MakeString(text);
+  if (layouts.release() < 2309) return message;
+  const Handle error = Own(sizeof(records::Error));
+  *region.As<records::Error>(error) = {code, message};
+  return error;
 }
 
 Handle Peer::MakeTensor(const PeerTensor& tensor) {
@@ -108,36 +114,57 @@ Handle Peer::MakeTensor(const PeerTensor& tensor) {
 }
 
 Handle Peer::MakeRequest(const PeerRequest& request) {
-  records::Request record{};
-  record.input_count = static_cast<std::uint32_t>(request.inputs.size());
-  record.requested_output_count = static_cast<std::uint32_t>(request.outputs.size());
-  record.model_version = 1;
-  record.flags = 3;
-  record.timeout_us = 1500000;
-  record.response_factory_address = request.response_factory;
-  record.model_name = MakeString("model");
-  record.request_id = MakeString(request.id);
-  record.parameters = MakeString(request.parameters);
-  record.correlation_id = Own(sizeof(records::CorrelationId));
-  *region.As<records::CorrelationId>(record.correlation_id) = {MakeString(""), 77, 0};
-  record.trace = Own(sizeof(records::Trace));
-  *region.As<records::Trace>(record.trace) = {MakeString(""), 0};
+  std::string texts;
   std::vector<Handle> tail;
   for (const std::string& output : request.outputs) tail.push_back(MakeString(output));
   for (const PeerTensor& input : request.inputs) tail.push_back(MakeTensor(input));
-  const Handle block = Own(sizeof(record) + tail.size() * sizeof(Handle));
-  *region.As<records::Request>(block) = record;
-  Copy(region.At(block, sizeof(record)), tail.data(), tail.size() * sizeof(Handle));
+  if (layouts.release() < 2404) {
+    for (const std::string& text : {std::string("model"), request.id, request.parameters}) {
+      const records::String record{0x5A5A5A, text.size()};
+      texts.append(reinterpret_cast<const char*>(&record), sizeof(record)).append(text);
+    }
+  }
+  const Handle block = Make("Request", tail.size() * sizeof(Handle) + texts.size());
+  const Fields record = FieldsOf("Request", block);
+  record.Put("input_count", static_cast<std::uint32_t>(request.inputs.size()));
+  record.Put("requested_output_count", static_cast<std::uint32_t>(request.outputs.size()));
+  record.Put<std::int64_t>("model_version", 1);
+  record.Put<std::uint32_t>("flags", 3);
+  record.Put<std::uint32_t>("timeout_us", 1500000);  // as a number of 64 bits too
+  record.Put("response_factory_address", request.response_factory);
+  PutTexts(record, request);
+  Copy(region.At(block, record.size()), tail.data(), tail.size() * sizeof(Handle));
+  Copy(region.At(block, record.size() + tail.size() * sizeof(Handle)), texts.data(), texts.size());
   return block;
+}
+
+// What lies in blocks of its own in the later releases.
+void Peer::PutTexts(const Fields& record, const PeerRequest& request) {
+  if (layouts.release() >= 2403) {
+    const Handle trace = Own(sizeof(records::Trace));
+    *region.As<records::Trace>(trace) = {MakeString(""), 0};
+    record.Put("trace", trace);
+  }
+  if (layouts.release() < 2404) {
+    record.Put<std::uint64_t>("correlation_id", 77);
+    return;
+  }
+  const Handle id = Own(sizeof(records::CorrelationId));
+  *region.As<records::CorrelationId>(id) = {MakeString(""), 77, 0};
+  record.Put("correlation_id", id);
+  record.Put("model_name", MakeString("model"));
+  record.Put("request_id", MakeString(request.id));
+  record.Put("parameters", MakeString(request.parameters));
 }
 
 Handle Peer::MakeBatch(const std::vector<PeerRequest>& requests) {
   std::vector<Handle> handles;
   for (const PeerRequest& request : requests) handles.push_back(MakeRequest(request));
-  const Handle batch = Own(sizeof(records::RequestBatch) + handles.size() * sizeof(Handle));
-  *region.As<records::RequestBatch>(batch) = {static_cast<std::uint32_t>(handles.size()), 0};
-  Copy(region.At(batch, sizeof(records::RequestBatch)), handles.data(), handles.size() * sizeof(Handle));
-  return batch;
+  const Handle block = Make("RequestBatch", handles.size() * sizeof(Handle));
+  const Fields batch = FieldsOf("RequestBatch", block);
+  batch.Put("batch_size", static_cast<std::uint32_t>(handles.size()));
+  Copy(region.At(block, batch.size()), handles.data(), handles.size() * sizeof(Handle));
+  return block;
 }
 
 std::string Peer::ReadString(Handle handle) {
@@ -151,42 +178,70 @@ PeerTensor Peer::ReadTensor(Handle handle) {
   std::size_t at = sizeof(head);
   Copy(tensor.dims.data(), region.At(handle, at), head.dims_count * sizeof(std::int64_t));
   at += head.dims_count * sizeof(std::int64_t);
-  records::String name;
-  std::memcpy(&name, region.At(handle, at), sizeof(name));
-  at += sizeof(name);
-  tensor.name.assign(region.At(handle, at), name.length);
-  at += name.length;
-  records::Memory memory;
+  tensor.name = ReadInlineString(handle, &at);
   CHECK_EQ(head.memory, 0);
-  std::memcpy(&memory, region.At(handle, at), sizeof(memory));
-  if (memory.memory_type == 2) {
-    tensor.device =
-        PeerDevice{memory.memory_type_id, 0, false, {region.At(handle, at + sizeof(memory)), 64}, 0};
-    tensor.bytes.resize(memory.byte_size);
+  const Fields memory = FieldsOf("Memory", handle, at);
+  const auto bytes = memory.Get<std::uint64_t>("byte_size");
+  const auto type = memory.Get<std::int32_t>("memory_type");
+  if (type == 2) {
+    tensor.device = PeerDevice{
+        memory.Get<std::int64_t>("memory_type_id"), 0, false, {region.At(handle, at + memory.size()), 64}, 0};
+    tensor.bytes.resize(bytes);
     return tensor;
   }
-  CHECK_EQ(memory.memory_type, 0);
-  CHECK_EQ(memory.memory_type_id, 0);
-  CHECK_EQ(memory.use_cuda_shared_pool, false);
-  CHECK_EQ(memory.release_id, 0u);
-  tensor.bytes.assign(region.At(handle, at + sizeof(memory)), memory.byte_size);
+  CHECK_EQ(type, 0);
+  CHECK_EQ(memory.Get<std::int64_t>("memory_type_id"), 0);
+  if (memory.Has("use_cuda_shared_pool")) CHECK_EQ(memory.Get<bool>("use_cuda_shared_pool"), false);
+  CHECK_EQ(memory.Get<std::uint64_t>("release_id"), 0u);
+  tensor.bytes.assign(region.At(handle, at + memory.size()), bytes);
   return tensor;
 }
 
+std::string Peer::ReadInlineString(Handle handle, std::size_t* at) {
+  records::String record;
+  std::memcpy(&record, region.At(handle, *at), sizeof(record));
+  const std::string text(region.At(handle, *at + sizeof(record)), record.length);
+  *at += sizeof(record) + record.length;
+  return text;
+}
+
 PeerResponse Peer::ReadResponse(Handle handle) {
-  const auto record = *region.As<records::Response>(handle);
+  const Fields record = FieldsOf("Response", handle);
   PeerResponse response;
-  CHECK_EQ(record.has_error, record.is_error_set);
-  if (record.has_error) {
-    const auto* error = region.As<records::Error>(record.error);
-    response.error = ReadString(error->message);
-    response.code = error->code;
+  const bool has_error = record.Get<bool>("has_error");
+  CHECK_EQ(has_error, record.Get<bool>("is_error_set"));
+  const auto error = record.Get<Handle>("error");
+  if (has_error && layouts.release() < 2309) {
+    response.error = ReadString(error);
+  } else if (has_error) {
+    response.error = ReadString(region.As<records::Error>(error)->message);
+    response.code = region.As<records::Error>(error)->code;
+  } else if (record.Has("parameters")) {
+    response.parameters = ReadString(record.Get<Handle>("parameters"));
   }
-  for (std::uint32_t i = 0; i < record.outputs_size; ++i) {
-    const Handle output = *region.As<Handle>(handle, sizeof(record) + i * sizeof(Handle));
-    response.outputs.push_back(ReadTensor(output));
+  for (std::uint32_t i = 0; i < record.Get<std::uint32_t>("outputs_size"); ++i) {
+    response.outputs.push_back(ReadTensor(*region.As<Handle>(handle, record.size() + i * sizeof(Handle))));
   }
   return response;
+}
+
+PeerAsked Peer::ReadAsked(Handle request, bool decoupled) {
+  const Fields record = FieldsOf("Request", request);
+  PeerAsked asked;
+  asked.decoupled = decoupled;
+  std::size_t at = record.size();
+  for (std::uint32_t i = 0; i < record.Get<std::uint32_t>("requested_output_count");
+       ++i, at += sizeof(Handle)) {
+    asked.outputs.push_back(ReadString(*region.As<Handle>(request, at)));
+  }
+  for (std::uint32_t i = 0; i < record.Get<std::uint32_t>("input_count"); ++i, at += sizeof(Handle)) {
+    asked.inputs.push_back(ReadTensor(*region.As<Handle>(request, at)));
+  }
+  const bool apart = record.Has("model_name");
+  asked.model = apart ? ReadString(record.Get<Handle>("model_name")) : ReadInlineString(request, &at);
+  asked.id = apart ? ReadString(record.Get<Handle>("request_id")) : ReadInlineString(request, &at);
+  asked.parameters = apart ? ReadString(record.Get<Handle>("parameters")) : ReadInlineString(request, &at);
+  return asked;
 }
 
 }  // namespace envpack::test

@@ -11,6 +11,7 @@
 #include <boost/interprocess/managed_external_buffer.hpp>
 #include <boost/interprocess/mem_algo/rbtree_best_fit.hpp>
 #include <boost/interprocess/sync/mutex_family.hpp>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -30,11 +31,16 @@ using Buffer =
 constexpr std::size_t kPrefix = 16;
 
 // Whoever runs the tests can tell their regions from those of another run.
-std::string NextName() {
-  static std::atomic<int> number{0};
+std::string NextName(bool has_uuid) {
+  static std::atomic<int> next{0};
+  const int number = next++;
   const char* prefix = std::getenv("ENVPACK_TEST_REGIONS");
-  return std::string(prefix != nullptr ? prefix : "envpack_native_") + std::to_string(getpid()) + "_" +
-         std::to_string(number++);
+  const std::string name =
+      std::string(prefix != nullptr ? prefix : "envpack_native_") + std::to_string(getpid()) + "_";
+  if (!has_uuid) return name + std::to_string(number);
+  char uuid[37];
+  std::snprintf(uuid, sizeof(uuid), "00000000-0000-4000-8000-%012d", number);
+  return name + uuid;
 }
 
 void Must(bool good, const char* what) {
@@ -92,7 +98,8 @@ struct PeerRegion::State {
   }
 };
 
-PeerRegion::PeerRegion(std::size_t size) : name_(NextName()), state_(std::make_unique<State>()) {
+PeerRegion::PeerRegion(std::size_t size, bool has_uuid)
+    : name_(NextName(has_uuid)), state_(std::make_unique<State>()) {
   const std::string path = "/" + name_;
   shm_unlink(path.c_str());
   state_->descriptor = shm_open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);

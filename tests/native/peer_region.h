@@ -15,7 +15,8 @@ using Handle = std::int64_t;
 class PeerRegion {
  public:
   // Makes the object. Its free memory is filled with rubbish, as memory is that has been used before.
-  explicit PeerRegion(std::size_t size = 1 << 20);
+  // Its name ends in a UUID, as servers from 24.04 on call theirs, or in a number.
+  explicit PeerRegion(std::size_t size = 1 << 20, bool has_uuid = true);
   // Removes the object's name.
   ~PeerRegion();
   PeerRegion(const PeerRegion&) = delete;

@@ -9,13 +9,15 @@
 
 namespace envpack::test {
 
-Handle Peer::TakeRequest(int number) {
-  const Handle message = from_stub_requests.Pop();
+Handle Peer::TakeRequest(PeerQueue& queue, const std::string& command) {
+  const Handle message = queue.Pop();
   region.AddReference(message);
-  CHECK_EQ(static_cast<int>(region.As<records::Message>(message)->command), number);
+  CHECK_EQ(region.As<records::Message>(message)->command, layouts.NumberOf(command));
   region.AddReference(region.As<records::Message>(message)->args);
   return message;
 }
+
+Handle Peer::TakeRequest(const std::string& command) { return TakeRequest(from_stub_requests, command); }
 
 void Peer::ReleaseRequest(Handle message) {
   region.Release(region.As<records::Message>(message)->args);
@@ -23,7 +25,7 @@ void Peer::ReleaseRequest(Handle message) {
 }
 
 LogLine Peer::TakeLog() {
-  const Handle message = TakeRequest(16);
+  const Handle message = TakeRequest("LogRequest");
   auto* log = region.As<records::Log>(region.As<records::Message>(message)->args);
   const LogLine line{ReadString(log->file), log->line, ReadString(log->message), log->level};
   pthread_mutex_lock(&log->mutex);
@@ -36,35 +38,48 @@ LogLine Peer::TakeLog() {
 }
 
 SentResponse Peer::TakeSent(const std::string& error, Handle buffers) {
-  const Handle message = TakeRequest(12);
-  auto* record = region.As<records::ResponseSend>(region.As<records::Message>(message)->args);
-  SentResponse sent{std::nullopt, record->flags, record->response_factory_address};
-  if (record->response != 0) sent.response = ReadResponse(record->response);
-  pthread_mutex_lock(&record->mutex);
+  return ServeSent(TakeRequest(own_requests(), "ResponseSend"), error, buffers);
+}
+
+SentResponse Peer::ServeSent(Handle message, const std::string& error, Handle buffers) {
+  const Fields record = FieldsOf("ResponseSend", region.As<records::Message>(message)->args);
+  SentResponse sent{std::nullopt, record.Get<std::uint32_t>("flags"),
+                    record.Get<std::int64_t>("response_factory_address")};
+  const auto response = record.Get<Handle>("response");
+  if (response != 0) sent.response = ReadResponse(response);
+  auto* mutex = record.Of<pthread_mutex_t>("mutex");
+  auto* condition = record.Of<pthread_cond_t>("condition");
+  auto* turn = record.Of<records::Flag>("is_stub_turn");
+  pthread_mutex_lock(mutex);
   if (buffers != 0) {
-    record->gpu_buffers = buffers;
-    record->is_stub_turn = true;
-    pthread_cond_broadcast(&record->condition);
-    WaitUntil(&record->is_stub_turn, false, &record->mutex, &record->condition);
+    record.Put("gpu_buffers", buffers);
+    *turn = true;
+    pthread_cond_broadcast(condition);
+    WaitUntil(turn, false, mutex, condition);
   }
   if (!error.empty()) {
-    record->has_error = record->is_error_set = true;
-    record->error = MakeString(error);
+    record.Put("has_error", true);
+    record.Put("is_error_set", true);
+    record.Put("error", MakeString(error));
   }
-  record->is_stub_turn = true;
-  pthread_cond_broadcast(&record->condition);
-  WaitUntil(&record->is_stub_turn, false, &record->mutex, &record->condition);
-  pthread_mutex_unlock(&record->mutex);
+  *turn = true;
+  pthread_cond_broadcast(condition);
+  WaitUntil(turn, false, mutex, condition);
+  pthread_mutex_unlock(mutex);
   ReleaseRequest(message);
   return sent;
 }
 
-std::int64_t Peer::TakeFactoryCleanup() {
-  const Handle message = TakeRequest(18);
+std::int64_t Peer::TakeFactoryCleanup() { return TakeCleanup("ResponseFactoryCleanup"); }
+
+std::uint64_t Peer::TakeStreamCleanup() { return static_cast<std::uint64_t>(TakeCleanup("StreamCleanup")); }
+
+std::int64_t Peer::TakeCleanup(const std::string& command) {
+  const Handle message = TakeRequest(command);
   const auto* record = region.As<records::Message>(message);
   CHECK(record->inline_response);
   auto* cleanup = region.As<records::Cleanup>(record->args);
-  const std::int64_t factory = cleanup->id;
+  const std::int64_t id = cleanup->id;
   auto* mutex = region.As<pthread_mutex_t>(record->response_mutex);
   auto* condition = region.As<pthread_cond_t>(record->response_cond);
   region.AddReference(record->response_mutex);
@@ -76,11 +91,75 @@ std::int64_t Peer::TakeFactoryCleanup() {
   region.Release(record->response_mutex);
   region.Release(record->response_cond);
   ReleaseRequest(message);
-  return factory;
+  return id;
+}
+
+namespace {
+
+// The server's part of a two-way exchange, when it has filled the record.
+template <typename Record>
+void Finish(Record* record) {
+  pthread_mutex_lock(&record->mutex);
+  record->waiting_on_stub = true;
+  pthread_cond_broadcast(&record->condition);
+  WaitUntil(&record->waiting_on_stub, false, &record->mutex, &record->condition);
+  pthread_mutex_unlock(&record->mutex);
+}
+
+template <typename Record>
+void SetError(Record* record, Handle text) {
+  record->has_error = record->is_error_set = true;
+  record->error = text;
+}
+
+}  // namespace
+
+PeerExchange Peer::TakeMetrics(const std::string& command, double value, const std::string& error) {
+  const Handle message = TakeRequest(command);
+  auto* record = region.As<records::CustomMetrics>(region.As<records::Message>(message)->args);
+  PeerExchange seen{};
+  if (Has(command, "Family")) {
+    seen.name = ReadString(region.As<records::MetricFamily>(record->message)->name);
+  } else {
+    const Fields metric = FieldsOf("Metric", record->message);
+    seen.labels = ReadString(metric.Get<Handle>("labels"));
+    seen.operation_value = metric.Get<double>("operation_value");
+    const Handle buckets = metric.Has("buckets") ? metric.Get<Handle>("buckets") : 0;
+    if (buckets != 0)
+      seen.buckets = FieldsOf("Memory", buckets).Get<std::uint64_t>("byte_size") / sizeof(double);
+  }
+  record->value = value;
+  record->address = 0x1234;
+  if (!error.empty()) SetError(record, MakeString(error));
+  Finish(record);
+  ReleaseRequest(message);
+  return seen;
+}
+
+PeerExchange Peer::TakeModels(const std::string& command, bool is_ready, const std::string& error) {
+  const Handle message = TakeRequest(command);
+  auto* record = region.As<records::ModelLoader>(region.As<records::Message>(message)->args);
+  PeerExchange seen{};
+  seen.name = ReadString(region.As<records::ModelLoaderRequest>(record->message)->name);
+  record->is_model_ready = is_ready;
+  if (!error.empty()) SetError(record, MakeString(error));
+  Finish(record);
+  ReleaseRequest(message);
+  return seen;
+}
+
+std::uint64_t Peer::TakeStreamCancel() {
+  const Handle message = TakeRequest("CancelStream");
+  auto* record = region.As<records::CancelStream>(region.As<records::Message>(message)->args);
+  const std::uint64_t stream = record->stream_id;
+  record->is_cancelled = true;
+  Finish(record);
+  ReleaseRequest(message);
+  return stream;
 }
 
 std::int64_t Peer::TakeCancelQuery(bool cancelled) {
-  const Handle message = TakeRequest(30);
+  const Handle message = TakeRequest("IsRequestCancelled");
   auto* query = region.As<records::IsCancelled>(region.As<records::Message>(message)->args);
   const std::int64_t factory = query->response_factory_address;
   pthread_mutex_lock(&query->mutex);
@@ -93,21 +172,65 @@ std::int64_t Peer::TakeCancelQuery(bool cancelled) {
   return factory;
 }
 
+// Before 23.11 responses of streams carry no command, only what the memory happened to hold.
+Handle Peer::MakeInlineMessage(const std::string& command, Handle args) {
+  const Handle message = Own(sizeof(records::Message));
+  const Handle mutex = Own(sizeof(pthread_mutex_t));
+  const Handle condition = Own(sizeof(pthread_cond_t));
+  InitShared(region.As<pthread_mutex_t>(mutex));
+  InitShared(region.As<pthread_cond_t>(condition));
+  const int number = layouts.HasCommand(command) ? layouts.NumberOf(command) : 0x5A5A;
+  *region.As<records::Message>(message) = {number, args, true, 0, mutex, condition};
+  return message;
+}
+
+void Peer::SendStreamResponse(const PeerResponse& response) {
+  const Handle block = Make("ResponseBatch", sizeof(Handle));
+  const Fields batch = FieldsOf("ResponseBatch", block);
+  *region.As<Handle>(block, batch.size()) = MakeResponse(response);
+  const Handle message = MakeInlineMessage("InferStreamExecResponse", block);
+  auto* mutex = region.As<pthread_mutex_t>(region.As<records::Message>(message)->response_mutex);
+  auto* condition = region.As<pthread_cond_t>(region.As<records::Message>(message)->response_cond);
+  auto* waiting = batch.Of<records::Flag>("waiting_on_stub");
+  pthread_mutex_lock(mutex);
+  to_stub_unasked.Push(message);
+  WaitUntil(waiting, true, mutex, condition);
+  if (layouts.release() < 2305) {
+    *waiting = false;
+    pthread_cond_broadcast(condition);
+  }
+  pthread_mutex_unlock(mutex);
+}
+
+bool Peer::AskReadiness(std::string* error) {
+  const Handle args = Own(sizeof(records::UserModelReadiness));
+  auto* record = region.As<records::UserModelReadiness>(args);
+  std::memset(static_cast<void*>(record), 0, sizeof(*record));
+  const Handle message = MakeInlineMessage("UserModelReadinessRequest", args);
+  auto* mutex = region.As<pthread_mutex_t>(region.As<records::Message>(message)->response_mutex);
+  auto* condition = region.As<pthread_cond_t>(region.As<records::Message>(message)->response_cond);
+  pthread_mutex_lock(mutex);
+  to_stub_unasked.Push(message);
+  WaitUntil(&record->waiting_on_stub, true, mutex, condition);
+  CHECK(record->function_exists);
+  CHECK_EQ(record->has_error, record->is_error_set);
+  if (record->has_error) *error = ReadString(record->error);
+  const bool is_ready = record->is_ready;
+  record->waiting_on_stub = false;
+  pthread_cond_broadcast(condition);
+  pthread_mutex_unlock(mutex);
+  return is_ready;
+}
+
 std::optional<std::string> Peer::OfferCudaPool(const std::string& handle, int device) {
   const Handle args = Own(sizeof(records::CudaMemoryPool));
   auto* pool = region.As<records::CudaMemoryPool>(args);
   std::memset(static_cast<void*>(pool), 0, sizeof(*pool));
   handle.copy(pool->cuda_handle, sizeof(pool->cuda_handle));
   pool->device_id = device;
-  const Handle message = Own(sizeof(records::Message));
-  const Handle mutex = Own(sizeof(pthread_mutex_t));
-  const Handle condition = Own(sizeof(pthread_cond_t));
-  InitShared(region.As<pthread_mutex_t>(mutex));
-  InitShared(region.As<pthread_cond_t>(condition));
-  *region.As<records::Message>(message) = {
-      records::CommandNumber::kCudaPoolInitializeRequest, args, true, 0, mutex, condition};
-  auto* lock = region.As<pthread_mutex_t>(mutex);
-  auto* changed = region.As<pthread_cond_t>(condition);
+  const Handle message = MakeInlineMessage("CudaPoolInitializeRequest", args);
+  auto* lock = region.As<pthread_mutex_t>(region.As<records::Message>(message)->response_mutex);
+  auto* changed = region.As<pthread_cond_t>(region.As<records::Message>(message)->response_cond);
   pthread_mutex_lock(lock);
   to_stub_unasked.Push(message);
   WaitUntil(&pool->waiting_on_stub, true, lock, changed);
@@ -121,32 +244,23 @@ std::optional<std::string> Peer::OfferCudaPool(const std::string& handle, int de
 }
 
 void Peer::SendLoadGpuBuffers(Handle buffers) {
-  Send(records::CommandNumber::kLoadGpuBuffers, buffers);
+  Send("LoadGpuBuffers", buffers);
   CHECK_EQ(from_stub_answers.Pop(), 0);
 }
 
 // In the server's order: first the message that will hold the answer, then buffers, then the answer itself,
 // which is the stub's to read until it wakes us.
 PeerAsked Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
-  const Handle message = from_stub_requests.Pop();
+  const Handle message = own_requests().Pop();
   auto* record = region.As<records::Message>(message);
-  const int number = static_cast<int>(record->command);
-  CHECK(number == 8 || number == 9);
+  const bool decoupled = record->command == layouts.NumberOf("InferStreamExecRequest");
+  CHECK(decoupled || record->command == layouts.NumberOf("InferExecRequest"));
   CHECK(record->inline_response);
   const Handle answer = Own(sizeof(records::Message));
   record->response_handle = answer;
-  auto* batch = region.As<records::RequestBatch>(record->args);
-  CHECK_EQ(batch->batch_size, 1u);
-  const Handle request = *region.As<Handle>(record->args, sizeof(records::RequestBatch));
-  const auto asked = *region.As<records::Request>(request);
-  PeerAsked seen{number == 9, ReadString(asked.model_name), ReadString(asked.request_id), {}, {}};
-  std::size_t at = sizeof(records::Request);
-  for (std::uint32_t i = 0; i < asked.requested_output_count; ++i, at += sizeof(Handle)) {
-    seen.outputs.push_back(ReadString(*region.As<Handle>(request, at)));
-  }
-  for (std::uint32_t i = 0; i < asked.input_count; ++i, at += sizeof(Handle)) {
-    seen.inputs.push_back(ReadTensor(*region.As<Handle>(request, at)));
-  }
+  const Fields batch = FieldsOf("RequestBatch", record->args);
+  CHECK_EQ(batch.Get<std::uint32_t>("batch_size"), 1u);
+  const PeerAsked seen = ReadAsked(*region.As<Handle>(record->args, batch.size()), decoupled);
   // The stub gives its own back as soon as it is awake, when this side has still to leave the lock.
   const Handle needed[] = {message, record->args, record->response_mutex, record->response_cond};
   for (const Handle handle : needed) region.AddReference(handle);
@@ -159,12 +273,11 @@ PeerAsked Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
   };
   pthread_mutex_lock(mutex);
   if (buffers != 0) {
-    batch->gpu_buffers = buffers;
+    batch.Put("gpu_buffers", buffers);
     wake_and_wait();
   }
-  const Handle block = Own(sizeof(records::ResponseBatch) + sizeof(Handle));
-  *region.As<records::ResponseBatch>(block) = {};
-  *region.As<Handle>(block, sizeof(records::ResponseBatch)) = MakeResponse(response);
+  const Handle block = Make("ResponseBatch", sizeof(Handle));
+  *region.As<Handle>(block, layouts.SizeOf("ResponseBatch")) = MakeResponse(response);
   region.As<records::Message>(answer)->args = block;
   wake_and_wait();
   pthread_mutex_unlock(mutex);

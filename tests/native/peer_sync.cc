@@ -39,7 +39,8 @@ timespec In(int milliseconds) {
   return when;
 }
 
-void WaitUntil(const abi::r24_10::Flag* flag, bool value, pthread_mutex_t* mutex, pthread_cond_t* condition) {
+void WaitUntil(const abi::records::Flag* flag, bool value, pthread_mutex_t* mutex,
+               pthread_cond_t* condition) {
   const timespec limit = In(20000);
   while (*flag != value) {
     if (pthread_cond_timedwait(condition, mutex, &limit) == ETIMEDOUT) {

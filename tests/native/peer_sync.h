@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "abi/records_24_10.h"
+#include "abi/records.h"
 
 namespace envpack::test {
 
@@ -18,7 +18,7 @@ timespec In(int milliseconds);
 
 // Waits for the stub to set `flag`, with the mutex held; at most some seconds, so that a silent stub fails a
 // test.
-void WaitUntil(const abi::r24_10::Flag* flag, bool value, pthread_mutex_t* mutex, pthread_cond_t* condition);
+void WaitUntil(const abi::records::Flag* flag, bool value, pthread_mutex_t* mutex, pthread_cond_t* condition);
 
 // memcpy for sizes that may be 0, when there may be no address at all.
 void Copy(void* to, const void* from, std::size_t size);

@@ -26,7 +26,7 @@ struct Started {
   explicit Started(const std::string& code) : Started(code, StubProcess::Options{}, Peer::Options{}) {}
   Started(const std::string& code, const StubProcess::Options& options, const Peer::Options& peer_options)
       : peer(peer_options), model(WriteModel(code)), stub(peer, model, options) {
-    peer.from_stub_answers.Pop();
+    peer.TakeSign();
   }
 
   // The error.

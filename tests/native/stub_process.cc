@@ -74,17 +74,22 @@ StubProcess::StubProcess(Peer& peer, const std::string& model_file, const Option
   fs::create_directories(backend);
   std::ofstream(backend / "triton_python_backend_utils.py") << kUtilities;
   output_ = fs::path(model_file).parent_path() / "output";
-  const std::vector<std::string> arguments{setup.stub,
-                                           model_file,
-                                           peer.region.name(),
-                                           "1048576",
-                                           options.growth,
-                                           std::to_string(getpid()),
-                                           backend,
-                                           std::to_string(peer.control),
-                                           "model_0_0",
-                                           "DEFAULT"};
+  std::vector<std::string> arguments{
+      options.stub.empty() ? setup.stub : options.stub,
+      model_file,
+      peer.region.name(),
+      "1048576",
+      options.growth,
+      std::to_string(getpid()),
+      options.backend.empty() ? backend.string() : options.backend,
+      std::to_string(peer.control),
+      "model_0_0",
+  };
+  const int count = options.arguments != 0 ? options.arguments : peer.layouts.Arguments();
+  if (count > 8) arguments.push_back(peer.layouts.release() < 2310 ? "NONE" : "DEFAULT");
   std::vector<std::string> environment{"PYTHONPATH=" + setup.python_path, "PYTHONDONTWRITEBYTECODE=1"};
+  for (const std::string& variable : options.variables) environment.push_back(variable);
+  if (options.tells_release) environment.push_back("ENVPACK_TRITON_RELEASE=" + peer.layouts.Name());
   if (options.with_libpython) {
     const std::string cuda = options.with_gpu ? ":" + Variable("ENVPACK_TEST_CUDA") : "";
     environment.push_back("LD_LIBRARY_PATH=" + setup.libraries + cuda);

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "peer.h"
 
@@ -26,7 +27,12 @@ class StubProcess {
     bool with_libpython = true;
     bool with_gpu = false;  // the stand-in for a GPU's driver, in ENVPACK_TEST_CUDA
     std::string growth = "1048576";
-    long file_limit = 0;  // bytes that the process may extend a file to
+    long file_limit = 0;                      // bytes that the process may extend a file to
+    bool tells_release = true;                // by ENVPACK_TRITON_RELEASE
+    std::vector<std::string> variables = {};  // more of the environment, as "NAME=value"
+    std::string stub = "";                    // its file, if not the one of the setup
+    std::string backend = "";                 // folder of the backend, if not one made for it
+    int arguments = 0;                        // how many it is given, if not as many as the release gives
   };
   StubProcess(Peer& peer, const std::string& model_file) : StubProcess(peer, model_file, Options{}) {}
   StubProcess(Peer& peer, const std::string& model_file, const Options& options);

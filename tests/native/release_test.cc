@@ -1,0 +1,311 @@
+// The real stub with the server of each release: one conversation of every kind, laid out as
+// ENVPACK_TEST_RELEASE does it. What a release lacks must be refused with a sentence that says so.
+#include <cstring>
+
+#include "check.h"
+#include "started.h"
+
+using namespace envpack::test;
+
+namespace {
+
+// The request's id is Python that is run; what it leaves in `answer` comes back as text.
+constexpr char kScript[] = R"(
+import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.kept = {}
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            names = {"pb_utils": pb_utils, "np": np, "request": request, "kept": self.kept, "answer": None}
+            try:
+                exec(request.request_id(), names)
+            except pb_utils.TritonModelException as error:
+                names["answer"] = str(error)
+            text = json.dumps(names["answer"]).encode()
+            responses.append(names.get("response") or pb_utils.InferenceResponse(
+                [pb_utils.Tensor("OUT", np.frombuffer(text, dtype=np.int8))]))
+        return responses
+)";
+
+struct Script : Started {
+  Script() : Started(kScript) {
+    CHECK(!Initialize());
+    SkipReport();
+  }
+  // Runs code in which `serve` plays the server's part; gives what the code answers, as JSON.
+  template <typename Serve>
+  std::string Run(const std::string& code, Serve serve) {
+    peer.SendExecute({Ask(code, kTwoFloats)});
+    serve();
+    const auto answer = peer.TakeExecute();
+    peer.Drop();
+    CHECK_EQ(answer.error.value_or(""), "");
+    return answer.responses.at(0).outputs.at(0).bytes;
+  }
+  std::string Run(const std::string& code) {
+    return Run(code, [] {});
+  }
+  // Whether the release has something. If not, the code must say that, and which release has it.
+  bool Has(int since, const std::string& code) {
+    const int release = peer.layouts.release();
+    if (release >= since) return true;
+    const std::string answer = Run(code);
+    CHECK_HAS(answer,
+              "Triton " + Layouts(since).Name() + " or later; this server is of " + peer.layouts.Name());
+    return false;
+  }
+};
+
+const std::string kAsk =
+    "asked = pb_utils.InferenceRequest(request_id='id', inputs=request.inputs(), model_name='other', "
+    "requested_output_names=['OUT', 'MORE'])\n";
+
+}  // namespace
+
+CASE(release_serves_a_model_from_start_to_end) {
+  Started started(kModel);
+  CHECK(started.peer.BeatsAgain());
+  CHECK(!started.Initialize());
+  started.SkipReport();
+  const auto answer = started.Execute({Ask("", kTwoFloats), Ask("error", kTwoFloats)});
+  CHECK_EQ(answer.error.value_or(""), "");
+  CHECK(answer.responses.at(0).outputs.at(0).bytes == Floats({3.0, -4.0}));
+  CHECK_EQ(answer.responses.at(1).error.value_or(""), "asked for");
+  if (started.peer.layouts.release() >= 2309) CHECK_EQ(answer.responses[1].code, 2);
+  const std::string sent("\3\0\0\0a\0b\0\0\0\0", 11);
+  const auto bytes = started.Execute({Ask("", {"IN", 13, {1, 2}, sent, true})});
+  CHECK(bytes.responses.at(0).outputs.at(0).bytes == std::string("\4\0\0\0a\0b!\1\0\0\0!", 13));
+  CHECK_HAS(started.Execute({Ask("", {"WRONG", 11, {1}, Floats({1})})}).error.value_or(""), "nothing to do");
+  started.Execute({Ask("log", kTwoFloats)});
+  CHECK_EQ(started.peer.TakeLog().message, "from the model");
+  CHECK(started.peer.TakeFinalize(started.peer.SendFinalize()));
+  CHECK_EQ(started.stub.Wait(), 0);
+}
+
+CASE(release_completes_a_configuration) {
+  Started started(kModel);
+  started.peer.SendAutoComplete(R"({"name": "m"})");
+  std::string config;
+  CHECK(!started.peer.TakeAutoComplete(&config));
+  CHECK_EQ(config, R"({"name": "m", "max_batch_size": 4})");
+  CHECK(started.peer.TakeFinalize(started.peer.SendFinalize()));
+  CHECK_EQ(started.stub.Wait(), 0);
+}
+
+CASE(release_reads_every_property_of_a_request) {
+  Script script;
+  CHECK_EQ(script.Run("answer = [request.correlation_id(), request.flags(), request.timeout(), "
+                      "request.parameters(), sorted(request.requested_output_names())]"),
+           R"([77, 3, 1500000, "{}", []])");
+}
+
+CASE(release_streams_responses) {
+  Peer::Options options;
+  options.decoupled = true;
+  Started started(R"(
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        for value in (1.0, 2.0):
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([value], dtype=np.float32))]))
+        sender.send(flags=1)
+)",
+                  StubProcess::Options{}, options);
+  CHECK(!started.Initialize());
+  started.SkipReport();
+  PeerRequest request = Ask("", kTwoFloats);
+  request.response_factory = 101;
+  started.peer.SendExecute({request});
+  for (const float value : {1.0f, 2.0f}) {
+    const auto sent = started.peer.TakeSent();
+    CHECK_EQ(sent.flags, 0u);
+    CHECK_EQ(sent.response_factory, 101);
+    CHECK(sent.response.value().outputs.at(0).bytes == Floats({value}));
+  }
+  CHECK_EQ(started.peer.TakeSent().flags, 1u);
+  const int release = started.peer.layouts.release();
+  if (release >= 2312 && release < 2410) CHECK_EQ(started.peer.TakeFactoryCleanup(), 101);
+  CHECK(!started.peer.TakeExecute().error);
+}
+
+CASE(release_asks_another_model) {
+  Script script;
+  PeerResponse response;
+  response.outputs = {{"OUT", 11, {1}, Floats({7})}};
+  const std::string answer =
+      script.Run(kAsk +
+                     "given = asked.exec()\n"
+                     "answer = [given.has_error(), given.output_tensors()[0].as_numpy().tolist()]",
+                 [&] {
+                   const PeerAsked seen = script.peer.ServeInfer(response);
+                   CHECK_EQ(seen.model, "other");
+                   CHECK_EQ(seen.id, "id");
+                   CHECK(!seen.decoupled);
+                   CHECK((seen.outputs == std::vector<std::string>{"MORE", "OUT"}));
+                   CHECK(seen.inputs.at(0).bytes == Floats({1.5, -2.0}));
+                   CHECK_EQ(seen.parameters, "{}");
+                 });
+  CHECK_EQ(answer, "[false, [7.0]]");
+  response = {};
+  response.error = "no";
+  response.code = 4;
+  CHECK_HAS(
+      script.Run(kAsk + "answer = asked.exec().error().message()", [&] { script.peer.ServeInfer(response); }),
+      "no");
+}
+
+CASE(release_reads_a_stream_of_another_model) {
+  Script script;
+  PeerResponse response;
+  response.outputs = {{"OUT", 11, {1}, Floats({7})}};
+  response.stream = 42;
+  response.is_last = false;
+  const std::string answer = script.Run(
+      kAsk + "answer = [r.output_tensors()[0].as_numpy()[0].item() for r in asked.exec(decoupled=True)]",
+      [&] {
+        CHECK(script.peer.ServeInfer(response).decoupled);
+        response.outputs[0].bytes = Floats({8});
+        response.is_last = true;
+        script.peer.SendStreamResponse(response);
+        CHECK_EQ(script.peer.TakeStreamCleanup(), 42u);
+      });
+  CHECK_EQ(answer, "[7.0, 8.0]");
+}
+
+CASE(release_asks_whether_a_request_is_cancelled) {
+  Script script;
+  const std::string code = "answer = request.is_cancelled()";
+  if (!script.Has(2310, code)) return;
+  CHECK_EQ(script.Run(code, [&] { CHECK_EQ(script.peer.TakeCancelQuery(false), 0); }), "false");
+  CHECK_EQ(script.Run(code, [&] { script.peer.TakeCancelQuery(true); }), "true");
+}
+
+CASE(release_counts_and_measures) {
+  Script script;
+  const std::string family =
+      "kept['family'] = pb_utils.MetricFamily(name='n', description='d', "
+      "kind=pb_utils.MetricFamily.COUNTER)\n";
+  if (script.Has(2305, family)) {
+    const std::string answer = script.Run(
+        family +
+            "kept['metric'] = kept['family'].Metric(labels={'a': 'b'})\nkept['metric'].increment(2.5)\n"
+            "answer = kept['metric'].value()",
+        [&] {
+          CHECK_EQ(script.peer.TakeMetrics("MetricFamilyRequestNew").name, "n");
+          CHECK_EQ(script.peer.TakeMetrics("MetricRequestNew").labels, R"({"a": "b"})");
+          CHECK_EQ(script.peer.TakeMetrics("MetricRequestIncrement").operation_value, 2.5);
+          script.peer.TakeMetrics("MetricRequestValue", 8.5);
+        });
+    CHECK_EQ(answer, "8.5");
+  }
+  const std::string histogram =
+      "kept['h'] = pb_utils.MetricFamily(name='h', description='d', kind=pb_utils.MetricFamily.HISTOGRAM)\n";
+  if (!script.Has(2408, histogram)) return;
+  script.Run(histogram + "kept['m'] = kept['h'].Metric(buckets=[1.0, 2.0, 5.0])\nkept['m'].observe(1.5)",
+             [&] {
+               script.peer.TakeMetrics("MetricFamilyRequestNew");
+               CHECK_EQ(script.peer.TakeMetrics("MetricRequestNew").buckets, 3u);
+               CHECK_EQ(script.peer.TakeMetrics("MetricRequestObserve").operation_value, 1.5);
+             });
+}
+
+CASE(release_controls_other_models) {
+  Script script;
+  const std::string code = "answer = pb_utils.is_model_ready('other')";
+  if (!script.Has(2307, code)) return;
+  const auto ready = [&] { CHECK_EQ(script.peer.TakeModels("ModelReadinessRequest", true).name, "other"); };
+  CHECK_EQ(script.Run(code, ready), "true");
+  const auto refuse = [&] { script.peer.TakeModels("LoadModelRequest", false, "not today"); };
+  CHECK_HAS(script.Run("pb_utils.load_model('other')", refuse), "not today");
+}
+
+CASE(release_reschedules_a_request) {
+  Script script;
+  if (!script.Has(2311, "request.set_release_flags(2)")) return;
+  const Handle batch = script.peer.SendExecute({Ask("request.set_release_flags(2)", kTwoFloats)});
+  const Handle args = script.peer.region.As<records::Message>(batch)->args;
+  // A rescheduled request must not be answered, and this one is.
+  CHECK_HAS(script.peer.TakeExecute().error.value_or(""), "Expected a None object");
+  const Handle request = *script.peer.region.As<Handle>(args, script.peer.layouts.SizeOf("RequestBatch"));
+  CHECK_EQ(*Fields(script.peer.region.At(request), script.peer.layouts.Of("Request"))
+                .Of<std::uint32_t>("release_flags"),
+           2u);
+}
+
+CASE(release_sends_and_reads_parameters_of_responses) {
+  Script script;
+  const std::string code =
+      "response = pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.zeros(1, dtype=np.int8))], "
+      "parameters={'a': 1})\n";
+  if (script.peer.layouts.release() < 2502) {
+    CHECK_HAS(script.Execute({Ask(code, kTwoFloats)}).error.value_or(""), "Triton 25.02 or later");
+    return;
+  }
+  CHECK_EQ(script.Execute({Ask(code, kTwoFloats)}).responses.at(0).parameters, R"({"a": 1})");
+  PeerResponse response;
+  response.parameters = R"({"b": 2})";
+  CHECK_EQ(script.Run(kAsk + "answer = asked.exec().parameters()", [&] { script.peer.ServeInfer(response); }),
+           R"("{\"b\": 2}")");
+}
+
+CASE(release_cancels_a_stream) {
+  Script script;
+  PeerResponse response;
+  response.stream = 42;
+  response.is_last = false;
+  const std::string code = kAsk +
+                           "stream = asked.exec(decoupled=True)\nstream.cancel()\nlast = list(stream)[-1]\n"
+                           "answer = last.error().message() if last.has_error() else None";
+  const bool can = script.peer.layouts.release() >= 2504;
+  const std::string answer = script.Run(code, [&] {
+    script.peer.ServeInfer(response);
+    if (can) CHECK_EQ(script.peer.TakeStreamCancel(), 42u);
+    response.is_last = true;
+    response.error = "cancelled";
+    script.peer.SendStreamResponse(response);
+    CHECK_EQ(script.peer.TakeStreamCleanup(), 42u);
+  });
+  CHECK_HAS(answer, can ? "cancelled" : "Triton 25.04 or later");
+}
+
+CASE(release_says_whether_the_model_is_ready) {
+  Started started(R"(
+import asyncio
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.answers = iter([True, False, "yes", None])
+
+    async def is_ready(self):
+        await asyncio.sleep(0)
+        answer = next(self.answers)
+        if answer is None:
+            raise ValueError("cannot say")
+        return answer
+
+    def execute(self, requests):
+        return []
+)");
+  CHECK(!started.Initialize());
+  const Layout& control = started.peer.layouts.Of("Control");
+  const bool offered = started.peer.region.As<records::Control>(started.peer.control)->has_readiness;
+  CHECK_EQ(offered, control.fields.count("has_readiness") != 0);
+  if (!offered) return;
+  std::string error;
+  CHECK(started.peer.AskReadiness(&error));
+  CHECK(!started.peer.AskReadiness(&error));
+  CHECK_EQ(error, "");
+  started.peer.AskReadiness(&error);
+  CHECK_HAS(error, "must return a bool, not <class 'str'>");
+  started.peer.AskReadiness(&error);
+  CHECK_HAS(error, "ValueError: cannot say");
+}
