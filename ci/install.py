@@ -18,8 +18,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 def server_requirement() -> str:
     """The wheel that carries the server of the release that the demo and the tests use."""
-    releases = tomllib.loads((CHECKOUT / "envpack" / "releases.toml").read_text(encoding="utf-8"))
-    return f"nvidia-pytriton=={releases['24.10']['wheel']}"
+    facts = tomllib.loads((CHECKOUT / "envpack" / "releases.toml").read_text(encoding="utf-8"))
+    return f"nvidia-pytriton=={facts['releases']['24.10']['wheel']}"
 
 
 def extras(wanted: list[str]) -> str:

@@ -82,13 +82,13 @@ CATALOGUE = (
     _usage("stub for nothing", "stub --json", "--python or --prefix"),
     _usage("stub for two", "stub --json --python 3.8 --prefix REPOSITORY", "--python or --prefix"),
     _usage("stub for a prefix that is missing", "stub --json --prefix REPOSITORY/none", "does not exist"),
-    BadInput("unknown release", f"{_BUILD_M} --triton 99.99", 2, "unknown-release", ("'99.99'", "known: 24.10")),
+    BadInput("unknown release", f"{_BUILD_M} --triton 99.99", 2, "unknown-release", ("'99.99'", "a year and a month")),
     BadInput(
         "stub for an unknown release",
         "stub --json --python 3.10 --triton 1.0 --output REPOSITORY",
         2,
         "unknown-release",
-        ("'1.0'", "known: 24.10"),
+        ("'1.0'", "a year and a month"),
     ),
     BadInput("unknown recipe", "init --json --recipe nope REPOSITORY/new", 2, "unknown-recipe", ("'nope'", "digits")),
     *(

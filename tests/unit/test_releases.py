@@ -1,9 +1,30 @@
-"""The facts about releases are complete and typed."""
+"""The facts about releases are complete and typed, and a name that is none of them is met with sense."""
+
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
+import envpack
 from envpack.errors import UsageError
-from envpack.releases import DEFAULT_RELEASE, all_releases, find_release
+from envpack.releases import DEFAULT_RELEASE, all_abis, all_releases, find_release, newest, release_of_server
+
+DATA = tomllib.loads((Path(envpack.__file__).parent / "releases.toml").read_text(encoding="utf-8"))
+
+
+def _months(first, last):
+    """Every month between two releases; Triton has one release in each."""
+    year, month = map(int, first.split("."))
+    while f"{year}.{month:02}" <= last:
+        yield f"{year}.{month:02}"
+        year, month = (year, month + 1) if month < 12 else (year + 1, 1)
+
+
+def _refusal(name, **options):
+    with pytest.raises(UsageError) as caught:
+        find_release(name, **options)
+    return caught.value
 
 
 def test_the_default_release_is_known():
@@ -12,14 +33,106 @@ def test_the_default_release_is_known():
     assert release.python == "3.10"
 
 
+def test_no_month_is_missing():
+    assert list(all_releases()) == list(_months("23.04", "26.07"))
+    assert newest().name == "26.07"
+
+
+def test_servers_have_rising_versions():
+    versions = [tuple(map(int, release.server.split("."))) for release in all_releases().values()]
+    assert versions == sorted(set(versions))
+
+
 @pytest.mark.parametrize("release", all_releases().values(), ids=lambda release: release.name)
 def test_every_fact_has_its_type(release):
     for field, kind in type(release).__annotations__.items():
         assert type(getattr(release, field)).__name__ == kind, field
     assert release.image.endswith(f":{release.name}-py3")
+    assert release.ninth_argument in {"none", "platform", "runtime-folder"}
+    assert (release.known, release.caution) == (True, "")
 
 
-def test_an_unknown_release_lists_the_known_ones():
-    with pytest.raises(UsageError) as caught:
-        find_release("19.99")
-    assert DEFAULT_RELEASE in caught.value.hint
+def test_whatever_changes_does_so_with_a_release_that_exists():
+    assert set(DATA["since"]) <= set(DATA["releases"])
+
+
+def test_an_abi_is_named_after_the_first_release_that_speaks_it():
+    assert all(facts["stub_abi"] == name for name, facts in DATA["since"].items() if "stub_abi" in facts)
+    assert len(all_abis()) == 17
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("23.04", {"python": "3.8", "glibc": "2.31", "takes_folders": False, "ninth_argument": "none"}),
+        ("23.06", {"python": "3.10", "glibc": "2.35", "takes_folders": False, "ninth_argument": "none"}),
+        ("23.09", {"stub_abi": "23.09", "takes_folders": True, "ninth_argument": "platform", "wheel": ""}),
+        ("24.02", {"stub_abi": "23.12", "ninth_argument": "runtime-folder", "numpy2": False}),
+        ("25.07", {"stub_abi": "25.04", "runs_activate": True, "python": "3.12", "glibc": "2.39", "numpy2": True}),
+        ("26.05", {"stub_abi": "26.03", "runs_activate": False, "strict_archives": False}),
+        ("26.07", {"stub_abi": "26.03", "runs_activate": False, "strict_archives": True}),
+    ],
+)
+def test_a_fact_holds_until_the_next_one(name, facts):
+    release = find_release(name)
+    assert {field: getattr(release, field) for field in facts} == facts
+
+
+def test_a_newer_release_is_taken_to_be_like_the_newest():
+    release = find_release("27.01")
+    assert (release.name, release.known, release.server, release.wheel) == ("27.01", False, "", "")
+    assert (release.stub_abi, release.python) == (newest().stub_abi, newest().python)
+    assert release.image.endswith(":27.01-py3")
+    assert all(text in release.caution for text in ("27.01", newest().name, release.stub_abi))
+
+
+def test_the_abi_can_be_chosen():
+    assert find_release("27.01", abi="25.04").stub_abi == "25.04"
+    assert find_release("24.10", abi="24.08").stub_abi == "24.08"
+
+
+@pytest.mark.parametrize(
+    ("abi", "says"), [("25.05", "Triton 25.05 speaks that of 25.04"), ("new", "25.02, 25.04, 26.03")]
+)
+def test_an_unknown_abi_is_refused(abi, says):
+    error = _refusal("24.10", abi=abi)
+    assert (error.kind, error.exit_code) == ("unknown-abi", 2)
+    assert abi in error.message
+    assert says in error.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("22.12", "the oldest release that envpack knows is 23.04"),
+        ("24.1", "write 24.10 or 24.01; "),
+        ("25.4", "write 25.04; "),
+        ("24.10-py3", "write 24.10; "),
+        ("2.51.0", "write 24.10; "),
+        ("24.13", "23.04 to 26.07 or later"),
+        ("27.00", "23.04 to 26.07 or later"),
+        ("newest", "`envpack releases`"),
+        ("", "`envpack releases`"),
+    ],
+)
+def test_what_is_no_release_is_refused_with_what_was_meant(name, says):
+    error = _refusal(name, where="envpack.toml")
+    assert (error.kind, error.exit_code, error.where) == ("unknown-release", 2, "envpack.toml")
+    assert repr(name) in error.message
+    assert says in error.hint
+
+
+@pytest.mark.parametrize("release", all_releases().values(), ids=lambda release: release.name)
+def test_a_release_is_found_by_its_server(release):
+    assert release_of_server(release.server) == release
+
+
+def test_no_release_is_found_for_another_server():
+    assert release_of_server("2.32.0") is None
+    assert release_of_server("") is None
+
+
+def test_a_wheel_is_a_version_of_the_wheel():
+    wheels = [release.wheel for release in all_releases().values() if release.wheel]
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", wheel) for wheel in wheels)
+    assert len(set(wheels)) == len(wheels)
