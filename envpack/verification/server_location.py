@@ -81,14 +81,15 @@ def _describe(executable: Path) -> ServerInstallation | None:
     backends = home / "backends"
     if not (backends / "python" / _LIBRARY).is_file():
         return None
-    wheel = _wheel_of(executable)
-    libraries = home.parent.parent / f"{_WHEEL.replace('-', '_')}.libs"
+    packages = home.parent.parent
+    release = _release_in_wheel(packages)
+    libraries = packages / f"{_WHEEL.replace('-', '_')}.libs"
     return ServerInstallation(
         executable,
         backends,
         libraries if libraries.is_dir() else None,
-        _stubs(home, wheel),
-        wheel,
+        _stubs(home, release),
+        release,
     )
 
 
@@ -109,13 +110,10 @@ def _in_wheel() -> Path | None:
     return Path(str(distribution.locate_file(_WHEEL_SERVER)))
 
 
-def _wheel_of(executable: Path) -> str:
-    """Name of the release that a wheel carries, if the program is from the wheel in this interpreter."""
-    inside = _in_wheel()
-    if inside is None or not inside.is_file() or inside.resolve() != executable:
-        return ""
-    version = importlib.metadata.version(_WHEEL)
-    return next((release.name for release in all_releases().values() if release.wheel == version), "")
+def _release_in_wheel(packages: Path) -> str:
+    """Name of the release that a wheel installed in this folder carries, or ``""``."""
+    versions = {found.version for found in importlib.metadata.distributions(name=_WHEEL, path=[str(packages)])}
+    return next((release.name for release in all_releases().values() if release.wheel in versions), "")
 
 
 def _newest_wheel() -> str:

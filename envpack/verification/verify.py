@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envpack.errors import InputError, ServerError
 from envpack.progress import Progress, Silent
-from envpack.releases import all_releases
+from envpack.releases import all_releases, release_of_server
 from envpack.repository import STUB_NAME, Model, find_models, no_models, open_model
 from envpack.verification.interrupts import interruptible
 from envpack.verification.judge import Judge
@@ -97,8 +97,8 @@ def _verify(
                 hint="run the command again with more time: --infer-timeout 120",
             ) from error
         progress.end(f"Triton {version}, {time.monotonic() - started:.1f} s")
-        release = runtime.release or _release_of(version)
-        judge = Judge(server, client, options.load_timeout, all_releases().get(release))
+        release = all_releases().get(runtime.release) or release_of_server(version)
+        judge = Judge(server, client, options.load_timeout, release)
         verdicts: list[ModelVerdict] = []
         for model in models:
             progress.begin(f"verify {model.name}")
@@ -111,7 +111,7 @@ def _verify(
         progress.end(_stop_outcome(stopped))
     return Verdict(
         ok=all(verdict.ok for verdict in verdicts) and not leftovers,
-        release=release,
+        release=release.name if release else "",
         server=version,
         runtime="process" if isinstance(runtime, ProcessRuntime) else type(runtime).__name__,
         models=tuple(verdicts),
@@ -155,10 +155,6 @@ def _outcome(verdict: ModelVerdict) -> str:
     samples = verdict.samples
     answered = f", {samples.right} {samples.noun} right of {samples.sent}" if samples else ""
     return f"ready in {verdict.load_seconds:.1f} s{answered}"
-
-
-def _release_of(server_version: str) -> str:
-    return next((r.name for r in all_releases().values() if r.server == server_version), "")
 
 
 def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:

@@ -36,6 +36,16 @@ def test_a_server_is_found_by_folder_program_or_path(tmp_path):
     assert find_server(search_path=str(home / "bin")).executable == program
 
 
+def test_a_wheel_tells_its_release_wherever_it_was_unpacked(tmp_path):
+    install(tmp_path / "pytriton/tritonserver")
+    installed = tmp_path / "nvidia_pytriton-0.5.3.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: nvidia-pytriton\nVersion: 0.5.3\n")
+    (tmp_path / "nvidia_pytriton.libs").mkdir()
+    found = find_server(tmp_path / "pytriton/tritonserver")
+    assert (found.release, found.libraries) == ("24.02", tmp_path / "nvidia_pytriton.libs")
+
+
 def test_a_missing_server_says_how_to_get_one(tmp_path):
     with pytest.raises(ServerError, match="no Triton server here") as caught:
         find_server(tmp_path / "nowhere")
