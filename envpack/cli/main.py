@@ -12,7 +12,7 @@ import envpack
 from envpack.cli.console import Console, Failure
 from envpack.errors import EnvpackError
 
-_COMMANDS = ("init", "build", "stub", "inspect", "verify")
+_COMMANDS = ("init", "build", "stub", "inspect", "releases", "verify")
 _BUG = 70
 _INTERRUPTED = 130
 _EXPECTED = (EnvpackError, click.ClickException, click.Abort, KeyboardInterrupt)

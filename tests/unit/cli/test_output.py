@@ -14,7 +14,7 @@ from envpack.cli.main import run
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import Ended, assert_refused, command, envpack, listing, variables
 
-COMMANDS = ("init", "build", "stub", "verify")
+COMMANDS = ("init", "build", "stub", "inspect", "releases", "verify")
 HEAVY = ("rich", "rattler", "google.protobuf", "requests", "conda_pack", "yaml", "elftools")
 
 
@@ -158,3 +158,16 @@ def test_a_server_that_does_not_start_shows_its_last_words_below_the_error(repos
     ended = Ended(code, *capsys.readouterr())
     assert_refused(ended, 6, "server-failed", "did not start")
     assert "    one thing\n    another [thing]\n" in ended.err
+
+
+def test_releases_are_listed_for_people_and_for_programs(capsys):
+    assert run(["releases", "--json"]) == 0
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    facts = {release["name"]: release for release in told["releases"]}
+    assert set(told) == {"schema", "default", "releases"}
+    assert facts[told["default"]]["server"] == "2.51.0"
+    rows = {line.split()[0]: line.split() for line in said.err.splitlines()[1:]}
+    assert list(rows) == list(facts)
+    assert rows["23.04"][1:] == ["2.33.0", "23.04", "3.8", "no", "2.31", "archive", "run", "nvidia-pytriton", "0.2.5"]
+    assert rows["26.07"][1:] == ["2.71.0", "26.03", "3.12", "yes", "2.39", "folder,", "archive", "not", "run"]
