@@ -10,6 +10,13 @@ _PYTHONS = pytest.StashKey[set]()
 _OWN_CACHE = pytest.StashKey[str]()
 
 
+def pytest_addoption(parser):
+    group = parser.getgroup("Triton releases", "which pairs tests/server/releases runs; a spread by default")
+    group.addoption("--release", action="append", default=[], metavar="24.10", help="a release, or all; repeatable")
+    group.addoption("--python", action="append", default=[], metavar="3.10", help="a Python, or all; repeatable")
+    group.addoption("--stub", metavar="FILE", help="a stub to test instead of ours; own: the one of the release")
+
+
 def pytest_configure(config):
     """Interpreter packages, environments and stubs are made once for all tests, never in the user's own cache.
 

@@ -1,0 +1,193 @@
+"""One server for each pair of a Triton release and a Python, with the models of this folder.
+
+    pytest tests/server/releases                                        a spread over releases and Pythons
+    pytest tests/server/releases --release 24.04 --python 3.9           one pair
+    pytest tests/server/releases --release all --python all             every pair
+    pytest tests/server/releases --release 24.04 --python 3.9 --stub=own    with the stub that came with the release
+
+What is fetched and made is kept in the folder that ENVPACK_TEST_CACHE names.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from envpack.environment import interpreter_for
+from envpack.environment.interpreters import SUPPORTED
+from envpack.errors import EnvpackError
+from envpack.releases import all_releases, find_release
+from envpack.stub.build import STUB_NAME
+from envpack.verification.kserve import Client, RequestError
+from envpack.verification.runtime_process import ProcessRuntime
+from envpack.verification.tensors import Tensor
+from tests.server.kitchen import NUMPYS, Kitchen
+from tests.server.releases.wheels import server_of
+
+MODELS = Path(__file__).parent / "models"
+IN_WHEELS = tuple(release.name for release in all_releases().values() if release.wheel)
+SPREAD = {"23.04": "3.8", "23.10": "3.9", "24.03": "3.11", "24.06": "3.12", "24.08": "3.13", "24.10": "3.10"}
+# Further models: a model of the folder, a line of configuration, and the first release that takes it.
+VARIANTS = {
+    "stream": ("script", "model_transaction_policy { decoupled: true }", "23.04"),
+    "reschedule": ("script", "sequence_batching { iterative_sequence: true }", "23.11"),
+    "other": ("script", "", "23.04"),
+    "together": (
+        "numbers",
+        "max_batch_size: 4\ndynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 5000000 }",
+        "23.04",
+    ),
+}
+LOAD_SECONDS = 60
+
+
+def pytest_generate_tests(metafunc):
+    if "served" in metafunc.fixturenames:
+        pairs = _pairs(metafunc.config)
+        metafunc.parametrize(("release", "python"), pairs, ids=["-".join(pair) for pair in pairs], scope="module")
+
+
+def _pairs(config):
+    releases = _chosen(config.getoption("--release"), IN_WHEELS, "the server of Triton {} is in no wheel")
+    pythons = _chosen(config.getoption("--python"), SUPPORTED, "Python {} is not supported")
+    if not releases and not pythons:
+        return list(SPREAD.items())
+    return list(itertools.product(releases or SPREAD, pythons or SUPPORTED))
+
+
+def _chosen(names, known, complaint):
+    for name in names:
+        if name not in {"all", *known}:
+            raise pytest.UsageError(f"{complaint.format(name)}; these can be tested: {', '.join(known)}")
+    return known if "all" in names else names
+
+
+@dataclass
+class Served:
+    """A running server of one release, with the models of one Python."""
+
+    release: str
+    python: str
+    own_stub: bool
+    server: object
+    client: Client
+    failures: dict[str, str]
+
+    def infer(self, model, *inputs, **options):
+        """The outputs of a model, by name."""
+        assert model not in self.failures, self.failures[model]
+        return {tensor.name: tensor for tensor in self.client.infer(model, inputs, **options)}
+
+    def run(self, code, *inputs, model="script", **options):
+        """What the code returns inside of a script model."""
+        outputs = self.infer(model, Tensor("CODE", "BYTES", (1,), (code.encode(),)), *inputs, **options)
+        return json.loads(outputs["OUT"].data[0])
+
+    def refusal(self, code, *, model="script"):
+        """The error that the code ends with."""
+        with pytest.raises(RequestError) as caught:
+            self.run(code, model=model)
+        return caught.value
+
+    def stream(self, code):
+        """What the code sends inside of the stream model, to a client."""
+        body = json.dumps({"CODE": code}).encode()
+        events = self.client._send("POST", "/v2/models/stream/generate_stream", body=body).content.decode()
+        return [json.loads(json.loads(line.removeprefix("data: "))["OUT"]) for line in events.splitlines() if line]
+
+    def soon(self, seen):
+        """Whether something is so within some seconds."""
+        until = time.monotonic() + 5
+        while not seen() and time.monotonic() < until:
+            time.sleep(0.02)
+        return seen()
+
+    def stubs(self, model):
+        """Process ids of a model's stubs."""
+        stubs = [child for child in self.server.children() if len(child.arguments) > 8]
+        return [stub.pid for stub in stubs if Path(stub.arguments[1]).parts[-3] == model]
+
+    def regions(self):
+        return sorted(Path("/dev/shm").glob(f"{self.server._prefix}*"))
+
+
+def _place(repository, name, environment, stub):
+    source, line, _ = VARIANTS.get(name, (name, "", ""))
+    folder = repository / name
+    shutil.copytree(MODELS / source, folder)
+    shutil.copy(stub, folder / STUB_NAME)
+    with (folder / "config.pbtxt").open("a") as config:
+        config.write(f'{line}\nparameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}\n')
+        config.write("instance_group [ { kind: KIND_CPU } ]\n")  # 23.04 asks for a GPU otherwise
+
+
+def _load(client, names):
+    """Load models side by side; gives what was said of those that failed."""
+
+    def failure(name):
+        try:
+            client.load(name, timeout=LOAD_SECONDS)
+        except RequestError as error:
+            return error.message
+        return ""
+
+    with ThreadPoolExecutor(8) as pool:
+        return {name: text for name, text in zip(names, pool.map(failure, names), strict=True) if text}
+
+
+@pytest.fixture(scope="session")
+def kitchen():
+    return Kitchen(Path(os.environ["ENVPACK_TEST_CACHE"]))
+
+
+@pytest.fixture(scope="session")
+def choice(pytestconfig):
+    return pytestconfig.getoption("--stub")
+
+
+@pytest.fixture(scope="module")
+def installation(release, kitchen):
+    return server_of(find_release(release), kitchen.folder)
+
+
+@pytest.fixture(scope="module")
+def stub(release, python, choice, installation, kitchen):
+    """The stub to test: ours, the release's own, or a file."""
+    if choice == "own" and python not in installation.stubs:
+        pytest.skip(f"the wheel of Triton {release} has no stub for Python {python}")
+    if choice == "own":
+        return installation.stubs[python]
+    return Path(choice) if choice else kitchen.stub(python, release)
+
+
+@pytest.fixture(scope="module")
+def environment(release, python, choice, kitchen):
+    """An environment in a form that the release takes, with a NumPy that the stub can do."""
+    try:
+        interpreter_for(python)
+    except EnvpackError as error:
+        pytest.skip(str(error))
+    facts = find_release(release)
+    numpys = [numpy for numpy in NUMPYS[python] if numpy < "2" or facts.numpy2 or choice != "own"]
+    if not numpys:
+        pytest.skip(f"the stub that came with Triton {release} cannot do NumPy 2, and Python {python} has no other")
+    folder = kitchen.environment(python, numpys[-1])
+    return folder if facts.takes_folders else kitchen.archive(folder)
+
+
+@pytest.fixture(scope="module")
+def served(release, python, choice, installation, stub, environment, tmp_path_factory):
+    repository = tmp_path_factory.mktemp("repository")
+    names = [folder.name for folder in MODELS.iterdir()]
+    names += [name for name, (_, _, first) in VARIANTS.items() if release >= first]
+    for name in names:
+        _place(repository, name, environment, stub)
+    with ProcessRuntime(installation).start(repository) as server:
+        client = Client(server.url, timeout=30)
+        yield Served(release, python, choice == "own", server, client, _load(client, names))

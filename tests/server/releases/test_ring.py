@@ -1,0 +1,286 @@
+"""What every release must do with a model, and what some cannot do yet, under its real server."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from envpack.releases import find_release
+from envpack.verification.kserve import RequestError
+from envpack.verification.tensors import Tensor
+
+
+def test_it_is_the_server_of_the_release(served):
+    assert served.client.server_version() == find_release(served.release).server
+
+
+def test_only_the_model_that_cannot_be_loaded_is_refused(served):
+    assert set(served.failures) == {"refuses"}
+    assert "ValueError: no model without REFUSES" in served.failures["refuses"]
+    assert served.soon(lambda: served.stubs("refuses") == [])
+
+
+def test_the_code_completes_the_configuration(served):
+    config = served.client.config("numbers")
+    assert config["max_batch_size"] == 4
+    assert [(x["name"], x["data_type"], [int(n) for n in x["dims"]]) for x in config["input"]] == [
+        ("X", "TYPE_FP32", [3])
+    ]
+    assert [output["name"] for output in config["output"]] == ["Y", "TOGETHER"]
+
+
+class TestTensors:
+    @pytest.mark.parametrize("binary", [False, True])
+    def test_rows_of_numbers(self, served, binary):
+        rows = (0.5, -1.0, 2.0**100, 0.0, 2.0**-100, 7.25)
+        doubled = served.infer("numbers", Tensor("X", "FP32", (2, 3), rows), binary=binary)["Y"]
+        assert doubled == Tensor("Y", "FP32", (2, 3), tuple(2 * number for number in rows))
+
+    def test_requests_that_come_together_get_each_its_own_answer(self, served):
+        with ThreadPoolExecutor(4) as pool:
+            rows = [Tensor("X", "FP32", (1, 3), (float(i), 0.0, 0.0)) for i in range(4)]
+            answers = list(pool.map(lambda row: served.infer("together", row), rows))
+        assert [answer["Y"].data[0] for answer in answers] == [0, 2, 4, 6]
+        assert [answer["TOGETHER"].data[0] for answer in answers] == [4, 4, 4, 4]
+
+    def test_words(self, served):
+        words = (b"", b"abc", "Grüße".encode()[:-1], bytes(range(256)), b"x" * 100_000, b"\0")
+        mirrored = served.infer("words", Tensor("WORDS", "BYTES", (2, 3), words), binary=True)["MIRRORED"]
+        assert mirrored == Tensor("MIRRORED", "BYTES", (2, 3), tuple(word[::-1] for word in words))
+
+    def test_more_than_the_region_holds_makes_it_grow(self, served):
+        rows = tuple(float(i) for i in range(3_000_000))
+        code = "x = pb_utils.get_input_tensor_by_name(request, 'X').as_numpy()\nreturn [x.size, float(x[-1])]"
+        assert served.run(code, Tensor("X", "FP32", (3_000_000,), rows), binary=True) == [3_000_000, 2_999_999.0]
+        assert len(served.run("return 'x' * 9_000_000", binary=True)) == 9_000_000
+
+
+class TestRequest:
+    def test_its_properties_arrive(self, served):
+        code = (
+            "return [request.correlation_id(), request.flags(), json.loads(request.parameters())['note'],"
+            " list(request.requested_output_names()), request.timeout()]"
+        )
+        parameters = {"sequence_id": 7, "sequence_start": True, "note": "a note", "timeout": 9_000_000}
+        correlation_id, flags, note, names, timeout = served.run(code, parameters=parameters)
+        assert (correlation_id, flags, note, names) == (7, 1, "a note", ["OUT"])
+        assert timeout == (9_000_000 if served.release >= "23.12" else 0)
+
+    def test_an_input_that_is_not_given_is_none(self, served):
+        assert served.run("return pb_utils.get_input_tensor_by_name(request, 'X') is None")
+
+
+class TestErrors:
+    def test_an_exception_of_execute(self, served):
+        assert "ZeroDivisionError: division by zero" in served.refusal("return 1 / 0").message
+
+    def test_an_error_in_a_response(self, served):
+        code = "return tell(0, pb_utils.TritonError('not today'))"
+        assert served.refusal(code).message == "not today"
+
+    def test_the_code_of_an_error(self, served):
+        error = served.refusal("return tell(0, pb_utils.TritonError('no such thing', pb_utils.TritonError.NOT_FOUND))")
+        if served.own_stub and served.release < "23.09":
+            assert "'c_python_backend_utils.TritonError' has no attribute 'NOT_FOUND'" in error.message
+        else:
+            assert (error.message, error.status) == ("no such thing", 404 if served.release >= "24.01" else 400)
+
+    def test_the_model_goes_on_afterwards(self, served):
+        served.refusal("return 1 / 0")
+        assert served.run("return 'still here'") == "still here"
+
+
+class TestBls:
+    def test_one_response(self, served):
+        assert served.run("return told(question('other', 'return 6 * 7').exec())") == 42
+
+    def test_all_properties_of_the_request_arrive(self, served):
+        inner = "return [request.request_id(), request.correlation_id(), request.flags()]"
+        code = f"return told(question('other', {inner!r}, request_id='an id', correlation_id=7, flags=2).exec())"
+        assert served.run(code) == ["an id", 7, 2]
+
+    def test_awaited_together(self, served):
+        code = (
+            "import asyncio\n"
+            "async def ask():\n"
+            "    asked = [question('other', 'return %d' % i).async_exec() for i in range(5)]\n"
+            "    return [told(response) for response in await asyncio.gather(*asked)]\n"
+            "return asyncio.run(ask())"
+        )
+        assert served.run(code) == [0, 1, 2, 3, 4]
+
+    def test_large_tensors(self, served):
+        code = "return len(told(question('other', \"return 'x' * 5_000_000\").exec()))"
+        assert served.run(code) == 5_000_000
+
+    @pytest.mark.parametrize(
+        ("asked", "text"),
+        [
+            ("question('nobody')", "'nobody'"),
+            ("question('other', 'return 1 / 0')", "ZeroDivisionError"),
+            ("question('other', 'return tell(0, pb_utils.TritonError(\"not today\"))')", "not today"),
+        ],
+    )
+    def test_an_error(self, served, asked, text):
+        assert text in served.run(f"return told({asked}.exec())")
+
+    def test_a_hundred_times(self, served):
+        code = "return sum(told(question('other', 'return %d' % i).exec()) for i in range(100))"
+        assert served.run(code) == sum(range(100))
+
+
+SENDS = (
+    "sender = request.get_response_sender()\n"
+    "for i in range({}):\n    sender.send(tell(i))\n"
+    "sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)"
+)
+LATER = (
+    "import threading\n"
+    "sender = request.get_response_sender()\n"
+    "threading.Timer(0.2, sender.send, [tell('later')], {'flags': 1}).start()"
+)
+TELLS = "return [told(response) for response in question('stream', {!r}).exec(decoupled=True)]"
+
+
+class TestStreams:
+    @pytest.mark.parametrize("count", [0, 1, 100])
+    def test_another_model_reads_them(self, served, count):
+        told = served.run(TELLS.format(SENDS.format(count)))
+        assert [value for value in told if value is not None] == list(range(count))
+
+    def test_two_at_the_same_time(self, served):
+        code = (
+            "streams = [question('stream', {!r}).exec(decoupled=True) for _ in range(2)]\n"
+            "return [[told(r) for r in stream if r.output_tensors()] for stream in streams]"
+        )
+        assert served.run(code.format(SENDS.format(20))) == [list(range(20)), list(range(20))]
+
+    def test_they_may_end_after_execute(self, served):
+        assert [value for value in served.run(TELLS.format(LATER)) if value is not None] == ["later"]
+
+    def test_an_error_in_them(self, served):
+        inner = "sender = request.get_response_sender()\nsender.send(tell(0, pb_utils.TritonError('torn')), flags=1)"
+        assert "torn" in served.run(TELLS.format(inner))
+
+    def test_clients_read_them(self, served):
+        if served.release >= "23.10":
+            assert served.stream(SENDS.format(3)) == [0, 1, 2]
+        else:  # HTTP knows no streams yet
+            with pytest.raises(RequestError) as caught:
+                served.stream(SENDS.format(3))
+            assert caught.value.status == 400
+
+
+class TestLog:
+    def test_every_level_reaches_the_log(self, served):
+        served.run(
+            "for level in ('info', 'warn', 'error', 'verbose'):\n"
+            "    getattr(pb_utils.Logger, 'log_' + level)('said as ' + level)\n"
+            "return 0"
+        )
+        for level in ("info", "warn", "error", "verbose"):
+            assert served.soon(lambda text=f"said as {level}": text in served.server.log())
+
+
+METRIC = "family = pb_utils.MetricFamily({!r}, 'for a test', pb_utils.MetricFamily.{})\n"
+FINAL = SENDS.format(0)
+RESCHEDULES = (
+    "self.seen = getattr(self, 'seen', 0) + 1\n"
+    "if self.seen == 3:\n    return self.seen\n"
+    "request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)"
+)
+# What releases have gained: a name, the first release that has it, code that uses it, what that returns.
+GAINED = {
+    "counter": (
+        "23.05",
+        METRIC.format("counted", "COUNTER") + "metric = family.Metric(labels={'a': 'b'})\nmetric.increment(2.5)\n"
+        "return metric.value()",
+        2.5,
+    ),
+    "gauge": (
+        "23.05",
+        METRIC.format("gauged", "GAUGE") + "metric = family.Metric()\nmetric.set(7)\nmetric.increment(-9)\n"
+        "return metric.value()",
+        -2,
+    ),
+    "model readiness": ("23.07", "return [pb_utils.is_model_ready(name) for name in ('other', 'none')]", [True, False]),
+    "cancel query": ("23.10", "return request.is_cancelled()", False),
+    "rescheduling": ("23.11", RESCHEDULES, 3),
+    "correlation id as text": (
+        "24.04",
+        "return told(question('other', 'return request.correlation_id()', correlation_id='abc').exec())",
+        "abc",
+    ),
+    "sender in default mode": ("24.06", "request.get_response_sender().send(tell('sent'), flags=1)", "sent"),
+    "answer after execute": ("24.06", LATER, "later"),
+    "histogram": (
+        "24.08",
+        METRIC.format("observed", "HISTOGRAM")
+        + "metric = family.Metric(buckets=[1.0])\nmetric.observe(3)\nreturn 'yes'",
+        "yes",
+    ),
+    "parameters of a response": (
+        "25.02",
+        "return pb_utils.InferenceResponse(tell('yes').output_tensors(), parameters={'a': 1})",
+        "yes",
+    ),
+    "cancelling a stream": (
+        "25.04",
+        f"question('stream', {FINAL!r}).exec(decoupled=True).cancel()\nreturn 'yes'",
+        "yes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GAINED)
+def test_what_releases_have_gained(served, name):
+    """A release that lacks something says so, instead of a crash or a hang."""
+    first, code, expected = GAINED[name]
+    model = "reschedule" if name == "rescheduling" and served.release >= first else "script"
+    if served.release >= first:
+        assert served.run(code, model=model) == expected
+    else:
+        text = served.refusal(code).message
+        if not served.own_stub:
+            assert f"Triton {first}" in text
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "return 'x' * 10_000",
+        "return told(question('other', 'return 1').exec())",
+        "return told(question('other', 'return 1 / 0').exec())",
+        TELLS.format(SENDS.format(3)),
+    ],
+    ids=["answer", "question", "error", "stream"],
+)
+def test_the_region_is_as_empty_as_before(served, code):
+    if served.own_stub and "stream" in code:
+        pytest.skip("the stubs that come with the releases hang or crash in some of many streams")
+    free = "import c_python_backend_utils as c\nreturn c.shared_memory.free_memory()"
+    served.run(code)
+    before = served.run(free)
+    for _ in range(20):
+        served.run(code)
+    # The allocator adds what is too small for a block to the one before it.
+    assert served.soon(lambda: before - served.run(free) <= 96), before - served.run(free)
+
+
+class TestEnd:
+    """These come last, since they end what the others use."""
+
+    def test_an_unloaded_model_is_finalized_and_leaves_nothing(self, served):
+        before = len(served.regions())
+        (pid,) = served.stubs("other")
+        served.client.unload("other")
+        assert served.soon(lambda: "finalized other" in served.server.log())
+        assert served.soon(lambda: pid not in served.stubs("other"))
+        assert served.soon(lambda: len(served.regions()) == before - 1)
+
+    def test_it_can_be_loaded_again(self, served):
+        served.client.load("other", timeout=30)
+        assert served.run("return told(question('other', 'return 1').exec())") == 1
+
+    def test_the_server_leaves_nothing_behind(self, served):
+        stopped = served.server.stop()
+        assert (stopped.exit_code, stopped.forced, stopped.leftovers) == (0, False, ())
