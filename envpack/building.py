@@ -147,7 +147,7 @@ def _place(
     binary = None
     if options.stub == "always" or (options.stub == "auto" and (_needs_stub(environment, release) or stub.exists())):
         target = target_from_prefix(environment.prefix)
-        binary = build_stub(target, release, toolchain=options.toolchain, progress=progress).path
+        binary = build_stub(target, toolchain=options.toolchain, progress=progress).path
 
     progress.begin(f"{model.name}: Python {environment.python}, {len(environment.packages)} packages")
     place = model.folder / f"python{environment.minor}"

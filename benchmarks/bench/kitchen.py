@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.environment import Requirements, build_environment
-from envpack.releases import find_release
 from envpack.repository import set_execution_environment
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix
 
 MODELS = Path(__file__).parent / "models"
-RELEASE = "24.10"
 PYTHON = "3.10"  # the one that the release's own stub embeds
 NUMPY = "numpy==1.26.4"  # the release's own stub answers with empty tensors under NumPy 2
 
@@ -45,5 +43,5 @@ def open_kitchen() -> Kitchen:
     """The environment and the stub, from envpack's cache where they are there."""
     requirements = Requirements(conda=(), pip=(NUMPY,), python=PYTHON, source=None)
     environment = build_environment(requirements, python=PYTHON)
-    stub = build_stub(target_from_prefix(environment.prefix), find_release(RELEASE))
+    stub = build_stub(target_from_prefix(environment.prefix))
     return Kitchen(environment.prefix, stub.path)

@@ -15,10 +15,8 @@ from typing import Any
 from envpack.environment import Interpreter, available_interpreters, interpreter_for
 from envpack.environment.activation import write_activation
 from envpack.errors import EnvpackError
-from envpack.releases import find_release
 from envpack.stub import build_stub, target_from_interpreter
 
-RELEASE = "24.10"
 PREFERRED = ("3.10", "3.11", "3.12", "3.9", "3.13", "3.8")
 # Built for CUDA 12 as the server is, so that they need no newer driver than it does.
 REQUIREMENTS = {
@@ -92,7 +90,7 @@ def open_kitchen(wishes: Wishes, folder: Path) -> Kitchen:
         else:
             minor, library = packages.minor, packages.library
             environment = _around(packages, folder)
-        stub = wishes.stub or build_stub(target_from_interpreter(minor), find_release(RELEASE)).path
+        stub = wishes.stub or build_stub(target_from_interpreter(minor)).path
     except EnvpackError as error:
         raise UnpreparedError(str(error)) from error
     places = packages.folders if packages else tuple(environment.glob("lib/python3*/site-packages"))

@@ -33,7 +33,7 @@ def _table(facts: StubFacts) -> Table:
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
-    table.add_row("Triton", facts.triton)
+    table.add_row("Triton", f"the wires of {', '.join(facts.epochs)}")
     table.add_row("Python", facts.python)
     table.add_row("NumPy", " and ".join(map(str, facts.numpy)))
     table.add_row("machine", f"{facts.machine}, glibc {facts.glibc} or newer")

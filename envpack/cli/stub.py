@@ -33,7 +33,7 @@ def command(
     """Compile the stub for one Python, from envpack's own sources."""
     from envpack.environment.disk import storage_errors
     from envpack.errors import InputError
-    from envpack.releases import DEFAULT_RELEASE, find_release
+    from envpack.releases import find_release
     from envpack.repository import place_stub
     from envpack.stub import STUB_NAME, build_stub, target_from_interpreter, target_from_prefix
 
@@ -41,9 +41,9 @@ def command(
         raise click.UsageError("Give either --python or --prefix.")
     if not output.is_dir():
         raise InputError("this folder does not exist", kind="output-missing", where=str(output), hint="create it")
-    release = find_release(triton or DEFAULT_RELEASE)
+    releases = [find_release(triton)] if triton else None
     target = target_from_prefix(prefix.absolute()) if prefix else target_from_interpreter(python or "")
-    stub = build_stub(target, release, toolchain=toolchain, progress=console)  # type: ignore[arg-type] # a Choice
+    stub = build_stub(target, releases, toolchain=toolchain, progress=console)  # type: ignore[arg-type] # a Choice
     console.begin(f"place {output / STUB_NAME}")
     with storage_errors(output):
         placed = place_stub(stub.path, output)

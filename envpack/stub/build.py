@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from envpack.stub.inspection import StubFacts, inspect_stub
 from envpack.stub.source import source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain, ToolchainName, find_tool, find_toolchain, required_package_folder
+
+# None stands for every release that the sources know.
+Releases = Sequence[Release] | None
 
 STUB_NAME = "triton_python_backend_stub"
 _OTHER_COMPILER = "try the other compiler: --toolchain zig, or --toolchain system"
@@ -50,17 +54,17 @@ class Stub:
 
 def build_stub(
     target: StubTarget,
-    release: Release,
+    releases: Releases = None,
     *,
     toolchain: ToolchainName = "auto",
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Stub:
-    """Compile the stub for one Python and one Triton release, or take it from the cache.
+    """Compile the stub for one Python, or take it from the cache.
 
     Args:
         target: the Python to embed.
-        release: the Triton release to talk to.
+        releases: the Triton releases to talk to, ``None`` for every one that the sources know.
         toolchain: which compiler.
         cache: folder of compiled stubs, by default the user's cache.
         progress: told about the steps.
@@ -73,23 +77,32 @@ def build_stub(
 
     started = time.monotonic()
     progress = progress or Silent()
-    progress.begin(f"stub for Python {target.minor}, Triton {release.name}")
+    progress.begin(f"stub for Python {target.minor}, {_described(releases)}")
     tools, sources = find_toolchain(toolchain), source_folder()
-    folder = (cache or cache_root() / "stubs") / _key(target, release, tools, sources)
+    folder = (cache or cache_root() / "stubs") / _key(target, releases, tools, sources)
     binary = folder / STUB_NAME
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
             fresh = not _is_intact(binary)
             if fresh:
-                _compile(binary, target, release, tools, sources, progress)
+                _compile(binary, target, releases, tools, sources, progress)
     facts = inspect_stub(binary)
     seconds = time.monotonic() - started
     progress.end(f"compiled in {seconds:.1f} s" if fresh else "up to date")
     return Stub(binary, facts, fresh, seconds)
 
 
-def _key(target: StubTarget, release: Release, tools: Toolchain, sources: Path) -> str:
+def _described(releases: Releases) -> str:
+    return "every Triton" if releases is None else f"Triton {', '.join(release.name for release in releases)}"
+
+
+def _chosen(releases: Releases) -> str:
+    """The releases as CMake is told."""
+    return "all" if releases is None else ";".join(sorted(release.name for release in releases))
+
+
+def _key(target: StubTarget, releases: Releases, tools: Toolchain, sources: Path) -> str:
     """Name of the cache entry: everything that decides what comes out.
 
     The Python counts by its minor version and its own configuration header, since that is all the stub sees of it.
@@ -99,13 +112,12 @@ def _key(target: StubTarget, release: Release, tools: Toolchain, sources: Path) 
         source_digest(sources),
         target.minor,
         hashlib.sha256((target.include / "pyconfig.h").read_bytes()).hexdigest(),
-        release.stub_abi,
-        release.name,
+        _chosen(releases),
         tools.identity,
         *(str(required_package_folder(name, wheel).stat().st_mtime_ns) for name, wheel in _PACKAGES.items()),
     ]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    return f"cp{target.minor.replace('.', '')}-{release.name}-{platform.machine()}-{digest}"
+    return f"cp{target.minor.replace('.', '')}-{_chosen(releases).replace(';', '-')}-{platform.machine()}-{digest}"
 
 
 def _checksum_file(binary: Path) -> Path:
@@ -121,23 +133,23 @@ def _is_intact(binary: Path) -> bool:
 
 
 def _compile(
-    binary: Path, target: StubTarget, release: Release, tools: Toolchain, sources: Path, progress: Progress
+    binary: Path, target: StubTarget, releases: Releases, tools: Toolchain, sources: Path, progress: Progress
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="envpack-stub-") as scratch:
         build = Path(scratch)
         progress.detail(f"configure with {tools.identity}")
-        _step([find_tool("cmake"), "-S", sources, "-B", build, *_definitions(target, release, tools)], build)
+        _step([find_tool("cmake"), "-S", sources, "-B", build, *_definitions(target, releases, tools)], build)
         progress.detail("compile")
         _step([find_tool("cmake"), "--build", build], build)
         made = build / "stub_src" / STUB_NAME
-        _check(made, target, release)
+        _check(made, target, releases)
         with replaced_file(binary, mode=0o755) as temporary:
             shutil.copyfile(made, temporary)
         with replaced_file(_checksum_file(binary)) as temporary:
             temporary.write_text(hashlib.sha256(binary.read_bytes()).hexdigest(), encoding="ascii")
 
 
-def _definitions(target: StubTarget, release: Release, tools: Toolchain) -> list[str]:
+def _definitions(target: StubTarget, releases: Releases, tools: Toolchain) -> list[str]:
     prefixes = ";".join(str(required_package_folder(name, wheel)) for name, wheel in _PACKAGES.items())
     return [
         "-GNinja",
@@ -147,7 +159,7 @@ def _definitions(target: StubTarget, release: Release, tools: Toolchain) -> list
         f"-DPython_EXECUTABLE={target.executable}",
         f"-DPython_INCLUDE_DIR={target.include}",
         f"-DPython_LIBRARY={target.library}",
-        f"-DENVPACK_RELEASE={release.name}",
+        f"-DENVPACK_RELEASES={_chosen(releases)}",
         f"-DENVPACK_VERSION={envpack.__version__}",
     ]
 
@@ -180,11 +192,12 @@ def _first_error(done: Finished) -> str:
     return "\n".join(lines[first : first + 10])
 
 
-def _check(made: Path, target: StubTarget, release: Release) -> None:
-    """Refuse to hand out a file that is not for the Python and release that were asked for, or does not start."""
+def _check(made: Path, target: StubTarget, releases: Releases) -> None:
+    """Refuse to hand out a file that is not for the Python and the releases that were asked for, or does not start."""
     facts = inspect_stub(made)
-    wanted = (platform.machine(), target.minor, release.name)
-    if (facts.machine, facts.python, facts.triton) != wanted:
+    wanted = (platform.machine(), target.minor)
+    speaks = {release.stub_abi for release in releases or ()} <= set(facts.epochs)
+    if (facts.machine, facts.python) != wanted or not speaks:
         raise StubError(
             f"the compiler made {facts}, wanted was {wanted}",
             kind="compile-failed",

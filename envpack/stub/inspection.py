@@ -23,7 +23,7 @@ class StubFacts:
         machine: ``"x86_64"`` or ``"aarch64"``.
         python: minor version of the Python it embeds.
         libpython: the shared library it loads, for example ``"libpython3.8.so.1.0"``.
-        triton: the release whose server it talks to.
+        epochs: the wires that it speaks, each named after the first release that spoke it.
         version: version of envpack that its sources came with.
         glibc: newest glibc symbol version that it needs, for example ``"2.34"``.
         compiler: what compiled it, for example ``"GNU 12.2.0"``.
@@ -34,7 +34,7 @@ class StubFacts:
     machine: str
     python: str
     libpython: str
-    triton: str
+    epochs: tuple[str, ...]
     version: str
     glibc: str
     compiler: str
@@ -77,7 +77,7 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
         machine=_MACHINES.get(outer["e_machine"], str(outer["e_machine"])),
         python=facts["python"],
         libpython=facts["libpython"],
-        triton=facts["triton"],
+        epochs=tuple(facts["epochs"]),
         version=facts["version"],
         glibc=".".join(map(str, max(_newest_glibc(outer), _newest_glibc(body)))),
         compiler=facts["compiler"],

@@ -13,7 +13,6 @@ import pytest
 from envpack.environment import interpreter_for
 from envpack.environment.isolation import clean_environment
 from envpack.errors import EnvpackError
-from envpack.releases import find_release
 from envpack.stub import build_stub, target_from_interpreter
 from envpack.stub.build import STUB_NAME
 from envpack.stub.source import source_folder
@@ -90,7 +89,7 @@ def sanitized(cache, target, request):
 def stub(cache, target):
     if "ENVPACK_TEST_STUBS" in os.environ:  # see ci/sanitized.py
         return Path(os.environ["ENVPACK_TEST_STUBS"]) / target.minor / STUB_NAME
-    return build_stub(target, find_release("24.10"), cache=cache / "stubs").path
+    return build_stub(target, cache=cache / "stubs").path
 
 
 @pytest.fixture(autouse=True)
