@@ -23,6 +23,12 @@ toolchain = click.option(
     default="auto",
     help="C++ compiler for the stub: this machine's, or the one in the ziglang wheel. Default: auto, in that order.",
 )
+glibc = click.option(
+    "--glibc",
+    default="",
+    metavar="VERSION",
+    help="Oldest glibc that the stub runs with; zig only. Default: 2.28 with zig, this machine's with its compiler.",
+)
 triton = click.option("--triton", default="", metavar="RELEASE", help="Triton release, for example 24.10.")
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from envpack.cli import options
 from envpack.cli.console import Console
+
+if TYPE_CHECKING:
+    from envpack.stub.toolchain import ToolchainName
 
 
 @click.command()
@@ -26,9 +30,16 @@ from envpack.cli.console import Console
 )
 @options.triton
 @options.toolchain
+@options.glibc
 @options.with_console
 def command(
-    python: str | None, prefix: Path | None, output: Path, triton: str, toolchain: str, console: Console
+    python: str | None,
+    prefix: Path | None,
+    output: Path,
+    triton: str,
+    toolchain: ToolchainName,
+    glibc: str,
+    console: Console,
 ) -> None:
     """Compile the stub for one Python, from envpack's own sources."""
     from envpack.environment.disk import storage_errors
@@ -43,7 +54,7 @@ def command(
         raise InputError("this folder does not exist", kind="output-missing", where=str(output), hint="create it")
     releases = [find_release(triton)] if triton else None
     target = target_from_prefix(prefix.absolute()) if prefix else target_from_interpreter(python or "")
-    stub = build_stub(target, releases, toolchain=toolchain, progress=console)  # type: ignore[arg-type] # a Choice
+    stub = build_stub(target, releases, toolchain=toolchain, glibc=glibc, progress=console)
     console.begin(f"place {output / STUB_NAME}")
     with storage_errors(output):
         placed = place_stub(stub.path, output)

@@ -9,11 +9,15 @@ import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from envpack.environment.disk import FULL_TEXT, disk_full
 from envpack.environment.isolation import bare_environment
 from envpack.errors import EnvironmentBuildError
 from envpack.process import run
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 _GLIBC = re.compile(r"^GLIBC_(\d+(?:\.\d+)+)$")
 
@@ -52,20 +56,25 @@ def newest_glibc(files: Iterable[Path]) -> GlibcNeed:
     return newest
 
 
+def needed_glibc(elf: ELFFile) -> str:
+    """The newest glibc symbol version that an ELF file needs, for example ``"2.35"``; ``""`` for none."""
+    from elftools.elf.gnuversions import GNUVerNeedSection
+
+    section = elf.get_section_by_name(".gnu.version_r")
+    needs = section.iter_versions() if isinstance(section, GNUVerNeedSection) else ()
+    names = (auxiliary.name for _, auxiliaries in needs for auxiliary in auxiliaries)
+    return max((match[1] for name in names if (match := _GLIBC.match(name))), key=version_key, default="")
+
+
 def _glibc_of(file: Path) -> str:
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
-    from elftools.elf.gnuversions import GNUVerNeedSection
 
-    found = [""]
     try:
         with file.open("rb") as content:
-            section = ELFFile(content).get_section_by_name(".gnu.version_r")
-            for _, auxiliaries in section.iter_versions() if isinstance(section, GNUVerNeedSection) else ():
-                found += [match[1] for aux in auxiliaries if (match := _GLIBC.match(aux.name))]
+            return needed_glibc(ELFFile(content))
     except (ELFError, ValueError, AttributeError):
         return ""
-    return max(found, key=version_key)
 
 
 def set_runpath(files: Sequence[Path], runpath: str) -> None:

@@ -22,16 +22,23 @@ from envpack.locations import cache_root
 from envpack.process import Finished, run
 from envpack.progress import Progress, Silent
 from envpack.releases import Release
+from envpack.stub.acceptance import accept_stub
 from envpack.stub.inspection import StubFacts, inspect_stub
 from envpack.stub.source import source_digest, source_folder
 from envpack.stub.target import StubTarget
-from envpack.stub.toolchain import Toolchain, ToolchainName, find_tool, find_toolchain, required_package_folder
+from envpack.stub.toolchain import (
+    OTHER_COMPILER,
+    Toolchain,
+    ToolchainName,
+    find_tool,
+    find_toolchain,
+    required_package_folder,
+)
 
 # None stands for every release that the sources know.
 Releases = Sequence[Release] | None
 
 STUB_NAME = "triton_python_backend_stub"
-_OTHER_COMPILER = "try the other compiler: --toolchain zig, or --toolchain system"
 _PACKAGES = {"pybind11": "pybind11", "libboost_headers": "libboost-headers"}
 
 
@@ -57,6 +64,7 @@ def build_stub(
     releases: Releases = None,
     *,
     toolchain: ToolchainName = "auto",
+    glibc: str = "",
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Stub:
@@ -66,10 +74,12 @@ def build_stub(
         target: the Python to embed.
         releases: the Triton releases to talk to, ``None`` for every one that the sources know.
         toolchain: which compiler.
+        glibc: the oldest glibc that the stub must run with; only zig can choose.
         cache: folder of compiled stubs, by default the user's cache.
         progress: told about the steps.
 
     Raises:
+        UsageError: the compiler cannot do what is asked.
         StubError: no compiler, or it fails (the compiler's first error is in the message), or what it made is not
             what was asked for.
     """
@@ -78,7 +88,7 @@ def build_stub(
     started = time.monotonic()
     progress = progress or Silent()
     progress.begin(f"stub for Python {target.minor}, {_described(releases)}")
-    tools, sources = find_toolchain(toolchain), source_folder()
+    tools, sources = find_toolchain(toolchain, glibc=glibc), source_folder()
     folder = (cache or cache_root() / "stubs") / _key(target, releases, tools, sources)
     binary = folder / STUB_NAME
     with storage_errors(folder):
@@ -142,7 +152,7 @@ def _compile(
         progress.detail("compile")
         _step([find_tool("cmake"), "--build", build], build)
         made = build / "stub_src" / STUB_NAME
-        _check(made, target, releases)
+        accept_stub(made, target, releases, tools)
         with replaced_file(binary, mode=0o755) as temporary:
             shutil.copyfile(made, temporary)
         with replaced_file(_checksum_file(binary)) as temporary:
@@ -174,9 +184,7 @@ def _step(command: list[str | Path], build: Path) -> None:
             hint=f"pip install --force-reinstall {Path(command[0]).name}",
         ) from error
     if done.returncode != 0:
-        raise StubError(
-            f"the stub does not compile:\n{_first_error(done)}", kind="compile-failed", hint=_OTHER_COMPILER
-        )
+        raise StubError(f"the stub does not compile:\n{_first_error(done)}", kind="compile-failed", hint=OTHER_COMPILER)
 
 
 def _environment(build: Path) -> dict[str, str]:
@@ -190,22 +198,3 @@ def _first_error(done: Finished) -> str:
     found = [i for sign in ("error:", "CMake Error") for i, line in enumerate(lines) if sign in line]
     first = found[0] if found else max(0, len(lines) - 10)
     return "\n".join(lines[first : first + 10])
-
-
-def _check(made: Path, target: StubTarget, releases: Releases) -> None:
-    """Refuse to hand out a file that is not for the Python and the releases that were asked for, or does not start."""
-    facts = inspect_stub(made)
-    wanted = (platform.machine(), target.minor)
-    speaks = {release.stub_abi for release in releases or ()} <= set(facts.epochs)
-    if (facts.machine, facts.python) != wanted or not speaks:
-        raise StubError(
-            f"the compiler made {facts}, wanted was {wanted}",
-            kind="compile-failed",
-            where=str(made),
-            hint=_OTHER_COMPILER,
-        )
-    # The server's dry run: without arguments and without any library path it must exit with status 1.
-    if run([made], env={}).returncode != 1:
-        raise StubError(
-            "the stub that was compiled does not start", kind="compile-failed", where=str(made), hint=_OTHER_COMPILER
-        )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from envpack.environment.elf import needed_glibc, version_key
 from envpack.errors import StubError
 
 _FACTS = ".envpack.facts"
@@ -79,7 +80,7 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
         libpython=facts["libpython"],
         epochs=tuple(facts["epochs"]),
         version=facts["version"],
-        glibc=".".join(map(str, max(_newest_glibc(outer), _newest_glibc(body)))),
+        glibc=max(needed_glibc(outer), needed_glibc(body), key=version_key),
         compiler=facts["compiler"],
         numpy=tuple(facts["numpy"]),
         needs=(facts["libpython"], *sorted({*_needed_libraries(outer), *needed} - {facts["libpython"]})),
@@ -89,14 +90,6 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
 def _needed_libraries(elf: Any) -> list[str]:
     dynamic = elf.get_section_by_name(".dynamic")
     return [str(tag.needed) for tag in dynamic.iter_tags() if tag.entry.d_tag == "DT_NEEDED"] if dynamic else []
-
-
-def _newest_glibc(elf: Any) -> tuple[int, ...]:
-    section = elf.get_section_by_name(".gnu.version_r")
-    names = [aux.name for _, auxiliaries in section.iter_versions() for aux in auxiliaries] if section else []
-    versions = [name.removeprefix("GLIBC_") for name in names if name.startswith("GLIBC_")]
-    numbers = [tuple(map(int, version.split("."))) for version in versions if version[0].isdigit()]
-    return max(numbers, default=())
 
 
 def _not_a_stub(path: Path, why: str) -> StubError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import sys
 import sysconfig
@@ -12,14 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from envpack.environment.elf import version_key
 from envpack.environment.isolation import clean_environment
-from envpack.errors import StubError
+from envpack.errors import StubError, UsageError
 from envpack.process import run
+
+OTHER_COMPILER = "try the other compiler: --toolchain zig, or --toolchain system"
 
 ToolchainName = Literal["auto", "system", "zig"]
 
-# A stub compiled by zig runs from this glibc on; the server's oldest images have 2.31.
-_ZIG_GLIBC = "2.28"
+# A stub compiled by zig runs from this glibc on unless another is asked for; the server's oldest images have 2.31.
+DEFAULT_GLIBC = "2.28"
+# The first one with memfd_create(), through which a stub loads its Python half.
+OLDEST_GLIBC = "2.27"
+_GLIBCS = f"give one from {OLDEST_GLIBC} on; Debian 10 has 2.28, Ubuntu 20.04 and Debian 11 have 2.31"
 
 
 @dataclass(frozen=True)
@@ -30,27 +37,41 @@ class Toolchain:
         name: ``"system"`` or ``"zig"``.
         compiler: the C++ compiler and its fixed arguments.
         identity: first line that the compiler says of itself; part of the cache key.
+        glibc: the newest glibc that what it makes may need; ``""`` for the one of this machine.
     """
 
     name: str
     compiler: tuple[str, ...]
     identity: str
+    glibc: str = ""
 
 
-def find_toolchain(wanted: ToolchainName = "auto") -> Toolchain:
-    """The compiler of this machine, or zig's from its wheel; ``auto`` takes the first that is there.
+def find_toolchain(wanted: ToolchainName = "auto", *, glibc: str = "") -> Toolchain:
+    """The compiler of this machine, or zig's from its wheel; ``auto`` takes the first that can do what is asked.
+
+    Args:
+        wanted: which compiler.
+        glibc: the oldest glibc that the stub must run with, which only zig can choose; ``""`` leaves it to the
+            compiler.
 
     Raises:
+        UsageError: this machine's compiler is wanted and cannot do it (``needs-zig``), or no stub can run with that
+            glibc (``bad-glibc``).
         StubError: there is none (``no-compiler``).
     """
-    found = None
-    if wanted in ("auto", "system"):
-        found = _system()
-    if found is None and wanted in ("auto", "zig"):
-        found = _zig()
+    _check_glibc(glibc)
+    if wanted == "system" and glibc:
+        raise UsageError(
+            "this machine's compiler cannot choose the glibc: what it makes needs one as new as this machine's",
+            kind="needs-zig",
+            hint="use --toolchain zig, or leave --glibc away",
+        )
+    found = _system() if wanted != "zig" and not glibc else None
+    if found is None and wanted != "system":
+        found = _zig(glibc or DEFAULT_GLIBC)
     if found is None:
         missing = {
-            "auto": "no C++ compiler, and no ziglang wheel",
+            "auto": "no ziglang wheel" if glibc else "no C++ compiler, and no ziglang wheel",
             "system": "no C++ compiler on this machine",
             "zig": "the ziglang wheel is not installed",
         }[wanted]
@@ -62,6 +83,13 @@ def find_toolchain(wanted: ToolchainName = "auto") -> Toolchain:
     return found
 
 
+def _check_glibc(glibc: str) -> None:
+    if glibc and not re.fullmatch(r"2\.\d+", glibc):
+        raise UsageError(f"glibc version {glibc!r} is not written like {DEFAULT_GLIBC}", kind="bad-glibc", hint=_GLIBCS)
+    if glibc and version_key(glibc) < version_key(OLDEST_GLIBC):
+        raise UsageError(f"a stub cannot run with glibc {glibc}", kind="bad-glibc", hint=_GLIBCS)
+
+
 def _system() -> Toolchain | None:
     for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
         program = shutil.which(name) if name else None
@@ -70,13 +98,16 @@ def _system() -> Toolchain | None:
     return None
 
 
-def _zig() -> Toolchain | None:
+def _zig(glibc: str) -> Toolchain | None:
     folder = package_folder("ziglang")
     if folder is None or not (folder / "zig").is_file():
         return None
     zig = str(folder / "zig")
-    target = ("-target", f"{platform.machine()}-linux-gnu.{_ZIG_GLIBC}")
-    return Toolchain("zig", (zig, "c++", *target), f"zig {_identity([zig, 'version'])} {target[1]}")
+    target = f"{platform.machine()}-linux-gnu.{glibc}"
+    # -s: zig adds debug information unless told otherwise, and builds its C++ runtime once with and once without it.
+    # CMake's own checks are linked with one of these too, so one set of flags for everything saves most of a minute.
+    compiler = (zig, "c++", "-target", target, "-s")
+    return Toolchain("zig", compiler, f"zig {_identity([zig, 'version'])} {target}", glibc)
 
 
 def _identity(command: list[str]) -> str:

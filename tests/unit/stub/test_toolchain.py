@@ -1,0 +1,99 @@
+"""Which compiler is taken for what is asked, and what is said where none can do it."""
+
+import pytest
+
+from envpack.errors import EnvpackError
+from envpack.stub import toolchain
+from envpack.stub.toolchain import find_toolchain
+
+
+def _program(path, says):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with the compilers that a test gives it; their `identity` is what they say of themselves."""
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    wheels = {}
+    monkeypatch.setattr(toolchain, "package_folder", wheels.get)
+
+    class Machine:
+        def has_compiler(self, name="c++"):
+            _program(tmp_path / "bin" / name, f"{name} 1.2")
+
+        def has_zig(self):
+            _program(tmp_path / "ziglang/zig", "0.99")
+            wheels["ziglang"] = tmp_path / "ziglang"
+
+    return Machine()
+
+
+def _refusal(*arguments, **options):
+    with pytest.raises(EnvpackError) as caught:
+        find_toolchain(*arguments, **options)
+    return caught.value
+
+
+def test_this_machines_compiler_comes_first(machine):
+    machine.has_compiler()
+    machine.has_zig()
+    found = find_toolchain()
+    assert (found.name, found.identity, found.glibc) == ("system", "c++ 1.2", "")
+
+
+def test_cxx_names_the_compiler(machine, monkeypatch):
+    machine.has_compiler()
+    machine.has_compiler("my-c++")
+    monkeypatch.setenv("CXX", "my-c++")
+    assert find_toolchain().identity == "my-c++ 1.2"
+
+
+def test_zig_stands_in_where_there_is_no_compiler(machine):
+    machine.has_zig()
+    found = find_toolchain()
+    assert (found.name, found.glibc) == ("zig", "2.28")
+    assert any(part.endswith("-linux-gnu.2.28") for part in found.compiler)
+
+
+def test_who_asks_for_a_glibc_gets_zig(machine):
+    machine.has_compiler()
+    machine.has_zig()
+    found = find_toolchain(glibc="2.31")
+    assert (found.name, found.glibc) == ("zig", "2.31")
+    assert "2.31" in found.identity
+    assert any(part.endswith("-linux-gnu.2.31") for part in found.compiler)
+
+
+def test_this_machines_compiler_cannot_choose_the_glibc(machine):
+    machine.has_compiler()
+    error = _refusal("system", glibc="2.28")
+    assert (error.kind, error.exit_code) == ("needs-zig", 2)
+    assert "--toolchain zig" in error.hint
+
+
+@pytest.mark.parametrize("glibc", ["2", "3.1", "2.28.1", "two", "2.5", "2.26"])
+def test_a_glibc_that_no_stub_runs_with_is_refused(machine, glibc):
+    machine.has_zig()
+    error = _refusal(glibc=glibc)
+    assert (error.kind, error.exit_code) == ("bad-glibc", 2)
+    assert "2.27" in error.hint
+    assert glibc in error.message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "glibc", "says"),
+    [
+        ("auto", "", "no C++ compiler, and no ziglang wheel"),
+        ("auto", "2.28", "no ziglang wheel"),
+        ("system", "", "no C++ compiler on this machine"),
+        ("zig", "", "the ziglang wheel is not installed"),
+    ],
+)
+def test_a_machine_without_the_compiler_is_told_how_to_get_one(machine, wanted, glibc, says):
+    error = _refusal(wanted, glibc=glibc)
+    assert (error.kind, error.message) == ("no-compiler", says)
+    assert "pip install ziglang" in error.hint
