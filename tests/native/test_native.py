@@ -13,10 +13,11 @@ import pytest
 from envpack.environment import interpreter_for
 from envpack.environment.isolation import clean_environment
 from envpack.errors import EnvpackError
+from envpack.releases import all_releases
 from envpack.stub import build_stub, target_from_interpreter
 from envpack.stub.build import STUB_NAME
 from envpack.stub.source import source_folder
-from envpack.stub.toolchain import find_tool, required_package_folder
+from envpack.stub.toolchain import find_tool, find_toolchain, required_package_folder
 
 HERE = Path(__file__).parent
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -34,6 +35,7 @@ def cases(*files):
 
 WIRE = cases("region_test.cc", "queue_test.cc", "codec_test.cc", "channel_test.cc")
 STUB = cases("damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "life_test.cc", "senders_test.cc")
+RELEASE = cases("release_test.cc")
 
 
 @pytest.fixture(scope="session")
@@ -104,7 +106,7 @@ def run(program, *arguments, **variables):
         env={**clean_environment(), **SANITIZERS, "ENVPACK_TEST_REGIONS": REGIONS, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -113,7 +115,7 @@ def run(program, *arguments, **variables):
 
 def test_every_case_of_the_sources_is_in_the_programs(programs):
     assert run(programs / "wire_tests", "--list").split() == sorted(WIRE)
-    assert run(programs / "stub_tests", "--list").split() == sorted(STUB)
+    assert run(programs / "stub_tests", "--list").split() == sorted(STUB + RELEASE)
 
 
 @pytest.mark.parametrize("case", WIRE)
@@ -132,16 +134,64 @@ def test_messages_of_a_hostile_server_are_read_or_refused(sanitized):
     assert {line.partition(" ")[0] for line in told.splitlines()} == {"read", "refused"}
 
 
-@pytest.mark.parametrize("case", STUB)
-def test_stub(programs, stub, target, tmp_path, case):
-    interpreter = interpreter_for(MINOR)
-    variables = {
+@pytest.fixture
+def setup(programs, stub, target, tmp_path):
+    """What the stub's cases are told; see stub_process.h."""
+    yield {
         "ENVPACK_TEST_STUB": str(stub),
-        "ENVPACK_TEST_LIBRARIES": str(interpreter.prefix / "lib"),
+        "ENVPACK_TEST_LIBRARIES": str(interpreter_for(MINOR).prefix / "lib"),
         "ENVPACK_TEST_LIBPYTHON": target.library.name,
         "ENVPACK_TEST_PYTHONPATH": str(Path(np.__file__).parent.parent),
         "ENVPACK_TEST_SCRATCH": str(tmp_path),
         "ENVPACK_TEST_CUDA": str(programs / "cuda"),
     }
-    run(programs / "stub_tests", case, **variables)
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("case", STUB)
+def test_stub(programs, setup, case):
+    run(programs / "stub_tests", case, **setup)
+
+
+@pytest.mark.parametrize("release", all_releases())
+def test_layouts(release, target, tmp_path):
+    """Every record and every command's number is what the data says that this release has."""
+    assert compiles(release, (HERE / "abi/layouts.json").read_text(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("true", "false"),
+    [
+        ('"release_flags": 88', '"release_flags": 96'),
+        ('"size": 120', '"size": 128'),
+        ('"LogRequest": {"23.04": 14, "23.11": 16}', '"LogRequest": {"23.04": 14}'),
+    ],
+)
+def test_layouts_that_are_not_so_are_found(true, false, tmp_path):
+    facts = (HERE / "abi/layouts.json").read_text()
+    assert true in facts
+    assert not all(compiles(release, facts.replace(true, false), tmp_path) for release in ("23.12", "24.10"))
+
+
+def compiles(release, facts, folder):
+    shutil.copy(HERE / "abi/generate.py", folder)
+    (folder / "layouts.json").write_text(facts)
+    source = folder / "checks.cc"
+    source.write_text(run_python(folder / "generate.py", "checks", release))
+    boost = required_package_folder("libboost_headers", "libboost-headers") / "include"
+    command = [*find_toolchain().compiler, "-std=c++17", "-fsyntax-only", "-Wno-invalid-offsetof"]
+    command += ["-I", source_folder() / "stub_src", "-isystem", boost, source]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
+    assert done.returncode == 0 or "static assertion failed" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+def run_python(*command):
+    return subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("release", all_releases())
+def test_conversation(release, programs, setup):
+    """The stub serves a model of this release, with both ends in the test."""
+    told = run(programs / "stub_tests", *RELEASE, ENVPACK_TEST_RELEASE=release.replace(".", ""), **setup)
+    assert told == ""

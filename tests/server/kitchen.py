@@ -13,7 +13,6 @@ import pytest
 from envpack.atomic import replaced_file
 from envpack.environment import interpreter_for
 from envpack.environment.activation import write_activation
-from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.stub import build_stub, target_from_interpreter
 from envpack.stub.build import STUB_NAME
 
@@ -34,10 +33,10 @@ class Kitchen:
 
     folder: Path
 
-    def stub(self, python, release=DEFAULT_RELEASE):
+    def stub(self, python):
         if "ENVPACK_TEST_STUBS" in os.environ:  # see ci/sanitized.py
             return Path(os.environ["ENVPACK_TEST_STUBS"]) / python / STUB_NAME
-        return build_stub(target_from_interpreter(python), find_release(release), cache=self.folder / "stubs").path
+        return build_stub(target_from_interpreter(python), cache=self.folder / "stubs").path
 
     def environments(self, python):
         return [self.environment(python, numpy) for numpy in NUMPYS[python]]

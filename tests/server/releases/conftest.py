@@ -163,7 +163,7 @@ def stub(release, python, choice, installation, kitchen):
         pytest.skip(f"the wheel of Triton {release} has no stub for Python {python}")
     if choice == "own":
         return installation.stubs[python]
-    return Path(choice) if choice else kitchen.stub(python, release)
+    return Path(choice) if choice else kitchen.stub(python)
 
 
 @pytest.fixture(scope="module")
