@@ -1,6 +1,7 @@
 #include "abi/server_release.h"
 
 #include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
@@ -172,6 +173,10 @@ Release FindServerRelease(const Launch& launch, const std::string& stub, Release
     }
   }
   CheckCommandLine(launch, first);
+  if (first.is_newer_than_known) {
+    std::fprintf(stderr, "envpack stub: %s says %s, which is newer than this stub; it is spoken to like %s\n",
+                 first.place.c_str(), first.said.c_str(), NameOf(first.release).c_str());
+  }
   return first.release;
 }
 

@@ -12,15 +12,11 @@ import pytest
 
 from envpack.environment import interpreter_for
 from envpack.environment.isolation import clean_environment
-from envpack.errors import EnvpackError
 from envpack.releases import all_releases
-from envpack.stub import build_stub, target_from_interpreter
-from envpack.stub.build import STUB_NAME
 from envpack.stub.source import source_folder
 from envpack.stub.toolchain import find_tool, find_toolchain, required_package_folder
 
 HERE = Path(__file__).parent
-MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 # Another run of these tests may be under way on this machine.
@@ -36,20 +32,6 @@ def cases(*files):
 WIRE = cases("region_test.cc", "queue_test.cc", "codec_test.cc", "channel_test.cc")
 STUB = cases("damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "life_test.cc", "senders_test.cc")
 RELEASE = cases("release_test.cc")
-
-
-@pytest.fixture(scope="session")
-def target():
-    try:
-        return target_from_interpreter(MINOR)
-    except EnvpackError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    kept = os.environ.get("ENVPACK_TEST_CACHE")
-    return Path(kept) if kept else tmp_path_factory.mktemp("native")
 
 
 def _build(folder, target, programs, *options):
@@ -85,13 +67,6 @@ def programs(cache, target):
 def sanitized(cache, target, request):
     name = f"native-{request.param.partition(',')[0]}"
     return _build(cache / name, target, ["wire_tests", "fuzz_replay"], f"-DENVPACK_SANITIZE={request.param}")
-
-
-@pytest.fixture(scope="session")
-def stub(cache, target):
-    if "ENVPACK_TEST_STUBS" in os.environ:  # see ci/sanitized.py
-        return Path(os.environ["ENVPACK_TEST_STUBS"]) / target.minor / STUB_NAME
-    return build_stub(target, cache=cache / "stubs").path
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +114,7 @@ def setup(programs, stub, target, tmp_path):
     """What the stub's cases are told; see stub_process.h."""
     yield {
         "ENVPACK_TEST_STUB": str(stub),
-        "ENVPACK_TEST_LIBRARIES": str(interpreter_for(MINOR).prefix / "lib"),
+        "ENVPACK_TEST_LIBRARIES": str(interpreter_for(target.minor).prefix / "lib"),
         "ENVPACK_TEST_LIBPYTHON": target.library.name,
         "ENVPACK_TEST_PYTHONPATH": str(Path(np.__file__).parent.parent),
         "ENVPACK_TEST_SCRATCH": str(tmp_path),
