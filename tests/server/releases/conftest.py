@@ -189,5 +189,5 @@ def served(release, python, choice, installation, stub, environment, tmp_path_fa
     for name in names:
         _place(repository, name, environment, stub)
     with ProcessRuntime(installation).start(repository) as server:
-        client = Client(server.url, timeout=30)
+        client = Client(server.url, timeout=15)
         yield Served(release, python, choice == "own", server, client, _load(client, names))

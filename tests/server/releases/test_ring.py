@@ -13,6 +13,13 @@ def test_it_is_the_server_of_the_release(served):
     assert served.client.server_version() == find_release(served.release).server
 
 
+def test_the_model_runs_on_the_python_that_was_asked_for(served, record_property):
+    version, numpy = served.run("import platform\nreturn [platform.python_version(), np.__version__]")
+    record_property("python", version)  # for ci/compatibility.py
+    record_property("numpy", numpy)
+    assert version.rpartition(".")[0] == served.python
+
+
 def test_only_the_model_that_cannot_be_loaded_is_refused(served):
     assert set(served.failures) == {"refuses"}
     assert "ValueError: no model without REFUSES" in served.failures["refuses"]

@@ -1,0 +1,67 @@
+"""ci/compatibility.py claims what tests have shown, and nothing else."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.releases import find_release
+
+SCRIPT = Path(__file__).parents[2] / "ci/compatibility.py"
+
+
+@pytest.fixture(scope="module")
+def compatibility():
+    spec = importlib.util.spec_from_file_location("compatibility", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["compatibility"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["compatibility"]
+
+
+PASSES = "def test_a(record_property):\n    record_property('numpy', '2.2.6')\n"
+FAILS = "def test_b():\n    raise ValueError\n"
+SKIPS = "import pytest\ndef test_c():\n    pytest.skip('no server here')\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "word", "reasons"),
+    [
+        (PASSES, "verified", ()),
+        (PASSES + FAILS, "failed", ("test_b",)),
+        (PASSES + SKIPS, "–", ("no server here",)),
+        (SKIPS + FAILS, "failed", ("test_b",)),
+        ("", "–", ()),
+        ("import nothing_of_this_name\n", "failed", None),
+    ],
+    ids=["passes", "fails", "skips", "skips and fails", "no test", "broken"],
+)
+def test_a_cell_is_what_its_tests_have_shown(compatibility, tmp_path, code, word, reasons):
+    (tmp_path / "test_it.py").write_text(code)
+    cell = compatibility._tested("verified", str(tmp_path / "test_it.py"))
+    assert cell.word == word
+    assert len(cell.reasons) == 1 if reasons is None else cell.reasons == reasons
+    assert (cell.versions == {"numpy": "2.2.6"}) == (PASSES in code)
+
+
+def test_a_release_that_no_test_names_is_not_called_checked(compatibility):
+    assert compatibility._tested("layout-checked", str(SCRIPT.parent), "-k", "99.99").word == "–"
+
+
+def test_the_page_has_a_row_for_each_release_and_a_column_for_each_python(compatibility):
+    cell = compatibility.Cell
+    releases = [find_release("24.10"), find_release("24.11")]
+    cells = {
+        ("24.10", "3.9"): cell("verified", (), {"python": "3.9.18", "numpy": "1.26.4"}),
+        ("24.10", "3.10"): cell("failed", ("test_x",)),
+        ("24.11", "3.9"): cell("layout-checked"),
+        ("24.11", "3.10"): cell("–"),
+    }
+    page = compatibility.page(releases, ["3.9", "3.10"], cells)
+    assert "| 24.10 | 2.51.0 | 24.10 | verified | failed |\n| 24.11 | 2.52.0 | 24.10 | layout-checked | – |\n" in page
+    assert ": 1 verified, 1 layout-checked, 1 failed." in page
+    assert "3.9.18 with NumPy 1.26.4" in page
+    assert "24.10 from 0.7.0" in page
+    assert "- Triton 24.10, Python 3.10: test_x\n" in page
