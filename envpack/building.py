@@ -92,7 +92,8 @@ def build_model(
 
     Raises:
         InputError: the model, its configuration or its requirements are wrong.
-        UsageError: no Python version is given anywhere, or an unknown one, or an unknown release.
+        UsageError: no Python version is given anywhere, or an unknown one, or an unknown release, or one that does not
+            take this form of environment.
         EnvironmentBuildError: the environment cannot be solved, installed or packed.
         StubError: the stub cannot be compiled.
     """
@@ -103,6 +104,7 @@ def build_model(
         progress.end("needs no environment")
         return BuiltModel(name, "", "", 0, None, None, changed=False)
     release = find_release(options.triton or project.triton, where="" if options.triton else str(project.file))
+    _refuse_folder(release, options)
     requirements = _requirements(project, model)
     with storage_errors(model.folder):
         environment = build_environment(
@@ -114,6 +116,15 @@ def build_model(
         )
         _refuse_without_numpy(environment, requirements, model)
         return _place(model, environment, release, options, progress)
+
+
+def _refuse_folder(release: Release, options: BuildOptions) -> None:
+    if options.archive_format == "dir" and not release.takes_folders:
+        raise UsageError(
+            f"Triton {release.name} takes no folder as an environment",
+            kind="folder-unsupported",
+            hint="build an archive: --format tar.gz",
+        )
 
 
 def _python(project: Project, model: Model, requirements: Requirements, options: BuildOptions) -> str:

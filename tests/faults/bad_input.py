@@ -83,6 +83,7 @@ CATALOGUE = (
     _usage("stub for two", "stub --json --python 3.8 --prefix REPOSITORY", "--python or --prefix"),
     _usage("stub for a prefix that is missing", "stub --json --prefix REPOSITORY/none", "does not exist"),
     BadInput("unknown release", f"{_BUILD_M} --triton 99.99", 2, "unknown-release", ("'99.99'", "a year and a month")),
+    BadInput("folder for 23.04", f"{_BUILD_M} --triton 23.04", 2, "folder-unsupported", ("23.04", "--format tar.gz")),
     BadInput(
         "stub for an unknown release",
         "stub --json --python 3.10 --triton 1.0 --output REPOSITORY",
