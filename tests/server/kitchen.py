@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from envpack.atomic import replaced_file
 from envpack.environment import interpreter_for
@@ -45,11 +46,13 @@ class Kitchen:
         """A folder that the server takes for an environment: the interpreter's files as links, and NumPy."""
         interpreter = interpreter_for(python)
         folder = self.folder / f"environments/{interpreter.version}-numpy{numpy}"
-        if not (folder / "bin/activate").is_file():
-            shutil.rmtree(folder, ignore_errors=True)
-            _link_interpreter(interpreter, folder)
-            _install_numpy(interpreter, numpy, folder / f"lib/python{python}/site-packages")
-            write_activation(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):  # another run of the tests may keep its things here too
+            if not (folder / "bin/activate").is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+                _link_interpreter(interpreter, folder)
+                _install_numpy(interpreter, numpy, folder / f"lib/python{python}/site-packages")
+                write_activation(folder)
         return folder
 
     def variant(self, environment, name, activate):
