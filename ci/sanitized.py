@@ -35,7 +35,6 @@ def build(python: str, sanitizers: str) -> None:
         find_tool("cmake"), "-S", source_folder(), "-B", tree, "-GNinja",
         f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
         f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}",
-        f"-DPython_EXECUTABLE={target.executable}",
         f"-DPython_INCLUDE_DIR={target.include}",
         f"-DPython_LIBRARY={target.library}",
         f"-DENVPACK_SANITIZE={sanitizers}",

@@ -1,5 +1,4 @@
-# Writes one source file for each of ENVPACK_EPOCHS, and the table that chooses among them. Sets ENVPACK_EPOCH_SOURCES
-# and ENVPACK_EPOCH_NUMBERS.
+# Writes one source file for each of ENVPACK_EPOCHS, and the table that chooses among them. Sets ENVPACK_EPOCH_SOURCES.
 set(ENVPACK_EPOCH_SOURCES)
 set(ENVPACK_EPOCH_DECLARATIONS)
 set(ENVPACK_EPOCH_ROWS)
@@ -13,3 +12,4 @@ endforeach()
 list(JOIN ENVPACK_EPOCHS ", " ENVPACK_EPOCH_NUMBERS)
 list(JOIN ENVPACK_EPOCH_ROWS ", " ENVPACK_EPOCH_ROWS)
 configure_file(abi/built_epochs.h.in abi/built_epochs.h @ONLY)
+configure_file(abi/epoch_numbers.h.in abi/epoch_numbers.h @ONLY)

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "abi/epoch_numbers.h"
 #include "abi/launch.h"
 #include "abi/server_release.h"
 #include "abi/wire.h"
@@ -90,7 +91,7 @@ int Refuse(const abi::Launch& launch, abi::Release release, const std::string& r
 
 int Run(int argc, const char* const* argv) {
   const abi::Launch launch = abi::ParseLaunch(argc, argv);
-  const abi::Release only = std::size(build::kEpochs) == 1 ? build::kEpochs[0] : 0;
+  const abi::Release only = std::size(abi::kEpochNumbers) == 1 ? abi::kEpochNumbers[0] : 0;
   const abi::Release release = abi::FindServerRelease(launch, argv[0], only);
   const Body body = LoadBody();
   if (body.entry == nullptr) return Refuse(launch, release, body.failure);

@@ -33,7 +33,6 @@ def build(kitchen: Kitchen) -> Path:
         str(find_tool("cmake")), "-S", str(sources), "-B", str(folder), "-GNinja",
         f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
         f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}",
-        f"-DPython_EXECUTABLE={target.executable}",
         f"-DPython_INCLUDE_DIR={target.include}",
         f"-DPython_LIBRARY={target.library}",
         "-DENVPACK_NATIVE_TESTS=ON",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -37,8 +36,8 @@ def accept_stub(made: Path, target: StubTarget, releases: Sequence[Release] | No
 def _mismatches(
     facts: StubFacts, target: StubTarget, releases: Sequence[Release] | None, tools: Toolchain
 ) -> Iterator[str]:
-    if facts.machine != platform.machine():
-        yield f"it is for {facts.machine}, not for {platform.machine()}"
+    if facts.machine != target.machine:
+        yield f"it is for {facts.machine}, not for {target.machine}"
     if facts.python != target.minor:
         yield f"it is for Python {facts.python}, not for {target.minor}"
     unknown = [release.name for release in releases or () if release.stub_abi not in facts.epochs]

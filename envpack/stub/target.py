@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +16,13 @@ class StubTarget:
 
     Attributes:
         minor: for example ``"3.8"``.
-        executable: the interpreter.
+        machine: for example ``"x86_64"``.
         include: folder of ``Python.h``.
         library: ``libpython3.8.so.1.0``.
     """
 
     minor: str
-    executable: Path
+    machine: str
     include: Path
     library: Path
 
@@ -42,7 +43,7 @@ def target_from_interpreter(minor: str) -> StubTarget:
             where=str(found.executable),
             hint="use a Python built with --enable-shared",
         )
-    return _checked(StubTarget(minor, found.executable, found.include, found.library))
+    return _checked(StubTarget(minor, platform.machine(), found.include, found.library))
 
 
 def target_from_prefix(prefix: Path) -> StubTarget:
@@ -61,8 +62,7 @@ def target_from_prefix(prefix: Path) -> StubTarget:
         )
     library = libraries[0]
     minor = library.name.removeprefix("libpython").removesuffix(".so.1.0")
-    executable = prefix / "bin" / f"python{minor}"
-    return _checked(StubTarget(minor, executable, prefix / "include" / f"python{minor}", library))
+    return _checked(StubTarget(minor, platform.machine(), prefix / "include" / f"python{minor}", library))
 
 
 def _checked(target: StubTarget) -> StubTarget:

@@ -46,7 +46,6 @@ def _build(folder, target, programs, *options):
         "-GNinja",
         f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
         f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}",
-        f"-DPython_EXECUTABLE={target.executable}",
         f"-DPython_INCLUDE_DIR={target.include}",
         f"-DPython_LIBRARY={target.library}",
         "-DENVPACK_NATIVE_TESTS=ON",

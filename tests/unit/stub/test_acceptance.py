@@ -12,7 +12,7 @@ from envpack.stub import StubFacts, StubTarget, acceptance
 from envpack.stub.acceptance import accept_stub
 from envpack.stub.toolchain import Toolchain
 
-TARGET = StubTarget("3.10", Path("python3.10"), Path("include"), Path("libpython3.10.so.1.0"))
+TARGET = StubTarget("3.10", platform.machine(), Path("include"), Path("libpython3.10.so.1.0"))
 TOOLS = Toolchain("zig", ("zig", "c++"), "zig 0.99", "2.28")
 RIGHT = StubFacts(
     machine=platform.machine(),

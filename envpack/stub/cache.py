@@ -1,0 +1,82 @@
+"""Folders that are made once, named after everything that decides their content, and checked at each use."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from envpack.atomic import new_folder, write_text
+from envpack.environment.disk import storage_errors
+from envpack.progress import Progress
+
+_MANIFEST = "sha256.json"
+
+
+def entry_name(label: str, parts: list[str]) -> str:
+    """Name of an entry: a label for people and a hash of everything that decides its content."""
+    return f"{label}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]}"
+
+
+def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress) -> bool:
+    """Make sure that an entry is there and holds what was once put into it.
+
+    Whoever comes second waits for whoever is making the same entry. A process that is killed leaves no entry, and what
+    it leaves instead is removed when the entry is made. An intact entry needs no right to write.
+
+    Args:
+        folder: the entry.
+        make: fills the empty folder that it is given.
+        progress: told about waiting.
+
+    Returns:
+        Whether this call made it.
+
+    Raises:
+        EnvironmentBuildError: the disk is full, or the cache cannot be written to.
+    """
+    if is_intact(folder):
+        return False
+    with storage_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.with_name(f"{folder.name}.lock"), progress):
+            if is_intact(folder):
+                return False
+            shutil.rmtree(folder, ignore_errors=True)  # damaged
+            with new_folder(folder) as made:
+                make(made)
+                write_text(made / _MANIFEST, json.dumps(_digests(made), indent=1, sort_keys=True))
+            return True
+
+
+@contextlib.contextmanager
+def _locked(file: Path, progress: Progress) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(file)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        progress.detail("wait for another process that does the same")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_intact(folder: Path) -> bool:
+    """Whether an entry is there and nothing of it has changed."""
+    try:
+        expected = json.loads((folder / _MANIFEST).read_text(encoding="ascii"))
+        return bool(expected) and _digests(folder) == expected
+    except (OSError, ValueError):
+        return False
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != _MANIFEST)
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -1,0 +1,81 @@
+"""CMake and Ninja: configuring a build tree, compiling, and what to say when that fails."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.environment.disk import FULL_TEXT, disk_full
+from envpack.environment.isolation import clean_environment
+from envpack.errors import StubError
+from envpack.locations import cache_root
+from envpack.process import Finished, run
+from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, find_tool
+
+
+@dataclass(frozen=True)
+class BuildTree:
+    """A folder in which CMake builds.
+
+    Attributes:
+        folder: need not exist.
+        sources: folder of the top ``CMakeLists.txt``.
+        tools: the compiler.
+        jobs: how many compilers run at once; 0 leaves it to Ninja.
+    """
+
+    folder: Path
+    sources: Path
+    tools: Toolchain
+    jobs: int = 0
+
+    def configure(self, definitions: dict[str, str]) -> None:
+        """Configure with ``-D`` options.
+
+        Raises:
+            StubError: CMake refuses (``compile-failed``) or is missing (``broken-install``).
+        """
+        own = {"CMAKE_MAKE_PROGRAM": str(find_tool("ninja")), "CMAKE_CXX_COMPILER": ";".join(self.tools.compiler)}
+        options = [f"-D{name}={value}" for name, value in (own | definitions).items()]
+        self._cmake("-S", self.sources, "-B", self.folder, "-GNinja", *options)
+
+    def build(self) -> None:
+        """Compile everything.
+
+        Raises:
+            StubError: a source does not compile; the first error is in the message.
+        """
+        self._cmake("--build", self.folder, *(["--parallel", str(self.jobs)] if self.jobs else []))
+
+    def install(self, prefix: Path) -> None:
+        """Copy what is to be kept into a folder."""
+        self._cmake("--install", self.folder, "--prefix", prefix)
+
+    def _cmake(self, *arguments: str | Path) -> None:
+        # zig keeps its caches in HOME unless told otherwise; the global one holds its C++ runtime, worth keeping.
+        caches = {"ZIG_LOCAL_CACHE_DIR": str(self.folder / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(cache_root() / "zig")}
+        try:
+            done = run([find_tool("cmake"), *arguments], env=clean_environment() | caches)
+        except (FileNotFoundError, subprocess.SubprocessError) as error:
+            raise StubError(
+                f"CMake could not be started: {error}",
+                kind="broken-install",
+                hint="pip install --force-reinstall cmake",
+            ) from error
+        if done.returncode != 0:
+            raise self._failure(done)
+
+    def _failure(self, done: Finished) -> Exception:
+        if FULL_TEXT in done.stdout + done.stderr:
+            return disk_full(self.folder)
+        return StubError(
+            f"the stub does not compile:\n{_first_error(done)}", kind="compile-failed", hint=OTHER_COMPILER
+        )
+
+
+def _first_error(done: Finished) -> str:
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    found = [i for sign in ("error:", "CMake Error") for i, line in enumerate(lines) if sign in line]
+    first = found[0] if found else max(0, len(lines) - 10)
+    return "\n".join(lines[first : first + 10])

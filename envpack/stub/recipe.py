@@ -1,0 +1,90 @@
+"""Everything that decides what a stub is, and the names that follow from it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import envpack
+from envpack.releases import Release
+from envpack.stub.cache import entry_name
+from envpack.stub.source import source_digest
+from envpack.stub.target import StubTarget
+from envpack.stub.toolchain import Toolchain, required_package_folder
+
+# None stands for every release that the sources know.
+Releases = Sequence[Release] | None
+
+# Where the headers are, by the package that is imported and the one that is installed.
+_HEADERS = {"pybind11": "pybind11", "libboost_headers": "libboost-headers"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What goes into a stub.
+
+    Attributes:
+        target: the Python to embed.
+        releases: the Triton releases to talk to, ``None`` for every one.
+        tools: the compiler.
+        sources: folder of the sources.
+    """
+
+    target: StubTarget
+    releases: Releases
+    tools: Toolchain
+    sources: Path
+
+    @property
+    def identifier(self) -> str:
+        """What people call the stub: ``cp310-x86_64`` for all releases, ``cp310-24.10-x86_64`` for one."""
+        return identifier(self.target, self.releases)
+
+    @property
+    def entry(self) -> str:
+        """Name of the stub in the cache.
+
+        The Python counts by its minor version and its own configuration header, since that is all the stub sees of it.
+        """
+        configuration = hashlib.sha256((self.target.include / "pyconfig.h").read_bytes()).hexdigest()
+        return entry_name(self.identifier, [envpack.__version__, self.target.minor, configuration, *self._common_parts])
+
+    @property
+    def common_entry(self) -> str:
+        """Name in the cache of the parts that are the same for every Python."""
+        return entry_name("-".join(("common", *_release_names(self.releases))), self._common_parts)
+
+    @property
+    def _common_parts(self) -> list[str]:
+        packages = (folder.stat().st_mtime_ns for folder in self.header_folders)
+        return [source_digest(self.sources), self.cmake_releases, self.tools.identity, *map(str, packages)]
+
+    @property
+    def cmake_releases(self) -> str:
+        """The releases as CMake is told."""
+        return ";".join(_release_names(self.releases)) or "all"
+
+    @property
+    def header_folders(self) -> list[Path]:
+        """Folders that hold ``include/pybind11`` and ``include/boost``.
+
+        Raises:
+            StubError: a package of envpack's own installation is missing.
+        """
+        return [required_package_folder(name, distribution) for name, distribution in _HEADERS.items()]
+
+
+def identifier(target: StubTarget, releases: Releases) -> str:
+    """``cp310-x86_64`` for all releases, ``cp310-24.10-x86_64`` for one."""
+    return "-".join((f"cp{target.minor.replace('.', '')}", *_release_names(releases), target.machine))
+
+
+def described(releases: Releases) -> str:
+    """The releases in words."""
+    return f"Triton {', '.join(_release_names(releases))}" if releases else "every Triton"
+
+
+def _release_names(releases: Releases) -> list[str]:
+    return sorted(release.name for release in releases or ())

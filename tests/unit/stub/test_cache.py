@@ -1,0 +1,164 @@
+"""An entry of the cache is whole or not there, whatever happens to who makes it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from envpack.errors import EnvironmentBuildError
+from envpack.progress import Silent
+from envpack.stub.cache import ensure_entry, is_intact
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from envpack.progress import Silent
+from envpack.stub.cache import ensure_entry
+
+def make(folder):
+    (folder / "half").write_text("of it")
+    print("making", flush=True)
+    sys.stdin.read()
+
+ensure_entry(Path(sys.argv[1]), make, Silent())
+"""
+
+
+class Making:
+    """Fills entries, and counts."""
+
+    def __init__(self, content="content"):
+        self.content, self.times = content, 0
+
+    def __call__(self, folder):
+        self.times += 1
+        (folder / "deep").mkdir()
+        (folder / "deep/file").write_text(self.content)
+
+
+@pytest.fixture
+def slow(tmp_path):
+    """A process in the middle of making the entry `tmp_path / "cache/entry"`; it goes on when its input ends."""
+    command = [sys.executable, "-c", SLOW, tmp_path / "cache/entry"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"making\n"
+        yield child
+        child.kill()
+
+
+def test_an_entry_is_made_once(tmp_path):
+    make = Making()
+    assert ensure_entry(tmp_path / "cache/entry", make, Silent())
+    assert not ensure_entry(tmp_path / "cache/entry", make, Silent())
+    assert make.times == 1
+    assert (tmp_path / "cache/entry/deep/file").read_text() == "content"
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "added", "manifest", "empty manifest"])
+def test_a_damaged_entry_is_made_again(tmp_path, damage):
+    entry, make = tmp_path / "entry", Making()
+    ensure_entry(entry, make, Silent())
+    manifest = entry / "sha256.json"
+    match damage:
+        case "changed":
+            (entry / "deep/file").write_text("CONTENT")
+        case "missing":
+            (entry / "deep/file").unlink()
+        case "added":
+            (entry / "deep/other").touch()
+        case "manifest":
+            manifest.write_text("{")
+        case "empty manifest":
+            manifest.write_text("{}")
+    assert not is_intact(entry)
+    assert ensure_entry(entry, make, Silent())
+    assert make.times == 2
+    assert is_intact(entry)
+    assert [path.name for path in entry.rglob("*") if path.is_file()] == ["sha256.json", "file"]
+
+
+def test_who_fails_leaves_nothing_and_the_next_one_succeeds(tmp_path):
+    entry = tmp_path / "entry"
+
+    def fail(folder):
+        (folder / "half").touch()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ensure_entry(entry, fail, Silent())
+    assert [path.name for path in tmp_path.iterdir()] == ["entry.lock"]
+    assert ensure_entry(entry, Making(), Silent())
+
+
+def test_the_second_waits_for_the_first_and_takes_what_that_has_made(tmp_path, slow):
+    make, details, waits = Making(), [], threading.Event()
+
+    class Noted(Silent):
+        def detail(self, text):
+            details.append(text)
+            waits.set()
+
+    results = []
+    entry = tmp_path / "cache/entry"
+    second = threading.Thread(target=lambda: results.append(ensure_entry(entry, make, Noted())))
+    second.start()
+    assert waits.wait(60)
+    assert not entry.exists()
+    slow.stdin.close()
+    second.join(60)
+    assert results == [False]
+    assert make.times == 0
+    assert (entry / "half").read_text() == "of it"
+    assert details == ["wait for another process that does the same"]
+
+
+def test_a_kill_leaves_no_entry_and_its_remains_are_removed(tmp_path, slow):
+    entry = tmp_path / "cache/entry"
+    os.kill(slow.pid, signal.SIGKILL)
+    slow.wait()
+    assert not entry.exists()
+    assert list(entry.parent.rglob("half"))
+    assert ensure_entry(entry, Making(), Silent())
+    assert sorted(path.name for path in entry.parent.iterdir()) == ["entry", "entry.lock"]
+
+
+@pytest.fixture
+def mount():
+    """Mounts a tmpfs with options, and takes it away again."""
+    mounted = []
+
+    def run(folder, options):
+        folder.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            pytest.skip("a tmpfs can be mounted by root only")
+        mounted.append(folder)
+
+    yield run
+    for folder in mounted:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_read_only_cache_gives_what_it_has_and_says_that_it_takes_nothing(tmp_path, mount):
+    cache = tmp_path / "cache"
+    mount(cache, "size=1m")
+    ensure_entry(cache / "there", Making(), Silent())
+    subprocess.run(["mount", "-o", "remount,ro", str(cache)], check=True)
+    assert not ensure_entry(cache / "there", Making(), Silent())
+    with pytest.raises(EnvironmentBuildError) as caught:
+        ensure_entry(cache / "new", Making(), Silent())
+    assert caught.value.kind == "not-writable"
+    assert "ENVPACK_CACHE_DIR" in caught.value.hint
+
+
+def test_a_full_disk_is_named_and_leaves_no_entry(tmp_path, mount):
+    cache = tmp_path / "cache"
+    mount(cache, "size=64k")
+    with pytest.raises(EnvironmentBuildError) as caught:
+        ensure_entry(cache / "entry", Making("x" * 100_000), Silent())
+    assert caught.value.kind == "disk-full"
+    assert [path.name for path in Path(cache).iterdir()] == ["entry.lock"]
