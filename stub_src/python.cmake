@@ -47,6 +47,10 @@ target_link_libraries(body PRIVATE attendance wire gpu info ${Python_LIBRARY_REL
 target_include_directories(body SYSTEM PRIVATE ${Python_INCLUDE_DIRS} ${PYBIND11_INCLUDE_DIR})
 # Headers of Python that were made where there was a <crypt.h> include it, whether there is one here or not.
 target_compile_options(body PRIVATE "SHELL:-idirafter ${CMAKE_CURRENT_SOURCE_DIR}/compat")
+# Debian's pyconfig.h only says which one to read, such as <aarch64-linux-gnu/python3.11/pyconfig.h> in this folder.
+if(ENVPACK_MULTIARCH_INCLUDE)
+  target_compile_options(body PRIVATE "SHELL:-idirafter ${ENVPACK_MULTIARCH_INCLUDE}")
+endif()
 target_link_options(body PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/body.map)
 set_target_properties(body PROPERTIES
   PREFIX "" LINK_FLAGS_RELEASE -s BUILD_WITH_INSTALL_RPATH ON LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/body.map)

@@ -66,6 +66,16 @@ def needed_glibc(elf: ELFFile) -> str:
     return max((match[1] for name in names if (match := _GLIBC.match(name))), key=version_key, default="")
 
 
+def needed_libraries(elf: ELFFile) -> list[str]:
+    """The shared libraries that an ELF file names, such as ``"libc.so.6"``."""
+    from elftools.elf.dynamic import DynamicSection
+
+    section = elf.get_section_by_name(".dynamic")
+    tags = section.iter_tags() if isinstance(section, DynamicSection) else ()
+    needed = (tag for tag in tags if tag.entry.d_tag == "DT_NEEDED")
+    return [str(tag.needed) for tag in needed]  # type: ignore[attr-defined]  # set for tags of this kind
+
+
 def _glibc_of(file: Path) -> str:
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile

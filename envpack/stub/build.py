@@ -16,7 +16,7 @@ from envpack.stub.cmake import BuildTree
 from envpack.stub.inspection import StubFacts, inspect_stub
 from envpack.stub.recipe import Recipe, Releases, described
 from envpack.stub.source import source_folder
-from envpack.stub.target import StubTarget
+from envpack.stub.target import StubTarget, check_platforms
 from envpack.stub.toolchain import ToolchainName, find_toolchain
 
 STUB_NAME = "triton_python_backend_stub"
@@ -45,6 +45,7 @@ def build_stub(
     *,
     toolchain: ToolchainName = "auto",
     glibc: str = "",
+    platform: str = "",
     cache: Path | None = None,
     jobs: int = 0,
     progress: Progress | None = None,
@@ -58,12 +59,13 @@ def build_stub(
         releases: the Triton releases to talk to, ``None`` for every one that the sources know.
         toolchain: which compiler.
         glibc: the oldest glibc that the stub must run with; only zig can choose.
+        platform: ``"linux-aarch64"``, for example: what the target must be for; ``""`` leaves it to the target.
         cache: folder of compiled stubs, by default the user's cache.
         jobs: how many compilers run at once, 0 for as many as there are cores.
         progress: told about the steps.
 
     Raises:
-        UsageError: the compiler cannot do what is asked.
+        UsageError: the compiler cannot do what is asked, or the target is for another platform.
         StubError: no compiler, or it fails (the compiler's first error is in the message), or what it made is not
             what was asked for.
         EnvironmentBuildError: the cache cannot be written to, or the disk is full.
@@ -71,7 +73,10 @@ def build_stub(
     started = time.monotonic()
     progress = progress or Silent()
     progress.begin(f"stub for Python {target.minor}, {described(releases)}")
-    recipe = Recipe(target, releases, find_toolchain(toolchain, glibc=glibc), source_folder())
+    if platform:
+        check_platforms([target], [platform])
+    tools = find_toolchain(toolchain, machine=target.machine, glibc=glibc)
+    recipe = Recipe(target, releases, tools, source_folder())
     kitchen = _Kitchen(recipe, cache or stub_cache(), jobs, progress)
     folder = kitchen.cache / recipe.entry
     fresh = ensure_entry(folder, kitchen.compile_stub, progress)
@@ -105,6 +110,7 @@ class _Kitchen:
             into / "build",
             ENVPACK_COMMON=str(common),
             ENVPACK_VERSION=envpack.__version__,
+            ENVPACK_MULTIARCH_INCLUDE=str(target.multiarch_include or ""),
             Python_INCLUDE_DIR=str(target.include),
             Python_LIBRARY=str(target.library),
         )

@@ -36,7 +36,13 @@ class BuildTree:
         Raises:
             StubError: CMake refuses (``compile-failed``) or is missing (``broken-install``).
         """
-        own = {"CMAKE_MAKE_PROGRAM": str(find_tool("ninja")), "CMAKE_CXX_COMPILER": ";".join(self.tools.compiler)}
+        own = {
+            "CMAKE_MAKE_PROGRAM": str(find_tool("ninja")),
+            "CMAKE_CXX_COMPILER": ";".join(self.tools.compiler),
+            # Says that what is compiled may not run here, whether it is for this machine or not.
+            "CMAKE_SYSTEM_NAME": "Linux",
+            "CMAKE_SYSTEM_PROCESSOR": self.tools.machine,
+        }
         options = [f"-D{name}={value}" for name, value in (own | definitions).items()]
         self._cmake("-S", self.sources, "-B", self.folder, "-GNinja", *options)
 

@@ -6,14 +6,14 @@ import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from envpack.environment.elf import needed_glibc, version_key
+from envpack.environment.elf import needed_glibc, needed_libraries, version_key
 from envpack.errors import StubError
+from envpack.stub.platforms import machine_named
 
 _FACTS = ".envpack.facts"
 _BODY = ".envpack.body"
-_MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,19 @@ def inspect_stub(path: Path) -> StubFacts:
     Raises:
         StubError: the file is missing, no ELF file, damaged, or somebody else's (``not-a-stub``).
     """
-    from elftools.common.exceptions import ELFError
-
     try:
-        with path.open("rb") as file:
-            return _read(file, path)
+        file = path.open("rb")
     except FileNotFoundError:
         raise _not_a_stub(path, "there is no such file") from None
-    except ELFError as error:
-        raise _not_a_stub(path, f"not a readable ELF file: {error}") from error
-    except (ValueError, KeyError) as error:
-        raise _not_a_stub(path, "its description cannot be read") from error
+    except OSError as error:
+        raise _not_a_stub(path, f"the file cannot be opened: {error.strerror}") from error
+    with file:
+        try:
+            return _read(file, path)
+        except StubError:
+            raise
+        except Exception as error:  # of a damaged file the parser makes whatever its first wrong step leads to
+            raise _not_a_stub(path, "not a readable ELF file, or a damaged one") from error
 
 
 def _read(file: BinaryIO, path: Path) -> StubFacts:
@@ -71,11 +73,11 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
         raise _not_a_stub(path, "it was not built by envpack")
     facts = json.loads(facts_section.data())
     body = ELFFile(io.BytesIO(body_section.data()))
-    needed = _needed_libraries(body)
+    needed = needed_libraries(body)
     if facts["libpython"] not in needed:
         raise _not_a_stub(path, f"it says {facts['libpython']} but needs {', '.join(needed)}")
     return StubFacts(
-        machine=_MACHINES.get(outer["e_machine"], str(outer["e_machine"])),
+        machine=machine_named(outer["e_machine"]),
         python=facts["python"],
         libpython=facts["libpython"],
         epochs=tuple(facts["epochs"]),
@@ -83,13 +85,8 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
         glibc=max(needed_glibc(outer), needed_glibc(body), key=version_key),
         compiler=facts["compiler"],
         numpy=tuple(facts["numpy"]),
-        needs=(facts["libpython"], *sorted({*_needed_libraries(outer), *needed} - {facts["libpython"]})),
+        needs=(facts["libpython"], *sorted({*needed_libraries(outer), *needed} - {facts["libpython"]})),
     )
-
-
-def _needed_libraries(elf: Any) -> list[str]:
-    dynamic = elf.get_section_by_name(".dynamic")
-    return [str(tag.needed) for tag in dynamic.iter_tags() if tag.entry.d_tag == "DT_NEEDED"] if dynamic else []
 
 
 def _not_a_stub(path: Path, why: str) -> StubError:

@@ -48,7 +48,7 @@ class Recipe:
 
         The Python counts by its minor version and its own configuration header, since that is all the stub sees of it.
         """
-        configuration = hashlib.sha256((self.target.include / "pyconfig.h").read_bytes()).hexdigest()
+        configuration = hashlib.sha256(self.target.configuration.read_bytes()).hexdigest()
         return entry_name(self.identifier, [envpack.__version__, self.target.minor, configuration, *self._common_parts])
 
     @property

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment import interpreter_for
-from envpack.errors import StubError
+from envpack.environment import check_minor, interpreter_for
+from envpack.errors import StubError, UsageError
+from envpack.stub.libpython import machine_of
+
+# Where prefixes have their libraries: those of conda and of Pythons' own installations, and unpacked distributions'.
+_LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib/*-linux-gnu", "usr/lib", "usr/lib64")
 
 
 @dataclass(frozen=True)
 class StubTarget:
-    """A Python with everything that compiling against it takes.
+    """A Python with everything that compiling against it takes. It is never run.
 
     Attributes:
         minor: for example ``"3.8"``.
@@ -26,6 +30,26 @@ class StubTarget:
     include: Path
     library: Path
 
+    @property
+    def platform(self) -> str:
+        """For example ``"linux-x86_64"``."""
+        return f"linux-{self.machine}"
+
+    @property
+    def multiarch_include(self) -> Path | None:
+        """Where Debian's ``pyconfig.h``, which is the same for all machines, looks for that of the machine."""
+        return self.include.parent if self._multiarch_configuration.is_file() else None
+
+    @property
+    def configuration(self) -> Path:
+        """The ``pyconfig.h`` of the machine."""
+        multiarch = self._multiarch_configuration
+        return multiarch if multiarch.is_file() else self.include / "pyconfig.h"
+
+    @property
+    def _multiarch_configuration(self) -> Path:
+        return self.include.parent / f"{self.machine}-linux-gnu" / self.include.name / "pyconfig.h"
+
 
 def target_from_interpreter(minor: str) -> StubTarget:
     """The interpreter of that minor version on this machine.
@@ -33,44 +57,71 @@ def target_from_interpreter(minor: str) -> StubTarget:
     Raises:
         UsageError: ``minor`` is no supported version.
         EnvironmentBuildError: there is none with a shared library (the message lists what is there).
-        StubError: its headers are missing.
+        StubError: its headers are missing, or no stub can be made for its library.
     """
     found = interpreter_for(minor)
     if found.library is None:  # interpreter_for() refuses static ones; this is for the type
-        raise StubError(
-            "no shared libpython",
-            kind="libpython-missing",
-            where=str(found.executable),
-            hint="use a Python built with --enable-shared",
-        )
-    return _checked(StubTarget(minor, platform.machine(), found.include, found.library))
+        raise _without_library(found.executable)
+    return _checked(StubTarget(minor, machine_of(found.library), found.include, found.library))
 
 
 def target_from_prefix(prefix: Path) -> StubTarget:
-    """The Python inside of an execution environment.
+    """The Python of an execution environment, of a conda prefix, or of packages of a distribution that were unpacked.
+
+    It may be for another machine than this one.
 
     Raises:
-        StubError: the prefix holds no Python, or not its headers or shared library.
+        StubError: the prefix holds no Python, or not its headers or shared library, or no stub can be made for it.
+        UsageError: its Python is not supported.
     """
-    libraries = sorted((prefix / "lib").glob("libpython3.*.so.1.0"))
+    libraries = [found for folder in _LIBRARY_FOLDERS for found in sorted(prefix.glob(f"{folder}/libpython3.*.so.1.0"))]
     if not libraries:
-        raise StubError(
-            "no shared libpython in this environment",
-            kind="libpython-missing",
-            where=str(prefix / "lib"),
-            hint="build the environment with `envpack build`",
-        )
+        raise _without_library(prefix)
     library = libraries[0]
     minor = library.name.removeprefix("libpython").removesuffix(".so.1.0")
-    return _checked(StubTarget(minor, platform.machine(), prefix / "include" / f"python{minor}", library))
+    check_minor(minor, where=str(library))
+    root = prefix / "usr" if library.is_relative_to(prefix / "usr") else prefix
+    return _checked(StubTarget(minor, machine_of(library), root / "include" / f"python{minor}", library))
+
+
+def check_platforms(targets: Sequence[StubTarget], platforms: Sequence[str]) -> None:
+    """Refuse targets for other platforms than those that are wanted, and platforms without a target.
+
+    Raises:
+        UsageError: kind ``wrong-platform``.
+    """
+    for target in targets:
+        if target.platform not in platforms:
+            raise UsageError(
+                f"this Python {target.minor} is for {target.platform}, not for {' or '.join(platforms)}",
+                kind="wrong-platform",
+                where=str(target.library),
+                hint="give --prefix, with headers and libpython of a Python for that platform, or another --platform",
+            )
+    for platform in platforms:
+        if all(target.platform != platform for target in targets):
+            raise UsageError(
+                f"no Python for {platform} to compile against",
+                kind="wrong-platform",
+                hint="give --prefix, with headers and libpython of a Python for that platform",
+            )
+
+
+def _without_library(where: Path) -> StubError:
+    return StubError(
+        "no shared libpython (libpython3.x.so.1.0), which a stub needs",
+        kind="libpython-missing",
+        where=str(where),
+        hint="give an environment made by `envpack build`, or a Python that was built with --enable-shared",
+    )
 
 
 def _checked(target: StubTarget) -> StubTarget:
-    if not (target.include / "Python.h").is_file():
+    if not (target.include / "Python.h").is_file() or not target.configuration.is_file():
         raise StubError(
             f"the headers of Python {target.minor} are missing",
             kind="headers-missing",
             where=str(target.include),
-            hint=f"install them, for example the package python{target.minor}-dev",
+            hint=f"install them, for example the package libpython{target.minor}-dev",
         )
     return target

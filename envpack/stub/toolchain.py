@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import platform
 import re
 import shutil
 import sys
@@ -17,6 +16,7 @@ from envpack.environment.elf import version_key
 from envpack.environment.isolation import clean_environment
 from envpack.errors import StubError, UsageError
 from envpack.process import run
+from envpack.stub.platforms import this_machine
 
 OTHER_COMPILER = "try the other compiler: --toolchain zig, or --toolchain system"
 
@@ -37,20 +37,23 @@ class Toolchain:
         name: ``"system"`` or ``"zig"``.
         compiler: the C++ compiler and its fixed arguments.
         identity: first line that the compiler says of itself; part of the cache key.
+        machine: what it compiles for, such as ``"x86_64"``.
         glibc: the newest glibc that what it makes may need; ``""`` for the one of this machine.
     """
 
     name: str
     compiler: tuple[str, ...]
     identity: str
+    machine: str
     glibc: str = ""
 
 
-def find_toolchain(wanted: ToolchainName = "auto", *, glibc: str = "") -> Toolchain:
+def find_toolchain(wanted: ToolchainName = "auto", *, machine: str = "", glibc: str = "") -> Toolchain:
     """The compiler of this machine, or zig's from its wheel; ``auto`` takes the first that can do what is asked.
 
     Args:
         wanted: which compiler.
+        machine: what to compile for, by default this machine; only zig compiles for another.
         glibc: the oldest glibc that the stub must run with, which only zig can choose; ``""`` leaves it to the
             compiler.
 
@@ -60,18 +63,16 @@ def find_toolchain(wanted: ToolchainName = "auto", *, glibc: str = "") -> Toolch
         StubError: there is none (``no-compiler``).
     """
     _check_glibc(glibc)
-    if wanted == "system" and glibc:
-        raise UsageError(
-            "this machine's compiler cannot choose the glibc: what it makes needs one as new as this machine's",
-            kind="needs-zig",
-            hint="use --toolchain zig, or leave --glibc away",
-        )
-    found = _system() if wanted != "zig" and not glibc else None
+    machine = machine or this_machine()
+    beyond = _beyond_system(machine, glibc)
+    if wanted == "system" and beyond:
+        raise UsageError(f"this machine's compiler {beyond}", kind="needs-zig", hint="use --toolchain zig, or auto")
+    found = _system() if wanted != "zig" and not beyond else None
     if found is None and wanted != "system":
-        found = _zig(glibc or DEFAULT_GLIBC)
+        found = _zig(machine, glibc or DEFAULT_GLIBC)
     if found is None:
         missing = {
-            "auto": "no ziglang wheel" if glibc else "no C++ compiler, and no ziglang wheel",
+            "auto": "no ziglang wheel" if beyond else "no C++ compiler, and no ziglang wheel",
             "system": "no C++ compiler on this machine",
             "zig": "the ziglang wheel is not installed",
         }[wanted]
@@ -90,24 +91,31 @@ def _check_glibc(glibc: str) -> None:
         raise UsageError(f"a stub cannot run with glibc {glibc}", kind="bad-glibc", hint=_GLIBCS)
 
 
+def _beyond_system(machine: str, glibc: str) -> str:
+    """What this machine's compiler cannot do of what is asked, nothing if it can do all of it."""
+    if machine != this_machine():
+        return f"cannot compile for {machine}"
+    return "cannot choose the glibc: what it makes needs one as new as this machine's" if glibc else ""
+
+
 def _system() -> Toolchain | None:
     for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
         program = shutil.which(name) if name else None
         if program:
-            return Toolchain("system", (program,), _identity([program, "--version"]))
+            return Toolchain("system", (program,), _identity([program, "--version"]), this_machine())
     return None
 
 
-def _zig(glibc: str) -> Toolchain | None:
+def _zig(machine: str, glibc: str) -> Toolchain | None:
     folder = package_folder("ziglang")
     if folder is None or not (folder / "zig").is_file():
         return None
     zig = str(folder / "zig")
-    target = f"{platform.machine()}-linux-gnu.{glibc}"
+    target = f"{machine}-linux-gnu.{glibc}"
     # -s: zig adds debug information unless told otherwise, and builds its C++ runtime once with and once without it.
     # CMake's own checks are linked with one of these too, so one set of flags for everything saves most of a minute.
     compiler = (zig, "c++", "-target", target, "-s")
-    return Toolchain("zig", compiler, f"zig {_identity([zig, 'version'])} {target}", glibc)
+    return Toolchain("zig", compiler, f"zig {_identity([zig, 'version'])} {target}", machine, glibc)
 
 
 def _identity(command: list[str]) -> str:

@@ -28,7 +28,8 @@ class Launched:
         self.stub = shutil.copy(stub, folder / "model" / STUB_NAME)
         self.sidecar = folder / "model" / f"{STUB_NAME}.release"
 
-    def says(self, *, region=f"envpack_none_{uuid.uuid4()}", last=("DEFAULT",), warns=False, **variables):
+    def says(self, *, region="", last=("DEFAULT",), warns=False, **variables):
+        region = region or f"envpack_none_{uuid.uuid4()}"
         arguments = ["/m/1/model.py", region, "1048576", "1048576", str(os.getpid()), self.backend, "336", "m_0", *last]
         done = subprocess.run(
             [self.stub, *arguments], env=variables, capture_output=True, text=True, check=False, timeout=20

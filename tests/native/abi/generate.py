@@ -8,6 +8,7 @@ field in bytes, with sizes of the records, as x86-64 compilers lay them out; num
 stub is given.
 """
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ def varies(steps):
     layouts = list(steps.values())
     return any(
         later["size"] != earlier["size"] or not earlier["fields"].items() <= later["fields"].items()
-        for earlier, later in zip(layouts, layouts[1:])
+        for earlier, later in itertools.pairwise(layouts)
     )
 
 
@@ -85,4 +86,4 @@ def tables():
 
 if __name__ == "__main__":
     what, *releases = sys.argv[1:]
-    print("\n".join(checks(releases) if what == "checks" else tables()))
+    sys.stdout.write("\n".join(checks(releases) if what == "checks" else tables()) + "\n")

@@ -13,7 +13,7 @@ from envpack.stub.acceptance import accept_stub
 from envpack.stub.toolchain import Toolchain
 
 TARGET = StubTarget("3.10", platform.machine(), Path("include"), Path("libpython3.10.so.1.0"))
-TOOLS = Toolchain("zig", ("zig", "c++"), "zig 0.99", "2.28")
+TOOLS = Toolchain("zig", ("zig", "c++"), "zig 0.99", platform.machine(), "2.28")
 RIGHT = StubFacts(
     machine=platform.machine(),
     python="3.10",
@@ -67,7 +67,7 @@ def test_anything_else_is_refused_with_what_is_wrong(accept, differences, says):
 
 
 def test_a_compiler_that_cannot_choose_the_glibc_is_not_held_to_one(accept):
-    accept(tools=Toolchain("system", ("c++",), "c++ 1.2"), glibc="2.99")
+    accept(tools=Toolchain("system", ("c++",), "c++ 1.2", platform.machine()), glibc="2.99")
 
 
 def test_a_stub_that_does_not_end_as_the_server_expects_is_refused(accept, made):

@@ -2,20 +2,128 @@
 
 import pytest
 
-from envpack.errors import StubError
-from envpack.stub import target_from_prefix
+from envpack.environment import Interpreter
+from envpack.errors import EnvpackError
+from envpack.stub import target, target_from_interpreter, target_from_prefix
+from tests.unit.stub.elf_files import (
+    EM_386,
+    EM_AARCH64,
+    EM_ARM,
+    EM_RISCV,
+    EM_X86_64,
+    write_header,
+    write_musl_library,
+)
 
 
-def test_a_prefix_without_libpython(tmp_path):
-    with pytest.raises(StubError) as caught:
-        target_from_prefix(tmp_path)
-    assert caught.value.kind == "libpython-missing"
+def _headers(folder, python="python3.9"):
+    (folder / python).mkdir(parents=True)
+    for name in ("Python.h", "pyconfig.h"):
+        (folder / python / name).touch()
 
 
-def test_a_prefix_without_headers(tmp_path):
+@pytest.fixture
+def prefix(tmp_path):
+    """A prefix whose library is still to be written."""
+    _headers(tmp_path / "include")
     (tmp_path / "lib").mkdir()
-    (tmp_path / "lib/libpython3.9.so.1.0").touch()
-    with pytest.raises(StubError) as caught:
-        target_from_prefix(tmp_path)
-    assert caught.value.kind == "headers-missing"
-    assert "Python 3.9" in caught.value.message
+    return tmp_path
+
+
+def _refusal(prefix):
+    with pytest.raises(EnvpackError) as caught:
+        target_from_prefix(prefix)
+    return caught.value
+
+
+def test_a_prefix_as_conda_makes_it(prefix):
+    write_header(prefix / "lib/libpython3.9.so.1.0", EM_X86_64)
+    found = target_from_prefix(prefix)
+    assert (found.minor, found.machine, found.platform) == ("3.9", "x86_64", "linux-x86_64")
+    assert found.include == prefix / "include/python3.9"
+    assert found.configuration == prefix / "include/python3.9/pyconfig.h"
+    assert found.multiarch_include is None
+
+
+def test_packages_of_debian_for_another_machine(tmp_path):
+    library = tmp_path / "usr/lib/aarch64-linux-gnu/libpython3.11.so.1.0"
+    write_header(library, EM_AARCH64)
+    _headers(tmp_path / "usr/include", "python3.11")
+    _headers(tmp_path / "usr/include/aarch64-linux-gnu", "python3.11")
+    found = target_from_prefix(tmp_path)
+    assert (found.minor, found.platform, found.library) == ("3.11", "linux-aarch64", library)
+    assert found.include == tmp_path / "usr/include/python3.11"
+    assert found.configuration == tmp_path / "usr/include/aarch64-linux-gnu/python3.11/pyconfig.h"
+    assert found.multiarch_include == tmp_path / "usr/include"
+
+
+def test_a_prefix_without_libpython(prefix):
+    assert _refusal(prefix).kind == "libpython-missing"
+
+
+def test_a_prefix_with_a_static_libpython_only(prefix):
+    (prefix / "lib/libpython3.9.a").touch()
+    error = _refusal(prefix)
+    assert error.kind == "libpython-missing"
+    assert "--enable-shared" in error.hint
+
+
+@pytest.mark.parametrize("missing", ["Python.h", "pyconfig.h"])
+def test_a_prefix_without_headers(prefix, missing):
+    write_header(prefix / "lib/libpython3.9.so.1.0", EM_X86_64)
+    (prefix / "include/python3.9" / missing).unlink()
+    error = _refusal(prefix)
+    assert (error.kind, error.where) == ("headers-missing", str(prefix / "include/python3.9"))
+    assert "Python 3.9" in error.message
+
+
+@pytest.mark.parametrize("minor", ["3.7", "3.13t", "3.99"])
+def test_a_prefix_with_a_python_that_no_stub_embeds(prefix, minor):
+    write_header(prefix / f"lib/libpython{minor}.so.1.0", EM_X86_64)
+    error = _refusal(prefix)
+    assert (error.kind, error.exit_code) == ("bad-python-version", 2)
+    assert minor in error.message
+
+
+@pytest.mark.parametrize(
+    ("machine", "bits", "says"),
+    [
+        (EM_386, 32, "is for a 32-bit machine (x86)"),
+        (EM_ARM, 32, "is for a 32-bit machine (ARM)"),
+        (EM_X86_64, 32, "is for a 32-bit machine (x64)"),
+        (EM_RISCV, 64, "is for another machine (RISC-V)"),
+    ],
+)
+def test_a_libpython_for_a_machine_without_stubs(prefix, machine, bits, says):
+    library = prefix / "lib/libpython3.9.so.1.0"
+    write_header(library, machine, bits)
+    error = _refusal(prefix)
+    assert (error.kind, error.exit_code, error.where) == ("libpython-unusable", 5, str(library))
+    assert error.message == f"this libpython {says}"
+
+
+@pytest.mark.parametrize("name", ["libc.musl-x86_64.so.1", "libc.so"])
+def test_a_libpython_for_musl(prefix, name):
+    write_musl_library(prefix / "lib/libpython3.9.so.1.0", name)
+    error = _refusal(prefix)
+    assert error.kind == "libpython-unusable"
+    assert "musl" in error.message
+
+
+@pytest.mark.parametrize("content", [b"", b"INPUT ( libpython3.9.so )", b"\x7fELF", b"\x7fELF\x02\x01\x01" + bytes(20)])
+def test_a_libpython_that_is_none(prefix, content):
+    (prefix / "lib/libpython3.9.so.1.0").write_bytes(content)
+    error = _refusal(prefix)
+    assert error.kind == "libpython-unusable"
+    assert error.message == "this libpython is not a readable ELF file"
+
+
+def test_an_interpreter_without_headers(tmp_path, monkeypatch):
+    library = tmp_path / "libpython3.9.so.1.0"
+    write_header(library, EM_X86_64)
+    include = tmp_path / "include/python3.9"
+    found = Interpreter("3.9.1", "3.9", tmp_path / "python3.9", tmp_path, library, include, tmp_path)
+    monkeypatch.setattr(target, "interpreter_for", lambda _: found)
+    with pytest.raises(EnvpackError) as caught:
+        target_from_interpreter("3.9")
+    assert (caught.value.kind, caught.value.where) == ("headers-missing", str(include))
