@@ -115,7 +115,8 @@ Made by `python ci/compatibility.py` on {datetime.datetime.now(datetime.UTC).dat
   own, and both ends of the conversation were played by the tests.
 - {NOTHING}: nothing was run.
 
-{_what_ran(releases, pythons, cells)}{_server_faults(releases)}One pair by itself: `pytest tests/server/releases --release 24.04 --python 3.9`.
+{_what_ran(releases, pythons, cells)}{_server_faults(releases)}One pair by itself:
+`pytest tests/server/releases --release 24.04 --python 3.9`.
 {_reasons(cells)}"""
 
 
@@ -137,13 +138,10 @@ def _what_ran(releases: list[Release], pythons: list[str], cells: dict[tuple[str
 
 
 def _server_faults(releases: list[Release]) -> str:
-    lines = [
-        f"- Triton {release.name}: {SERVER_FAULTS[release.name]}"
-        for release in releases
-        if release.name in SERVER_FAULTS
-    ]
+    names = [release.name for release in releases if release.name in SERVER_FAULTS]
+    lines = "\n".join(f"- Triton {name}: {SERVER_FAULTS[name]}" for name in names)
     said = "Faults of the servers themselves, which happen with the stub that came with the release as with ours:"
-    return f"{said}\n\n" + "\n".join(lines) + "\n\n" if lines else ""
+    return f"{said}\n\n{lines}\n\n" if names else ""
 
 
 def _reasons(cells: dict[tuple[str, str], Cell]) -> str:

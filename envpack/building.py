@@ -19,10 +19,11 @@ from envpack.environment import (
     read_requirements,
 )
 from envpack.environment.disk import storage_errors
-from envpack.errors import InputError, UsageError
+from envpack.errors import EnvironmentBuildError, InputError, StubError, UsageError
+from envpack.preflight import EnvironmentFacts, find_mismatches, host_of_image, read_environment_facts, read_stub_needs
 from envpack.progress import Progress, Silent
 from envpack.project import Project
-from envpack.releases import Release, find_release
+from envpack.releases import DEFAULT_RELEASE, Release, find_release
 from envpack.repository import (
     Model,
     get_string_parameter,
@@ -45,6 +46,7 @@ class BuildOptions:
     Attributes:
         python: Python minor version, ``""`` for what the project or the requirements say.
         triton: Triton release, ``""`` for what the project says.
+        abi: name of the wire that the release speaks, for one that envpack does not know; ``""`` for what it knows.
         archive_format: ``"dir"`` for a folder beside the model, ``"tar.gz"`` for an archive.
         channels: conda channels; ``"local"`` is this machine's own interpreters.
         stub: ``"auto"`` places one when the release's own stub has another Python, or cannot do the model's NumPy.
@@ -53,6 +55,7 @@ class BuildOptions:
 
     python: str = ""
     triton: str = ""
+    abi: str = ""
     archive_format: ArchiveFormat = "dir"
     channels: tuple[str, ...] = ("local",)
     stub: StubPolicy = "auto"
@@ -103,7 +106,7 @@ def build_model(
         progress.begin(f"{model.name}: an ensemble")
         progress.end("needs no environment")
         return BuiltModel(name, "", "", 0, None, None, changed=False)
-    release = find_release(options.triton or project.triton, where="" if options.triton else str(project.file))
+    release = _release(project, options)
     _refuse_folder(release, options)
     requirements = _requirements(project, model)
     with storage_errors(model.folder):
@@ -115,7 +118,13 @@ def build_model(
             glibc=release.glibc,
         )
         _refuse_without_numpy(environment, requirements, model)
-        return _place(model, environment, release, options, progress)
+        said = bool(options.triton or options.abi or project.triton)
+        return _place(model, environment, _Server(release, said), options, progress)
+
+
+def _release(project: Project, options: BuildOptions) -> Release:
+    where = "" if options.triton else str(project.file)
+    return find_release(options.triton or project.triton or DEFAULT_RELEASE, abi=options.abi or None, where=where)
 
 
 def _refuse_folder(release: Release, options: BuildOptions) -> None:
@@ -151,14 +160,25 @@ def _requirements(project: Project, model: Model) -> Requirements:
     return read_requirements(file) if file else Requirements(conda=(), pip=("numpy",), python="", source=None)
 
 
+@dataclass(frozen=True)
+class _Server:
+    """The server that is built for, and whether the user named it or it is only the default."""
+
+    release: Release
+    said: bool
+
+
 def _place(
-    model: Model, environment: Environment, release: Release, options: BuildOptions, progress: Progress
+    model: Model, environment: Environment, server: _Server, options: BuildOptions, progress: Progress
 ) -> BuiltModel:
     stub = model.folder / STUB_NAME
+    facts = read_environment_facts(environment.prefix)
+    for mismatch in find_mismatches(None, facts, server.release, host_of_image(server.release)):
+        raise EnvironmentBuildError(mismatch.reason, kind=mismatch.kind, where=str(model.folder), hint=mismatch.fix)
+    wanted = options.stub == "auto" and (_needs_stub(environment, server.release) or stub.exists())
     binary = None
-    if options.stub == "always" or (options.stub == "auto" and (_needs_stub(environment, release) or stub.exists())):
-        target = target_from_prefix(environment.prefix)
-        binary = build_stub(target, toolchain=options.toolchain, progress=progress).path
+    if options.stub == "always" or wanted:
+        binary = _fitting_stub(facts, server.release, options.toolchain, progress)
 
     progress.begin(f"{model.name}: Python {environment.python}, {len(environment.packages)} packages")
     place = model.folder / f"python{environment.minor}"
@@ -168,7 +188,7 @@ def _place(
     else:
         changed = place_folder(environment, place)
     if binary is not None:
-        changed |= place_stub(binary, model.folder)
+        changed |= place_stub(binary, model.folder, server.release if server.said else None)
     previous = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
     changed |= point_to_environment(model, in_model_folder(place.name))
     _remove_previous(model, previous, place)
@@ -182,6 +202,21 @@ def _place(
         stub if stub.exists() else None,
         changed,
     )
+
+
+def _fitting_stub(
+    environment: EnvironmentFacts, release: Release, toolchain: ToolchainName, progress: Progress
+) -> Path:
+    """A stub for the environment that runs in the release's image, by another compiler than the first if need be."""
+    target, image = target_from_prefix(environment.path), host_of_image(release)
+    stub = build_stub(target, toolchain=toolchain, progress=progress)
+    mismatches = find_mismatches(read_stub_needs(stub.path), environment, release, image)
+    if toolchain == "auto" and any(mismatch.kind == "glibc-too-old" for mismatch in mismatches):
+        stub = build_stub(target, toolchain="zig", progress=progress)
+        mismatches = find_mismatches(read_stub_needs(stub.path), environment, release, image)
+    for mismatch in mismatches:
+        raise StubError(mismatch.reason, kind=mismatch.kind, hint=mismatch.fix)
+    return stub.path
 
 
 def _needs_stub(environment: Environment, release: Release) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.errors import InputError
-from envpack.releases import DEFAULT_RELEASE
 
 FILE_NAME = "envpack.toml"
 _PROJECT_KEYS = {"triton", "models"}
@@ -35,12 +34,12 @@ class Project:
 
     Attributes:
         repository: folder whose sub-folders are models, absolute.
-        triton: Triton release that the models are for.
+        triton: Triton release that the models are for, ``""`` if nobody said.
         models: settings by model name; models without an entry are not listed.
     """
 
     repository: Path
-    triton: str = DEFAULT_RELEASE
+    triton: str = ""
     models: dict[str, ModelSettings] = field(default_factory=dict)
 
     @property
@@ -82,7 +81,7 @@ def open_project(repository: Path) -> Project:
         ) from error
     _refuse_unknown(content, _PROJECT_KEYS, file, "the top level")
     models = {name: _model_settings(name, entry, file) for name, entry in _table(content, "models", file).items()}
-    return Project(repository, _text(content, "triton", file, "the top level") or DEFAULT_RELEASE, models)
+    return Project(repository, _text(content, "triton", file, "the top level"), models)
 
 
 def _model_settings(name: str, entry: object, file: Path) -> ModelSettings:

@@ -29,6 +29,7 @@ class Release:
         numpy2: whether the release's own stub works with NumPy 2; if not, its answers are empty without an error.
         image: official container image.
         glibc: version of the C library in that image.
+        glibcxx: newest symbol version of the libstdc++ in that image.
         wheel: newest version of the ``nvidia-pytriton`` wheel that carries this server, or ``""``.
         runs_activate: whether the server sources the environment's ``bin/activate``.
         takes_folders: whether an environment may be a folder; if not, it must be an archive.
@@ -45,6 +46,7 @@ class Release:
     numpy2: bool
     image: str
     glibc: str
+    glibcxx: str
     wheel: str
     runs_activate: bool
     takes_folders: bool
@@ -55,6 +57,14 @@ class Release:
     def known(self) -> bool:
         """Whether envpack has facts about this very release; if not, they are those of the newest that it knows."""
         return bool(self.server)
+
+    @property
+    def said_to_stub(self) -> str:
+        """How a release file names it to a stub: by a name that the stub knows.
+
+        That is its own; but the wire's for a release that envpack does not know, and where a wire was chosen for it.
+        """
+        return self.name if all_releases().get(self.name) == self else self.stub_abi
 
     @property
     def caution(self) -> str:

@@ -69,6 +69,8 @@ def _write_sidecar(environment: Environment, destination: Path) -> int:
         "schema": SCHEMA,
         "key": environment.key,
         "python": environment.python,
+        "glibc": environment.glibc,
+        "glibcxx": environment.glibcxx,
         "sha256": _sha256(destination),
         "size": status.st_size,
         "mtime_ns": status.st_mtime_ns,

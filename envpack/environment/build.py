@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from envpack.atomic import new_folder, write_text
 from envpack.environment.interpreters import Interpreter, check_minor, interpreter_for
@@ -16,6 +17,9 @@ from envpack.environment.store import MANIFEST, SCHEMA, Environment, Package, en
 from envpack.errors import EnvironmentBuildError
 from envpack.locations import cache_root
 from envpack.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from envpack.environment.elf import SystemNeeds
 
 LOCAL = "local"
 _GLIBC_HINT = "ask for an older version of it, or take a release with a newer system with --triton"
@@ -109,7 +113,7 @@ def _build(plan: _Plan, prefix: Path, place: Path, progress: Progress) -> None:
     relocate(prefix, (prefix, place), minor=plan.minor)
     write_activation(prefix)
     _compile(plan, prefix)
-    version, glibc = _checked(plan, prefix)
+    version, needs = _checked(plan, prefix)
     packages = _packages(prefix, plan.minor, conda)
     progress.end(f"{len(packages)} packages")
     manifest = {
@@ -117,7 +121,8 @@ def _build(plan: _Plan, prefix: Path, place: Path, progress: Progress) -> None:
         "key": plan.key,
         "python": version,
         "minor": plan.minor,
-        "glibc": glibc,
+        "glibc": needs.glibc.version,
+        "glibcxx": needs.glibcxx.version,
         "requirements": {"conda": plan.requirements.conda, "pip": plan.requirements.pip},
         "packages": [dataclasses.asdict(package) for package in packages],
     }
@@ -170,9 +175,9 @@ def _compile(plan: _Plan, prefix: Path) -> None:
     compile_tree(prefix, library / "site-packages" if has_own else library, minor=plan.minor)
 
 
-def _checked(plan: _Plan, prefix: Path) -> tuple[str, str]:
-    """Start the environment's Python with nothing but itself; full version and the glibc that the files need."""
-    from envpack.environment.elf import is_elf, newest_glibc, version_key
+def _checked(plan: _Plan, prefix: Path) -> tuple[str, SystemNeeds]:
+    """Start the environment's Python with nothing but itself; full version, and what the files need of a system."""
+    from envpack.environment.elf import is_elf, system_needs, version_key
     from envpack.environment.isolation import bare_environment
     from envpack.process import run
 
@@ -186,7 +191,8 @@ def _checked(plan: _Plan, prefix: Path) -> tuple[str, str]:
             kind="environment-broken",
             hint="look for a requirement that replaces parts of Python, or use another interpreter of this version",
         )
-    need = newest_glibc(file for file in sorted(prefix.rglob("*")) if is_elf(file))
+    needs = system_needs(file for file in sorted(prefix.rglob("*")) if is_elf(file))
+    need = needs.glibc
     if version_key(need.version) > version_key(plan.glibc):
         file = need.file.relative_to(prefix) if need.file else ""
         raise EnvironmentBuildError(
@@ -194,7 +200,7 @@ def _checked(plan: _Plan, prefix: Path) -> tuple[str, str]:
             kind="glibc-too-old",
             hint=_GLIBC_HINT,
         )
-    return version, need.version
+    return version, needs
 
 
 def _packages(prefix: Path, minor: str, conda: Sequence[tuple[str, str]]) -> tuple[Package, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.atomic import replaced_file
-from envpack.environment.elf import is_elf, newest_glibc
+from envpack.environment.elf import is_elf, system_needs
 from envpack.environment.fingerprint import fingerprint
 from envpack.environment.interpreters import Interpreter
 from envpack.environment.relocatable_copy import PLACEHOLDER, copy_interpreter
@@ -63,7 +63,7 @@ def make_package(interpreter: Interpreter, folder: Path) -> CondaPackage:
         tree.mkdir()
         copy_interpreter(interpreter, tree)
         files = sorted(file for file in tree.rglob("*") if file.is_symlink() or file.is_file())
-        glibc = newest_glibc(file for file in files if is_elf(file)).version
+        glibc = system_needs(file for file in files if is_elf(file)).glibc.version
         about = _metadata(interpreter, build, glibc, [_path_record(file, tree) for file in files])
         payload = [(str(file.relative_to(tree)), file) for file in files]
         with replaced_file(folder / f"{name}.conda") as partial:

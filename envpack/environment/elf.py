@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,14 +20,23 @@ if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
 _GLIBC = re.compile(r"^GLIBC_(\d+(?:\.\d+)+)$")
+_GLIBCXX = re.compile(r"^GLIBCXX_(\d+(?:\.\d+)+)$")
 
 
 @dataclass(frozen=True)
-class GlibcNeed:
-    """The newest glibc that files ask for: ``version`` (for example ``"2.35"``, ``""`` for none) and who asks."""
+class Need:
+    """The newest version of a library that files ask for (for example ``"2.35"``, ``""`` for none), and who asks."""
 
     version: str = ""
     file: Path | None = None
+
+
+@dataclass(frozen=True)
+class SystemNeeds:
+    """What files ask of the C library, and of libstdc++ (its ``GLIBCXX`` symbol versions)."""
+
+    glibc: Need = Need()
+    glibcxx: Need = Need()
 
 
 def is_elf(path: Path) -> bool:
@@ -43,27 +52,52 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part)
 
 
-def newest_glibc(files: Iterable[Path]) -> GlibcNeed:
-    """The newest glibc symbol version that any of the ELF files needs.
+def system_needs(files: Iterable[Path]) -> SystemNeeds:
+    """The newest symbol versions that any of the ELF files needs.
 
     Files that are no readable ELF of this kind (test data, other systems) count for nothing.
     """
-    newest = GlibcNeed()
+    glibc = glibcxx = Need()
     for file in files:
-        version = _glibc_of(file)
-        if version_key(version) > version_key(newest.version):
-            newest = GlibcNeed(version, file)
-    return newest
+        glibc_version, glibcxx_version = _needs_of(file)
+        glibc = _newer(glibc, Need(glibc_version, file))
+        glibcxx = _newer(glibcxx, Need(glibcxx_version, file))
+    return SystemNeeds(glibc, glibcxx)
+
+
+def _newer(one: Need, other: Need) -> Need:
+    return other if version_key(other.version) > version_key(one.version) else one
 
 
 def needed_glibc(elf: ELFFile) -> str:
     """The newest glibc symbol version that an ELF file needs, for example ``"2.35"``; ``""`` for none."""
+    return _newest(_GLIBC, _needed_versions(elf))
+
+
+def needed_glibcxx(elf: ELFFile) -> str:
+    """The newest libstdc++ symbol version that an ELF file needs, for example ``"3.4.30"``; ``""`` for none."""
+    return _newest(_GLIBCXX, _needed_versions(elf))
+
+
+def provided_glibcxx(elf: ELFFile) -> str:
+    """The newest libstdc++ symbol version that a ``libstdc++.so.6`` has, for example ``"3.4.30"``; ``""`` for none."""
+    from elftools.elf.gnuversions import GNUVerDefSection
+
+    section = elf.get_section_by_name(".gnu.version_d")
+    definitions = section.iter_versions() if isinstance(section, GNUVerDefSection) else ()
+    return _newest(_GLIBCXX, (auxiliary.name for _, auxiliaries in definitions for auxiliary in auxiliaries))
+
+
+def _needed_versions(elf: ELFFile) -> Iterator[str]:
     from elftools.elf.gnuversions import GNUVerNeedSection
 
     section = elf.get_section_by_name(".gnu.version_r")
     needs = section.iter_versions() if isinstance(section, GNUVerNeedSection) else ()
-    names = (auxiliary.name for _, auxiliaries in needs for auxiliary in auxiliaries)
-    return max((match[1] for name in names if (match := _GLIBC.match(name))), key=version_key, default="")
+    return (auxiliary.name for _, auxiliaries in needs for auxiliary in auxiliaries)
+
+
+def _newest(pattern: re.Pattern[str], names: Iterable[str]) -> str:
+    return max((match[1] for name in names if (match := pattern.match(name))), key=version_key, default="")
 
 
 def needed_libraries(elf: ELFFile) -> list[str]:
@@ -76,15 +110,16 @@ def needed_libraries(elf: ELFFile) -> list[str]:
     return [str(tag.needed) for tag in needed]  # type: ignore[attr-defined]  # set for tags of this kind
 
 
-def _glibc_of(file: Path) -> str:
+def _needs_of(file: Path) -> tuple[str, str]:
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 
     try:
         with file.open("rb") as content:
-            return needed_glibc(ELFFile(content))
+            elf = ELFFile(content)
+            return needed_glibc(elf), needed_glibcxx(elf)
     except (ELFError, ValueError, AttributeError):
-        return ""
+        return "", ""
 
 
 def set_runpath(files: Sequence[Path], runpath: str) -> None:

@@ -36,6 +36,8 @@ class Environment:
         prefix: its folder in the store.
         packages: what is installed, conda packages first.
         glibc: the oldest C library that its files run with, for example ``"2.35"``.
+        glibcxx: newest symbol version that its files need of libstdc++, for example ``"3.4.29"``; ``""`` for none, or
+            where an earlier envpack did not look.
         fresh: whether this call built it.
 
     """
@@ -46,6 +48,7 @@ class Environment:
     prefix: Path
     packages: tuple[Package, ...]
     glibc: str
+    glibcxx: str
     fresh: bool
 
 
@@ -75,4 +78,13 @@ def read_environment(folder: Path) -> Environment | None:
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         return None
     packages = tuple(Package(**package) for package in told["packages"])
-    return Environment(told["key"], told["python"], told["minor"], folder, packages, told["glibc"], fresh=False)
+    return Environment(
+        told["key"],
+        told["python"],
+        told["minor"],
+        folder,
+        packages,
+        told["glibc"],
+        told.get("glibcxx", ""),
+        fresh=False,
+    )

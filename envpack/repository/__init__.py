@@ -3,15 +3,24 @@
 from envpack.repository.config import ModelConfig, parse_config
 from envpack.repository.config_editor import get_string_parameter, set_execution_environment, set_string_parameter
 from envpack.repository.model import CONFIG_NAME, DEFAULT_CONFIG, Model, config_text, find_models, no_models, open_model
-from envpack.repository.placement import STUB_NAME, in_model_folder, place_stub, point_to_environment
+from envpack.repository.placement import (
+    RELEASE_FILE,
+    STUB_NAME,
+    environment_of,
+    in_model_folder,
+    place_stub,
+    point_to_environment,
+)
 
 __all__ = [
     "CONFIG_NAME",
     "DEFAULT_CONFIG",
+    "RELEASE_FILE",
     "STUB_NAME",
     "Model",
     "ModelConfig",
     "config_text",
+    "environment_of",
     "find_models",
     "get_string_parameter",
     "in_model_folder",

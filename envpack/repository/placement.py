@@ -9,16 +9,24 @@ from pathlib import Path
 
 from envpack.atomic import replaced_file, write_text
 from envpack.errors import InputError
-from envpack.repository.config_editor import set_execution_environment
+from envpack.releases import Release
+from envpack.repository.config_editor import get_string_parameter, set_execution_environment
 from envpack.repository.model import CONFIG_NAME, Model, config_text
 
 STUB_NAME = "triton_python_backend_stub"
+RELEASE_FILE = f"{STUB_NAME}.release"
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 
 
 def in_model_folder(name: str) -> str:
     """The way to write, in config.pbtxt, a file or folder called ``name`` in the model's own folder."""
     return f"{_MODEL_DIRECTORY}/{name}"
+
+
+def environment_of(model: Model) -> Path | None:
+    """The execution environment that the model's config.pbtxt names: folder or archive, whether it exists or not."""
+    value = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
+    return Path(value.replace(_MODEL_DIRECTORY, str(model.folder))) if value else None
 
 
 def point_to_environment(model: Model, path_value: str) -> bool:
@@ -53,13 +61,32 @@ def point_to_environment(model: Model, path_value: str) -> bool:
     return True
 
 
-def place_stub(binary: Path, model_folder: Path) -> bool:
+def place_stub(binary: Path, model_folder: Path, release: Release | None = None) -> bool:
     """Copy a stub into a model's folder, under the name that the server looks for and with mode 0755.
 
+    Args:
+        binary: the stub.
+        model_folder: where to put it.
+        release: the server that it is meant for. A release file beside the stub names it, and the stub refuses servers
+            that speak otherwise. None removes that file: the stub then goes by what it finds out of the server.
+
     Returns:
-        Whether anything was changed; False if the same stub is there with the right mode.
+        Whether anything was changed; False if the same stub is there with the right mode and release file.
 
     """
+    file = model_folder / RELEASE_FILE
+    said = f"{release.said_to_stub}\n" if release else ""
+    if (file.read_text(encoding="utf-8", errors="replace") if file.is_file() else "") == said:
+        return _place_binary(binary, model_folder)
+    # Whenever this ends, a stub never stands beside a file that was written for another one.
+    file.unlink(missing_ok=True)
+    _place_binary(binary, model_folder)
+    if said:
+        write_text(file, said)
+    return True
+
+
+def _place_binary(binary: Path, model_folder: Path) -> bool:
     destination = model_folder / STUB_NAME
     if destination.is_file() and not destination.is_symlink() and filecmp.cmp(binary, destination, shallow=False):
         if stat.S_IMODE(destination.stat().st_mode) == 0o755:

@@ -37,10 +37,16 @@ def link_backends(installation: ServerInstallation, destination: Path, extra: Pa
     return tuple(names)
 
 
+def default_stub(installation: ServerInstallation) -> Path | None:
+    """The stub that the installation itself would use: the one for the Python of its release, else any that it has."""
+    release = all_releases().get(installation.release or DEFAULT_RELEASE)
+    own = installation.stubs.get(release.python if release else "")
+    return own or next(iter(installation.stubs.values()), None)
+
+
 def _link_default_stub(installation: ServerInstallation, link: Path) -> None:
     """The backend refuses every model if its own folder has no stub, even a model that brings one."""
-    release = all_releases().get(installation.release or DEFAULT_RELEASE)
-    stub = installation.stubs.get(release.python if release else "") or next(iter(installation.stubs.values()), None)
+    stub = default_stub(installation)
     if stub is not None:
         link.symlink_to(stub)
         return

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 from envpack.releases import Release
-from envpack.repository import STUB_NAME, Model, get_string_parameter
+from envpack.repository import STUB_NAME, Model, environment_of
 from envpack.verification.kserve import Client, RequestError, needs_binary
 from envpack.verification.runtime import Server
 from envpack.verification.samples import Samples
@@ -16,7 +15,6 @@ from envpack.verification.stubs import foreign_files, identify, stub_processes
 from envpack.verification.tensors import BINARY_ONLY, Tensor, Tolerance, difference
 from envpack.verification.verdict import Check, SampleCount, StubIdentity
 
-_KEYWORD = "$$TRITON_MODEL_DIRECTORY"
 _EXTRACTED = re.compile(r"^/tmp/python_env_\w{6}/\d+")
 _JSON_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-9)
 _SHOWN_FAILURES = 3
@@ -56,11 +54,10 @@ def check_numpy(model: Model, stub: StubIdentity, release: Release | None) -> Ch
 
 def check_isolation(server: Server, model: Model, stub: StubIdentity) -> Check | None:
     """Whether Python and its packages are the environment's; None if the model names no environment."""
-    value = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
+    place = environment_of(model)
     mapped = server.mapped_files(stub.pid)
-    if not value or not mapped:
+    if not place or not mapped:
         return None
-    place = Path(value.replace(_KEYWORD, str(model.folder)))
     root = os.path.realpath(place)
     if not place.is_dir():
         root = next((match[0] for match in map(_EXTRACTED.match, mapped) if match), root)

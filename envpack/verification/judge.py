@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from envpack.errors import InputError
+from envpack.preflight import Mismatch
 from envpack.releases import Release
 from envpack.repository import Model
 from envpack.verification.checks import (
@@ -45,11 +47,20 @@ class Judge:
         client: a client of it.
         load_timeout: seconds that one model may take to load.
         release: what is known of the server's release; None if nothing is.
+        preflight: says of a model what will not go together.
 
     """
 
-    def __init__(self, server: Server, client: Client, load_timeout: float, release: Release | None = None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        client: Client,
+        load_timeout: float,
+        release: Release | None = None,
+        preflight: Callable[[Model], Sequence[Mismatch]] = lambda _: (),
+    ) -> None:
         self._server = server
+        self._preflight = preflight
         self._client = client
         self._load_timeout = load_timeout
         self._release = release
@@ -71,6 +82,11 @@ class Judge:
         if broken:
             reason = f"it runs {broken[0]}, which is not fit to serve"
             return ModelVerdict(model.name, False, 0.0, failure=Failure("step-failed", reason))
+        for mismatch in self._preflight(model):
+            # Not loaded: a stub that speaks otherwise than its server can make that crash.
+            check = Check("preflight", False, mismatch.reason, mismatch.fix)
+            failure = Failure(mismatch.kind, mismatch.reason, (), mismatch.fix)
+            return ModelVerdict(model.name, False, 0.0, failure=failure, checks=(check,))
         self._log_start = len(self._server.log())
         dead_before = frozenset(dead_stubs(self._server))
         loaded = load(self._server, self._client, model, timeout=self._load_timeout, ignore_dead=dead_before)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from envpack.preflight import Host
+
 
 @dataclass(frozen=True)
 class Process:
@@ -79,6 +81,14 @@ class Runtime(Protocol):
     @property
     def release(self) -> str:
         """Name of the Triton release that it runs, ``""`` if unknown."""
+
+    @property
+    def default_stub(self) -> Path | None:
+        """The stub that serves models without one of their own, None if there is none or it cannot be read here."""
+
+    @property
+    def host(self) -> Host:
+        """The system that the server runs in."""
 
     def start(self, repository: Path) -> AbstractContextManager[Server]:
         """Start a server on a model repository, with no model loaded; leaving the block always stops it.

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.errors import ServerError
+from envpack.preflight import Host, this_host
 from envpack.verification import proc
-from envpack.verification.backend_folder import link_backends
+from envpack.verification.backend_folder import default_stub, link_backends
 from envpack.verification.kserve import Client
 from envpack.verification.leftovers import extracted_folders, remove_leftovers
 from envpack.verification.runtime import Process, Stopped
@@ -102,6 +103,14 @@ class ProcessRuntime:
     @property
     def release(self) -> str:
         return self.installation.release
+
+    @property
+    def default_stub(self) -> Path | None:
+        return default_stub(self.installation)
+
+    @property
+    def host(self) -> Host:
+        return this_host()
 
     @contextlib.contextmanager
     def start(self, repository: Path) -> Iterator[ProcessServer]:

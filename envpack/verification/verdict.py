@@ -13,8 +13,8 @@ class Check:
     """One thing that was looked at.
 
     Attributes:
-        id: slug, the same in every run: ``load``, ``stub``, ``numpy``, ``isolation``, ``infer``, ``formats`` or
-            ``expected``.
+        id: slug, the same in every run: ``preflight``, ``load``, ``stub``, ``numpy``, ``isolation``, ``infer``,
+            ``formats`` or ``expected``.
         ok: whether it was as it should be.
         evidence: what was seen, one sentence.
         fix: what to do about it; empty if it is all right.

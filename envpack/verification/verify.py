@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.errors import InputError, ServerError
+from envpack.preflight import preflight_model
 from envpack.progress import Progress, Silent
 from envpack.releases import all_releases, release_of_server
 from envpack.repository import STUB_NAME, Model, find_models, no_models, open_model
@@ -98,7 +100,10 @@ def _verify(
             ) from error
         progress.end(f"Triton {version}, {time.monotonic() - started:.1f} s")
         release = all_releases().get(runtime.release) or release_of_server(version)
-        judge = Judge(server, client, options.load_timeout, release)
+        preflight = functools.partial(
+            preflight_model, default_stub=runtime.default_stub, release=release, host=runtime.host
+        )
+        judge = Judge(server, client, options.load_timeout, release, preflight)
         verdicts: list[ModelVerdict] = []
         for model in models:
             progress.begin(f"verify {model.name}")

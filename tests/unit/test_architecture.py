@@ -16,6 +16,7 @@ ORDER = [
     {"archive"},
     {"stub"},
     {"repository"},
+    {"preflight"},
     {"verification"},
     {"building"},
     {"cli"},

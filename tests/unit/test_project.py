@@ -8,7 +8,7 @@ from envpack.project import open_project
 
 def test_without_a_file_the_defaults_hold(tmp_path):
     project = open_project(tmp_path)
-    assert project.triton == "24.10"
+    assert project.triton == ""
     assert project.settings("anything").python == ""
 
 

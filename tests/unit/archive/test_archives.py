@@ -47,7 +47,7 @@ def make(prefix: Path, key: str) -> Environment:
     write_activation(prefix)
     told = {"schema": 1, "key": key, "python": "3.8.1", "minor": "3.8", "packages": [], "glibc": "2.17"}
     (prefix / MANIFEST).write_text(json.dumps(told))
-    return Environment(key, "3.8.1", "3.8", prefix, (), "2.17", fresh=True)
+    return Environment(key, "3.8.1", "3.8", prefix, (), "2.17", "", fresh=True)
 
 
 def members(archive: Path) -> dict[str, tarfile.TarInfo]:

@@ -1,0 +1,144 @@
+"""What an execution environment brings and needs, from its files alone."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from envpack.archive.tarball import sidecar_of
+from envpack.environment import read_environment
+from envpack.environment.elf import needed_glibc, provided_glibcxx
+from envpack.errors import InputError
+from envpack.stub.platforms import machine_named
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
+
+_LIBPYTHON = re.compile(r"(?:\./)?lib/libpython(3\.\d+)\.so\.1\.0")
+_LIBSTDCXX = re.compile(r"(?:\./)?lib/libstdc\+\+\.so\.6(?:\.\d+)*")
+_LARGEST_LIBRARY = 256 << 20  # bytes; no libpython or libstdc++ is near that
+
+
+@dataclass(frozen=True)
+class EnvironmentFacts:
+    """What counts of an environment for the stub that is to start in it.
+
+    Attributes:
+        path: folder or archive.
+        python: Python minor version of its libpython, ``""`` if it has none.
+        machine: what that libpython is for, such as ``"x86_64"``; ``""`` without one.
+        glibc: the oldest glibc that it runs with, as far as is known: of all files for an environment of envpack's, of
+            libpython for others.
+        glibcxx: newest symbol version of its own libstdc++, ``""`` if it has none.
+        needed_glibcxx: newest symbol version that its files need of libstdc++; ``""`` for none, and where envpack did
+            not build it, which is when they are not looked at.
+    """
+
+    path: Path
+    python: str
+    machine: str
+    glibc: str
+    glibcxx: str
+    needed_glibcxx: str
+
+
+def read_environment_facts(path: Path) -> EnvironmentFacts:
+    """Look into an environment: a folder, or an archive that is read from its beginning until all is known.
+
+    Raises:
+        InputError: there is nothing, or it is no archive (``environment-unreadable``).
+    """
+    try:
+        found = _in_folder(path) if path.is_dir() else _in_archive(path)
+    except (OSError, EOFError, tarfile.TarError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise _unreadable(path, reason or "damaged") from error
+    glibc, needed_glibcxx = _noted(path)
+    return EnvironmentFacts(path, found.python, found.machine, glibc or found.glibc, found.glibcxx, needed_glibcxx)
+
+
+@dataclass
+class _Found:
+    """What the libraries that were looked into say."""
+
+    python: str = ""
+    machine: str = ""
+    glibc: str = ""
+    glibcxx: str = ""
+
+    def take(self, name: str, read: Callable[[], BinaryIO | None]) -> None:
+        """Look into a member called ``name`` if it is a library that counts."""
+        from elftools.elf.elffile import ELFFile
+
+        libpython = _LIBPYTHON.fullmatch(name)
+        if not libpython and not _LIBSTDCXX.fullmatch(name):
+            return
+        content = read()
+        if content is None:
+            return
+        # A damaged library is none. The parser makes of it whatever its first wrong step leads to.
+        with contextlib.suppress(Exception):
+            self._take(ELFFile(content), libpython[1] if libpython else "")
+
+    def _take(self, elf: ELFFile, python: str) -> None:
+        if python:
+            self.machine, self.glibc = machine_named(elf["e_machine"]), needed_glibc(elf)
+            self.python = python
+        else:
+            self.glibcxx = provided_glibcxx(elf) or self.glibcxx
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.python and self.glibcxx)
+
+
+def _in_folder(folder: Path) -> _Found:
+    found = _Found()
+    for file in sorted((folder / "lib").glob("lib*.so*")):
+        if file.is_file():
+            found.take(f"lib/{file.name}", lambda file=file: io.BytesIO(file.read_bytes()))  # type: ignore[misc]
+    return found
+
+
+def _in_archive(file: Path) -> _Found:
+    found = _Found()
+    with tarfile.open(file, "r|*") as archive:  # a stream: nothing is unpacked, nothing is read twice
+        for member in archive:
+            if member.isreg() and member.size <= _LARGEST_LIBRARY:
+                found.take(member.name, lambda member=member: _content(archive, member))  # type: ignore[misc]
+            if found.complete:
+                break
+    return found
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> BinaryIO | None:
+    stream = archive.extractfile(member)
+    return io.BytesIO(stream.read()) if stream else None
+
+
+def _noted(path: Path) -> tuple[str, str]:
+    """The needs of all files, as envpack noted them when it built the environment; nothing if it did not."""
+    environment = read_environment(path) if path.is_dir() else None
+    if environment:
+        return environment.glibc, environment.glibcxx
+    try:
+        told = json.loads(sidecar_of(path).read_text(encoding="utf-8"))
+        return str(told.get("glibc", "")), str(told.get("glibcxx", ""))
+    except (OSError, ValueError, AttributeError):
+        return "", ""
+
+
+def _unreadable(path: Path, reason: str) -> InputError:
+    return InputError(
+        f"this environment cannot be read: {reason}",
+        kind="environment-unreadable",
+        where=str(path),
+        hint="give the folder of an environment, or an archive of one",
+    )

@@ -1,0 +1,140 @@
+"""What must hold between a stub, an environment, a Triton release and the system under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from envpack.environment.elf import version_key
+from envpack.preflight.environment_facts import EnvironmentFacts
+from envpack.preflight.host import Host
+from envpack.preflight.stub_needs import StubNeeds
+from envpack.releases import Release, all_releases
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Two things that do not go together.
+
+    Attributes:
+        kind: slug of its entry in ``docs/troubleshooting.md``.
+        reason: one sentence without a full stop.
+        fix: what to do about it.
+    """
+
+    kind: str
+    reason: str
+    fix: str
+
+
+def find_mismatches(
+    stub: StubNeeds | None,
+    environment: EnvironmentFacts | None = None,
+    release: Release | None = None,
+    host: Host | None = None,
+) -> tuple[Mismatch, ...]:
+    """Compare what is given; what is ``None`` or says nothing of itself is taken to fit."""
+    return (
+        *(_python_and_machine(stub, environment) if stub and environment else ()),
+        *_libstdcxx(stub, environment, host),
+        *(_release(stub, release) if stub and release else ()),
+        *(_stub_on_host(stub, host) if stub and host else ()),
+        *(_environment_on_host(environment, host) if environment and host else ()),
+    )
+
+
+def _python_and_machine(stub: StubNeeds, environment: EnvironmentFacts) -> Iterator[Mismatch]:
+    if not environment.python:
+        yield Mismatch(
+            "libpython-missing",
+            f"the environment has no lib/libpython{stub.python}.so.1.0, which the stub loads",
+            f"build one with `envpack build --python {stub.python}`, or take a Python built with --enable-shared",
+        )
+        return
+    if environment.python != stub.python:
+        yield Mismatch(
+            "python-mismatch",
+            f"the stub embeds Python {stub.python}, the environment has Python {environment.python}",
+            f"compile a stub for it: {_stub_command(stub, environment)}",
+        )
+    if environment.machine != stub.machine:
+        yield Mismatch(
+            "machine-mismatch",
+            f"the stub is for {stub.machine}, the environment for {environment.machine}",
+            f"compile a stub for it: {_stub_command(stub, environment)}",
+        )
+
+
+def _stub_command(stub: StubNeeds, environment: EnvironmentFacts) -> str:
+    target = f"--prefix {environment.path}" if environment.path.is_dir() else f"--python {environment.python}"
+    return f"`envpack stub {target} --output {stub.path.parent}`"
+
+
+def _libstdcxx(stub: StubNeeds | None, environment: EnvironmentFacts | None, host: Host | None) -> Iterator[Mismatch]:
+    # The server puts the environment's lib folder in front of the system's.
+    name, has = ("the environment", environment.glibcxx) if environment else ("", "")
+    if not has and host:
+        name, has = host.name, host.glibcxx
+    if stub and _is_older(has, stub.glibcxx):
+        yield Mismatch(
+            "libstdcxx-too-old",
+            f"the stub needs GLIBCXX_{stub.glibcxx} of libstdc++, that of {name} ends at GLIBCXX_{has}",
+            "use envpack's stub, which needs no libstdc++, or add a newer libstdcxx-ng to the environment",
+        )
+    if environment and _is_older(has, environment.needed_glibcxx):
+        yield Mismatch(
+            "libstdcxx-too-old",
+            f"the environment's files need GLIBCXX_{environment.needed_glibcxx} of libstdc++, that of {name} ends at"
+            f" GLIBCXX_{has}",
+            "add a newer libstdcxx-ng to the environment's requirements",
+        )
+
+
+def _release(stub: StubNeeds, release: Release) -> Iterator[Mismatch]:
+    if stub.epochs and release.stub_abi not in stub.epochs:
+        yield Mismatch(
+            "release-mismatch",
+            f"the stub speaks the wires of {', '.join(stub.epochs)}, Triton {release.name} that of {release.stub_abi}",
+            "compile one without --triton, which speaks to all releases, or name this one",
+        )
+    said = all_releases().get(stub.release_file)
+    if stub.epochs and said and release.known and said.stub_abi != release.stub_abi:
+        yield Mismatch(
+            "release-mismatch",
+            f"the release file beside the stub says Triton {stub.release_file}, the server is {release.name}",
+            f"write {release.name} into {stub.path}.release, or delete that file",
+        )
+
+
+def _stub_on_host(stub: StubNeeds, host: Host) -> Iterator[Mismatch]:
+    if host.machine and stub.machine != host.machine:
+        yield Mismatch(
+            "machine-mismatch",
+            f"the stub is for {stub.machine}, {host.name} is {host.machine}",
+            "compile one with a Python for that machine: `envpack stub --prefix`",
+        )
+    if _is_older(host.glibc, stub.glibc):
+        yield Mismatch(
+            "glibc-too-old",
+            f"the stub needs glibc {stub.glibc}, {host.name} has {host.glibc}",
+            f"compile it with --toolchain zig --glibc {host.glibc}",
+        )
+
+
+def _environment_on_host(environment: EnvironmentFacts, host: Host) -> Iterator[Mismatch]:
+    if host.machine and environment.machine and environment.machine != host.machine:
+        yield Mismatch(
+            "machine-mismatch",
+            f"the environment is for {environment.machine}, {host.name} is {host.machine}",
+            "build the environment on such a machine",
+        )
+    if _is_older(host.glibc, environment.glibc):
+        yield Mismatch(
+            "glibc-too-old",
+            f"the environment needs glibc {environment.glibc}, {host.name} has {host.glibc}",
+            "build it with an older Python installation or packages, or serve it with a newer release",
+        )
+
+
+def _is_older(has: str, needs: str) -> bool:
+    return bool(has and needs) and version_key(has) < version_key(needs)

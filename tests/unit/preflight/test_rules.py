@@ -1,0 +1,76 @@
+"""Which pairs of stub, environment, release and system are refused, and with what words."""
+
+from pathlib import Path
+
+import pytest
+
+from envpack.preflight import EnvironmentFacts, Host, StubNeeds, find_mismatches, host_of_image
+from envpack.releases import all_abis, find_release
+
+STUB = Path("/models/one/triton_python_backend_stub")
+HOST = Host("the image", glibc="2.35", glibcxx="3.4.30", machine="x86_64")
+
+
+def stub(**changes):
+    facts = {"machine": "x86_64", "python": "3.10", "glibc": "2.28", "glibcxx": "", "epochs": all_abis()}
+    return StubNeeds(STUB, **{**facts, "release_file": "", **changes})
+
+
+def environment(path="/envs/one.tar.gz", **changes):
+    facts = {"python": "3.10", "machine": "x86_64", "glibc": "2.34", "glibcxx": "", "needed_glibcxx": "3.4.29"}
+    return EnvironmentFacts(Path(path), **{**facts, **changes})
+
+
+def kinds(*things):
+    return [mismatch.kind for mismatch in find_mismatches(*things)]
+
+
+@pytest.mark.parametrize("release", ["23.07", "24.10", "26.07", "27.01"])
+def test_what_fits_is_left_in_peace(release):
+    assert kinds(stub(), environment(), find_release(release), host_of_image(find_release(release))) == []
+    assert kinds(stub(release_file=release), environment(), find_release(release), HOST) == []
+
+
+def test_what_is_not_given_is_taken_to_fit():
+    assert kinds(stub(python="3.8")) == []
+    assert kinds(None, environment(), find_release("24.10"), None) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "things"),
+    [
+        ("python-mismatch", (stub(python="3.8"), environment())),
+        ("libpython-missing", (stub(), environment(python="", machine=""))),
+        ("machine-mismatch", (stub(machine="aarch64"), environment())),
+        ("machine-mismatch", (stub(machine="aarch64"), None, None, HOST)),
+        ("machine-mismatch", (None, environment(machine="aarch64"), None, HOST)),
+        ("release-mismatch", (stub(epochs=("24.04",)), None, find_release("24.10"))),
+        ("release-mismatch", (stub(release_file="24.04"), None, find_release("24.10"))),
+        ("glibc-too-old", (stub(glibc="2.36"), None, None, HOST)),
+        ("glibc-too-old", (None, environment(glibc="2.36"), None, HOST)),
+        ("libstdcxx-too-old", (stub(glibcxx="3.4.30"), environment(glibcxx="3.4.29"))),
+        ("libstdcxx-too-old", (stub(glibcxx="3.4.32"), None, None, HOST)),
+        ("libstdcxx-too-old", (None, environment(needed_glibcxx="3.4.31"), None, HOST)),
+        ("libstdcxx-too-old", (None, environment(needed_glibcxx="3.4.30", glibcxx="3.4.28"), None, HOST)),
+    ],
+)
+def test_each_mismatch_has_its_kind_and_a_fix(kind, things):
+    assert kinds(*things) == [kind]
+    (mismatch,) = find_mismatches(*things)
+    assert mismatch.fix
+    assert not mismatch.reason.endswith(".")
+
+
+def test_an_environments_own_libstdcxx_counts_and_not_the_systems():
+    assert kinds(stub(glibcxx="3.4.32"), environment(glibcxx="3.4.33"), None, HOST) == []
+
+
+def test_a_release_file_may_name_any_release_of_the_same_wire():
+    assert kinds(stub(release_file="24.07"), None, find_release("24.06")) == []
+
+
+def test_the_fix_for_a_folder_compiles_against_it():
+    (mismatch,) = find_mismatches(stub(python="3.8"), environment("/"))
+    assert mismatch.fix == "compile a stub for it: `envpack stub --prefix / --output /models/one`"
+    (mismatch,) = find_mismatches(stub(python="3.8"), environment("/envs/one.tar.gz"))
+    assert mismatch.fix == "compile a stub for it: `envpack stub --python 3.10 --output /models/one`"
