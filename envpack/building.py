@@ -106,7 +106,7 @@ def build_model(
         progress.begin(f"{model.name}: an ensemble")
         progress.end("needs no environment")
         return BuiltModel(name, "", "", 0, None, None, changed=False)
-    release = _release(project, options)
+    release = release_for(project, options)
     _refuse_folder(release, options)
     requirements = _requirements(project, model)
     with storage_errors(model.folder):
@@ -122,7 +122,12 @@ def build_model(
         return _place(model, environment, _Server(release, said), options, progress)
 
 
-def _release(project: Project, options: BuildOptions) -> Release:
+def release_for(project: Project, options: BuildOptions) -> Release:
+    """The release to build for: the first that the options and the project name, else the default.
+
+    Raises:
+        UsageError: there is no such release, or no such wire.
+    """
     where = "" if options.triton else str(project.file)
     return find_release(options.triton or project.triton or DEFAULT_RELEASE, abi=options.abi or None, where=where)
 

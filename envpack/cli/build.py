@@ -38,12 +38,13 @@ from envpack.cli.console import Console
     help="Put a stub beside the model. Default: auto, when the release's own has another Python or cannot do NumPy 2.",
 )
 @options.triton
+@options.abi
 @options.toolchain
 @options.repository
 @options.with_console
 def command(models: tuple[str, ...], repository: Path, console: Console, *, every: bool, **settings: Any) -> None:
     """Build the execution environment of each MODEL and put it beside the model."""
-    from envpack.building import BuildOptions, build_model
+    from envpack.building import BuildOptions, build_model, release_for
     from envpack.project import open_project
     from envpack.repository import find_models, no_models, open_model
 
@@ -54,7 +55,9 @@ def command(models: tuple[str, ...], repository: Path, console: Console, *, ever
     chosen = find_models(project.repository) if every else [open_model(project.repository / name) for name in models]
     if not chosen:
         raise no_models(project.repository)
-    built = [build_model(project, model.folder.name, BuildOptions(**settings), console) for model in chosen]
+    how = BuildOptions(**settings)
+    console.warned(release_for(project, how).caution)
+    built = [build_model(project, model.folder.name, how, console) for model in chosen]
     console.result({"models": [_as_json(dataclasses.asdict(model)) for model in built]})
 
 

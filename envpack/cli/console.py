@@ -89,6 +89,11 @@ class Console:
         if even_if_quiet or not self._quiet:
             self.terminal.print(what)
 
+    def warned(self, text: str) -> None:
+        """Show what may go wrong though it need not; nothing for no text."""
+        if text:
+            self.say(f"[bold yellow]warning:[/bold yellow] {_plain(text)}")
+
     def result(self, document: dict[str, Any]) -> None:
         """Give programs the result, if ``--json`` asked for it."""
         self._stop_status()

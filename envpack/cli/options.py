@@ -31,6 +31,13 @@ glibc = click.option(
 )
 triton = click.option("--triton", default="", metavar="RELEASE", help="Triton release, for example 24.10.")
 
+abi = click.option(
+    "--abi",
+    default="",
+    metavar="RELEASE",
+    help="For a release that envpack does not know yet: the one whose stub ABI it speaks. Default: the newest.",
+)
+
 
 def with_console(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--json`` and ``--quiet``, and call it with the `Console` they ask for."""

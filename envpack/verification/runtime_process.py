@@ -42,6 +42,11 @@ class ProcessServer:
         self._stopped: Stopped | None = None
         self.url = f"http://127.0.0.1:{port}"
 
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self._process.pid
+
     def log(self) -> str:
         return self._log_file.read_bytes().decode("utf-8", "replace")
 

@@ -53,7 +53,7 @@ def _judged():
         if file.parts[0] == "verification" and call.func.id in {"Failure", "_fault"} and call.args:
             yield from _texts(call.args[0])
         if file.parts[0] == "preflight" and call.func.id == "Mismatch":
-            yield call.args[0].value
+            yield from _texts(call.args[0])
         if file.parts[0] == "verification" and call.func.id == "explain":
             yield from _texts(call.args[1])
 
