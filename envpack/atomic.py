@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -19,15 +21,18 @@ def replaced_file(destination: Path, *, mode: int = 0o644) -> Iterator[Path]:
     """Give a temporary path beside ``destination``; when the block ends well it becomes ``destination``.
 
     The content is flushed to the disk before the rename. If the block raises (also for Ctrl-C) the temporary file is
-    removed and ``destination`` stays as it was.
+    removed and ``destination`` stays as it was. What a killed process has left is removed by the next one.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written to.
     """
+    _remove_abandoned(destination)
     handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent)
     os.close(handle)
     temporary = Path(name)
+    handle = os.open(temporary, os.O_RDONLY)  # a program that is open for writing could not be started yet
     try:
+        _try_lock(handle)
         yield temporary
         temporary.chmod(mode)
         with temporary.open("rb") as written:
@@ -36,6 +41,29 @@ def replaced_file(destination: Path, *, mode: int = 0o644) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
+
+
+def _remove_abandoned(destination: Path) -> None:
+    """Remove temporary files of `replaced_file` that nobody holds a lock on, since who wrote them is gone."""
+    for stale in destination.parent.glob(f".{glob.escape(destination.name)}.*.partial"):
+        with contextlib.suppress(OSError):
+            handle = os.open(stale, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                if _try_lock(handle):
+                    stale.unlink()  # refused for folders, which others look after
+            finally:
+                os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock an open file until it is closed; False if somebody else has, or if the file system knows no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def write_text(destination: Path, text: str, *, mode: int = 0o644) -> None:
@@ -70,15 +98,20 @@ def new_folder(destination: Path) -> Iterator[Path]:
     For folders that are made once and never changed. The caller holds a lock, so what killed processes have left
     behind can be told from what others are doing, and is removed first.
     """
-    for stale in destination.parent.glob(f".{destination.name}.partial-*"):
-        shutil.rmtree(stale, ignore_errors=True)
+    _remove_stale(destination)
     temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.partial-", dir=destination.parent))
     try:
         yield temporary
         temporary.chmod(0o755)
         temporary.rename(destination)
+        _remove_stale(destination)  # programs that outlived a killed process may have written once more
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _remove_stale(destination: Path) -> None:
+    for stale in destination.parent.glob(f".{glob.escape(destination.name)}.partial-*"):
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> None:

@@ -8,10 +8,15 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from envpack.atomic import new_folder, write_text
 from envpack.environment.disk import storage_errors
+from envpack.process import refuse_if_stopped
 from envpack.progress import Progress
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 _MANIFEST = "sha256.json"
 
@@ -61,11 +66,21 @@ def _locked(file: Path, progress: Progress) -> Iterator[None]:
         lock.acquire(blocking=False)
     except Timeout:
         progress.detail("wait for another process that does the same")
-        lock.acquire()
+        _wait_for(lock)
     try:
         yield
     finally:
         lock.release()
+
+
+def _wait_for(lock: BaseFileLock) -> None:
+    from filelock import Timeout
+
+    while True:
+        refuse_if_stopped()
+        with contextlib.suppress(Timeout):
+            lock.acquire(timeout=1)
+            return
 
 
 def is_intact(folder: Path) -> bool:

@@ -66,3 +66,17 @@ def test_kill_9_in_the_middle_keeps_the_old_file(tmp_path):
         time.sleep(0.05)
         writer.send_signal(signal.SIGKILL)
     assert file.read_text() == "old"
+
+
+def test_what_a_killed_writer_has_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    file = tmp_path / "stub"
+    (tmp_path / ".stub.killed.partial").write_text("half")
+    (tmp_path / ".stub.folder.partial").mkdir()
+    (tmp_path / ".stub2.killed.partial").write_text("of another file")
+    with replaced_file(file) as first:
+        assert not (tmp_path / ".stub.killed.partial").exists()
+        first.write_text("first")
+        write_text(file, "second")
+        assert first.read_text() == "first"
+    assert file.read_text() == "first"
+    assert sorted(os.listdir(tmp_path)) == [".stub.folder.partial", ".stub2.killed.partial", "stub"]
