@@ -13,6 +13,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from envpack.errors import EnvpackError
+
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.console import RenderableType
@@ -30,6 +32,10 @@ class Failure:
     exit_code: int
     where: str = ""
     hint: str = ""
+
+    @classmethod
+    def of(cls, error: EnvpackError) -> Failure:
+        return cls(error.message, kind=error.kind, exit_code=error.exit_code, where=error.where, hint=error.hint)
 
 
 class Console:
@@ -101,7 +107,12 @@ class Console:
             print(json.dumps({"schema": SCHEMA} | document, indent=2), flush=True)  # noqa: T201
 
     def failed(self, failure: Failure) -> None:
-        """Show an error, even when quiet: one line, then what else there is to see, then what to do."""
+        """Show the error that ends a command, to people and to programs."""
+        self.show(failure)
+        self.result({"error": dataclasses.asdict(failure)})
+
+    def show(self, failure: Failure) -> None:
+        """Show people an error, even when quiet: one line, then what else there is to see, then what to do."""
         self._stop_status()
         place = f"{_plain(failure.where)}: " if failure.where else ""
         first, *others = failure.message.splitlines() or [""]
@@ -110,7 +121,6 @@ class Console:
             self.terminal.print(f"    {_plain(line)}", style="dim")
         if failure.hint:
             self.terminal.print(f"[bold]  fix:[/bold] {_plain(failure.hint)}")
-        self.result({"error": dataclasses.asdict(failure)})
 
     def _stop_status(self) -> None:
         if self._status is not None:

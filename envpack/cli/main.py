@@ -67,9 +67,7 @@ def run(arguments: list[str]) -> int:
 def _failure(error: BaseException) -> Failure:
     match error:
         case EnvpackError():
-            return Failure(
-                error.message, kind=error.kind, exit_code=error.exit_code, where=error.where, hint=error.hint
-            )
+            return Failure.of(error)
         case click.ClickException():
             command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "envpack"
             return Failure(

@@ -1,63 +1,145 @@
-"""`envpack stub`: the executable that embeds a model's Python."""
+"""`envpack stub`: the executable that embeds a model's Python, one of it or a matrix of them."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console
+from envpack.cli.console import Console, Failure
+from envpack.cli.matrix_view import MissingPythons, missing_entries, result_entry, show_matrix, show_plans
 
 if TYPE_CHECKING:
+    from envpack.stub.matrix import Cell
     from envpack.stub.toolchain import ToolchainName
 
 
 @click.command()
-@click.option("--python", metavar="3.8", help="Python version; an interpreter of this machine is compiled against.")
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="3.8",
+    help="Python version; an interpreter of this machine is compiled against. Repeatable.",
+)
 @click.option(
     "--prefix",
+    "prefixes",
+    multiple=True,
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Compile against the Python of this environment instead.",
+    help="Compile against the Python of this environment. Repeatable.",
 )
+@click.option("--all-pythons", is_flag=True, help="One stub for each supported Python of this machine.")
+@click.option(
+    "--triton",
+    "tritons",
+    multiple=True,
+    metavar="RELEASE",
+    help="Triton release, for example 24.10. Repeatable: a stub for each. Default: one stub for all releases.",
+)
+@click.option(
+    "--platform",
+    "platforms",
+    multiple=True,
+    type=click.Choice(["linux-x86_64", "linux-aarch64"]),
+    help="What the Pythons must be for; another machine's takes --prefix. Repeatable.",
+)
+@click.option(
+    "--only", multiple=True, metavar="GLOB", help="Take stubs by identifier, for example 'cp310-*'. Repeatable."
+)
+@click.option("--skip", multiple=True, metavar="GLOB", help="Leave stubs out by identifier. Repeatable.")
+@click.option("--print-matrix", is_flag=True, help="List the stubs with their identifiers, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be compiled and where it would go, and do nothing.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
     help="Folder to put it into, for example the model's. Default: the current folder.",
 )
-@options.triton
+@click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once. Default: one for each core.")
 @options.toolchain
 @options.glibc
 @options.with_console
-def command(
-    python: str | None,
-    prefix: Path | None,
-    output: Path,
-    triton: str,
-    toolchain: ToolchainName,
-    glibc: str,
-    console: Console,
-) -> None:
-    """Compile the stub for one Python, from envpack's own sources."""
-    from envpack.environment.disk import storage_errors
-    from envpack.errors import InputError
-    from envpack.releases import find_release
-    from envpack.repository import place_stub
-    from envpack.stub import STUB_NAME, build_stub, target_from_interpreter, target_from_prefix
+def command(console: Console, **given: Any) -> int:
+    """Compile the stub for one Python, from envpack's own sources.
 
-    if (python is None) == (prefix is None):
-        raise click.UsageError("Give either --python or --prefix.")
-    if not output.is_dir():
-        raise InputError("this folder does not exist", kind="output-missing", where=str(output), hint="create it")
-    releases = [find_release(triton)] if triton else None
-    target = target_from_prefix(prefix.absolute()) if prefix else target_from_interpreter(python or "")
-    stub = build_stub(target, releases, toolchain=toolchain, glibc=glibc, progress=console)
+    With several Pythons or releases, --all-pythons, --only or --skip: a matrix of stubs, each in a folder of its own.
+    """
+    wishes = _Wishes(**given)
+    if not (wishes.pythons or wishes.prefixes or wishes.all_pythons):
+        raise click.UsageError("Give --python or --prefix, or --all-pythons.")
+    if wishes.pythons and wishes.all_pythons:
+        raise click.UsageError("Give either --python or --all-pythons.")
+    cells, missing = _plan(wishes, console)
+    if wishes.print_matrix:
+        show_matrix(cells, missing, console)
+    elif wishes.dry_run:
+        _dry_run(cells, wishes, console)
+    elif wishes.is_matrix:
+        return _build_matrix(cells, missing, wishes, console)
+    else:
+        _build_one(cells[0], wishes, console)
+    return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wishes:
+    """The command line."""
+
+    pythons: tuple[str, ...]
+    prefixes: tuple[Path, ...]
+    all_pythons: bool
+    tritons: tuple[str, ...]
+    platforms: tuple[str, ...]
+    only: tuple[str, ...]
+    skip: tuple[str, ...]
+    print_matrix: bool
+    dry_run: bool
+    output: Path
+    jobs: int | None
+    toolchain: ToolchainName
+    glibc: str
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether stubs get folders of their own: said by the command line alone, whatever is on the machine."""
+        several = len(self.pythons) + len(self.prefixes) > 1 or len(self.tritons) > 1
+        return several or self.all_pythons or bool(self.only or self.skip)
+
+
+def _plan(wishes: _Wishes, console: Console) -> tuple[tuple[Cell, ...], MissingPythons]:
+    """The stubs that are wanted, and why some Pythons are not among them."""
+    from envpack.releases import find_release
+    from envpack.stub import target_from_interpreter, target_from_prefix
+    from envpack.stub.matrix import find_pythons, plan_matrix
+
+    releases = [find_release(name) for name in wishes.tritons]
+    missing: MissingPythons = {}
+    targets = [target_from_interpreter(minor) for minor in wishes.pythons]
+    if wishes.all_pythons:
+        found = find_pythons()
+        targets, missing = list(found.targets), found.missing
+    targets += [target_from_prefix(prefix.absolute()) for prefix in wishes.prefixes]
+    for minor, error in missing.items():
+        console.detail(f"without Python {minor}: {error.message}")
+    cells = plan_matrix(targets, releases, platforms=wishes.platforms, only=wishes.only, skip=wishes.skip)
+    return cells, missing
+
+
+def _build_one(cell: Cell, wishes: _Wishes, console: Console) -> None:
+    from envpack.stub import STUB_NAME, build_stub
+    from envpack.stubs import place
+
+    output, jobs = wishes.output, wishes.jobs or 0
+    _require_output(output)
+    stub = build_stub(
+        cell.target, cell.releases, toolchain=wishes.toolchain, glibc=wishes.glibc, jobs=jobs, progress=console
+    )
     console.begin(f"place {output / STUB_NAME}")
-    with storage_errors(output):
-        placed = place_stub(stub.path, output)
+    placed = place(cell, stub, output)
     console.end(f"needs {stub.facts.libpython}, glibc {stub.facts.glibc}" if placed else "up to date")
     console.result(
         {
@@ -68,3 +150,35 @@ def command(
             "seconds": round(stub.seconds, 3),
         }
     )
+
+
+def _require_output(output: Path) -> None:
+    from envpack.errors import InputError
+
+    if not output.is_dir():
+        raise InputError("this folder does not exist", kind="output-missing", where=str(output), hint="create it")
+
+
+def _build_matrix(cells: tuple[Cell, ...], missing: MissingPythons, wishes: _Wishes, console: Console) -> int:
+    from envpack.stubs import build_matrix
+
+    results = build_matrix(
+        cells,
+        wishes.output,
+        toolchain=wishes.toolchain,
+        glibc=wishes.glibc,
+        jobs=wishes.jobs or 0,
+        progress=console,
+    )
+    failures = [(result, Failure.of(result.error)) for result in results if result.error]
+    for result, failure in failures:
+        console.show(dataclasses.replace(failure, message=f"{result.cell.identifier}: {failure.message}"))
+    console.result({"cells": [result_entry(result) for result in results], "missing": missing_entries(missing)})
+    return failures[0][1].exit_code if failures else 0
+
+
+def _dry_run(cells: tuple[Cell, ...], wishes: _Wishes, console: Console) -> None:
+    from envpack.stubs import plan_build
+
+    folders = [wishes.output / cell.identifier if wishes.is_matrix else wishes.output for cell in cells]
+    show_plans(plan_build(cells, folders, toolchain=wishes.toolchain, glibc=wishes.glibc), console)

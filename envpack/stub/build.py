@@ -11,7 +11,7 @@ import envpack
 from envpack.locations import cache_root
 from envpack.progress import Progress, Silent
 from envpack.stub.acceptance import accept_stub
-from envpack.stub.cache import ensure_entry
+from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.cmake import BuildTree
 from envpack.stub.inspection import StubFacts, inspect_stub
 from envpack.stub.recipe import Recipe, Releases, described
@@ -70,20 +70,45 @@ def build_stub(
             what was asked for.
         EnvironmentBuildError: the cache cannot be written to, or the disk is full.
     """
-    started = time.monotonic()
     progress = progress or Silent()
     progress.begin(f"stub for Python {target.minor}, {described(releases)}")
     if platform:
         check_platforms([target], [platform])
-    tools = find_toolchain(toolchain, machine=target.machine, glibc=glibc)
-    recipe = Recipe(target, releases, tools, source_folder())
-    kitchen = _Kitchen(recipe, cache or stub_cache(), jobs, progress)
+    recipe = Recipe(target, releases, find_toolchain(toolchain, machine=target.machine, glibc=glibc), source_folder())
+    stub = follow(recipe, cache=cache, jobs=jobs, progress=progress)
+    progress.end(f"compiled in {stub.seconds:.1f} s" if stub.fresh else "up to date")
+    return stub
+
+
+def follow(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress | None = None) -> Stub:
+    """What `build_stub` does once it is clear what goes into the stub; ``progress`` hears of details only.
+
+    Raises:
+        StubError: the stub does not compile, or is not what was asked for.
+        EnvironmentBuildError: the cache cannot be written to, or the disk is full.
+    """
+    started = time.monotonic()
+    kitchen = _Kitchen(recipe, cache or stub_cache(), jobs, progress or Silent())
     folder = kitchen.cache / recipe.entry
-    fresh = ensure_entry(folder, kitchen.compile_stub, progress)
+    fresh = ensure_entry(folder, kitchen.compile_stub, kitchen.progress)
     facts = inspect_stub(folder / STUB_NAME)
-    seconds = time.monotonic() - started
-    progress.end(f"compiled in {seconds:.1f} s" if fresh else "up to date")
-    return Stub(folder / STUB_NAME, facts, fresh, seconds)
+    return Stub(folder / STUB_NAME, facts, fresh, time.monotonic() - started)
+
+
+def compile_shared(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress) -> None:
+    """Compile the parts of a stub that are the same for every Python, unless they are in the cache.
+
+    Raises:
+        StubError: they do not compile.
+        EnvironmentBuildError: the cache cannot be written to, or the disk is full.
+    """
+    _Kitchen(recipe, cache or stub_cache(), jobs, progress).shared_parts()
+
+
+def cached_stub(recipe: Recipe, *, cache: Path | None = None) -> Path | None:
+    """The stub in the cache, if it is there and intact."""
+    folder = (cache or stub_cache()) / recipe.entry
+    return folder / STUB_NAME if is_intact(folder) else None
 
 
 def stub_cache() -> Path:
@@ -101,9 +126,7 @@ class _Kitchen:
     progress: Progress
 
     def compile_stub(self, into: Path) -> None:
-        common = self.cache / self.recipe.common_entry
-        if ensure_entry(common, self._compile_common, self.progress):
-            self.progress.detail("compiled what every Python shares")
+        common = self.shared_parts()
         target = self.recipe.target
         self.progress.detail(f"compile what is for Python {target.minor}")
         tree = self._configured_tree(
@@ -120,6 +143,12 @@ class _Kitchen:
         made.chmod(0o755)
         made.rename(into / STUB_NAME)
         shutil.rmtree(tree.folder)
+
+    def shared_parts(self) -> Path:
+        common = self.cache / self.recipe.common_entry
+        if ensure_entry(common, self._compile_common, self.progress):
+            self.progress.detail("compiled what every Python shares")
+        return common
 
     def _compile_common(self, into: Path) -> None:
         self.progress.detail(f"compile with {self.recipe.tools.identity}")

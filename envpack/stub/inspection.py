@@ -49,6 +49,8 @@ def inspect_stub(path: Path) -> StubFacts:
     Raises:
         StubError: the file is missing, no ELF file, damaged, or somebody else's (``not-a-stub``).
     """
+    if path.exists() and not path.is_file():
+        raise _not_a_stub(path, "this is no file")
     try:
         file = path.open("rb")
     except FileNotFoundError:

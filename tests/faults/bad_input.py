@@ -80,7 +80,9 @@ CATALOGUE = (
     _usage("port out of range", f"{_VERIFY} --port 70000", "70000"),
     _usage("timeout of nothing", f"{_VERIFY} --load-timeout 0", "--load-timeout"),
     _usage("stub for nothing", "stub --json", "--python or --prefix"),
-    _usage("stub for two", "stub --json --python 3.8 --prefix REPOSITORY", "--python or --prefix"),
+    _usage("stub for every Python and one", "stub --json --python 3.8 --all-pythons", "--python or --all-pythons"),
+    _usage("stubs for no core", "stub --json --python 3.8 --jobs 0", "--jobs"),
+    _usage("stub for another system", "stub --json --python 3.8 --platform windows", "'windows' is not one of"),
     _usage("stub for a prefix that is missing", "stub --json --prefix REPOSITORY/none", "does not exist"),
     BadInput("unknown release", f"{_BUILD_M} --triton 99.99", 2, "unknown-release", ("'99.99'", "a year and a month")),
     BadInput("folder for 23.04", f"{_BUILD_M} --triton 23.04", 2, "folder-unsupported", ("23.04", "--format tar.gz")),
@@ -98,6 +100,27 @@ CATALOGUE = (
     ),
     BadInput(
         "stub for Python 4", "stub --json --python 4.0 --output REPOSITORY", 2, "bad-python-version", ("4.0", "3.8")
+    ),
+    BadInput(
+        "stubs for two Pythons, one unknown",
+        "stub --json --python 3.10 --python 3.7 --output REPOSITORY",
+        2,
+        "bad-python-version",
+        ("3.7", "3.8"),
+    ),
+    BadInput(
+        "stubs for two releases, one unknown",
+        "stub --json --python 3.10 --triton 24.10 --triton 24.1 --output REPOSITORY",
+        2,
+        "unknown-release",
+        ("'24.1'", "write 24.10"),
+    ),
+    BadInput(
+        "a prefix without a Python",
+        "stub --json --prefix REPOSITORY --output REPOSITORY",
+        5,
+        "libpython-missing",
+        ("repository: ", "--enable-shared"),
     ),
     BadInput("no Python version", f"{_BUILD} m", 2, "no-python-version", ("'m'", "--python 3.10", "envpack.toml")),
     BadInput("init into a full folder", "init --json REPOSITORY", 3, "not-empty", ("repository: ",)),

@@ -18,7 +18,7 @@ ORDER = [
     {"repository"},
     {"preflight"},
     {"verification"},
-    {"building"},
+    {"building", "stubs"},
     {"cli"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}

@@ -1,0 +1,73 @@
+"""A matrix of stubs as people and programs see it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from envpack.cli.console import Console, Failure
+from envpack.errors import EnvpackError
+
+if TYPE_CHECKING:
+    from envpack.stub.matrix import Cell
+    from envpack.stubs import CellPlan, CellResult
+
+MissingPythons = Mapping[str, EnvpackError]
+
+
+def show_matrix(cells: Sequence[Cell], missing: MissingPythons, console: Console) -> None:
+    """Show which stubs there are; the document has them under the key that a GitHub matrix has."""
+    from rich.table import Table
+
+    table = Table("stub", "Python", "Triton", "platform", "compiled against", box=None)
+    for cell in cells:
+        table.add_row(*_entry(cell).values(), str(cell.target.library))
+    console.say(table)
+    console.result({"include": [_entry(cell) for cell in cells], "missing": missing_entries(missing)})
+
+
+def show_plans(plans: Sequence[CellPlan], console: Console) -> None:
+    """Show what would be done."""
+    from rich.table import Table
+
+    table = Table("stub", "", "", "to", box=None)
+    for plan in plans:
+        made = "cached" if plan.cached else "to be compiled"
+        table.add_row(plan.cell.identifier, made, "up to date" if plan.placed else "to be placed", str(plan.path))
+    console.say(table)
+    console.result({"cells": [_plan_entry(plan) for plan in plans]})
+
+
+def result_entry(result: CellResult) -> dict[str, Any]:
+    """What became of one stub, for programs."""
+    stub, error = result.stub, result.error
+    return _entry(result.cell) | {
+        "stub": None if error else str(result.path.absolute()),
+        "facts": dataclasses.asdict(stub.facts) if stub else None,
+        "compiled": bool(stub and stub.fresh),
+        "changed": result.changed,
+        "seconds": round(stub.seconds, 3) if stub else None,
+        "error": dataclasses.asdict(Failure.of(error)) if error else None,
+    }
+
+
+def missing_entries(missing: MissingPythons) -> list[dict[str, str]]:
+    """The Pythons that ``--all-pythons`` did not find, for programs."""
+    return [
+        {"python": minor, "kind": error.kind, "message": error.message, "hint": error.hint}
+        for minor, error in missing.items()
+    ]
+
+
+def _plan_entry(plan: CellPlan) -> dict[str, Any]:
+    return _entry(plan.cell) | {"stub": str(plan.path.absolute()), "cached": plan.cached, "placed": plan.placed}
+
+
+def _entry(cell: Cell) -> dict[str, str]:
+    return {
+        "identifier": cell.identifier,
+        "python": cell.target.minor,
+        "triton": cell.release.name if cell.release else "all",
+        "platform": cell.target.platform,
+    }

@@ -1,0 +1,137 @@
+"""Which stubs a matrix is made of, before anything is compiled."""
+
+from pathlib import Path
+
+import pytest
+
+from envpack.environment.interpreters import SUPPORTED
+from envpack.errors import EnvironmentBuildError, StubError, UsageError
+from envpack.releases import find_release
+from envpack.stub import StubTarget, matrix
+from envpack.stub.matrix import find_pythons, plan_matrix
+
+
+def _target(minor, machine="x86_64", prefix="/python"):
+    folder = Path(prefix)
+    return StubTarget(minor, machine, folder / "include", folder / f"lib/libpython{minor}.so.1.0")
+
+
+TARGETS = [_target(minor) for minor in ("3.9", "3.10", "3.12")]
+RELEASES = [find_release("24.04"), find_release("24.10")]
+
+
+def _names(cells):
+    return [cell.identifier for cell in cells]
+
+
+def _refusal(*arguments, **options):
+    with pytest.raises(UsageError) as caught:
+        plan_matrix(*arguments, **options)
+    return caught.value
+
+
+def test_without_releases_each_python_has_one_stub():
+    cells = plan_matrix(TARGETS)
+    assert _names(cells) == ["cp39-x86_64", "cp310-x86_64", "cp312-x86_64"]
+    assert {cell.releases for cell in cells} == {None}
+
+
+def test_with_releases_each_python_has_one_for_each():
+    cells = plan_matrix(TARGETS[:2], RELEASES)
+    assert _names(cells) == ["cp39-24.04-x86_64", "cp39-24.10-x86_64", "cp310-24.04-x86_64", "cp310-24.10-x86_64"]
+    assert [cell.releases for cell in cells[:2]] == [(RELEASES[0],), (RELEASES[1],)]
+
+
+def test_what_is_given_twice_counts_once():
+    assert _names(plan_matrix([*TARGETS[:1], *TARGETS[:1]], [*RELEASES[:1], *RELEASES[:1]])) == ["cp39-24.04-x86_64"]
+
+
+def test_two_pythons_that_would_have_the_same_name_are_refused():
+    error = _refusal([_target("3.9"), _target("3.9", prefix="/other")])
+    assert error.kind == "same-identifier"
+    assert "cp39-x86_64" in error.message
+    assert "/python/lib/" in error.message
+    assert "/other/lib/" in error.message
+
+
+def test_the_same_python_for_two_machines_has_two_names():
+    targets = [_target("3.9"), _target("3.9", "aarch64")]
+    platforms = ("linux-x86_64", "linux-aarch64")
+    assert _names(plan_matrix(targets, platforms=platforms)) == ["cp39-x86_64", "cp39-aarch64"]
+
+
+@pytest.mark.parametrize("platforms", [("linux-aarch64",), ("linux-x86_64", "linux-aarch64")])
+def test_a_platform_without_its_python_is_refused(platforms):
+    error = _refusal(TARGETS, platforms=platforms)
+    assert error.kind == "wrong-platform"
+    assert "--prefix" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("only", "skip", "left"),
+    [
+        (("cp310-*",), (), "cp310-24.04 cp310-24.10"),
+        (("cp39-*", "*-24.10-*"), (), "cp39-24.04 cp39-24.10 cp310-24.10 cp312-24.10"),
+        ((), ("*-24.04-*", "cp3?-*"), "cp310-24.10 cp312-24.10"),
+        (("cp31[0-1]-*",), ("*-24.10-*",), "cp310-24.04"),
+        (("cp312-24.10-x86_64",), (), "cp312-24.10"),
+    ],
+)
+def test_patterns_select_and_skip(only, skip, left):
+    chosen = plan_matrix(TARGETS, RELEASES, only=only, skip=skip)
+    assert _names(chosen) == [f"{name}-x86_64" for name in left.split()]
+
+
+@pytest.mark.parametrize(
+    ("only", "skip", "says"),
+    [
+        (("cp311-*",), (), "'cp311-*'"),
+        (("cp39-*", "cp310"), (), "'cp310'"),
+        ((), ("cp38-*",), "'cp38-*'"),
+        ((), ("*",), "every stub is skipped"),
+        (("cp39-*",), ("cp3*",), "all that is left is skipped"),
+    ],
+)
+def test_a_pattern_that_fits_nothing_is_told_what_there_is(only, skip, says):
+    error = _refusal(TARGETS, only=only, skip=skip)
+    assert (error.kind, error.hint) == ("nothing-selected", "there are cp39-x86_64, cp310-x86_64, cp312-x86_64")
+    assert says in error.message
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Lets this machine have certain Pythons, and say why it does not have others."""
+
+    def have(found):
+        def look(minor):
+            what = found.get(minor, EnvironmentBuildError(f"no Python {minor}", kind="unknown-python", hint="install"))
+            if isinstance(what, Exception):
+                raise what
+            return what
+
+        monkeypatch.setattr(matrix, "target_from_interpreter", look)
+
+    return have
+
+
+def test_all_pythons_are_those_that_a_stub_can_embed(machine):
+    static = EnvironmentBuildError("no shared library", kind="static-interpreter", hint="build it")
+    headless = StubError("headers missing", kind="headers-missing", hint="install them")
+    machine({"3.8": static, "3.9": _target("3.9"), "3.11": headless, "3.12": _target("3.12")})
+    found = find_pythons()
+    assert found.targets == (_target("3.9"), _target("3.12"))
+    assert {minor: error.kind for minor, error in found.missing.items()} == {
+        "3.8": "static-interpreter",
+        "3.10": "unknown-python",
+        "3.11": "headers-missing",
+        "3.13": "unknown-python",
+    }
+
+
+def test_a_machine_without_any_python_is_told_why(machine):
+    machine({"3.8": EnvironmentBuildError("no shared library", kind="static-interpreter", hint="build it")})
+    with pytest.raises(EnvironmentBuildError) as caught:
+        find_pythons()
+    assert caught.value.kind == "unknown-python"
+    assert "3.8: no shared library" in caught.value.message
+    assert all(minor in caught.value.message for minor in SUPPORTED)
