@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from envpack.errors import EnvpackError
     from envpack.project import Project, open_project
     from envpack.releases import Release, find_release
-    from envpack.stub import Stub, build_stub, inspect_stub
+    from envpack.stub import Stub, build_stub, find_pythons, inspect_stub, plan_matrix
+    from envpack.stubs import build_matrix
     from envpack.verification import Verdict, VerifyOptions, verify
 
 # Where each public name lives. They are imported at first use, since importing all of them takes longer than `--help`.
@@ -34,11 +35,14 @@ _HOMES = {
     "Stub": "envpack.stub",
     "Verdict": "envpack.verification",
     "VerifyOptions": "envpack.verification",
+    "build_matrix": "envpack.stubs",
     "build_model": "envpack.building",
     "build_stub": "envpack.stub",
+    "find_pythons": "envpack.stub",
     "find_release": "envpack.releases",
     "inspect_stub": "envpack.stub",
     "open_project": "envpack.project",
+    "plan_matrix": "envpack.stub",
     "verify": "envpack.verification",
 }
 
@@ -51,11 +55,14 @@ __all__ = [
     "Stub",
     "Verdict",
     "VerifyOptions",
+    "build_matrix",
     "build_model",
     "build_stub",
+    "find_pythons",
     "find_release",
     "inspect_stub",
     "open_project",
+    "plan_matrix",
     "verify",
 ]
 

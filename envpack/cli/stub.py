@@ -113,8 +113,7 @@ class _Wishes:
 def _plan(wishes: _Wishes, console: Console) -> tuple[tuple[Cell, ...], MissingPythons]:
     """The stubs that are wanted, and why some Pythons are not among them."""
     from envpack.releases import find_release
-    from envpack.stub import target_from_interpreter, target_from_prefix
-    from envpack.stub.matrix import find_pythons, plan_matrix
+    from envpack.stub import find_pythons, plan_matrix, target_from_interpreter, target_from_prefix
 
     releases = [find_release(name) for name in wishes.tritons]
     missing: MissingPythons = {}
