@@ -97,7 +97,7 @@ void Reader<kEpoch>::AttachMemory(Tensor& tensor, std::shared_ptr<const shm::Blo
 
 template <Release kEpoch>
 Tensor Reader<kEpoch>::ReadTensor(Handle handle) const {
-  auto block = std::make_shared<const shm::Block>(region_.Load(handle));
+  std::shared_ptr<const shm::Block> block = std::make_shared<const shm::Block>(region_.Load(handle));
   const auto record = *block->As<records::Tensor>();
   Tensor tensor;
   tensor.dtype = static_cast<DataType>(record.dtype);
@@ -136,7 +136,7 @@ void Reader<kEpoch>::ReadTexts(const records::Request<kEpoch>& record,
 
 template <Release kEpoch>
 Request Reader<kEpoch>::ReadRequest(Handle handle) const {
-  auto block = std::make_shared<const shm::Block>(region_.Load(handle));
+  std::shared_ptr<const shm::Block> block = std::make_shared<const shm::Block>(region_.Load(handle));
   const auto record = *block->As<records::Request<kEpoch>>();
   Request request;
   request.model_version = record.model_version;
