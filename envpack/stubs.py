@@ -135,14 +135,14 @@ def plan_build(
     return tuple(plans)
 
 
-def place(cell: Cell, stub: Stub, folder: Path) -> bool:  # noqa: ARG001 - what is placed may depend on the release
-    """Put a stub into a folder; whether that changed anything.
+def place(cell: Cell, stub: Stub, folder: Path) -> bool:
+    """Put a stub into a folder, with a release file if it is for one release; whether that changed anything.
 
     Raises:
         EnvironmentBuildError: the folder cannot be written to, or the disk is full.
     """
     with storage_errors(folder):
-        return place_stub(stub.path, folder)
+        return place_stub(stub.path, folder, cell.releases[0] if cell.releases else None)
 
 
 def _recipe(cell: Cell, toolchain: ToolchainName, glibc: str) -> Recipe:

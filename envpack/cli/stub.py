@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     help="Folder to put it into, for example the model's. Default: the current folder.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once. Default: one for each core.")
+@options.abi
 @options.toolchain
 @options.glibc
 @options.with_console
@@ -71,6 +72,8 @@ def command(console: Console, **given: Any) -> int:
     wishes = _Wishes(**given)
     if not (wishes.pythons or wishes.prefixes or wishes.all_pythons):
         raise click.UsageError("Give --python or --prefix, or --all-pythons.")
+    if wishes.abi and not wishes.tritons:
+        raise click.UsageError("Give --triton with --abi.")
     if wishes.pythons and wishes.all_pythons:
         raise click.UsageError("Give either --python or --all-pythons.")
     cells, missing = _plan(wishes, console)
@@ -93,6 +96,7 @@ class _Wishes:
     prefixes: tuple[Path, ...]
     all_pythons: bool
     tritons: tuple[str, ...]
+    abi: str
     platforms: tuple[str, ...]
     only: tuple[str, ...]
     skip: tuple[str, ...]
@@ -115,7 +119,9 @@ def _plan(wishes: _Wishes, console: Console) -> tuple[tuple[Cell, ...], MissingP
     from envpack.releases import find_release
     from envpack.stub import find_pythons, plan_matrix, target_from_interpreter, target_from_prefix
 
-    releases = [find_release(name) for name in wishes.tritons]
+    releases = [find_release(name, abi=wishes.abi or None) for name in wishes.tritons]
+    for release in releases:
+        console.warned(release.caution)
     missing: MissingPythons = {}
     targets = [target_from_interpreter(minor) for minor in wishes.pythons]
     if wishes.all_pythons:

@@ -136,3 +136,11 @@ def test_a_wheel_is_a_version_of_the_wheel():
     wheels = [release.wheel for release in all_releases().values() if release.wheel]
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", wheel) for wheel in wheels)
     assert len(set(wheels)) == len(wheels)
+
+
+def test_a_stub_is_told_a_release_by_a_name_that_it_knows():
+    assert find_release("24.07").said_to_stub == "24.07"
+    assert find_release("24.07", abi="24.06").said_to_stub == "24.07"
+    assert find_release("24.07", abi="24.08").said_to_stub == "24.08"
+    assert find_release("99.01").said_to_stub == all_abis()[-1]
+    assert find_release("99.01", abi="25.04").said_to_stub == "25.04"

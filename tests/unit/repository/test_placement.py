@@ -1,6 +1,7 @@
 import pytest
 
 from envpack.errors import InputError
+from envpack.releases import find_release
 from envpack.repository import config_text, in_model_folder, open_model, place_stub, point_to_environment
 
 
@@ -47,3 +48,17 @@ def test_a_stub_is_copied_once_and_is_executable(model, tmp_path):
     placed.chmod(0o100)
     assert place_stub(binary, model.folder) is True
     assert placed.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_release_file_is_there_only_for_a_release_that_was_named(model, tmp_path):
+    binary = tmp_path / "stub"
+    binary.write_bytes(b"\x7fELF")
+    file = model.folder / "triton_python_backend_stub.release"
+    assert place_stub(binary, model.folder, find_release("24.10")) is True
+    assert file.read_text() == "24.10\n"
+    assert place_stub(binary, model.folder, find_release("24.10")) is False
+    assert place_stub(binary, model.folder, find_release("99.01", abi="24.10")) is False
+    assert place_stub(binary, model.folder, find_release("99.01", abi="25.04")) is True
+    assert file.read_text() == "25.04\n"
+    assert place_stub(binary, model.folder) is True
+    assert not file.exists()
