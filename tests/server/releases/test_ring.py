@@ -1,6 +1,10 @@
 """What every release must do with a model, and what some cannot do yet, under its real server."""
 
+import shutil
+import subprocess
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -273,6 +277,57 @@ def test_the_region_is_as_empty_as_before(served, code):
         served.run(code)
     # The allocator adds what is too small for a block to the one before it.
     assert served.soon(lambda: before - served.run(free) <= 96), before - served.run(free)
+
+
+class TestWhichReleaseTheServerIsOf:
+    """A stub of its own, started by hand, with this server behind its fifth argument and nothing to talk in."""
+
+    @pytest.fixture
+    def says(self, served, stub, tmp_path):
+        if served.own_stub:
+            pytest.skip("the release's own stub knows one release only")
+        placed = shutil.copy(stub, tmp_path)
+
+        def run(*, release_file="", **variables):
+            if release_file:
+                Path(f"{placed}.release").write_text(release_file)
+            # Regions have had names of this kind in other releases only.
+            region = "other_1" if served.release >= "24.04" else f"other_{uuid.uuid4()}"
+            told = ["/m/1/model.py", region, "1048576", "1048576", str(served.server.pid), "/nowhere", "336", "m_0"]
+            command = [placed, *told, *(["DEFAULT"] if served.release >= "23.07" else [])]
+            done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=20)
+            assert done.returncode == 1
+            assert done.stderr.count("\n") == 1
+            return done.stderr
+
+        return run
+
+    def test_its_program_alone_names_it(self, served, says):
+        said = says()
+        server = find_release(served.release).server.rpartition(".")[0]
+        assert f"says Triton {server} ({served.release}), but the server that started this stub" in said
+        assert "its regions are named like other_" in said
+
+    def test_each_other_source_agrees_with_it(self, served, says):
+        for variables in (
+            {"ENVPACK_TRITON_RELEASE": served.release},
+            {"NVIDIA_TRITON_SERVER_VERSION": served.release},
+            {"TRITON_SERVER_VERSION": find_release(served.release).server},
+            {"release_file": served.release},
+        ):
+            assert "its regions are named like other_" in says(**variables)
+
+    def test_whoever_says_another_one_is_contradicted(self, served, says):
+        other = find_release("24.10" if find_release(served.release).stub_abi != "24.10" else "24.09")
+        for variables in (
+            {"ENVPACK_TRITON_RELEASE": other.name},
+            {"NVIDIA_TRITON_SERVER_VERSION": other.name},
+            {"TRITON_SERVER_VERSION": other.server},
+            {"release_file": other.name},
+        ):
+            said = says(**variables)
+            assert "the stub would crash the server if it took the wrong one" in said
+            assert f"({served.release})" in said
 
 
 class TestEnd:
