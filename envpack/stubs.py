@@ -98,7 +98,7 @@ def build_matrix(
         progress.begin(result.cell.identifier)
         progress.end(_in_words(result))
         if len(results) < len(cells):
-            progress.begin(f"{len(cells) - len(results)} of {len(cells)} stubs")
+            progress.begin(f"{len(cells) - len(results)} of {len(cells)} stubs left")
 
     progress.begin(f"{len(cells)} stubs")
     compile_stubs(list(recipes), ended, cache=cache, jobs=jobs, progress=progress)

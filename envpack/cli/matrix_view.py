@@ -27,7 +27,7 @@ def show_matrix(cells: Sequence[Cell], missing: MissingPythons, console: Console
     console.result({"include": [_entry(cell) for cell in cells], "missing": missing_entries(missing)})
 
 
-def show_plans(plans: Sequence[CellPlan], console: Console) -> None:
+def show_plans(plans: Sequence[CellPlan], missing: MissingPythons, console: Console) -> None:
     """Show what would be done."""
     from rich.table import Table
 
@@ -36,7 +36,7 @@ def show_plans(plans: Sequence[CellPlan], console: Console) -> None:
         made = "cached" if plan.cached else "to be compiled"
         table.add_row(plan.cell.identifier, made, "up to date" if plan.placed else "to be placed", str(plan.path))
     console.say(table)
-    console.result({"cells": [_plan_entry(plan) for plan in plans]})
+    console.result({"cells": [_plan_entry(plan) for plan in plans], "missing": missing_entries(missing)})
 
 
 def result_entry(result: CellResult) -> dict[str, Any]:

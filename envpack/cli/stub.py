@@ -80,7 +80,7 @@ def command(console: Console, **given: Any) -> int:
     if wishes.print_matrix:
         show_matrix(cells, missing, console)
     elif wishes.dry_run:
-        _dry_run(cells, wishes, console)
+        _dry_run(cells, missing, wishes, console)
     elif wishes.is_matrix:
         return _build_matrix(cells, missing, wishes, console)
     else:
@@ -182,8 +182,9 @@ def _build_matrix(cells: tuple[Cell, ...], missing: MissingPythons, wishes: _Wis
     return failures[0][1].exit_code if failures else 0
 
 
-def _dry_run(cells: tuple[Cell, ...], wishes: _Wishes, console: Console) -> None:
+def _dry_run(cells: tuple[Cell, ...], missing: MissingPythons, wishes: _Wishes, console: Console) -> None:
     from envpack.stubs import plan_build
 
     folders = [wishes.output / cell.identifier if wishes.is_matrix else wishes.output for cell in cells]
-    show_plans(plan_build(cells, folders, toolchain=wishes.toolchain, glibc=wishes.glibc), console)
+    plans = plan_build(cells, folders, toolchain=wishes.toolchain, glibc=wishes.glibc)
+    show_plans(plans, missing, console)

@@ -49,7 +49,8 @@ def compile_stubs(
     """
     progress, jobs = progress or Silent(), jobs or usable_cores()
     failed: dict[str, EnvpackError] = {}
-    shared = {recipe.common_entry: recipe for recipe in recipes if cached_stub(recipe, cache=cache) is None}
+    uncached = [recipe for recipe in recipes if cached_stub(recipe, cache=cache) is None]
+    shared = {recipe.common_entry: recipe for recipe in uncached}
 
     def shared_ended(entry: str, outcome: EnvpackError | None) -> None:
         if outcome is not None:
@@ -62,7 +63,7 @@ def compile_stubs(
         compile_shared(recipe, cache=cache, jobs=cores, progress=progress)
 
     _at_once({entry: partial(compile_common, recipe) for entry, recipe in shared.items()}, shared_ended, jobs, progress)
-    doomed = [recipe for recipe in recipes if recipe.common_entry in failed]
+    doomed = [recipe for recipe in uncached if recipe.common_entry in failed]
     for recipe in doomed:
         ended(recipe, failed[recipe.common_entry])
     work = {recipe: partial(compile_one, recipe) for recipe in recipes if recipe not in doomed}

@@ -2,13 +2,19 @@
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from envpack.errors import StubError
 from envpack.process import run
 from envpack.progress import Silent
-from envpack.stub.parallel import _at_once
+from envpack.releases import find_release
+from envpack.stub import StubTarget, parallel
+from envpack.stub.parallel import _at_once, compile_stubs
+from envpack.stub.recipe import Recipe
+from envpack.stub.source import source_folder
+from envpack.stub.toolchain import Toolchain
 
 BROKEN = StubError("broken", kind="compile-failed", hint="mend it")
 
@@ -84,3 +90,28 @@ def test_an_interruption_ends_what_is_going_on_and_begins_nothing_more(reason):
 def test_a_bug_in_the_work_is_raised():
     with pytest.raises(KeyError):
         _collect({"a": lambda *_: {}["x"]}, 1)
+
+
+TOOLS = Toolchain("system", ("c++",), "c++ 1.2", "x86_64")
+
+
+def _recipe(minor, release=None):
+    target = StubTarget(minor, "x86_64", Path("include"), Path(f"libpython{minor}.so.1.0"))
+    return Recipe(target, (find_release(release),) if release else None, TOOLS, source_folder())
+
+
+def test_what_is_shared_is_compiled_once_and_its_failure_is_that_of_all_who_need_it(monkeypatch):
+    cached, needy, other, single = _recipe("3.9"), _recipe("3.10"), _recipe("3.11"), _recipe("3.10", "24.10")
+    shared, outcomes = [], {}
+
+    def compile_shared(recipe, **_):
+        shared.append(recipe.cmake_releases)
+        if recipe.releases is None:
+            raise BROKEN
+
+    monkeypatch.setattr(parallel, "cached_stub", lambda recipe, **_: Path() if recipe == cached else None)
+    monkeypatch.setattr(parallel, "compile_shared", compile_shared)
+    monkeypatch.setattr(parallel, "follow", lambda recipe, **_: f"stub for {recipe.target.minor}")
+    compile_stubs([cached, needy, other, single], outcomes.__setitem__, jobs=1)
+    assert shared == ["all", "24.10"]
+    assert outcomes == {cached: "stub for 3.9", needy: BROKEN, other: BROKEN, single: "stub for 3.10"}
