@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+from types import FrameType
 
 import click
 
@@ -44,7 +46,16 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
+            signal.signal(number, _end)
     sys.exit(run(sys.argv[1:]))
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+    """Let what was started end, and what is half-written go, before this process does."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def run(arguments: list[str]) -> int:
