@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import filecmp
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from envpack.environment.disk import storage_errors
 from envpack.errors import EnvpackError, InputError
 from envpack.progress import Progress, Silent
-from envpack.repository import place_stub
+from envpack.repository import is_stub_placed, place_stub
 from envpack.stub import STUB_NAME, Stub
 from envpack.stub.build import cached_stub
 from envpack.stub.matrix import Cell
@@ -129,9 +128,8 @@ def plan_build(
     plans = []
     for cell, folder in zip(cells, folders, strict=True):
         stub = cached_stub(_recipe(cell, toolchain, glibc), cache=cache)
-        path = folder / STUB_NAME
-        placed = stub is not None and path.is_file() and filecmp.cmp(stub, path, shallow=False)
-        plans.append(CellPlan(cell, path, stub is not None, placed))
+        placed = stub is not None and is_stub_placed(stub, folder, cell.release)
+        plans.append(CellPlan(cell, folder / STUB_NAME, stub is not None, placed))
     return tuple(plans)
 
 
@@ -142,7 +140,7 @@ def place(cell: Cell, stub: Stub, folder: Path) -> bool:
         EnvironmentBuildError: the folder cannot be written to, or the disk is full.
     """
     with storage_errors(folder):
-        return place_stub(stub.path, folder, cell.releases[0] if cell.releases else None)
+        return place_stub(stub.path, folder, cell.release)
 
 
 def _recipe(cell: Cell, toolchain: ToolchainName, glibc: str) -> Recipe:

@@ -8,6 +8,7 @@ from envpack.repository.placement import (
     STUB_NAME,
     environment_of,
     in_model_folder,
+    is_stub_placed,
     place_stub,
     point_to_environment,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "find_models",
     "get_string_parameter",
     "in_model_folder",
+    "is_stub_placed",
     "no_models",
     "open_model",
     "parse_config",

@@ -74,9 +74,8 @@ def place_stub(binary: Path, model_folder: Path, release: Release | None = None)
         Whether anything was changed; False if the same stub is there with the right mode and release file.
 
     """
-    file = model_folder / RELEASE_FILE
-    said = f"{release.said_to_stub}\n" if release else ""
-    if (file.read_text(encoding="utf-8", errors="replace") if file.is_file() else "") == said:
+    file, said = model_folder / RELEASE_FILE, _said(release)
+    if _says(file, said):
         return _place_binary(binary, model_folder)
     # Whenever this ends, a stub never stands beside a file that was written for another one.
     file.unlink(missing_ok=True)
@@ -86,9 +85,31 @@ def place_stub(binary: Path, model_folder: Path, release: Release | None = None)
     return True
 
 
+def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = None) -> bool:
+    """Whether `place_stub` would change nothing."""
+    destination = model_folder / STUB_NAME
+    return (
+        _says(model_folder / RELEASE_FILE, _said(release))
+        and _holds(destination, binary)
+        and stat.S_IMODE(destination.stat().st_mode) == 0o755
+    )
+
+
+def _said(release: Release | None) -> str:
+    return f"{release.said_to_stub}\n" if release else ""
+
+
+def _says(file: Path, text: str) -> bool:
+    return (file.read_text(encoding="utf-8", errors="replace") if file.is_file() else "") == text
+
+
+def _holds(destination: Path, binary: Path) -> bool:
+    return destination.is_file() and not destination.is_symlink() and filecmp.cmp(binary, destination, shallow=False)
+
+
 def _place_binary(binary: Path, model_folder: Path) -> bool:
     destination = model_folder / STUB_NAME
-    if destination.is_file() and not destination.is_symlink() and filecmp.cmp(binary, destination, shallow=False):
+    if _holds(destination, binary):
         if stat.S_IMODE(destination.stat().st_mode) == 0o755:
             return False
         destination.chmod(0o755)

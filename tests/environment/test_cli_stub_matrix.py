@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from envpack.repository import RELEASE_FILE
 from envpack.stub import STUB_NAME, target_from_interpreter
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
 
@@ -155,16 +156,19 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(built, own_cache, c
         name: ("24.10" in name, False) for name in sorted([*NAMES, *(n.replace("10-x", "04-x") for n in NAMES)])
     }
     assert "to be compiled" in fresh.err
-    placed = envpack(*CELLS, "--dry-run", "--output", built, changes=changes)
-    assert [(cell["cached"], cell["placed"]) for cell in placed.document["cells"]] == [(True, True)] * 2
-    assert not list(tmp_path.iterdir())
+    (tmp_path / "other").mkdir()
+    shutil.copytree(built, tmp_path / "other", dirs_exist_ok=True)
+    (tmp_path / "other" / NAMES[0] / RELEASE_FILE).unlink()
+    placed = envpack(*CELLS, "--dry-run", "--output", tmp_path / "other", changes=changes)
+    assert [(cell["cached"], cell["placed"]) for cell in placed.document["cells"]] == [(True, False), (True, True)]
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
     assert listing(own_cache) == before
 
 
 def test_a_single_stub_stays_where_it_always_was(built, changes, tmp_path):
     ended = envpack("stub", "--json", "--python", "3.10", "--triton", "24.10", "--output", tmp_path, changes=changes)
     assert ended.document["stub"] == str(tmp_path / STUB_NAME)
-    assert [path.name for path in tmp_path.iterdir()] == [STUB_NAME]
+    assert {path.name for path in tmp_path.iterdir()} == {STUB_NAME, RELEASE_FILE}
 
 
 def test_all_pythons_are_printed_as_a_matrix_for_ci(built, changes, tmp_path):
@@ -306,7 +310,8 @@ def test_an_output_without_space_keeps_nothing_half(tmp_path, mount, built, chan
     kinds = sorted(cell["error"]["kind"] if cell["error"] else "" for cell in ended.document["cells"])
     assert kinds == ["", "disk-full"]
     (placed,) = (cell for cell in ended.document["cells"] if not cell["error"])
-    assert [str(path) for path in output.rglob("*") if path.is_file()] == [placed["stub"]]
+    stub = Path(placed["stub"])
+    assert {path for path in output.rglob("*") if path.is_file()} == {stub, stub.with_name(RELEASE_FILE)}
     assert len(list(output.iterdir())) == 1
 
 
@@ -332,4 +337,4 @@ def test_a_placement_that_is_killed_leaves_the_old_stub_and_the_next_one_cleans_
     assert partial_in(folder)
     ended = envpack("stub", "--json", "--python", "3.10", "--triton", "24.10", "--output", folder, changes=changes)
     assert ended.document["changed"]
-    assert [path.name for path in folder.iterdir()] == [STUB_NAME]
+    assert {path.name for path in folder.iterdir()} == {STUB_NAME, RELEASE_FILE}

@@ -2,7 +2,15 @@ import pytest
 
 from envpack.errors import InputError
 from envpack.releases import find_release
-from envpack.repository import config_text, in_model_folder, open_model, place_stub, point_to_environment
+from envpack.repository import (
+    STUB_NAME,
+    config_text,
+    in_model_folder,
+    is_stub_placed,
+    open_model,
+    place_stub,
+    point_to_environment,
+)
 
 
 @pytest.fixture
@@ -62,3 +70,16 @@ def test_a_release_file_is_there_only_for_a_release_that_was_named(model, tmp_pa
     assert file.read_text() == "25.04\n"
     assert place_stub(binary, model.folder) is True
     assert not file.exists()
+
+
+def test_a_stub_is_placed_if_placing_it_would_change_nothing(model, tmp_path):
+    binary, release = tmp_path / "binary", find_release("24.10")
+    binary.write_text("stub")
+    assert not is_stub_placed(binary, model.folder)
+    place_stub(binary, model.folder)
+    assert is_stub_placed(binary, model.folder)
+    assert not is_stub_placed(binary, model.folder, release)
+    place_stub(binary, model.folder, release)
+    assert is_stub_placed(binary, model.folder, release)
+    (model.folder / STUB_NAME).chmod(0o644)
+    assert not is_stub_placed(binary, model.folder, release)
