@@ -14,10 +14,11 @@ from envpack.stub.acceptance import accept_stub
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.cmake import BuildTree
 from envpack.stub.inspection import StubFacts, inspect_stub
+from envpack.stub.prebuilt import find_prebuilt
 from envpack.stub.recipe import Recipe, Releases, described
 from envpack.stub.source import source_folder
 from envpack.stub.target import StubTarget, check_platforms
-from envpack.stub.toolchain import ToolchainName, find_toolchain
+from envpack.stub.toolchain import ToolchainName, check_glibc, find_toolchain
 
 STUB_NAME = "triton_python_backend_stub"
 
@@ -27,7 +28,7 @@ class Stub:
     """A compiled stub.
 
     Attributes:
-        path: the executable, in the cache; copy it, do not move it.
+        path: the executable, in the cache or in ``envpack-stubs``; copy it, do not move it.
         facts: what was read from the file.
         fresh: whether this call compiled it.
         seconds: how long this call took.
@@ -50,14 +51,14 @@ def build_stub(
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> Stub:
-    """Compile the stub for one Python, or take it from the cache.
+    """Compile the stub for one Python, or take it from ``envpack-stubs`` or the cache.
 
     What is the same for every Python is compiled once, and kept in the cache as well.
 
     Args:
         target: the Python to embed.
         releases: the Triton releases to talk to, ``None`` for every one that the sources know.
-        toolchain: which compiler.
+        toolchain: which compiler; naming one means to compile, whatever ``envpack-stubs`` holds.
         glibc: the oldest glibc that the stub must run with; only zig can choose.
         platform: ``"linux-aarch64"``, for example: what the target must be for; ``""`` leaves it to the target.
         cache: folder of compiled stubs, by default the user's cache.
@@ -70,10 +71,16 @@ def build_stub(
             what was asked for.
         EnvironmentBuildError: the cache cannot be written to, or the disk is full.
     """
+    started = time.monotonic()
     progress = progress or Silent()
     progress.begin(f"stub for Python {target.minor}, {described(releases)}")
     if platform:
         check_platforms([target], [platform])
+    check_glibc(glibc)
+    prebuilt = None if releases or toolchain != "auto" else find_prebuilt(target, glibc=glibc, progress=progress)
+    if prebuilt is not None:
+        progress.end("prebuilt")
+        return Stub(prebuilt, inspect_stub(prebuilt), fresh=False, seconds=time.monotonic() - started)
     recipe = Recipe(target, releases, find_toolchain(toolchain, machine=target.machine, glibc=glibc), source_folder())
     stub = follow(recipe, cache=cache, jobs=jobs, progress=progress)
     progress.end(f"compiled in {stub.seconds:.1f} s" if stub.fresh else "up to date")

@@ -62,7 +62,7 @@ def find_toolchain(wanted: ToolchainName = "auto", *, machine: str = "", glibc: 
             glibc (``bad-glibc``).
         StubError: there is none (``no-compiler``).
     """
-    _check_glibc(glibc)
+    check_glibc(glibc)
     machine = machine or this_machine()
     beyond = _beyond_system(machine, glibc)
     if wanted == "system" and beyond:
@@ -84,7 +84,12 @@ def find_toolchain(wanted: ToolchainName = "auto", *, machine: str = "", glibc: 
     return found
 
 
-def _check_glibc(glibc: str) -> None:
+def check_glibc(glibc: str) -> None:
+    """Refuse what is no version of glibc, or one that no stub can run with.
+
+    Raises:
+        UsageError: kind ``bad-glibc``.
+    """
     if glibc and not re.fullmatch(r"2\.\d+", glibc):
         raise UsageError(f"glibc version {glibc!r} is not written like {DEFAULT_GLIBC}", kind="bad-glibc", hint=_GLIBCS)
     if glibc and version_key(glibc) < version_key(OLDEST_GLIBC):

@@ -1,0 +1,114 @@
+"""When a stub of the package envpack-stubs is taken, and when it is not."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import envpack
+from envpack.stub import StubTarget
+from envpack.stub.prebuilt import MANIFEST, PACKAGE, find_prebuilt, manifest
+
+CONTENT = b"as good as a stub"
+NAME = "cp310-x86_64"
+
+
+class Listener:
+    """Remembers the details."""
+
+    def __init__(self):
+        self.told = []
+
+    def begin(self, task):
+        raise AssertionError(task)
+
+    def detail(self, text):
+        self.told.append(text)
+
+    def end(self, outcome):
+        raise AssertionError(outcome)
+
+
+class Installed:
+    """A package envpack-stubs with one stub."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.stub = folder / NAME
+        folder.mkdir()
+        (folder / "__init__.py").write_text("")
+        self.stub.write_bytes(CONTENT)
+        digest = hashlib.sha256(CONTENT).hexdigest()
+        stub = {"python": "3.10", "machine": "x86_64", "glibc": "2.28", "sha256": digest}
+        (folder / MANIFEST).write_text(manifest({NAME: stub}))
+
+    def change(self, **changes):
+        said = json.loads((self.folder / MANIFEST).read_text())
+        (self.folder / MANIFEST).write_text(json.dumps(said | changes))
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    yield Installed(tmp_path / PACKAGE)
+    sys.modules.pop(PACKAGE, None)
+
+
+def find(minor="3.10", machine="x86_64", glibc=""):
+    """What is found, and the reason if nothing is used though something is there."""
+    target = StubTarget(minor, machine, Path("/nowhere"), Path("/nowhere/libpython.so"))
+    listener = Listener()
+    found = find_prebuilt(target, glibc=glibc, progress=listener)
+    assert not (found and listener.told)
+    return found, " ".join(listener.told)
+
+
+def test_nothing_is_installed(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert find() == (None, "")
+
+
+@pytest.mark.parametrize("glibc", ["", "2.28", "2.31", "2.100"])
+def test_it_is_taken(installed, glibc):
+    assert find(glibc=glibc) == (installed.stub, "")
+
+
+@pytest.mark.parametrize("other", [{"minor": "3.11"}, {"machine": "aarch64"}, {"glibc": "2.27"}])
+def test_another_one_is_asked_for(installed, other):
+    assert find(**other) == (None, "")
+
+
+def test_it_was_made_by_another_envpack(installed):
+    installed.change(envpack="0.0.9")
+    assert find() == (
+        None,
+        f"envpack-stubs is not used: it was made by envpack 0.0.9, this is {envpack.__version__}",
+    )
+
+
+def test_it_was_made_from_other_sources(installed):
+    installed.change(sources="0" * 64)
+    assert "from other sources" in find()[1]
+
+
+def test_it_is_damaged(installed):
+    installed.stub.write_bytes(CONTENT[:-1])
+    assert find() == (None, f"envpack-stubs is not used: {NAME} is damaged or missing")
+    installed.stub.unlink()
+    assert find() == (None, f"envpack-stubs is not used: {NAME} is damaged or missing")
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", "3", '{"envpack": 1}'])
+def test_its_manifest_is_damaged(installed, text):
+    (installed.folder / MANIFEST).unlink() if text is None else (installed.folder / MANIFEST).write_text(text)
+    assert find() == (None, f"envpack-stubs is not used: its {MANIFEST} is missing or damaged")
+
+
+@pytest.mark.parametrize("stubs", [[], {NAME: {}}, {NAME: "x"}, {"../x": {"python": "3.10"}}])
+def test_what_the_manifest_says_of_stubs_makes_no_sense(installed, stubs):
+    installed.change(stubs=stubs)
+    found, why = find()
+    assert found is None
+    assert f"its {MANIFEST} is missing or damaged" in why
