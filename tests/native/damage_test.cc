@@ -82,11 +82,11 @@ CASE(stub_finds_a_queue_outside_of_the_region) {
 }
 
 CASE(stub_finds_a_queue_with_an_absurd_number_of_slots) {
-  constexpr std::size_t kSlotCountAt = 104;
   for (const std::uint64_t slots :
        {std::uint64_t{0}, std::uint64_t{1} << 20, std::uint64_t{1} << 61, UINT64_MAX}) {
     CHECK_HAS(Told([&](Peer& peer) {
-                *peer.region.As<std::uint64_t>(Control(peer).stub_message_queue, kSlotCountAt) = slots;
+                const std::size_t at = peer.layouts.Of("Queue").fields.at("size");
+                *peer.region.As<std::uint64_t>(Control(peer).stub_message_queue, at) = slots;
               }),
               "claims " + std::to_string(slots) + " slots");
   }

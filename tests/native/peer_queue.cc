@@ -22,8 +22,10 @@ struct PeerQueue::Record {
 };
 
 PeerQueue::PeerQueue(PeerRegion& region, std::uint64_t slots)
-    : region_(&region), record_(region.Create(128)), slots_(region.Create(slots * sizeof(std::int64_t))) {
-  static_assert(sizeof(Record) == 128);
+    : region_(&region),
+      record_(region.Create(sizeof(Record))),
+      slots_(region.Create(slots * sizeof(std::int64_t))) {
+  static_assert(sizeof(Record) == 88 + sizeof(pthread_mutex_t));  // 128 on x86-64
   Record* made = record();
   sem_init(&made->empty, 1, static_cast<unsigned>(slots));
   sem_init(&made->full, 1, 0);
