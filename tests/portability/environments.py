@@ -1,0 +1,68 @@
+"""Execution environments out of Debian's own Python: the folder that a server is told, for other machines than this."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from filelock import FileLock
+
+from envpack.atomic import new_folder
+from envpack.environment.activation import write_activation
+from envpack.environment.elf import needed_libraries
+from tests.portability.machinery import without
+
+NUMPY = "1.26.4"
+# What every machine has for itself, and must not take from an environment.
+GLIBC = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "libresolv.so", "librt.so", "libutil.so")
+
+
+def environment_from(root, minor, machine, folder):
+    """Python and the libraries that it needs out of a root file system, with NumPy; made once."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            with new_folder(folder) as made:
+                _copy_python(root, minor, machine, made)
+                _install_numpy(minor, machine, made / "lib/python3/dist-packages")
+                write_activation(made)
+    return folder
+
+
+def _copy_python(root, minor, machine, folder):
+    standard = folder / f"lib/python{minor}"
+    shutil.copytree(root / f"usr/lib/python{minor}", standard, ignore=shutil.ignore_patterns("config-*", "sitecustom*"))
+    (folder / "bin").mkdir()
+    shutil.copy(root / f"usr/bin/python{minor}", folder / "bin/python3")
+    libraries = [root / f"lib/{machine}-linux-gnu", root / f"usr/lib/{machine}-linux-gnu"]
+    copy_library(f"libpython{minor}.so.1.0", libraries, folder / "lib")
+    for module in standard.glob("lib-dynload/*.so"):
+        _copy_needed(module, libraries, folder / "lib")
+
+
+def copy_library(name, sources, folder):
+    """Copy a library, and those that it needs, out of the folders of a root file system."""
+    if name.startswith(GLIBC) or (folder / name).exists():
+        return
+    found = next((source / name for source in sources if (source / name).is_file()), None)
+    if found is not None:  # a module whose library is left out is missed by whoever imports it
+        shutil.copy(found, folder / name)
+        _copy_needed(found, sources, folder)
+
+
+def _copy_needed(file, sources, folder):
+    from elftools.elf.elffile import ELFFile
+
+    with file.open("rb") as content:
+        names = needed_libraries(ELFFile(content))
+    for name in names:
+        copy_library(name, sources, folder)
+
+
+def _install_numpy(minor, machine, folder):
+    uv = Path(sys.executable).with_name("uv")
+    command = [uv, "pip", "install", "--quiet", "--only-binary", ":all:", "--target", folder, f"numpy=={NUMPY}"]
+    options = ["--python-version", minor, "--python-platform", f"{machine}-manylinux_2_28"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    if done.returncode:
+        without(f"NumPy {NUMPY} for Python {minor} on {machine} could not be installed: {done.stderr[-300:]}")

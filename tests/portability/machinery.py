@@ -1,0 +1,65 @@
+"""Programs and Debian packages that these tests need beyond what envpack installs.
+
+Where something is missing and cannot be had, the test is skipped with its name; where continuous integration demands
+Pythons (ENVPACK_MINIMUM_PYTHONS), it fails instead.
+"""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from filelock import FileLock
+
+from envpack.atomic import new_folder
+
+
+def program(name, package):
+    """A program of a Debian package, which is installed if this is root's doing."""
+    if shutil.which(name) is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        _install(package)
+    return shutil.which(name) or without(f"{name}, of the Debian package {package}, is not installed")
+
+
+def debian_root(folder, suite, *packages, machine="amd64", variant="essential"):
+    """A root file system of a Debian release, made once: the least that works, and some packages.
+
+    The variant ``extract`` holds the packages and what they need, unpacked and nothing more, so it can be for another
+    machine. The apt of this machine and its state are not touched.
+    """
+    mmdebstrap = program("mmdebstrap", "mmdebstrap")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            options = [f"--variant={variant}", f"--architectures={machine}"]
+            options += [f"--include={','.join(packages)}"] if packages else []
+            with new_folder(folder) as made:
+                made.chmod(0o755)  # the user that fetches packages must get into it
+                done = _run(mmdebstrap, *options, "--skip=check/qemu", "--quiet", suite, made)
+                if done.returncode:
+                    without(f"no root file system of Debian {suite} for {machine}: {done.stderr[:500]}")
+    return folder
+
+
+def must_be_root(what):
+    if os.geteuid() != 0:
+        pytest.skip(f"{what} takes root")
+
+
+def without(what):
+    """Ends the test: fails where continuous integration counts on it, skips elsewhere."""
+    if "ENVPACK_MINIMUM_PYTHONS" in os.environ:
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+def _install(package):
+    install = ("apt-get", "install", "--yes", "--no-install-recommends", package)
+    if _run(*install).returncode:
+        _run("apt-get", "update")
+        _run(*install)
+
+
+def _run(*command):
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,0 +1,115 @@
+"""One stub, compiled by zig, in root file systems of several Debian releases, beside one environment.
+
+The environment is Debian 11's Python with its libraries, so that all of them can run it.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from envpack.environment.elf import version_key
+from envpack.stub import STUB_NAME, build_stub, target_from_prefix
+from tests.portability.conversation import build_peer, cases, setup_for
+from tests.portability.environments import environment_from
+from tests.portability.machinery import debian_root, must_be_root
+
+GLIBCS = {"bullseye": "2.31", "bookworm": "2.36", "trixie": "2.41"}
+PYTHON = "3.9"  # of bullseye
+REGIONS = f"envpack_debian_{os.getpid()}_"
+# What the kernel shows of itself is needed: /proc, and /dev with its shared memory.
+ENTER = 'for shown in proc dev; do mount --rbind /$shown "$1/$shown" || exit 125; done; cd "$1"; exec chroot "$@"'
+
+
+class Debian:
+    """A root file system in which programs run; what is to be used in it is put into its folder `given`."""
+
+    def __init__(self, folder, shared):
+        self.folder, self.shared = folder, shared
+        (folder / "given").mkdir(exist_ok=True)
+
+    def run(self, program, *arguments, variables=None):
+        """Run to the end, with exactly these variables, and with mounts that end with it."""
+        give = f'mount --bind {self.shared} "$1/given" && {ENTER}'
+        assignments = [f"{name}={value}" for name, value in (variables or {}).items()]
+        inside = ["/usr/bin/env", "-i", *assignments, program, *arguments]
+        command = ["unshare", "--mount", "--fork", "sh", "-c", give, "sh", self.folder, *inside]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="session")
+def python_root(cache):
+    packages = (f"libpython{PYTHON}-dev", f"python{PYTHON}", "libstdc++6")
+    return debian_root(cache / "debian/bullseye-python", "bullseye", *packages, variant="extract")
+
+
+@pytest.fixture(scope="session")
+def shared(cache, python_root):
+    """A folder with all that is the same for each Debian: environment, peer, and a place for scratch."""
+    folder = cache / "debian/given"
+    environment_from(python_root, PYTHON, "x86_64", folder / "environment")
+    build_peer(target_from_prefix(python_root), folder / "peer")
+    return folder
+
+
+@pytest.fixture(params=["zig", "system"])
+def toolchain(request):
+    return request.param
+
+
+@pytest.fixture
+def stub(toolchain, python_root, shared):
+    made = build_stub(target_from_prefix(python_root), toolchain=toolchain)
+    place = shared / toolchain / STUB_NAME
+    place.parent.mkdir(exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.hardlink_to(made.path)
+    return made
+
+
+@pytest.fixture(params=GLIBCS)
+def debian(request, cache, shared):
+    must_be_root("entering a root file system")
+    machine = Debian(debian_root(cache / f"debian/{request.param}", request.param), shared)
+    said = machine.run("/usr/bin/ldd", "--version").stdout
+    assert said.partition("\n")[0].rpartition(" ")[2] == GLIBCS[request.param], said
+    return machine
+
+
+def runs_in(facts, debian):
+    return version_key(facts.glibc) <= version_key(GLIBCS[debian.folder.name])
+
+
+def test_what_it_needs(stub, toolchain):
+    assert toolchain != "zig" or version_key(stub.facts.glibc) <= (2, 28)
+    assert not [name for name in stub.facts.needs if "stdc++" in name or "gcc" in name]
+
+
+def test_it_starts_or_the_loader_says_which_glibc_it_lacks(debian, toolchain, stub):
+    version = debian.run(f"/given/{toolchain}/{STUB_NAME}", "--version")
+    trial = debian.run(f"/given/{toolchain}/{STUB_NAME}")
+    if toolchain == "zig" or runs_in(stub.facts, debian):
+        assert (version.returncode, version.stderr) == (0, "")
+        assert f"for Python {PYTHON}" in version.stdout
+        assert (trial.returncode, trial.stdout, trial.stderr) == (1, "", "")
+    else:  # the status that a server wants to see in its trial run
+        assert trial.returncode == version.returncode == 1
+        assert re.search("version `GLIBC_2\\.\\d+' not found", trial.stderr)
+
+
+def test_conversation(debian, toolchain, stub, shared):
+    """The stub serves a model of the test's own peer, in that Debian and beside that environment."""
+    if toolchain == "system" and not runs_in(stub.facts, debian):
+        pytest.skip(f"what this machine's compiler makes needs glibc {stub.facts.glibc}")
+    scratch = shared / f"scratch-{os.getpid()}-{debian.folder.name}-{toolchain}"
+    scratch.mkdir()
+    inside = Path("/given")
+    told = setup_for(inside / toolchain / STUB_NAME, shared / "environment", shared / "peer/tests/native", scratch)
+    told = {name: value.replace(str(shared), str(inside)) for name, value in told.items()}
+    names = cases("release_test.cc", "execute_test.cc", "senders_test.cc")
+    told |= {"ENVPACK_TEST_REGIONS": REGIONS, "LD_LIBRARY_PATH": told["ENVPACK_TEST_CUDA"]}
+    done = debian.run("/given/peer/tests/native/stub_tests", *names, variables=told)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(Path("/dev/shm").glob(f"{REGIONS}*")) == []
