@@ -1,0 +1,106 @@
+"""The real server with an environment that brings an older libstdc++ than this machine's, for which stubs are compiled.
+
+The server puts the environment's lib in front of LD_LIBRARY_PATH, so the older library is the one that programs of the
+environment get.
+"""
+
+import subprocess
+
+import pytest
+
+from envpack.environment import interpreter_for
+from envpack.errors import EnvpackError, ServerError
+from envpack.stub import STUB_NAME, build_stub, target_from_interpreter
+from envpack.verification import find_server
+from envpack.verification.kserve import Client
+from envpack.verification.runtime_process import ProcessRuntime
+from envpack.verification.tensors import Tensor
+from tests.portability.environments import copy_library
+from tests.portability.machinery import debian_root
+from tests.server.kitchen import NUMPYS, Kitchen
+
+PYTHON = "3.10"  # for which the wheel of 24.10 has a stub of its own
+LIBRARY = "libstdc++.so.6"
+NEWEST_OF_DEBIAN_11 = b"GLIBCXX_3.4.28"
+MODEL = """
+import ctypes
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+ctypes.CDLL("libstdc++.so.6")  # as extension modules in C++ do
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        with open("/proc/self/maps") as maps:
+            mapped = sorted({line.split()[-1].encode() for line in maps if "libstdc++" in line})
+        answer = pb_utils.Tensor("MAPPED", np.array(mapped, dtype=object))
+        return [pb_utils.InferenceResponse([answer]) for request in requests]
+"""
+CONFIG = """
+backend: "python"
+input [ { name: "X", data_type: TYPE_FP32, dims: [ 1 ] } ]
+output [ { name: "MAPPED", data_type: TYPE_STRING, dims: [ -1 ] } ]
+parameters { key: "EXECUTION_ENV_PATH" value { string_value: "%s" } }
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(cache):
+    """An environment with NumPy and the libstdc++ of Debian 11 in its lib."""
+    try:
+        interpreter_for(PYTHON)
+    except EnvpackError as error:
+        pytest.skip(str(error))
+    kitchen = Kitchen(cache)
+    usual = kitchen.environment(PYTHON, NUMPYS[PYTHON][0])
+    folder = kitchen.variant(usual, "older-libstdcxx", "true")
+    if (folder / "lib").is_symlink():
+        (folder / "lib").unlink()
+        (folder / "lib").mkdir()
+        for entry in (usual / "lib").iterdir():
+            (folder / "lib" / entry.name).symlink_to(entry)
+    root = debian_root(cache / "debian/bullseye-libstdcxx", "bullseye", "libstdc++6", variant="extract")
+    copy_library(LIBRARY, [root / "usr/lib/x86_64-linux-gnu", root / "lib/x86_64-linux-gnu"], folder / "lib")
+    versions = (folder / "lib" / LIBRARY).read_bytes()
+    assert NEWEST_OF_DEBIAN_11 in versions
+    assert NEWEST_OF_DEBIAN_11.replace(b"28", b"30") not in versions
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installation():
+    try:
+        return find_server()
+    except ServerError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("toolchain", ["system", "zig"])
+def test_our_stub_serves_beside_it(toolchain, environment, installation, tmp_path):
+    stub = build_stub(target_from_interpreter(PYTHON), toolchain=toolchain)
+    assert not [name for name in stub.facts.needs if "stdc++" in name]
+    model = tmp_path / "repository/model"
+    (model / "1").mkdir(parents=True)
+    (model / "1/model.py").write_text(MODEL)
+    (model / "config.pbtxt").write_text(CONFIG % environment)
+    (model / STUB_NAME).write_bytes(stub.path.read_bytes())
+    (model / STUB_NAME).chmod(0o755)
+    with ProcessRuntime(installation).start(model.parent) as server:
+        client = Client(server.url, timeout=60)
+        client.load("model", timeout=60)
+        (answer,) = client.infer("model", [Tensor("X", "FP32", (1,), (1.0,))])
+    assert answer.data == (str(environment / "lib" / LIBRARY).encode(),)  # the older one, and no other
+
+
+def test_the_stub_of_the_release_does_not_start_beside_it(environment, installation):
+    """What this is about: a stub that takes libstdc++ from its surroundings."""
+    if PYTHON not in installation.stubs:
+        pytest.skip(f"the wheel of the server has no stub for Python {PYTHON}")
+    variables = {"LD_LIBRARY_PATH": f"{environment / 'lib'}:{installation.libraries}"}
+    done = subprocess.run(
+        [installation.stubs[PYTHON]], env=variables, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "GLIBCXX_3.4." in done.stderr
+    assert "not found" in done.stderr
