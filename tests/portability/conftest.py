@@ -9,7 +9,7 @@ import pytest
 from envpack.stub import target_from_prefix
 from tests.portability import arm64
 from tests.portability.environments import environment_from
-from tests.portability.machinery import debian_root, program, without
+from tests.portability.machinery import debian_root, program
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def cache():
 @pytest.fixture(scope="session", autouse=True)
 def _zig():
     if importlib.util.find_spec("ziglang") is None:
-        without("the ziglang wheel is not installed")
+        pytest.skip("the ziglang wheel is not installed")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from envpack.environment.elf import version_key
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix
 from tests.portability.conversation import build_peer, cases, setup_for
 from tests.portability.environments import environment_from
-from tests.portability.machinery import debian_root, must_be_root
+from tests.portability.machinery import debian_root, must_be_able_to_enter
 
 GLIBCS = {"bullseye": "2.31", "bookworm": "2.36", "trixie": "2.41"}
 PYTHON = "3.9"  # of bullseye
@@ -71,7 +71,7 @@ def stub(toolchain, python_root, shared):
 
 @pytest.fixture(params=GLIBCS)
 def debian(request, cache, shared):
-    must_be_root("entering a root file system")
+    must_be_able_to_enter()
     machine = Debian(debian_root(cache / f"debian/{request.param}", request.param), shared)
     said = machine.run("/usr/bin/ldd", "--version").stdout
     assert said.partition("\n")[0].rpartition(" ")[2] == GLIBCS[request.param], said
