@@ -1,5 +1,6 @@
 """Execution environments out of Debian's own Python: the folder that a server is told, for other machines than this."""
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -9,8 +10,10 @@ import pytest
 from filelock import FileLock
 
 from envpack.atomic import new_folder
+from envpack.environment import interpreter_for
 from envpack.environment.activation import write_activation
 from envpack.environment.elf import needed_libraries
+from envpack.errors import EnvpackError
 
 NUMPY = "1.26.4"
 # What every machine has for itself, and must not take from an environment.
@@ -25,8 +28,16 @@ def environment_from(root, minor, machine, folder):
             with new_folder(folder) as made:
                 _copy_python(root, minor, machine, made)
                 _install_numpy(minor, machine, made / "lib/python3/dist-packages")
+                _compile(minor, made / "lib")
                 write_activation(made)
     return folder
+
+
+def _compile(minor, folder):
+    """Write byte code where an interpreter of this machine can, since it takes long in an emulator, at each start."""
+    with contextlib.suppress(EnvpackError):
+        command = [interpreter_for(minor).executable, "-m", "compileall", "-q", "--invalidation-mode=unchecked-hash"]
+        subprocess.run([*command, "-x", "tests?/|lib2to3", folder], check=False, capture_output=True)
 
 
 def _copy_python(root, minor, machine, folder):

@@ -1,0 +1,103 @@
+"""A stub for aarch64, compiled here by zig, looked into, and run by qemu-user: alone, and with the tests' peer."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.environment.elf import version_key
+from envpack.environment.isolation import clean_environment
+from envpack.locations import cache_root
+from envpack.releases import all_releases
+from envpack.stub import build_stub
+from envpack.stub.source import source_folder
+from envpack.stub.toolchain import find_toolchain, required_package_folder
+from tests.portability import arm64
+from tests.portability.conversation import NATIVE, build_peer, cases, setup_for
+
+REGIONS = f"envpack_aarch64_{os.getpid()}_"
+RELEASE = cases("release_test.cc")
+# The first two have the kernel hand them orphaned processes, a wish that qemu-user 7.2 does not pass on. In the third,
+# processes that were forked from one with threads crash on purpose; it hung in 2 of 9 runs, why is not known.
+NOT_IN_QEMU = {
+    "stub_beats_while_its_child_completes_and_takes_it_along_when_it_is_killed",
+    "stub_ends_and_removes_the_region_when_the_server_dies",
+    "stub_tells_how_a_model_ended_its_process_while_it_completed",
+}
+FILES = ("damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "life_test.cc", "senders_test.cc")
+
+
+@pytest.fixture(scope="module")
+def stub(arm64_target):
+    return build_stub(arm64_target, toolchain="zig", platform="linux-aarch64")
+
+
+@pytest.fixture(scope="module")
+def peer(cache, arm64_target):
+    return build_peer(arm64_target, cache / "peer-aarch64")
+
+
+def test_it_is_for_aarch64_and_needs_little(stub):
+    facts = stub.facts
+    assert (facts.machine, facts.python) == ("aarch64", arm64.PYTHON)
+    assert version_key(facts.glibc) <= (2, 28)
+    libraries = ["libc.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6", "ld-linux-aarch64.so.1"]
+    assert set(facts.needs) <= {f"libpython{arm64.PYTHON}.so.1.0", *libraries}
+    assert set(facts.epochs) == {release.stub_abi for release in all_releases().values()}
+
+
+def test_it_runs(stub, arm64_machine):
+    told = arm64_machine.run(stub.path, "--version")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert f"for Python {arm64.PYTHON}" in told.stdout
+
+
+def test_it_passes_the_trial_run_of_the_server(stub, arm64_machine):
+    told = arm64_machine.run(stub.path)
+    assert (told.returncode, told.stdout, told.stderr) == (1, "", "")
+
+
+def test_records_are_laid_out_as_on_x86_but_for_the_larger_mutex(tmp_path):
+    """For all releases. test_aarch64_server.py has the word of a real server that this is so."""
+    for machine, agrees in (("aarch64", True), ("x86_64", False)):
+        generate = [sys.executable, NATIVE / "abi/generate.py", "checks", *all_releases(), "--machine", machine]
+        source = tmp_path / f"{machine}.cc"
+        source.write_text(subprocess.run(generate, capture_output=True, text=True, check=True).stdout)
+        boost = required_package_folder("libboost_headers", "libboost-headers") / "include"
+        command = [*find_toolchain("zig", machine="aarch64").compiler, "-std=c++17", "-Wno-invalid-offsetof"]
+        command += ["-I", source_folder() / "stub_src", "-isystem", boost, "-c", source, "-o", source.with_suffix(".o")]
+        caches = {"ZIG_LOCAL_CACHE_DIR": str(tmp_path), "ZIG_GLOBAL_CACHE_DIR": str(cache_root() / "zig")}
+        variables = clean_environment() | caches
+        done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+        assert done.returncode == 0 or "static assertion failed" in done.stderr, done.stderr
+        assert (done.returncode == 0) == agrees, done.stderr[:2000]
+
+
+@pytest.fixture
+def converse(stub, peer, arm64_machine, arm64_environment, tmp_path):
+    """Runs cases of tests/native, with both ends in qemu-user."""
+    script = arm64_machine.script(stub.path, tmp_path / "stub")
+
+    def run(*names, release=""):
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        told = setup_for(script, arm64_environment, peer, scratch)
+        told |= {"ENVPACK_TEST_REGIONS": REGIONS} | ({"ENVPACK_TEST_RELEASE": release} if release else {})
+        done = arm64_machine.run(peer / "stub_tests", *names, variables=told, timeout=400)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert list(Path("/dev/shm").glob(f"{REGIONS}*")) == []
+
+    return run
+
+
+@pytest.mark.parametrize("release", [next(iter(all_releases())), "24.10", list(all_releases())[-1]])
+def test_conversation(converse, release):
+    """One of each kind, as the oldest, the default and the newest release have them."""
+    converse(*RELEASE, release=release.replace(".", ""))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_cases_of_the_stub(converse, file):
+    converse(*(name for name in cases(file) if name not in NOT_IN_QEMU))
