@@ -51,10 +51,11 @@ std::optional<Record> RecordAt(std::string_view bytes, std::size_t offset) {
   return record;
 }
 
-// The instructions of an ELF file of this machine's kind.
+// The instructions of an ELF file for x86-64; nothing of others, whose instructions have no room for a text.
 std::string_view CodeOf(std::string_view file) {
   const auto header = RecordAt<Elf64_Ehdr>(file, 0);
   if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return {};
+  if (header->e_machine != EM_X86_64) return {};
   for (std::size_t i = 0; i < header->e_phnum; ++i) {
     const auto segment = RecordAt<Elf64_Phdr>(file, header->e_phoff + i * sizeof(Elf64_Phdr));
     if (!segment || segment->p_type != PT_LOAD || (segment->p_flags & PF_X) == 0) continue;
