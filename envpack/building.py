@@ -26,6 +26,7 @@ from envpack.project import Project
 from envpack.releases import DEFAULT_RELEASE, Release, find_release
 from envpack.repository import (
     Model,
+    forget_release,
     get_string_parameter,
     in_model_folder,
     open_model,
@@ -194,6 +195,8 @@ def _place(
         changed = place_folder(environment, place)
     if binary is not None:
         changed |= place_stub(binary, model.folder, server.release if server.said else None)
+    if not server.said:
+        changed |= forget_release(model.folder)
     previous = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
     changed |= point_to_environment(model, in_model_folder(place.name))
     _remove_previous(model, previous, place)

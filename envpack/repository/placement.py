@@ -68,39 +68,42 @@ def place_stub(binary: Path, model_folder: Path, release: Release | None = None)
         binary: the stub.
         model_folder: where to put it.
         release: the server that it is meant for. A release file beside the stub names it, and the stub refuses servers
-            that speak otherwise. None removes that file: the stub then goes by what it finds out of the server.
+            that speak otherwise. None leaves that file as it is.
 
     Returns:
         Whether anything was changed; False if the same stub is there with the right mode and release file.
 
     """
-    file, said = model_folder / RELEASE_FILE, _said(release)
-    if _says(file, said):
+    if release is None or _names(model_folder, release):
         return _place_binary(binary, model_folder)
     # Whenever this ends, a stub never stands beside a file that was written for another one.
-    file.unlink(missing_ok=True)
+    forget_release(model_folder)
     _place_binary(binary, model_folder)
-    if said:
-        write_text(file, said)
+    write_text(model_folder / RELEASE_FILE, f"{release.said_to_stub}\n")
     return True
+
+
+def forget_release(model_folder: Path) -> bool:
+    """Remove the release file, so that the stub goes by what it finds out of the server; whether there was one."""
+    file = model_folder / RELEASE_FILE
+    was_there = file.is_file()
+    file.unlink(missing_ok=True)
+    return was_there
 
 
 def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = None) -> bool:
     """Whether `place_stub` would change nothing."""
     destination = model_folder / STUB_NAME
     return (
-        _says(model_folder / RELEASE_FILE, _said(release))
+        (release is None or _names(model_folder, release))
         and _holds(destination, binary)
         and stat.S_IMODE(destination.stat().st_mode) == 0o755
     )
 
 
-def _said(release: Release | None) -> str:
-    return f"{release.said_to_stub}\n" if release else ""
-
-
-def _says(file: Path, text: str) -> bool:
-    return (file.read_text(encoding="utf-8", errors="replace") if file.is_file() else "") == text
+def _names(model_folder: Path, release: Release) -> bool:
+    file = model_folder / RELEASE_FILE
+    return file.is_file() and file.read_text(encoding="utf-8", errors="replace") == f"{release.said_to_stub}\n"
 
 
 def _holds(destination: Path, binary: Path) -> bool:

@@ -5,6 +5,7 @@ from envpack.releases import find_release
 from envpack.repository import (
     STUB_NAME,
     config_text,
+    forget_release,
     in_model_folder,
     is_stub_placed,
     open_model,
@@ -68,7 +69,10 @@ def test_a_release_file_is_there_only_for_a_release_that_was_named(model, tmp_pa
     assert place_stub(binary, model.folder, find_release("99.01", abi="24.10")) is False
     assert place_stub(binary, model.folder, find_release("99.01", abi="25.04")) is True
     assert file.read_text() == "25.04\n"
-    assert place_stub(binary, model.folder) is True
+    assert place_stub(binary, model.folder) is False
+    assert file.read_text() == "25.04\n"
+    assert forget_release(model.folder) is True
+    assert forget_release(model.folder) is False
     assert not file.exists()
 
 
