@@ -9,6 +9,9 @@ find_path(PYBIND11_INCLUDE_DIR pybind11/embed.h REQUIRED)
 set(ENVPACK_PYTHON_MINOR ${Python_VERSION_MAJOR}.${Python_VERSION_MINOR})
 set(ENVPACK_NUMPY "[1, 2]")  # what pybind11 2.12 and later run with, whichever they are compiled for
 set(ENVPACK_LIBPYTHON libpython${ENVPACK_PYTHON_MINOR}.so.1.0)
+# How the stub calls what it serves, as in "for Triton …".
+list(JOIN ENVPACK_RELEASES ", " ENVPACK_RELEASES_IN_WORDS)
+string(REGEX REPLACE "^all$" "23.04 and later" ENVPACK_RELEASES_IN_WORDS "${ENVPACK_RELEASES_IN_WORDS}")
 configure_file(build_info.cc.in build_info.cc @ONLY)
 add_library(info OBJECT ${CMAKE_CURRENT_BINARY_DIR}/build_info.cc)
 target_link_libraries(info PRIVATE options)

@@ -109,7 +109,7 @@ def stub_again(folder, changes):
     assert inspected.document["facts"]["needs"][0] == "libpython3.8.so.1.0"
     told = subprocess.run([folder / "triton_python_backend_stub", "--version"], capture_output=True, env={}, check=True)
     compiler = inspected.document["facts"]["compiler"]
-    expected = f"for Python 3.8 (libpython3.8.so.1.0), Triton 24.10, NumPy 1 and 2; built with {compiler}\n"
+    expected = f"for Python 3.8 (libpython3.8.so.1.0), Triton 23.04 and later, NumPy 1 and 2; built with {compiler}\n"
     assert told.stdout.decode().endswith(expected)
 
 
