@@ -22,7 +22,7 @@ def extracted_folders() -> frozenset[Path]:
     return frozenset(_EXTRACTED_PARENT.glob("python_env_??????"))
 
 
-def remove_leftovers(*, prefix: str, group: int, log: str, before: frozenset[Path]) -> tuple[str, ...]:
+def remove_leftovers(*, prefix: str, group: int, log: str, before: frozenset[Path], crashed: bool) -> tuple[str, ...]:
     """Remove what one server, which has ended, left behind.
 
     Args:
@@ -30,6 +30,8 @@ def remove_leftovers(*, prefix: str, group: int, log: str, before: frozenset[Pat
         group: its process group.
         log: all that it wrote; it names the folders that it extracted environments to.
         before: what `extracted_folders` gave before it started.
+        crashed: whether it ended in another way than with exit status 0. One that ends well takes its own folder along,
+            so an empty one that nobody names is that of a server which was there at the same time.
 
     Returns:
         One phrase for each thing that was found.
@@ -45,7 +47,7 @@ def remove_leftovers(*, prefix: str, group: int, log: str, before: frozenset[Pat
         if str(folder) in set(_EXTRACTED.findall(log)):
             found.append(f"extracted environment {folder}")
             shutil.rmtree(folder, ignore_errors=True)
-        elif not proc.programs_named("tritonserver"):
+        elif crashed and not proc.programs_named("tritonserver"):
             with contextlib.suppress(OSError):  # empty and nobody else's: another server would still be running
                 folder.rmdir()
                 found.append(f"folder {folder}")

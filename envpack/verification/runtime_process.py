@@ -66,7 +66,13 @@ class ProcessServer:
         if self._stopped is None:
             started = time.monotonic()
             forced = self._end(force=force)
-            found = remove_leftovers(prefix=self._prefix, group=self._process.pid, log=self.log(), before=self._before)
+            found = remove_leftovers(
+                prefix=self._prefix,
+                group=self._process.pid,
+                log=self.log(),
+                before=self._before,
+                crashed=self._process.returncode != 0,
+            )
             self._stopped = Stopped(self._process.returncode, forced, found, time.monotonic() - started)
         return self._stopped
 

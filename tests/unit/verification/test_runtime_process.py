@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -112,9 +113,23 @@ def test_another_port_is_tried_when_ours_was_taken_meanwhile(tmp_path):
 def test_shared_memory_with_the_private_prefix_is_removed():
     region = Path("/dev/shm") / f"envpack_test_{os.getpid()}_region"
     region.write_text("")
-    found = remove_leftovers(prefix=region.name, group=-7, log="", before=extracted_folders())
+    found = remove_leftovers(prefix=region.name, group=-7, log="", before=extracted_folders(), crashed=False)
     assert f"shared memory {region}" in found
     assert not region.exists()
+
+
+def test_a_folder_of_a_server_beside_it_is_not_blamed_on_one_that_ended_well():
+    before = extracted_folders()
+    folder = Path(f"/tmp/python_env_{os.getpid() % 1_000_000:06d}")
+    folder.mkdir()
+    asked = {"prefix": "envpack_nobody", "group": -7, "before": before, "crashed": False}
+    try:
+        assert str(folder) not in " ".join(remove_leftovers(**asked, log=""))
+        assert folder.is_dir()
+        assert f"extracted environment {folder}" in remove_leftovers(**asked, log=f"Extracting to {folder}/0")
+        assert not folder.exists()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
