@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from envpack.building import _fitting_stub
 from envpack.environment.elf import version_key
-from envpack.stub import STUB_NAME, build_stub, target_from_prefix
+from envpack.errors import StubError
+from envpack.preflight import EnvironmentFacts
+from envpack.progress import Silent
+from envpack.releases import find_release
+from envpack.stub import STUB_NAME, build_stub, inspect_stub, target_from_prefix
 from tests.portability.conversation import build_peer, cases, setup_for
 from tests.portability.environments import environment_from
 from tests.portability.machinery import debian_root, must_be_able_to_enter
@@ -85,6 +90,22 @@ def runs_in(facts, debian):
 def test_what_it_needs(stub, toolchain):
     assert toolchain != "zig" or version_key(stub.facts.glibc) <= (2, 28)
     assert not [name for name in stub.facts.needs if "stdc++" in name or "gcc" in name]
+
+
+def test_build_turns_to_zig_where_this_machines_compiler_makes_what_the_image_cannot_run(python_root):
+    environment = EnvironmentFacts(python_root, PYTHON, "x86_64", GLIBCS["bullseye"], "", "")
+    image = find_release("23.04")
+    assert image.glibc == GLIBCS["bullseye"]
+    made = inspect_stub(_fitting_stub(environment, image, "auto", Silent()))
+    assert version_key(made.glibc) <= version_key(image.glibc)
+    system = build_stub(target_from_prefix(python_root), toolchain="system")
+    if version_key(system.facts.glibc) <= version_key(image.glibc):
+        pytest.skip("this machine's compiler makes what the image can run")
+    assert "clang" in made.compiler.lower()
+    with pytest.raises(StubError) as caught:
+        _fitting_stub(environment, image, "system", Silent())
+    assert caught.value.kind == "glibc-too-old"
+    assert "--toolchain zig --glibc 2.31" in caught.value.hint
 
 
 def test_it_starts_or_the_loader_says_which_glibc_it_lacks(debian, toolchain, stub):
