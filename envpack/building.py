@@ -11,12 +11,9 @@ from envpack.archive import pack_tar_gz, place_folder
 from envpack.archive.tarball import sidecar_of
 from envpack.environment import (
     Environment,
-    Requirements,
     build_environment,
     check_minor,
-    find_requirements,
     read_environment,
-    read_requirements,
 )
 from envpack.environment.disk import storage_errors
 from envpack.errors import EnvironmentBuildError, InputError, StubError, UsageError
@@ -33,6 +30,7 @@ from envpack.repository import (
     place_stub,
     point_to_environment,
 )
+from envpack.requirements import Requirements, find_requirements, read_requirements
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix
 from envpack.stub.toolchain import ToolchainName
 

@@ -6,8 +6,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment import Requirements, build_environment
+from envpack.environment import build_environment
 from envpack.repository import set_execution_environment
+from envpack.requirements import Requirements
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix
 
 MODELS = Path(__file__).parent / "models"

@@ -2,7 +2,6 @@
 
 from envpack.environment.build import build_environment
 from envpack.environment.interpreters import Interpreter, available_interpreters, check_minor, interpreter_for
-from envpack.environment.requirements import Requirements, find_requirements, read_requirements
 from envpack.environment.store import MANIFEST, Environment, Package, read_environment
 
 __all__ = [
@@ -10,12 +9,9 @@ __all__ = [
     "Environment",
     "Interpreter",
     "Package",
-    "Requirements",
     "available_interpreters",
     "build_environment",
     "check_minor",
-    "find_requirements",
     "interpreter_for",
     "read_environment",
-    "read_requirements",
 ]

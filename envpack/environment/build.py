@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from envpack.atomic import new_folder, write_text
 from envpack.environment.interpreters import Interpreter, check_minor, interpreter_for
-from envpack.environment.requirements import Requirements
 from envpack.environment.store import MANIFEST, SCHEMA, Environment, Package, environment_key, read_environment
 from envpack.errors import EnvironmentBuildError
 from envpack.locations import cache_root
 from envpack.progress import Progress, Silent
+from envpack.requirements import Requirements
 
 if TYPE_CHECKING:
     from envpack.environment.elf import SystemNeeds

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.environment.fingerprint import fingerprint
 from envpack.environment.interpreters import Interpreter
-from envpack.environment.requirements import Requirements
+from envpack.requirements import Requirements
 
 MANIFEST = "envpack-environment.json"
 SCHEMA = 1

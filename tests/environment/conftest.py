@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from envpack.environment import Requirements, available_interpreters, build_environment
+from envpack.environment import available_interpreters, build_environment
+from envpack.requirements import Requirements
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from envpack.archive import pack_tar_gz, place_folder
-from envpack.environment import Package, Requirements, available_interpreters, build_environment, interpreter_for
+from envpack.environment import Package, available_interpreters, build_environment, interpreter_for
 from envpack.environment.channel import local_channel
 from envpack.environment.interpreters import SUPPORTED
 from envpack.errors import EnvironmentBuildError
+from envpack.requirements import Requirements
 
 from .conftest import need
 
@@ -211,7 +212,10 @@ def test_builds_at_the_same_time_build_once(tmp_path):
 
 def test_killed_build_leaves_no_environment_and_the_next_one_cleans_up(tmp_path):
     minor = need("3.8")
-    code = f"from envpack.environment import *; build_environment(Requirements(pip=('six',)), python='{minor}')"
+    code = (
+        "from envpack.environment import build_environment; from envpack.requirements import Requirements; "
+        f"build_environment(Requirements(pip=('six',)), python='{minor}')"
+    )
     environment = os.environ | {"ENVPACK_CACHE_DIR": str(tmp_path)}
     child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment)
     wait_until(lambda: list(tmp_path.glob("environments/.*.partial-*/lib/python*")))

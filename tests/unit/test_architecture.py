@@ -12,6 +12,7 @@ ORDER = [
     {"errors", "progress", "process", "locations", "atomic"},
     {"releases"},
     {"project", "recipes"},
+    {"requirements"},
     {"environment"},
     {"archive"},
     {"stub"},

@@ -3,8 +3,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from envpack.environment import Requirements, read_environment
+from envpack.environment import read_environment
 from envpack.environment.store import environment_key
+from envpack.requirements import Requirements
 
 
 def key(pip=(), conda=(), minor="3.8", channels=("local",), glibc="2.35"):

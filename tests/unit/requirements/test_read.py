@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment import Requirements, find_requirements, read_requirements
 from envpack.errors import InputError
+from envpack.requirements import Requirements, find_requirements, read_requirements
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -18,7 +18,7 @@ def test_conda_file_gives_conda_pip_and_python(tmp_path):
         "environment.yml",
         "name: x\ndependencies:\n- python=3.10\n- ffmpeg >=6\n- pip\n- pip:\n  - numpy < 2\n  - pillow\n",
     )
-    assert read_requirements(file) == Requirements(("ffmpeg >=6",), ("numpy<2", "pillow"), "3.10", file)
+    assert read_requirements(file) == Requirements(("ffmpeg >=6",), ("numpy<2", "pillow"), "3.10", file, files=(file,))
 
 
 @pytest.mark.parametrize("entry", ["python=3.8", "python==3.8", "python 3.8.*", "python=3.8.18", "python = 3.8"])

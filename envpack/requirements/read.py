@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.errors import InputError
+from envpack.requirements.model import Requirements
 
 FILE_NAMES = ("environment.yml", "environment.yaml", "requirements.txt")
 _KNOWN_YAML_KEYS = {"name", "channels", "dependencies", "prefix", "variables"}
 _YAML_HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"
 _CONDA_PYTHON = re.compile(r"^python\s*(?:==?|\s)\s*(\d+\.\d+)(?:\.[\d*]+)*$")
-
-
-@dataclass(frozen=True)
-class Requirements:
-    """What an environment must hold.
-
-    Attributes:
-        conda: conda match specs, for example ``"ffmpeg >=6"``; python itself is not among them.
-        pip: requirements in the notation of PEP 508, for example ``"numpy<2"``.
-        python: Python minor version that the file asks for, for example ``"3.10"``, or ``""``.
-        source: the file they were read from, ``None`` for requirements made otherwise.
-
-    """
-
-    conda: tuple[str, ...] = ()
-    pip: tuple[str, ...] = ()
-    python: str = ""
-    source: Path | None = None
 
 
 def find_requirements(model_folder: Path) -> Path | None:
@@ -60,7 +42,7 @@ def read_requirements(path: Path | None) -> Requirements:
         raise _bad(f"cannot be read: {error}", path, hint="it must be a file of UTF-8 text") from error
     if path.suffix in {".yml", ".yaml"}:
         return _read_conda(text, path)
-    return Requirements(pip=_read_pip_lines(text, path), source=path)
+    return Requirements(pip=_read_pip_lines(text, path), source=path, files=(path,))
 
 
 def _bad(message: str, path: Path, line: int = 0, *, hint: str) -> InputError:
@@ -95,7 +77,7 @@ def _read_conda(text: str, path: Path) -> Requirements:
             python = _python_minor(entry, path)
         elif _conda_name(entry) != "pip":  # uv installs the pip part, so pip itself is not needed
             conda.append(" ".join(entry.split()))
-    return Requirements(tuple(conda), tuple(pip), python, path)
+    return Requirements(tuple(conda), tuple(pip), python, path, files=(path,))
 
 
 def _conda_name(spec: str) -> str:
