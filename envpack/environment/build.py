@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from envpack.atomic import new_folder, write_text
 from envpack.environment.interpreters import Interpreter, check_minor, interpreter_for
-from envpack.environment.store import MANIFEST, SCHEMA, Environment, Package, environment_key, read_environment
+from envpack.environment.store import MANIFEST, SCHEMA, Environment, environment_key, read_environment
 from envpack.errors import EnvironmentBuildError
 from envpack.locations import cache_root
 from envpack.progress import Progress, Silent
@@ -105,31 +104,40 @@ def _plan(requirements: Requirements, minor: str, channels: tuple[str, ...], gli
 
 def _build(plan: _Plan, prefix: Path, place: Path, progress: Progress) -> None:
     from envpack.environment.activation import write_activation
+    from envpack.environment.conda_package import subdir
+    from envpack.environment.installed import installed_packages
+    from envpack.environment.inventory import find_owners, take_inventory, write_inventory
     from envpack.environment.relocation import relocate
 
-    conda = _install_conda(plan, prefix, place, progress)
+    _install_conda(plan, prefix, place, progress)
     _install_pip(plan, prefix, progress)
     progress.begin("make the environment relocatable")
     relocate(prefix, (prefix, place), minor=plan.minor)
     write_activation(prefix)
     _compile(plan, prefix)
     version, needs = _checked(plan, prefix)
-    packages = _packages(prefix, plan.minor, conda)
+    owners = find_owners(prefix, plan.minor)
+    entries = take_inventory(prefix, owners)
+    packages = installed_packages(prefix, plan.minor, entries)
     progress.end(f"{len(packages)} packages")
     manifest = {
         "schema": SCHEMA,
         "key": plan.key,
         "python": version,
         "minor": plan.minor,
+        "platform": subdir(),
         "glibc": needs.glibc.version,
         "glibcxx": needs.glibcxx.version,
+        "size": sum(entry.size for entry in entries),
+        "content": write_inventory(prefix, entries),
         "requirements": {"conda": plan.requirements.conda, "pip": plan.requirements.pip},
         "packages": [dataclasses.asdict(package) for package in packages],
+        "changed_hands": [dataclasses.asdict(one) for one in owners.changed],
     }
     write_text(prefix / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
 
 
-def _install_conda(plan: _Plan, prefix: Path, place: Path, progress: Progress) -> tuple[tuple[str, str], ...]:
+def _install_conda(plan: _Plan, prefix: Path, place: Path, progress: Progress) -> None:
     from envpack.environment.channel import local_channel
     from envpack.environment.solve import CondaTarget, install_conda
 
@@ -151,7 +159,6 @@ def _install_conda(plan: _Plan, prefix: Path, place: Path, progress: Progress) -
             hint="use a channel whose Python is built with --enable-shared, or the channel 'local'",
         )
     progress.end(f"{len(installed)} packages")
-    return installed
 
 
 def _install_pip(plan: _Plan, prefix: Path, progress: Progress) -> None:
@@ -201,17 +208,6 @@ def _checked(plan: _Plan, prefix: Path) -> tuple[str, SystemNeeds]:
             hint=_GLIBC_HINT,
         )
     return version, needs
-
-
-def _packages(prefix: Path, minor: str, conda: Sequence[tuple[str, str]]) -> tuple[Package, ...]:
-    found = [Package(name, version, "conda") for name, version in conda]
-    known = {package.name for package in found}
-    for folder in sorted(_site_packages(prefix, minor).glob("*.dist-info")):
-        name, _, version = folder.name.removesuffix(".dist-info").partition("-")
-        name = re.sub(r"[-_.]+", "-", name).lower()
-        if name not in known:
-            found.append(Package(name, version, "pip"))
-    return tuple(found)
 
 
 def _site_packages(prefix: Path, minor: str) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from envpack.environment.disk import FULL_TEXT, disk_full
 from envpack.environment.isolation import clean_environment
+from envpack.environment.names import normalised
 from envpack.errors import EnvironmentBuildError
 from envpack.process import Finished, run
 
@@ -89,7 +90,7 @@ def guilty_requirement(message: str, requirements: Sequence[str]) -> str:
     for pattern in _CULPRITS:
         for match in reversed(list(pattern.finditer(text))):
             for requirement in requirements:
-                if _name(requirement) == _normalised(match[1]):
+                if _name(requirement) == normalised(match[1]):
                     return requirement
     named = [one for one in requirements if re.search(rf"(?<![\w.-]){re.escape(_name(one))}(?![\w-])", text.lower())]
     return named[0] if named else ""
@@ -97,8 +98,4 @@ def guilty_requirement(message: str, requirements: Sequence[str]) -> str:
 
 def _name(requirement: str) -> str:
     match = re.match(r"[A-Za-z0-9._-]+", requirement)
-    return _normalised(match[0]) if match else requirement
-
-
-def _normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).strip("-").lower()
+    return normalised(match[0]) if match else requirement

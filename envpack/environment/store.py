@@ -13,16 +13,31 @@ from envpack.environment.interpreters import Interpreter
 from envpack.requirements import Requirements
 
 MANIFEST = "envpack-environment.json"
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
 class Package:
-    """One installed package; ``source`` is ``"conda"`` or ``"pip"``."""
+    """One installed package.
+
+    Attributes:
+        name: normalised, for example ``"scikit-learn"``.
+        version: for example ``"1.5.2"``.
+        source: ``"conda"`` or ``"pip"``.
+        license: as the package says it, ``""`` if it does not.
+        url: where it came from, without user name or password; ``""`` if unknown.
+        sha256: of the downloaded file, ``""`` if unknown.
+        size: bytes of its files in the environment.
+
+    """
 
     name: str
     version: str
     source: str
+    license: str = ""
+    url: str = ""
+    sha256: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,8 +51,10 @@ class Environment:
         prefix: its folder in the store.
         packages: what is installed, conda packages first.
         glibc: the oldest C library that its files run with, for example ``"2.35"``.
-        glibcxx: newest symbol version that its files need of libstdc++, for example ``"3.4.29"``; ``""`` for none, or
-            where an earlier envpack did not look.
+        glibcxx: newest symbol version that its files need of libstdc++, for example ``"3.4.29"``; ``""`` for none.
+        platform: ``"linux-64"`` or ``"linux-aarch64"``.
+        size: bytes of all its files.
+        content: SHA-256 of the list of its files (`envpack.environment.inventory`): same content, same digest.
         fresh: whether this call built it.
 
     """
@@ -49,7 +66,10 @@ class Environment:
     packages: tuple[Package, ...]
     glibc: str
     glibcxx: str
-    fresh: bool
+    platform: str
+    size: int
+    content: str
+    fresh: bool = False
 
 
 def environment_key(
@@ -77,14 +97,15 @@ def read_environment(folder: Path) -> Environment | None:
         return None
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         return None
-    packages = tuple(Package(**package) for package in told["packages"])
     return Environment(
-        told["key"],
-        told["python"],
-        told["minor"],
-        folder,
-        packages,
-        told["glibc"],
-        told.get("glibcxx", ""),
-        fresh=False,
+        key=told["key"],
+        python=told["python"],
+        minor=told["minor"],
+        prefix=folder,
+        packages=tuple(Package(**package) for package in told["packages"]),
+        glibc=told["glibc"],
+        glibcxx=told["glibcxx"],
+        platform=told["platform"],
+        size=told["size"],
+        content=told["content"],
     )

@@ -10,7 +10,8 @@ import pytest
 from envpack.archive import pack_tar_gz, place_folder
 from envpack.archive.tarball import check_archive, sidecar_of
 from envpack.environment.activation import write_activation
-from envpack.environment.store import MANIFEST, Environment
+from envpack.environment.inventory import find_owners, take_inventory, write_inventory
+from envpack.environment.store import MANIFEST, SCHEMA, Environment, read_environment
 from envpack.errors import EnvironmentBuildError
 
 
@@ -45,9 +46,13 @@ def make(prefix: Path, key: str) -> Environment:
     (cache / "info/files").write_text("lib/changed-by-pip.txt\n")
     (prefix / "conda-meta/x-1-0.json").write_text(json.dumps(record))
     write_activation(prefix)
-    told = {"schema": 1, "key": key, "python": "3.8.1", "minor": "3.8", "packages": [], "glibc": "2.17"}
+    entries = take_inventory(prefix, find_owners(prefix, "3.8"))
+    told = {
+        "schema": SCHEMA, "key": key, "python": "3.8.1", "minor": "3.8", "packages": [], "glibc": "2.17", "glibcxx": "",
+        "platform": "linux-64", "size": 1, "content": write_inventory(prefix, entries),
+    }  # fmt: skip
     (prefix / MANIFEST).write_text(json.dumps(told))
-    return Environment(key, "3.8.1", "3.8", prefix, (), "2.17", "", fresh=True)
+    return read_environment(prefix)
 
 
 def members(archive: Path) -> dict[str, tarfile.TarInfo]:

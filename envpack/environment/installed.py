@@ -1,0 +1,63 @@
+"""What is installed in a prefix, from the records that the installers left there."""
+
+from __future__ import annotations
+
+import email.parser
+import json
+from collections import Counter
+from collections.abc import Sequence
+from email.message import Message
+from pathlib import Path
+
+from envpack.environment.inventory import Entry
+from envpack.environment.names import normalised
+from envpack.environment.store import Package
+
+_LONGEST_LICENSE = 100  # characters; some packages give the whole text in place of a name
+
+
+def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry]) -> tuple[Package, ...]:
+    """The packages of an environment, conda packages first, then by name.
+
+    Args:
+        prefix: root of the environment.
+        minor: its Python minor version.
+        entries: its files, which say how large each package is.
+
+    """
+    sizes: Counter[str] = Counter()
+    for entry in entries:
+        sizes[entry.package] += entry.size
+    records = sorted((prefix / "conda-meta").glob("*.json"))
+    found = [_of_conda(json.loads(record.read_text(encoding="utf-8")), sizes) for record in records]
+    known = {package.name for package in found}
+    for metadata in sorted((prefix / "lib" / f"python{minor}" / "site-packages").glob("*.dist-info/METADATA")):
+        package = _of_pip(metadata, sizes)
+        if package.name not in known:
+            found.append(package)
+    return tuple(sorted(found, key=lambda package: (package.source, package.name)))
+
+
+def _of_conda(record: dict[str, object], sizes: Counter[str]) -> Package:
+    name = normalised(str(record["name"]))
+    told = {key: str(record.get(key) or "") for key in ("version", "license", "url", "sha256")}
+    return Package(
+        name, told["version"], "conda", told["license"], url=told["url"], sha256=told["sha256"], size=sizes[name]
+    )
+
+
+def _of_pip(metadata: Path, sizes: Counter[str]) -> Package:
+    with metadata.open(encoding="utf-8", errors="replace") as content:
+        told = email.parser.HeaderParser().parse(content)
+    name = normalised(str(told["Name"]))
+    return Package(name, str(told["Version"]), "pip", _license(told), size=sizes[name])
+
+
+def _license(metadata: Message) -> str:
+    said = str(metadata["License-Expression"] or metadata["License"] or "").strip()
+    if said and len(said) <= _LONGEST_LICENSE and "\n" not in said:
+        return said
+    classified = [
+        str(line).rpartition(" :: ")[2] for line in metadata.get_all("Classifier", ()) if "License ::" in line
+    ]
+    return ", ".join(classified)

@@ -1,0 +1,203 @@
+"""Every file of an environment: what it holds, by its SHA-256, and which package brought it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from envpack.atomic import write_text
+from envpack.environment.names import normalised
+
+INVENTORY = "envpack-files.json"
+SCHEMA = 1
+OWN = "envpack"  # the package that files belong to which no package brought
+_UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
+
+Kind = Literal["file", "program", "link", "folder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file, link or empty folder of an environment.
+
+    Attributes:
+        path: relative to the environment's root, with ``/``.
+        kind: ``"program"`` is a file that may be executed; ``"folder"`` is an empty one, others need no entry.
+        package: normalised name of the package that brought it last, `OWN` for envpack itself.
+        size: bytes; 0 for links and folders.
+        sha256: of the content; ``""`` for links and folders.
+        target: where a link points, as it is written in the link.
+
+    """
+
+    path: str
+    kind: Kind
+    package: str
+    size: int = 0
+    sha256: str = ""
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class ChangedHands:
+    """A file that one package brought and another replaced or removed.
+
+    Attributes:
+        path: as in `Entry`.
+        before: source and name of the package that brought it, for example ``"conda numpy"``.
+        after: the same of the one that replaced it; ``""`` if the file is gone.
+
+    """
+
+    path: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Which package each file belongs to, by path, and what files belonged to another package first."""
+
+    of: dict[str, str]
+    changed: tuple[ChangedHands, ...]
+
+
+def find_owners(prefix: Path, minor: str) -> Owners:
+    """Read the installation records: conda's first, since pip packages are installed over them."""
+    last: dict[str, tuple[str, str]] = {}
+    changed: list[ChangedHands] = []
+    for name, path in _conda_claims(prefix):
+        _claim(last, changed, path, ("conda", name))
+    for name, path in _pip_claims(prefix, minor, set(last)):
+        _claim(last, changed, path, ("pip", name))
+    for path, (source, name) in last.items():
+        if not os.path.lexists(f"{prefix}/{path}"):
+            changed.append(ChangedHands(path, f"{source} {name}", ""))
+    changed.sort(key=lambda one: (one.path, one.before))
+    return Owners({path: name for path, (_, name) in last.items()}, tuple(changed))
+
+
+def _claim(last: dict[str, tuple[str, str]], changed: list[ChangedHands], path: str, package: tuple[str, str]) -> None:
+    before = last.get(path)
+    if before and before != package:
+        changed.append(ChangedHands(path, " ".join(before), " ".join(package)))
+    last[path] = package
+
+
+def take_inventory(prefix: Path, owners: Owners) -> tuple[Entry, ...]:
+    """Read every file of an environment; sorted by path. Files are read by several threads.
+
+    Raises:
+        OSError: a file cannot be read.
+
+    """
+    paths = sorted(_walk(str(prefix)))
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        return tuple(pool.map(lambda path: _entry(prefix, path, owners.of), paths, chunksize=64))
+
+
+def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:
+    """Write `INVENTORY` into an environment; the SHA-256 of that file."""
+    rows = [[one.path, one.kind, one.package, one.size, one.sha256, one.target] for one in entries]
+    text = "".join(f"{json.dumps(row, ensure_ascii=False)},\n" for row in rows).removesuffix(",\n")
+    content = f'{{"schema": {SCHEMA}, "files": [\n{text}\n]}}\n'
+    write_text(prefix / INVENTORY, content)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def read_inventory(prefix: Path) -> tuple[Entry, ...]:
+    """Read what `write_inventory` wrote.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is none, or one of a newer envpack.
+
+    """
+    return parse_inventory((prefix / INVENTORY).read_bytes())
+
+
+def parse_inventory(content: bytes) -> tuple[Entry, ...]:
+    """The entries that the content of an `INVENTORY` lists.
+
+    Raises:
+        ValueError: it is none, or one of a newer envpack.
+
+    """
+    told = json.loads(content)
+    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+        raise ValueError("not a list of files that this envpack knows")
+    try:
+        return tuple(Entry(*row) for row in told["files"])
+    except (TypeError, KeyError) as error:
+        raise ValueError("a damaged list of files") from error
+
+
+def _walk(root: str, below: str = "") -> Iterator[str]:
+    """Paths of files, links and empty folders. Text, not `Path`: there may be a hundred thousand."""
+    with os.scandir(f"{root}/{below}") as found:
+        for one in found:
+            path = f"{below}{one.name}"
+            if path in _UNLISTED or (below == "conda-meta/" and path.endswith(".lock")):
+                continue
+            if one.is_dir(follow_symlinks=False):
+                inside = False
+                for inner in _walk(root, f"{path}/"):
+                    inside = True
+                    yield inner
+                if not inside:
+                    yield f"{path}/"
+            else:
+                yield path
+
+
+def _entry(prefix: Path, path: str, owner_of: dict[str, str]) -> Entry:
+    package = owner_of.get(path) or owner_of.get(_source_of(path), OWN)
+    if path.endswith("/"):
+        return Entry(path[:-1], "folder", package)
+    place = f"{prefix}/{path}"
+    if os.path.islink(place):  # noqa: PTH114 - text is faster
+        return Entry(path, "link", package, target=os.readlink(place))  # noqa: PTH115
+    with open(place, "rb") as content:  # noqa: PTH123
+        status = os.fstat(content.fileno())
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    return Entry(path, "program" if status.st_mode & 0o100 else "file", package, status.st_size, digest)
+
+
+def _source_of(path: str) -> str:
+    """The source that byte code was made from; ``path`` itself if it is none."""
+    folder, _, name = path.rpartition("/__pycache__/")
+    return f"{folder}/{name.partition('.')[0]}.py" if folder and name.endswith(".pyc") else path
+
+
+def _conda_claims(prefix: Path) -> Iterator[tuple[str, str]]:
+    for record in sorted((prefix / "conda-meta").glob("*.json")):
+        told = json.loads(record.read_text(encoding="utf-8"))
+        name = normalised(str(told["name"]))
+        yield name, f"conda-meta/{record.name}"
+        for path in told.get("files", ()):
+            yield name, str(path)
+
+
+def _pip_claims(prefix: Path, minor: str, of_conda: set[str]) -> Iterator[tuple[str, str]]:
+    site = f"lib/python{minor}/site-packages"
+    for record in sorted((prefix / site).glob("*.dist-info/RECORD")):
+        folder = f"{site}/{record.parent.name}"
+        if f"{folder}/RECORD" in of_conda and not _is_of_pip(record):
+            continue  # conda's own record has the same files
+        name = normalised(record.parent.name.partition("-")[0])
+        with record.open(encoding="utf-8", newline="") as content:
+            for row in csv.reader(content):
+                if row:
+                    yield name, os.path.normpath(f"{site}/{row[0]}")
+
+
+def _is_of_pip(record: Path) -> bool:
+    installer = record.with_name("INSTALLER")
+    return installer.is_file() and installer.read_text(encoding="utf-8").strip() == "uv"
