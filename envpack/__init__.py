@@ -2,9 +2,9 @@
 
 Everything that the command line does is here as well:
 
->>> from envpack import BuildOptions, build_model, open_project, verify
+>>> from envpack import BuildOptions, Choice, build_model, open_project, verify
 >>> project = open_project(Path("repository"))            # doctest: +SKIP
->>> build_model(project, "model_a", BuildOptions(python="3.10"))  # doctest: +SKIP
+>>> build_model(project, "model_a", BuildOptions(Choice(python="3.10")))  # doctest: +SKIP
 >>> verify(project.repository, ["model_a"]).ok            # doctest: +SKIP
 True
 """
@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from envpack.building import BuildOptions, BuiltModel, build_model
     from envpack.errors import EnvpackError
+    from envpack.locking import Choice, LockedModel, lock_model
     from envpack.project import Project, open_project
     from envpack.releases import Release, find_release
     from envpack.stub import Stub, build_stub, find_pythons, inspect_stub, plan_matrix
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "BuildOptions": "envpack.building",
     "BuiltModel": "envpack.building",
+    "Choice": "envpack.locking",
     "EnvpackError": "envpack.errors",
+    "LockedModel": "envpack.locking",
     "Project": "envpack.project",
     "Release": "envpack.releases",
     "Stub": "envpack.stub",
@@ -41,6 +44,7 @@ _HOMES = {
     "find_pythons": "envpack.stub",
     "find_release": "envpack.releases",
     "inspect_stub": "envpack.stub",
+    "lock_model": "envpack.locking",
     "open_project": "envpack.project",
     "plan_matrix": "envpack.stub",
     "verify": "envpack.verification",
@@ -49,7 +53,9 @@ _HOMES = {
 __all__ = [
     "BuildOptions",
     "BuiltModel",
+    "Choice",
     "EnvpackError",
+    "LockedModel",
     "Project",
     "Release",
     "Stub",
@@ -61,6 +67,7 @@ __all__ = [
     "find_pythons",
     "find_release",
     "inspect_stub",
+    "lock_model",
     "open_project",
     "plan_matrix",
     "verify",

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from envpack.archive import pack_tar_gz, place_folder
 from envpack.archive.tarball import sidecar_of
-from envpack.environment import (
-    Environment,
-    build_environment,
-    check_minor,
-    read_environment,
-)
+from envpack.environment import Environment, read_environment
 from envpack.environment.disk import storage_errors
 from envpack.errors import EnvironmentBuildError, InputError, StubError, UsageError
+from envpack.locking import Choice, model_environment, release_for
 from envpack.preflight import EnvironmentFacts, find_mismatches, host_of_image, read_environment_facts, read_stub_needs
 from envpack.progress import Progress, Silent
 from envpack.project import Project
-from envpack.releases import DEFAULT_RELEASE, Release, find_release
+from envpack.releases import Release
 from envpack.repository import (
     Model,
     forget_release,
@@ -30,7 +26,7 @@ from envpack.repository import (
     place_stub,
     point_to_environment,
 )
-from envpack.requirements import Requirements, find_requirements, read_requirements
+from envpack.requirements import Requirements
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix
 from envpack.stub.toolchain import ToolchainName
 
@@ -43,20 +39,14 @@ class BuildOptions:
     """How to build.
 
     Attributes:
-        python: Python minor version, ``""`` for what the project or the requirements say.
-        triton: Triton release, ``""`` for what the project says.
-        abi: name of the wire that the release speaks, for one that envpack does not know; ``""`` for what it knows.
+        choice: Python, release, channels and whatever else decides which packages are chosen.
         archive_format: ``"dir"`` for a folder beside the model, ``"tar.gz"`` for an archive.
-        channels: conda channels; ``"local"`` is this machine's own interpreters.
         stub: ``"auto"`` places one when the release's own stub has another Python, or cannot do the model's NumPy.
         toolchain: compiler for the stub.
     """
 
-    python: str = ""
-    triton: str = ""
-    abi: str = ""
+    choice: Choice = field(default_factory=Choice)
     archive_format: ArchiveFormat = "dir"
-    channels: tuple[str, ...] = ("local",)
     stub: StubPolicy = "auto"
     toolchain: ToolchainName = "auto"
 
@@ -105,30 +95,13 @@ def build_model(
         progress.begin(f"{model.name}: an ensemble")
         progress.end("needs no environment")
         return BuiltModel(name, "", "", 0, None, None, changed=False)
-    release = release_for(project, options)
+    release = release_for(project, options.choice)
     _refuse_folder(release, options)
-    requirements = _requirements(project, model)
     with storage_errors(model.folder):
-        environment = build_environment(
-            requirements,
-            python=_python(project, model, requirements, options),
-            channels=options.channels,
-            progress=progress,
-            glibc=release.glibc,
-        )
+        environment, requirements = model_environment(project, model, options.choice, progress)
         _refuse_without_numpy(environment, requirements, model)
-        said = bool(options.triton or options.abi or project.triton)
+        said = bool(options.choice.triton or options.choice.abi or project.triton)
         return _place(model, environment, _Server(release, said), options, progress)
-
-
-def release_for(project: Project, options: BuildOptions) -> Release:
-    """The release to build for: the first that the options and the project name, else the default.
-
-    Raises:
-        UsageError: there is no such release, or no such wire.
-    """
-    where = "" if options.triton else str(project.file)
-    return find_release(options.triton or project.triton or DEFAULT_RELEASE, abi=options.abi or None, where=where)
 
 
 def _refuse_folder(release: Release, options: BuildOptions) -> None:
@@ -138,30 +111,6 @@ def _refuse_folder(release: Release, options: BuildOptions) -> None:
             kind="folder-unsupported",
             hint="build an archive: --format tar.gz",
         )
-
-
-def _python(project: Project, model: Model, requirements: Requirements, options: BuildOptions) -> str:
-    """The Python version: the first of the caller's, the project's and the requirements' that says one."""
-    said = (
-        (options.python, ""),
-        (project.settings(model.folder.name).python, str(project.file)),
-        (requirements.python, str(requirements.source)),
-    )
-    for python, where in said:
-        if python:
-            check_minor(python, where=where)
-            return python
-    raise UsageError(
-        f"no Python version for model {model.name!r}",
-        kind="no-python-version",
-        hint="give --python 3.10, or write it into envpack.toml or environment.yml",
-    )
-
-
-def _requirements(project: Project, model: Model) -> Requirements:
-    """What the model asks for; a model that asks for nothing gets NumPy, without which no model can run."""
-    file = project.settings(model.folder.name).requirements or find_requirements(model.folder)
-    return read_requirements(file) if file else Requirements(conda=(), pip=("numpy",), python="", source=None)
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,18 @@ class EnvpackError(Exception):
         kind: slug of the entry in ``docs/troubleshooting.md``.
         where: file, ``file:line`` or folder that the message is about; may be empty.
         hint: what the user can do; may be empty.
+        details: all that a program said about it, where the message gives only the gist; may be empty.
     """
 
     exit_code: ClassVar[int] = 70
 
-    def __init__(self, message: str, *, kind: str, where: str = "", hint: str = "") -> None:
+    def __init__(self, message: str, *, kind: str, where: str = "", hint: str = "", details: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.kind = kind
         self.where = where
         self.hint = hint
+        self.details = details
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""

@@ -10,9 +10,10 @@ from pathlib import Path
 from envpack.errors import InputError
 
 FILE_NAME = "envpack.toml"
-_PROJECT_KEYS = {"triton", "models"}
+_PROJECT_KEYS = {"triton", "platform", "channels", "models"}
+PLATFORMS = ("linux-64", "linux-aarch64")
 _MODEL_KEYS = {"python", "requirements"}
-_EXAMPLES = {"triton": "24.10", "python": "3.10", "requirements": "core/requirements.txt"}
+_EXAMPLES = {"triton": "24.10", "platform": "linux-64", "python": "3.10", "requirements": "core/requirements.txt"}
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,15 @@ class Project:
     Attributes:
         repository: folder whose sub-folders are models, absolute.
         triton: Triton release that the models are for, ``""`` if nobody said.
+        platform: ``"linux-64"`` or ``"linux-aarch64"``, ``""`` if nobody said.
+        channels: conda channels in order of preference; none if nobody said.
         models: settings by model name; models without an entry are not listed.
     """
 
     repository: Path
     triton: str = ""
+    platform: str = ""
+    channels: tuple[str, ...] = ()
     models: dict[str, ModelSettings] = field(default_factory=dict)
 
     @property
@@ -81,7 +86,37 @@ def open_project(repository: Path) -> Project:
         ) from error
     _refuse_unknown(content, _PROJECT_KEYS, file, "the top level")
     models = {name: _model_settings(name, entry, file) for name, entry in _table(content, "models", file).items()}
-    return Project(repository, _text(content, "triton", file, "the top level"), models)
+    return Project(
+        repository,
+        _text(content, "triton", file, "the top level"),
+        _platform(content, file),
+        _channels(content, file),
+        models,
+    )
+
+
+def _platform(content: dict[str, object], file: Path) -> str:
+    platform = _text(content, "platform", file, "the top level")
+    if platform and platform not in PLATFORMS:
+        raise InputError(
+            f"unknown platform {platform!r}",
+            kind="bad-project-file",
+            where=str(file),
+            hint=f"known: {', '.join(PLATFORMS)}",
+        )
+    return platform
+
+
+def _channels(content: dict[str, object], file: Path) -> tuple[str, ...]:
+    value = content.get("channels", [])
+    if not isinstance(value, list) or not all(isinstance(channel, str) and channel for channel in value):
+        raise InputError(
+            "channels in the top level must be a list of names or addresses",
+            kind="bad-project-file",
+            where=str(file),
+            hint='write it like channels = ["conda-forge"]',
+        )
+    return tuple(value)
 
 
 def _model_settings(name: str, entry: object, file: Path) -> ModelSettings:

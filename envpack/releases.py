@@ -30,6 +30,7 @@ class Release:
         image: official container image.
         glibc: version of the C library in that image.
         glibcxx: newest symbol version of the libstdc++ in that image.
+        cuda: version of CUDA in that image.
         wheel: newest version of the ``nvidia-pytriton`` wheel that carries this server, or ``""``.
         runs_activate: whether the server sources the environment's ``bin/activate``.
         takes_folders: whether an environment may be a folder; if not, it must be an archive.
@@ -47,6 +48,7 @@ class Release:
     image: str
     glibc: str
     glibcxx: str
+    cuda: str
     wheel: str
     runs_activate: bool
     takes_folders: bool

@@ -32,10 +32,12 @@ class Failure:
     exit_code: int
     where: str = ""
     hint: str = ""
+    details: str = ""  # file with all that a program said about it
 
     @classmethod
     def of(cls, error: EnvpackError) -> Failure:
-        return cls(error.message, kind=error.kind, exit_code=error.exit_code, where=error.where, hint=error.hint)
+        details = _kept(error.details) if error.details else ""
+        return cls(error.message, error.kind, error.exit_code, error.where, error.hint, details)
 
 
 class Console:
@@ -119,6 +121,8 @@ class Console:
         self.terminal.print(f"[bold red]error:[/bold red] {place}{_plain(first)} [dim]({failure.kind})[/dim]")
         for line in others:
             self.terminal.print(f"    {_plain(line)}", style="dim")
+        if failure.details:
+            self.terminal.print(f"    all that was said: {_plain(failure.details)}", style="dim")
         if failure.hint:
             self.terminal.print(f"[bold]  fix:[/bold] {_plain(failure.hint)}")
 
@@ -126,6 +130,20 @@ class Console:
         if self._status is not None:
             self._status.stop()
             self._status = None
+
+
+def _kept(details: str) -> str:
+    """Write what is too long for a terminal into the cache; the path of the file, ``""`` if it cannot be written."""
+    from envpack.atomic import write_text
+    from envpack.locations import cache_root
+
+    file = cache_root() / "last-error.txt"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, details)
+    except OSError:
+        return ""
+    return str(file)
 
 
 def _plain(text: str) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from envpack.cli.console import Console
+
+if TYPE_CHECKING:
+    from envpack.project import Project
 
 repository = click.option(
     "--repository",
@@ -37,6 +40,64 @@ abi = click.option(
     metavar="RELEASE",
     help="For a release that envpack does not know yet: the one whose stub ABI it speaks. Default: the newest.",
 )
+
+
+_CHOICE = (
+    click.option("--python", default="", metavar="3.10", help="Python version. Default: what envpack.toml says."),
+    triton,
+    abi,
+    click.option(
+        "--channel",
+        "channels",
+        multiple=True,
+        metavar="URL",
+        help="Conda channel, may be repeated. Default: what envpack.toml, requirements or .condarc say; else local: "
+        "packages made of this machine's interpreters.",
+    ),
+    click.option(
+        "--platform",
+        type=click.Choice(["linux-64", "linux-aarch64"]),
+        default=None,
+        callback=lambda _context, _option, value: value or "",
+        help="What the server runs on. Default: what envpack.toml says, else what this machine is.",
+    ),
+    click.option(
+        "--allow-source",
+        "sources",
+        multiple=True,
+        metavar="NAME",
+        help="Let this pip package be built from its source, or :all: of them. Default: wheels only.",
+    ),
+)
+
+
+def choice(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that are the fields of `envpack.locking.Choice`."""
+    for option in reversed(_CHOICE):
+        command = option(command)
+    return command
+
+
+def chosen_models(project: Project, names: Sequence[str], *, every: bool) -> list[str]:
+    """The folders of the models that a command line names, or of all; each is opened, so that a wrong one is told now.
+
+    Raises:
+        UsageError: neither or both were given.
+        InputError: a model does not exist, its configuration is wrong, or there is none at all.
+    """
+    from envpack.repository import find_models, no_models, open_model
+
+    if every == bool(names):
+        raise click.UsageError("Name models, or give --all.")
+    models = find_models(project.repository) if every else [open_model(project.repository / name) for name in names]
+    if not models:
+        raise no_models(project.repository)
+    return [model.folder.name for model in models]
+
+
+def as_json(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a result as JSON knows them."""
+    return {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
 
 
 def with_console(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,35 +1,120 @@
-"""Byte code ahead of time: what a read-only or thrown-away environment cannot make for itself."""
+"""Byte code ahead of time: what a read-only or thrown-away environment cannot make for itself.
+
+Compiling costs more than all else that is done for an environment, so it is done once for each package and kept.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from envpack.atomic import new_folder
+from envpack.environment.disk import FULL_TEXT, disk_full
 from envpack.environment.isolation import bare_environment
+from envpack.environment.links import link_or_copy
+from envpack.errors import EnvironmentBuildError
 from envpack.process import run
 
+_CHILD = Path(__file__).with_name("compile_child.py")
+_RECIPE = 1  # counts the changes of how byte code is made
 
-def compile_tree(prefix: Path, folder: Path, *, minor: str) -> None:
-    """Compile every module below a folder of an environment with the environment's own interpreter.
 
-    The byte code is valid whatever the time stamps are ("unchecked hash") and holds only paths relative to the
+def compile_files(prefix: Path, paths: Sequence[str], python: Path) -> None:
+    """Compile Python files of an environment.
+
+    The byte code is valid whatever the time stamps are ("unchecked hash") and names its source relative to the
     environment, so it is the same wherever the environment is built. Files that are no Python of this version (test
     data, templates) are left without.
 
     Args:
         prefix: root of the environment.
-        folder: what to compile, relative to ``prefix``.
-        minor: Python minor version of the environment.
+        paths: sources, relative to ``prefix``.
+        python: an interpreter of the environment's minor version that runs here.
+
+    Raises:
+        EnvironmentBuildError: ``disk-full``, or ``bytecode-failed`` if the interpreter cannot be started.
 
     """
-    if not (prefix / folder).is_dir():
+    if not paths:
         return
-    program = (
-        "import sys; del sys.path[0]; import compileall; compileall.main()"  # no folder of the caller's on the path
-    )
-    run(
-        [
-            *(prefix / "bin" / f"python{minor}", "-s", "-S", "-B", "-c", program, "-q", "-q", "-f", "-j", "0"),
-            *("--invalidation-mode", "unchecked-hash", "-d", folder, prefix / folder),
-        ],
-        env=bare_environment() | {"PYTHONHASHSEED": "0"},  # the order of sets is part of byte code
-    )
+    with tempfile.TemporaryDirectory(prefix="envpack-compile-") as scratch:
+        listed = Path(scratch, "files")
+        listed.write_text("\n".join(paths), encoding="utf-8")
+        done = run(
+            [python, "-s", "-S", "-B", _CHILD, prefix, listed],
+            env=bare_environment() | {"PYTHONHASHSEED": "0"},  # the order of sets is part of byte code
+        )
+    if FULL_TEXT in done.stderr:
+        raise disk_full(prefix.parent)
+    if done.returncode != 0:
+        raise EnvironmentBuildError(
+            f"Python files could not be compiled: {done.last_lines(2)}",
+            kind="bytecode-failed",
+            where=str(prefix),
+            hint="look for a package that replaces parts of Python's own library",
+        )
+
+
+def byte_code_of(source: str, minor: str) -> str:
+    """Where the byte code of a source lies, both relative to the environment."""
+    folder, _, name = source.rpartition("/")
+    return f"{folder}/__pycache__/{name.removesuffix('.py')}.cpython-{minor.replace('.', '')}.pyc"
+
+
+def compile_packages(
+    prefix: Path, packages: Mapping[str, Sequence[str]], *, minor: str, python: Path, kept: Path
+) -> None:
+    """Give the sources of packages their byte code: linked if these packages were compiled before, else made now.
+
+    Args:
+        prefix: root of the environment.
+        packages: the sources of each package, relative to ``prefix``, by a text that names the package's content.
+        minor: Python minor version.
+        python: an interpreter of that version that runs here.
+        kept: folder where byte code is kept for the next environment.
+
+    Raises:
+        EnvironmentBuildError: as `compile_files`.
+
+    """
+    places = {content: kept / _key(content, minor, sources) for content, sources in packages.items()}
+    missing = [content for content, place in places.items() if not place.is_dir()]
+    compile_files(prefix, sorted(source for content in missing for source in packages[content]), python)
+    for content, sources in packages.items():
+        made = [byte_code_of(source, minor) for source in sources]
+        if content in missing:
+            _keep(prefix, made, places[content])
+        else:
+            _take(places[content], made, prefix)
+
+
+def _key(content: str, minor: str, sources: Sequence[str]) -> str:
+    told = json.dumps([_RECIPE, content, minor, sorted(sources)])
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+def _keep(prefix: Path, made: Sequence[str], place: Path) -> None:
+    from filelock import FileLock
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(place.with_name(f".{place.name}.lock")):
+        if place.is_dir():
+            return
+        with new_folder(place) as partial:
+            _take(prefix, made, partial)
+
+
+def _take(source: Path, made: Sequence[str], target: Path) -> None:
+    known: set[str] = set()
+    for path in made:
+        if not os.path.exists(f"{source}/{path}"):  # noqa: PTH110 - text is faster, and there may be thousands
+            continue
+        folder = path.rpartition("/")[0]
+        if folder not in known:
+            os.makedirs(f"{target}/{folder}", exist_ok=True)  # noqa: PTH103
+            known.add(folder)
+        link_or_copy(f"{source}/{path}", f"{target}/{path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from envpack.environment.conda_settings import CondaSettings, Credentials
 from envpack.environment.isolation import clean_environment
 from envpack.errors import EnvironmentBuildError
 from envpack.process import run
@@ -25,8 +27,20 @@ class EngineError(Exception):
         self.type_name = type_name
 
 
-def ask_engine(operation: str, **request: object) -> dict[str, Any]:
+def ask_engine(
+    operation: str,
+    *,
+    settings: CondaSettings | None = None,
+    credentials: Credentials | None = None,
+    **request: object,
+) -> dict[str, Any]:
     """Run one operation of ``rattler_child.py`` and give its answer.
+
+    Args:
+        operation: its name.
+        settings: the user's, for proxies and certificates.
+        credentials: passwords and tokens by host, beside those in the user's own file (``RATTLER_AUTH_FILE``).
+        request: what the operation takes.
 
     Raises:
         EngineError: the engine refused the request.
@@ -42,7 +56,10 @@ def ask_engine(operation: str, **request: object) -> dict[str, Any]:
             **request,
         }
         question.write_text(json.dumps(whole, default=str), encoding="utf-8")
-        ended = run([sys.executable, "-I", "-B", _CHILD, question, answer], env=clean_environment())
+        environment = clean_environment() | dict(settings.variables if settings else {})
+        if credentials:
+            environment["RATTLER_AUTH_FILE"] = str(_credentials_file(Path(folder), credentials, environment))
+        ended = run([sys.executable, "-I", "-B", _CHILD, question, answer], env=environment)
         try:
             result = json.loads(answer.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -55,3 +72,14 @@ def ask_engine(operation: str, **request: object) -> dict[str, Any]:
         raise EngineError(str(result["type"]), str(result["error"]))
     content: dict[str, Any] = result["ok"]
     return content
+
+
+def _credentials_file(folder: Path, credentials: Credentials, environment: dict[str, str]) -> Path:
+    """A file in a folder that is ours alone, and gone with it: the user's credentials and those given."""
+    own: Credentials = {}
+    with contextlib.suppress(KeyError, OSError, ValueError):
+        own = json.loads(Path(environment["RATTLER_AUTH_FILE"]).read_text(encoding="utf-8"))
+    file = folder / "credentials.json"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(own | credentials), encoding="utf-8")
+    return file

@@ -5,34 +5,37 @@ from __future__ import annotations
 import email.parser
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from email.message import Message
 from pathlib import Path
 
 from envpack.environment.inventory import Entry
+from envpack.environment.lock.model import Lock
 from envpack.environment.names import normalised
 from envpack.environment.store import Package
 
 _LONGEST_LICENSE = 100  # characters; some packages give the whole text in place of a name
 
 
-def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry]) -> tuple[Package, ...]:
+def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock: Lock) -> tuple[Package, ...]:
     """The packages of an environment, conda packages first, then by name.
 
     Args:
         prefix: root of the environment.
         minor: its Python minor version.
         entries: its files, which say how large each package is.
+        lock: where its packages came from.
 
     """
     sizes: Counter[str] = Counter()
     for entry in entries:
         sizes[entry.package] += entry.size
+    origins = {one.name: (_origin(one.url), one.sha256) for one in lock.pip}
     records = sorted((prefix / "conda-meta").glob("*.json"))
     found = [_of_conda(json.loads(record.read_text(encoding="utf-8")), sizes) for record in records]
     known = {package.name for package in found}
     for metadata in sorted((prefix / "lib" / f"python{minor}" / "site-packages").glob("*.dist-info/METADATA")):
-        package = _of_pip(metadata, sizes)
+        package = _of_pip(metadata, sizes, origins)
         if package.name not in known:
             found.append(package)
     return tuple(sorted(found, key=lambda package: (package.source, package.name)))
@@ -46,11 +49,17 @@ def _of_conda(record: dict[str, object], sizes: Counter[str]) -> Package:
     )
 
 
-def _of_pip(metadata: Path, sizes: Counter[str]) -> Package:
+def _origin(url: str) -> str:
+    """An address, or only the name of a file of this machine: where it lay is nobody else's business."""
+    return url.rpartition("/")[2] if url.startswith("file:") else url
+
+
+def _of_pip(metadata: Path, sizes: Counter[str], origins: Mapping[str, tuple[str, str]]) -> Package:
     with metadata.open(encoding="utf-8", errors="replace") as content:
         told = email.parser.HeaderParser().parse(content)
     name = normalised(str(told["Name"]))
-    return Package(name, str(told["Version"]), "pip", _license(told), size=sizes[name])
+    url, sha256 = origins.get(name, ("", ""))
+    return Package(name, str(told["Version"]), "pip", _license(told), url, sha256, sizes[name])
 
 
 def _license(metadata: Message) -> str:

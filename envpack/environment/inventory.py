@@ -34,6 +34,8 @@ class Entry:
         size: bytes; 0 for links and folders.
         sha256: of the content; ``""`` for links and folders.
         target: where a link points, as it is written in the link.
+        stand_in: ``"text"`` or ``"binary"`` if the file names `envpack.environment.relocation.STAND_IN`, which is to
+            become the folder that the environment lies in, as soon as that is known; else ``""``.
 
     """
 
@@ -43,6 +45,7 @@ class Entry:
     size: int = 0
     sha256: str = ""
     target: str = ""
+    stand_in: Literal["", "text", "binary"] = ""
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,18 @@ class ChangedHands:
 
 @dataclass(frozen=True)
 class Owners:
-    """Which package each file belongs to, by path, and what files belonged to another package first."""
+    """What installation records say of files, by path.
+
+    Attributes:
+        of: the package that each file belongs to.
+        changed: files that belonged to another package first.
+        stand_ins: how files name the stand-in of their prefix, of those that do.
+
+    """
 
     of: dict[str, str]
     changed: tuple[ChangedHands, ...]
+    stand_ins: dict[str, Literal["text", "binary"]]
 
 
 def find_owners(prefix: Path, minor: str) -> Owners:
@@ -81,7 +92,8 @@ def find_owners(prefix: Path, minor: str) -> Owners:
         if not os.path.lexists(f"{prefix}/{path}"):
             changed.append(ChangedHands(path, f"{source} {name}", ""))
     changed.sort(key=lambda one: (one.path, one.before))
-    return Owners({path: name for path, (_, name) in last.items()}, tuple(changed))
+    stand_ins = {path: mode for path, mode in _conda_stand_ins(prefix) if last[path][0] == "conda"}
+    return Owners({path: name for path, (_, name) in last.items()}, tuple(changed), stand_ins)
 
 
 def _claim(last: dict[str, tuple[str, str]], changed: list[ChangedHands], path: str, package: tuple[str, str]) -> None:
@@ -100,12 +112,12 @@ def take_inventory(prefix: Path, owners: Owners) -> tuple[Entry, ...]:
     """
     paths = sorted(_walk(str(prefix)))
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return tuple(pool.map(lambda path: _entry(prefix, path, owners.of), paths, chunksize=64))
+        return tuple(pool.map(lambda path: _entry(prefix, path, owners), paths, chunksize=64))
 
 
 def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:
     """Write `INVENTORY` into an environment; the SHA-256 of that file."""
-    rows = [[one.path, one.kind, one.package, one.size, one.sha256, one.target] for one in entries]
+    rows = [[one.path, one.kind, one.package, one.size, one.sha256, one.target, one.stand_in] for one in entries]
     text = "".join(f"{json.dumps(row, ensure_ascii=False)},\n" for row in rows).removesuffix(",\n")
     content = f'{{"schema": {SCHEMA}, "files": [\n{text}\n]}}\n'
     write_text(prefix / INVENTORY, content)
@@ -157,8 +169,8 @@ def _walk(root: str, below: str = "") -> Iterator[str]:
                 yield path
 
 
-def _entry(prefix: Path, path: str, owner_of: dict[str, str]) -> Entry:
-    package = owner_of.get(path) or owner_of.get(_source_of(path), OWN)
+def _entry(prefix: Path, path: str, owners: Owners) -> Entry:
+    package = owners.of.get(path) or owners.of.get(_source_of(path), OWN)
     if path.endswith("/"):
         return Entry(path[:-1], "folder", package)
     place = f"{prefix}/{path}"
@@ -167,7 +179,8 @@ def _entry(prefix: Path, path: str, owner_of: dict[str, str]) -> Entry:
     with open(place, "rb") as content:  # noqa: PTH123
         status = os.fstat(content.fileno())
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return Entry(path, "program" if status.st_mode & 0o100 else "file", package, status.st_size, digest)
+    kind: Kind = "program" if status.st_mode & 0o100 else "file"
+    return Entry(path, kind, package, status.st_size, digest, stand_in=owners.stand_ins.get(path, ""))
 
 
 def _source_of(path: str) -> str:
@@ -183,6 +196,14 @@ def _conda_claims(prefix: Path) -> Iterator[tuple[str, str]]:
         yield name, f"conda-meta/{record.name}"
         for path in told.get("files", ()):
             yield name, str(path)
+
+
+def _conda_stand_ins(prefix: Path) -> Iterator[tuple[str, Literal["text", "binary"]]]:
+    for record in sorted((prefix / "conda-meta").glob("*.json")):
+        told = json.loads(record.read_text(encoding="utf-8"))
+        for entry in told.get("paths_data", {}).get("paths", ()):
+            if entry.get("prefix_placeholder") and entry["_path"] in told["files"]:
+                yield entry["_path"], "binary" if entry.get("file_mode") == "binary" else "text"
 
 
 def _pip_claims(prefix: Path, minor: str, of_conda: set[str]) -> Iterator[tuple[str, str]]:

@@ -27,42 +27,86 @@ async def index(request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-async def create(request: dict[str, Any]) -> dict[str, Any]:
-    """Solve ``request["specs"]`` against ``request["channels"]`` and install the answer into ``request["prefix"]``."""
-    from rattler import Channel, install, solve
+async def solve(request: dict[str, Any]) -> dict[str, Any]:
+    """Solve ``request["specs"]`` against ``request["channels"]``; ``request["prefer"]`` are packages to stay with."""
+    import rattler
 
-    channels = [Channel(channel) for channel in request["channels"]]
-    records = await solve(
-        channels,
+    records = await rattler.solve(
+        [rattler.Channel(channel) for channel in request["channels"]],
         request["specs"],
         gateway=_gateway(request),
         platforms=[request["subdir"], "noarch"],
         virtual_packages=_virtual_packages(request["virtual_packages"]),
+        locked_packages=[_record(package) for package in request["prefer"]],
     )
-    await install(
-        records,
+    return {"packages": [_facts(record) for record in records]}
+
+
+async def install(request: dict[str, Any]) -> dict[str, Any]:
+    """Install exactly ``request["packages"]`` into ``request["prefix"]``; files that name it name ``stand_in``."""
+    import rattler
+
+    await rattler.install(
+        [_record(package) for package in request["packages"]],
         target_prefix=request["prefix"],
+        platform=rattler.Subdir(request["subdir"]),
         cache_dir=Path(request["package_cache"]),
-        alternative_target_prefix=request["final_prefix"],
+        alternative_target_prefix=request["stand_in"],
+        client=_client(),
+        execute_link_scripts=False,
         show_progress=False,
     )
-    packages = [
-        {
-            "name": record.name.normalized,
-            "version": str(record.version),
-            "build": str(record.build),
-            "url": str(record.url),
-            "sha256": record.sha256.hex() if record.sha256 else "",
-        }
-        for record in records
-    ]
-    return {"packages": sorted(packages, key=lambda package: package["name"])}
+    return {}
+
+
+def _facts(record: Any) -> dict[str, Any]:
+    return {
+        "name": record.name.normalized,
+        "version": str(record.version),
+        "build": str(record.build),
+        "subdir": str(record.subdir),
+        "url": str(record.url),
+        "sha256": record.sha256.hex() if record.sha256 else "",
+        "md5": record.md5.hex() if record.md5 else "",
+        "size": record.size or 0,
+        "license": record.license or "",
+        "depends": list(record.depends),
+        "constrains": list(record.constrains),
+    }
+
+
+def _record(package: dict[str, Any]) -> Any:
+    from rattler import PackageRecord, RepoDataRecord
+    from rattler.package import BuildString
+
+    channel, subdir, file = package["url"].rsplit("/", 2)
+    record = PackageRecord(
+        package["name"],
+        package["version"],
+        BuildString(package["build"]),
+        0,
+        subdir,
+        depends=package["depends"],
+        constrains=package["constrains"],
+        sha256=bytes.fromhex(package["sha256"]) or None,
+        md5=bytes.fromhex(package["md5"]) or None,
+        size=package["size"] or None,
+        license=package["license"] or None,
+    )
+    return RepoDataRecord(record, file, package["url"], channel)
 
 
 def _gateway(request: dict[str, Any]) -> Any:
     from rattler import Gateway
 
-    return Gateway(cache_dir=Path(request["index_cache"]))
+    return Gateway(cache_dir=Path(request["index_cache"]), client=_client())
+
+
+def _client() -> Any:
+    """The client with the user's proxies, mirrors, certificates and credentials, as pixi has them."""
+    from rattler import Client, Config
+
+    return Client.from_config(Config.load_from_default_locations("pixi"))
 
 
 def _virtual_packages(wanted: list[list[str]]) -> list[Any]:
@@ -75,7 +119,7 @@ def _virtual_packages(wanted: list[list[str]]) -> list[Any]:
     ]
 
 
-_OPERATIONS = {"index": index, "create": create}
+_OPERATIONS = {"index": index, "solve": solve, "install": install}
 
 
 def end_with_parent(parent: int) -> None:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from envpack.environment.bytecode import compile_tree
+from envpack.environment.bytecode import compile_files
 from envpack.environment.elf import is_elf, set_runpath, strip
 from envpack.environment.interpreters import Interpreter
 
@@ -58,7 +58,8 @@ def copy_interpreter(interpreter: Interpreter, target: Path) -> None:
         _undo_distribution_layout(library)
     _relocate_binaries(interpreter, target)
     _relocate_texts(interpreter, target)
-    compile_tree(target, Path("lib") / f"python{interpreter.minor}", minor=interpreter.minor)
+    sources = sorted(str(file.relative_to(target)) for file in library.rglob("*.py"))
+    compile_files(target, sources, target / "bin" / f"python{interpreter.minor}")
 
 
 def _copy_programs(interpreter: Interpreter, folder: Path) -> None:
@@ -105,9 +106,10 @@ def _left_out(folder: str, names: list[str]) -> set[str]:
 def _undo_distribution_layout(library: Path) -> None:
     """Have installers put packages where Python itself does, with a copy of Debian's standard library.
 
-    Where they are looked for is often compiled in, and is met by a link that the environment gets (see ``build``).
+    Where they are looked for is often compiled in, and is met by a link.
     """
     (library / "sitecustomize.py").unlink(missing_ok=True)
+    (library / "dist-packages").symlink_to("site-packages")
     local, usual = "prefix_scheme = 'posix_local'", "prefix_scheme = 'posix_prefix'"
     _rewrite(library / "sysconfig.py", lambda text: text.replace(local, usual))
 

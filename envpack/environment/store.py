@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 from dataclasses import dataclass
 from pathlib import Path
-
-from envpack.environment.fingerprint import fingerprint
-from envpack.environment.interpreters import Interpreter
-from envpack.requirements import Requirements
 
 MANIFEST = "envpack-environment.json"
 SCHEMA = 2
@@ -45,7 +39,7 @@ class Environment:
     """A finished environment in the store. Read it, link it, pack it; never change it.
 
     Attributes:
-        key: names its content: same key, same requirements, same interpreter.
+        key: names the packages that it is made of: the key of its lock.
         python: full version, for example ``"3.8.18"``.
         minor: for example ``"3.8"``.
         prefix: its folder in the store.
@@ -70,23 +64,6 @@ class Environment:
     size: int
     content: str
     fresh: bool = False
-
-
-def environment_key(
-    requirements: Requirements, minor: str, channels: tuple[str, ...], glibc: str, interpreter: Interpreter | None
-) -> str:
-    """The name in the store of the environment that these inputs give."""
-    inputs = {
-        "schema": SCHEMA,
-        "machine": platform.machine(),
-        "python": minor,
-        "interpreter": fingerprint(interpreter) if interpreter else "",
-        "channels": channels,
-        "glibc": glibc,
-        "conda": sorted(set(requirements.conda)),
-        "pip": sorted(set(requirements.pip)),
-    }
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def read_environment(folder: Path) -> Environment | None:

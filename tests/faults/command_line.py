@@ -77,7 +77,7 @@ def assert_refused(ended: Ended, code: int, kind: str, *says: str) -> None:
     assert errors[0].endswith(f" ({kind})")
     told = ended.document
     assert set(told) == {"schema", "error"}
-    assert set(told["error"]) == {"kind", "message", "where", "hint", "exit_code"}
+    assert set(told["error"]) == {"kind", "message", "where", "hint", "exit_code", "details"}
     assert (told["error"]["kind"], told["error"]["exit_code"]) == (kind, code)
     assert told["error"]["hint"] == fixes[0].removeprefix("  fix: ")
     for text in says:

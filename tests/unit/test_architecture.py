@@ -19,6 +19,7 @@ ORDER = [
     {"repository"},
     {"preflight"},
     {"verification"},
+    {"locking"},
     {"building", "stubs"},
     {"cli"},
 ]

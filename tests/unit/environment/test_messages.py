@@ -1,5 +1,5 @@
-from envpack.environment.pip import guilty_requirement
-from envpack.environment.solve import guilty_spec
+from envpack.environment.lock.conda import guilty_spec
+from envpack.environment.uv import guilty_requirement
 
 
 def test_unknown_package_is_named_as_the_user_wrote_it():

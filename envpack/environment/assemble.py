@@ -1,0 +1,204 @@
+"""Making an environment from a lock in an empty folder: installed, relocatable, compiled, checked and listed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform as host
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from envpack.atomic import write_text
+from envpack.environment.activation import write_activation
+from envpack.environment.bytecode import compile_packages
+from envpack.environment.conda_settings import CondaSettings
+from envpack.environment.elf import SystemNeeds, is_elf, system_needs, version_key
+from envpack.environment.install import check_consistency, install_conda, install_pip
+from envpack.environment.installed import installed_packages
+from envpack.environment.interpreters import interpreter_for
+from envpack.environment.inventory import Entry, Owners, find_owners, take_inventory, write_inventory
+from envpack.environment.isolation import bare_environment
+from envpack.environment.lock.model import Lock
+from envpack.environment.relocation import STAND_IN, relocate
+from envpack.environment.store import MANIFEST, SCHEMA
+from envpack.errors import EnvironmentBuildError
+from envpack.process import run
+from envpack.progress import Progress
+from envpack.requirements import CondaPackage
+
+_GLIBC_HINT = "ask for an older version of it, or take a release with a newer system with --triton"
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What an environment is made of, and with what.
+
+    Attributes:
+        lock: its packages.
+        cache: root of the cache.
+        settings: the user's settings for conda.
+        indexes: lines of a requirements file that say where wheels come from; they may hold passwords.
+        progress: told of each step.
+
+    """
+
+    lock: Lock
+    cache: Path
+    settings: CondaSettings
+    indexes: tuple[str, ...]
+    progress: Progress
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether programs of the target start on this machine."""
+        return self.lock.target.machine == host.machine()
+
+
+def assemble(how: Assembly, prefix: Path) -> None:
+    """Fill an empty folder with the environment; the manifest comes last, so that it says that all is there.
+
+    Raises:
+        EnvironmentBuildError: a package cannot be had or installed, or the result is none that a server could use.
+
+    """
+    minor = how.lock.target.python
+    _install(how, prefix)
+    how.progress.begin("make the environment relocatable")
+    relocate(prefix, (prefix, Path(STAND_IN)), minor=minor)
+    write_activation(prefix)
+    owners = find_owners(prefix, minor)
+    _compile(how, prefix, owners)
+    version = _started(prefix, minor) if how.runs_here else _said_version(how.lock)
+    needs = _checked_needs(how, prefix)
+    entries = take_inventory(prefix, owners)
+    _write_manifest(how, prefix, version, needs, owners, entries)
+    how.progress.end(f"{len(entries)} files")
+
+
+def _install(how: Assembly, prefix: Path) -> None:
+    lock, minor = how.lock, how.lock.target.python
+    how.progress.begin(f"install {len(lock.conda)} conda packages")
+    conda = [_at_hand(package, how.cache) for package in lock.conda]
+    channels = how.settings.resolve(how.settings.channels)
+    install_conda(conda, prefix, lock.target, settings=how.settings, channels=channels, cache=how.cache)
+    library = prefix / "lib" / f"libpython{minor}.so.1.0"
+    if not library.is_file():
+        raise EnvironmentBuildError(
+            f"the Python package has no {library.name}, which Triton's stub needs",
+            kind="static-interpreter",
+            hint="use a channel whose Python is built with --enable-shared, or the channel 'local'",
+        )
+    how.progress.end("installed")
+    _site_packages(prefix, minor).mkdir(exist_ok=True)
+    if lock.pip:
+        how.progress.begin(f"install {len(lock.pip)} wheels")
+        install_pip(lock.pip, prefix, lock.target, python=_python(how, prefix), indexes=how.indexes)
+        if how.runs_here:
+            check_consistency(prefix, prefix / "bin" / "python3")
+        how.progress.end("installed")
+
+
+def _at_hand(package: CondaPackage, cache: Path) -> CondaPackage:
+    """The package where it lies now, if it came from the local channel of another machine or of another cache."""
+    address = urlsplit(package.url)
+    file = Path(unquote(address.path))
+    if address.scheme != "file" or file.is_file():
+        return package
+    for other in sorted((cache / "channel").glob(f"*/{package.subdir}/{file.name}")):
+        return dataclasses.replace(package, url=other.as_uri())
+    raise EnvironmentBuildError(
+        f"conda package {package.name} {package.version} is not on this machine",
+        kind="package-missing",
+        where=str(file),
+        hint="copy that channel to this machine or serve it over http, and lock with its address as --channel",
+    )
+
+
+def _python(how: Assembly, prefix: Path) -> Path:
+    """An interpreter of the right minor version that starts here."""
+    return prefix / "bin" / "python3" if how.runs_here else interpreter_for(how.lock.target.python).executable
+
+
+def _compile(how: Assembly, prefix: Path, owners: Owners) -> None:
+    minor = how.lock.target.python
+    contents = {one.name: one.sha256 or one.md5 for one in how.lock.conda} | {
+        one.name: one.sha256 for one in how.lock.pip
+    }
+    sources: dict[str, list[str]] = {}
+    for path, package in owners.of.items():
+        if path.startswith(f"lib/python{minor}/") and path.endswith(".py") and _is_wanted(prefix, path, minor):
+            sources.setdefault(contents.get(package, package), []).append(path)
+    compile_packages(prefix, sources, minor=minor, python=_python(how, prefix), kept=how.cache / "bytecode")
+
+
+def _is_wanted(prefix: Path, path: str, minor: str) -> bool:
+    """Whether a source is there and has no byte code of the right kind, as our own Python packages bring it."""
+    file = prefix / path
+    if not file.is_file():
+        return False
+    compiled = file.parent / "__pycache__" / f"{file.stem}.cpython-{minor.replace('.', '')}.pyc"
+    try:
+        with compiled.open("rb") as content:
+            flags = content.read(8)[4:]
+    except FileNotFoundError:
+        return True
+    return flags != b"\x01\0\0\0"  # unchecked hash, PEP 552
+
+
+def _started(prefix: Path, minor: str) -> str:
+    """Start the environment's Python with nothing but itself; the full version that it says."""
+    question = "import json, sys; print(json.dumps(['%d.%d.%d' % sys.version_info[:3], sys.prefix, sys.path]))"
+    answer = run([prefix / "bin" / "python3", "-I", "-B", "-c", question], env=bare_environment())
+    version, root, path = json.loads(answer.stdout) if answer.returncode == 0 else ("", "", [])
+    found = {Path(folder).resolve() for folder in path}
+    if Path(root).resolve() != prefix.resolve() or _site_packages(prefix, minor).resolve() not in found:
+        raise EnvironmentBuildError(
+            f"the environment's Python does not start by itself: {answer.last_lines(4)}",
+            kind="environment-broken",
+            hint="look for a requirement that replaces parts of Python, or use another interpreter of this version",
+        )
+    return str(version)
+
+
+def _said_version(lock: Lock) -> str:
+    return next(package.version for package in lock.conda if package.name == "python")
+
+
+def _checked_needs(how: Assembly, prefix: Path) -> SystemNeeds:
+    """What the files need of a system; refused if the target's C library cannot give it."""
+    needs = system_needs(file for file in sorted(prefix.rglob("*")) if is_elf(file))
+    need, target = needs.glibc, how.lock.target
+    if version_key(need.version) > version_key(target.glibc):
+        file = need.file.relative_to(prefix) if need.file else ""
+        raise EnvironmentBuildError(
+            f"{file} needs glibc {need.version}, the target has {target.glibc}",
+            kind="glibc-too-old",
+            hint=_GLIBC_HINT,
+        )
+    return needs
+
+
+def _write_manifest(
+    how: Assembly, prefix: Path, version: str, needs: SystemNeeds, owners: Owners, entries: Sequence[Entry]
+) -> None:
+    target = how.lock.target
+    manifest = {
+        "schema": SCHEMA,
+        "key": how.lock.key,
+        "python": version,
+        "minor": target.python,
+        "platform": target.platform,
+        "glibc": needs.glibc.version,
+        "glibcxx": needs.glibcxx.version,
+        "size": sum(entry.size for entry in entries),
+        "content": write_inventory(prefix, entries),
+        "packages": [dataclasses.asdict(one) for one in installed_packages(prefix, target.python, entries, how.lock)],
+        "changed_hands": [dataclasses.asdict(one) for one in owners.changed],
+    }
+    write_text(prefix / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
+
+
+def _site_packages(prefix: Path, minor: str) -> Path:
+    return prefix / "lib" / f"python{minor}" / "site-packages"

@@ -1,0 +1,151 @@
+"""From a lock to a prefix: exactly the packages of the lock, conda's first, then the wheels."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from envpack.environment.conda_settings import Channels, CondaSettings
+from envpack.environment.disk import FULL_TEXT, disk_full
+from envpack.environment.engine import ENGINE_HINT, EngineError, ask_engine
+from envpack.environment.lock.model import Target
+from envpack.environment.lock.pip import as_pylock
+from envpack.environment.relocation import STAND_IN
+from envpack.environment.uv import explained, platform_name, run_uv
+from envpack.environment.wording import gist
+from envpack.errors import EnvironmentBuildError
+from envpack.requirements import CondaPackage, PipPackage
+
+
+def install_conda(
+    packages: Sequence[CondaPackage],
+    prefix: Path,
+    target: Target,
+    *,
+    settings: CondaSettings,
+    channels: Channels,
+    cache: Path,
+) -> None:
+    """Install exactly these conda packages; files that name their prefix name `STAND_IN`.
+
+    Args:
+        packages: what to install.
+        prefix: new or empty folder.
+        target: its platform counts.
+        settings: the user's, for proxies and certificates.
+        channels: their credentials count.
+        cache: folder for downloads, on the file system of ``prefix`` if its files are to be hard links.
+
+    Raises:
+        EnvironmentBuildError: ``hash-mismatch``, ``channel-unreachable``, ``channel-forbidden``, ``disk-full`` or
+            ``engine-failed``; says which package.
+
+    """
+    try:
+        ask_engine(
+            "install",
+            settings=settings,
+            credentials=channels.credentials,
+            packages=[dataclasses.asdict(package) for package in packages],
+            prefix=prefix,
+            subdir=target.platform,
+            stand_in=STAND_IN,
+            package_cache=cache / "conda-packages",
+        )
+    except EngineError as error:
+        raise _explained(error, packages, prefix) from error
+
+
+def _explained(error: EngineError, packages: Sequence[CondaPackage], prefix: Path) -> EnvironmentBuildError:
+    message = " ".join(str(error).split())
+    named = next((one for one in packages if re.search(rf"(?<![\w-]){re.escape(one.name)}(?![\w])", message)), None)
+    about = f"conda package {named.name} {named.version}" if named else "a conda package"
+    if FULL_TEXT in message:
+        return disk_full(prefix.parent)
+    if re.search(r"hash mismatch|mismatch.*(?:sha256|md5)|(?:sha256|md5).*mismatch", message, re.IGNORECASE):
+        return EnvironmentBuildError(
+            f"{about}: the file is not the one that its hash names: {gist(message)}",
+            kind="hash-mismatch",
+            where=named.url if named else "",
+            hint="lock again if you trust the new file, else ask who runs the channel",
+        )
+    if re.search(r"\b40[13]\b|Unauthorized|Forbidden", message):
+        return EnvironmentBuildError(
+            f"{about}: the channel asks for credentials",
+            kind="channel-forbidden",
+            where=named.url if named else "",
+            hint="put them into ~/.netrc, the file that RATTLER_AUTH_FILE names, or the channel's address in .condarc",
+        )
+    if re.search(r"No such file|not found|404|error sending request|failed to fetch|timed? ?out|connect", message):
+        return EnvironmentBuildError(
+            f"{about} cannot be had: {gist(message)}",
+            kind="channel-unreachable",
+            where=named.url if named else "",
+            hint="check that the channel still has it, and the network; what is in the cache needs neither",
+        )
+    return EnvironmentBuildError(
+        f"{about} could not be installed: {gist(message)}", kind="engine-failed", hint=ENGINE_HINT
+    )
+
+
+def install_pip(
+    packages: Sequence[PipPackage], prefix: Path, target: Target, *, python: Path, indexes: Sequence[str] = ()
+) -> None:
+    """Install exactly these wheels into a prefix that holds a Python.
+
+    Args:
+        packages: wheels, by address and hash; source distributions are built. None means nothing to do.
+        prefix: root of the environment.
+        target: decides which wheels fit.
+        python: an interpreter of the same minor version that runs here: the prefix's own if it does.
+        indexes: lines of a requirements file that say where wheels come from; they may hold passwords.
+
+    Raises:
+        EnvironmentBuildError: what uv says: ``hash-mismatch``, ``index-unreachable``, ``not-in-cache`` and so on.
+
+    """
+    if not packages:
+        return
+    into: list[str | Path] = ["--python", python]
+    if not python.is_relative_to(prefix):
+        into += ["--prefix", prefix]
+    with tempfile.TemporaryDirectory(prefix="envpack-install-") as scratch:
+        lock = Path(scratch, "pylock.toml")
+        lock.write_text(as_pylock(packages, target), encoding="utf-8")
+        ended = run_uv(
+            [
+                *("pip", "install", *into, "--no-deps", "--requirements", lock),
+                *("--python-platform", platform_name(target.machine, target.glibc)),
+            ],
+            variables=index_variables(indexes),
+        )
+    if ended.returncode != 0:
+        raise explained(ended, [f"{package.name}=={package.version}" for package in packages], prefix.parent)
+
+
+def index_variables(lines: Sequence[str]) -> dict[str, str]:
+    """The indexes that a requirements file names, as variables for uv, which finds passwords there by their host."""
+    named = [line.split(maxsplit=1)[1] for line in lines if line.startswith(("--index-url ", "--extra-index-url "))]
+    return {"UV_INDEX": " ".join(named)} if named else {}
+
+
+def check_consistency(prefix: Path, python: Path) -> None:
+    """Make sure that each installed Python package finds the others that it needs, in versions that it can do with.
+
+    Raises:
+        EnvironmentBuildError: kind ``inconsistent``, with what does not fit.
+
+    """
+    ended = run_uv(["pip", "check", "--python", python])
+    if ended.returncode == 0:
+        return
+    wrong = [line.strip() for line in ended.stderr.splitlines() if line.startswith("The package")]
+    raise EnvironmentBuildError(
+        "\n".join(["packages do not fit together", *(wrong or [ended.last_lines(3)])]),
+        kind="inconsistent",
+        where=str(prefix),
+        hint="take both from conda, or both from pip, or name a version that fits",
+    )
