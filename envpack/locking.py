@@ -152,6 +152,7 @@ def model_environment(
         cache=question.options.cache,
         progress=progress,
         settings=question.options.settings,
+        credentials=question.options.credentials,
         indexes=question.requirements.pip_options,
     )
     return environment, question.requirements

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from envpack.atomic import write_text
 from envpack.environment.activation import write_activation
 from envpack.environment.bytecode import compile_packages
-from envpack.environment.conda_settings import CondaSettings
+from envpack.environment.conda_settings import CondaSettings, Credentials
 from envpack.environment.elf import SystemNeeds, is_elf, system_needs, version_key
 from envpack.environment.install import check_consistency, install_conda, install_pip
 from envpack.environment.installed import installed_packages
@@ -21,6 +21,7 @@ from envpack.environment.interpreters import interpreter_for
 from envpack.environment.inventory import Entry, Owners, find_owners, take_inventory, write_inventory
 from envpack.environment.isolation import bare_environment
 from envpack.environment.lock.model import Lock
+from envpack.environment.outside import refuse_outside, refuse_outside_links
 from envpack.environment.relocation import STAND_IN, relocate
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.errors import EnvironmentBuildError
@@ -39,6 +40,7 @@ class Assembly:
         lock: its packages.
         cache: root of the cache.
         settings: the user's settings for conda.
+        credentials: passwords and tokens for channels, by host.
         indexes: lines of a requirements file that say where wheels come from; they may hold passwords.
         progress: told of each step.
 
@@ -47,6 +49,7 @@ class Assembly:
     lock: Lock
     cache: Path
     settings: CondaSettings
+    credentials: Credentials
     indexes: tuple[str, ...]
     progress: Progress
 
@@ -69,10 +72,12 @@ def assemble(how: Assembly, prefix: Path) -> None:
     relocate(prefix, (prefix, Path(STAND_IN)), minor=minor)
     write_activation(prefix)
     owners = find_owners(prefix, minor)
+    refuse_outside(prefix, minor, owners)
     _compile(how, prefix, owners)
     version = _started(prefix, minor) if how.runs_here else _said_version(how.lock)
     needs = _checked_needs(how, prefix)
     entries = take_inventory(prefix, owners)
+    refuse_outside_links(entries)
     _write_manifest(how, prefix, version, needs, owners, entries)
     how.progress.end(f"{len(entries)} files")
 
@@ -81,8 +86,7 @@ def _install(how: Assembly, prefix: Path) -> None:
     lock, minor = how.lock, how.lock.target.python
     how.progress.begin(f"install {len(lock.conda)} conda packages")
     conda = [_at_hand(package, how.cache) for package in lock.conda]
-    channels = how.settings.resolve(how.settings.channels)
-    install_conda(conda, prefix, lock.target, settings=how.settings, channels=channels, cache=how.cache)
+    install_conda(conda, prefix, lock.target, settings=how.settings, credentials=how.credentials, cache=how.cache)
     library = prefix / "lib" / f"libpython{minor}.so.1.0"
     if not library.is_file():
         raise EnvironmentBuildError(

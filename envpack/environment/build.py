@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envpack.atomic import new_folder
-from envpack.environment.conda_settings import CondaSettings, read_conda_settings
+from envpack.environment.conda_settings import CondaSettings, Credentials, read_conda_settings
 from envpack.environment.fingerprint import fingerprint
 from envpack.environment.interpreters import check_minor, interpreter_for
 from envpack.environment.lock import LOCAL, Lock, LockOptions, Target, lock_requirements, read_lock, write_lock
@@ -75,7 +75,14 @@ def build_environment(
         tuple(channels), read_conda_settings(), (cache or cache_root()).absolute(), sources=tuple(sources)
     )
     lock = remembered_lock(requirements, target, options, progress or Silent())
-    return environment_of(lock, cache=options.cache, progress=progress, indexes=requirements.pip_options)
+    return environment_of(
+        lock,
+        cache=options.cache,
+        progress=progress,
+        settings=options.settings,
+        credentials=options.credentials,
+        indexes=requirements.pip_options,
+    )
 
 
 def remembered_lock(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
@@ -103,6 +110,7 @@ def environment_of(
     cache: Path | None = None,
     progress: Progress | None = None,
     settings: CondaSettings | None = None,
+    credentials: Credentials | None = None,
     indexes: Sequence[str] = (),
 ) -> Environment:
     """Give the environment of a lock: from the store if it is there, else built from exactly those packages.
@@ -112,6 +120,7 @@ def environment_of(
         cache: folder of the store.
         progress: told of each step.
         settings: the user's settings for conda, read now by default.
+        credentials: passwords and tokens for conda channels, by host; those of the settings' channels by default.
         indexes: lines of a requirements file that say where wheels come from; they may hold passwords.
 
     Raises:
@@ -125,7 +134,10 @@ def environment_of(
     found = read_environment(place)
     if found:
         return found
-    how = Assembly(lock, root, settings or read_conda_settings(), tuple(indexes), progress or Silent())
+    settings = settings or read_conda_settings()
+    if credentials is None:
+        credentials = settings.resolve(settings.channels).credentials
+    how = Assembly(lock, root, settings, credentials, tuple(indexes), progress or Silent())
     return _build_or_wait(how, place)
 
 

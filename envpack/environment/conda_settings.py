@@ -21,7 +21,7 @@ _DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/p
 _TOKEN = re.compile(r"^/t/([^/]+)(/.*)$")
 _NONE = {"", "none", "null", "false"}
 
-Credentials = dict[str, dict[str, Any]]  # by host, in the form of the engine's credentials file
+Credentials = dict[str, dict[str, Any]]  # by host without port, in the form of the engine's credentials file
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,10 @@ def _without_secrets(address: str, credentials: Credentials) -> str:
     path = parts.path
     if parts.username is not None:
         known = {"username": unquote(parts.username), "password": unquote(parts.password or "")}
-        credentials[f"{host}{port}"] = {"BasicHTTP": known}
+        credentials[host] = {"BasicHTTP": known}
     token = _TOKEN.match(path)
     if token:
-        credentials[f"{host}{port}"] = {"CondaToken": token[1]}
+        credentials[host] = {"CondaToken": token[1]}
         path = token[2]
     return urlunsplit((parts.scheme, f"{host}{port}", path.rstrip("/"), "", ""))
 

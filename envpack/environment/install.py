@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.environment.conda_settings import Channels, CondaSettings
+from envpack.environment.conda_settings import CondaSettings, Credentials
 from envpack.environment.disk import FULL_TEXT, disk_full
 from envpack.environment.engine import ENGINE_HINT, EngineError, ask_engine
 from envpack.environment.lock.model import Target
@@ -26,7 +26,7 @@ def install_conda(
     target: Target,
     *,
     settings: CondaSettings,
-    channels: Channels,
+    credentials: Credentials,
     cache: Path,
 ) -> None:
     """Install exactly these conda packages; files that name their prefix name `STAND_IN`.
@@ -36,7 +36,7 @@ def install_conda(
         prefix: new or empty folder.
         target: its platform counts.
         settings: the user's, for proxies and certificates.
-        channels: their credentials count.
+        credentials: passwords and tokens, by host.
         cache: folder for downloads, on the file system of ``prefix`` if its files are to be hard links.
 
     Raises:
@@ -48,7 +48,7 @@ def install_conda(
         ask_engine(
             "install",
             settings=settings,
-            credentials=channels.credentials,
+            credentials=credentials,
             packages=[dataclasses.asdict(package) for package in packages],
             prefix=prefix,
             subdir=target.platform,
@@ -140,11 +140,11 @@ def check_consistency(prefix: Path, python: Path) -> None:
 
     """
     ended = run_uv(["pip", "check", "--python", python])
-    if ended.returncode == 0:
+    wrong = [line.strip() for line in ended.stderr.splitlines() if re.match(r"The package .* requires ", line)]
+    if not wrong:  # uv also stumbles over incomplete records, which some conda packages have and nobody needs
         return
-    wrong = [line.strip() for line in ended.stderr.splitlines() if line.startswith("The package")]
     raise EnvironmentBuildError(
-        "\n".join(["packages do not fit together", *(wrong or [ended.last_lines(3)])]),
+        "\n".join(["packages do not fit together", *wrong]),
         kind="inconsistent",
         where=str(prefix),
         hint="take both from conda, or both from pip, or name a version that fits",

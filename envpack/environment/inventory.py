@@ -14,6 +14,7 @@ from typing import Literal
 
 from envpack.atomic import write_text
 from envpack.environment.names import normalised
+from envpack.environment.relocation import STAND_IN
 
 INVENTORY = "envpack-files.json"
 SCHEMA = 1
@@ -21,6 +22,7 @@ OWN = "envpack"  # the package that files belong to which no package brought
 _UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
 
 Kind = Literal["file", "program", "link", "folder"]
+StandIn = Literal["", "text", "binary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Entry:
     size: int = 0
     sha256: str = ""
     target: str = ""
-    stand_in: Literal["", "text", "binary"] = ""
+    stand_in: StandIn = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Owners:
 
     of: dict[str, str]
     changed: tuple[ChangedHands, ...]
-    stand_ins: dict[str, Literal["text", "binary"]]
+    stand_ins: dict[str, StandIn]
 
 
 def find_owners(prefix: Path, minor: str) -> Owners:
@@ -180,7 +182,10 @@ def _entry(prefix: Path, path: str, owners: Owners) -> Entry:
         status = os.fstat(content.fileno())
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     kind: Kind = "program" if status.st_mode & 0o100 else "file"
-    return Entry(path, kind, package, status.st_size, digest, stand_in=owners.stand_ins.get(path, ""))
+    stand_in: StandIn = owners.stand_ins.get(path, "")
+    if stand_in and STAND_IN.encode() not in Path(place).read_bytes():
+        stand_in = ""  # as in scripts, which find their interpreter otherwise
+    return Entry(path, kind, package, status.st_size, digest, stand_in=stand_in)
 
 
 def _source_of(path: str) -> str:
@@ -198,7 +203,7 @@ def _conda_claims(prefix: Path) -> Iterator[tuple[str, str]]:
             yield name, str(path)
 
 
-def _conda_stand_ins(prefix: Path) -> Iterator[tuple[str, Literal["text", "binary"]]]:
+def _conda_stand_ins(prefix: Path) -> Iterator[tuple[str, StandIn]]:
     for record in sorted((prefix / "conda-meta").glob("*.json")):
         told = json.loads(record.read_text(encoding="utf-8"))
         for entry in told.get("paths_data", {}).get("paths", ()):

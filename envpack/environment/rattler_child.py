@@ -11,6 +11,7 @@ import asyncio
 import ctypes
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -29,9 +30,21 @@ async def index(request: dict[str, Any]) -> dict[str, Any]:
 
 async def solve(request: dict[str, Any]) -> dict[str, Any]:
     """Solve ``request["specs"]`` against ``request["channels"]``; ``request["prefer"]`` are packages to stay with."""
+    try:
+        records = await _solved(request)
+    except Exception as error:
+        if "304 Not Modified" not in str(error):
+            raise
+        # The engine stumbles over servers that say "not modified" of an index that it has kept: without it, it works.
+        shutil.rmtree(request["index_cache"], ignore_errors=True)
+        records = await _solved(request)
+    return {"packages": [_facts(record) for record in records]}
+
+
+async def _solved(request: dict[str, Any]) -> list[Any]:
     import rattler
 
-    records = await rattler.solve(
+    found: list[Any] = await rattler.solve(
         [rattler.Channel(channel) for channel in request["channels"]],
         request["specs"],
         gateway=_gateway(request),
@@ -39,7 +52,7 @@ async def solve(request: dict[str, Any]) -> dict[str, Any]:
         virtual_packages=_virtual_packages(request["virtual_packages"]),
         locked_packages=[_record(package) for package in request["prefer"]],
     )
-    return {"packages": [_facts(record) for record in records]}
+    return found
 
 
 async def install(request: dict[str, Any]) -> dict[str, Any]:

@@ -65,13 +65,14 @@ def _rewrite_scripts(folder: Path, built_at: Sequence[Path], minor: str) -> set[
 def relocatable_script(content: bytes, built_at: Sequence[Path], *, minor: str) -> bytes:
     """A script whose first line names an interpreter below one of ``built_at``, with a first line that names none.
 
-    Long paths come as three lines that hand over from ``/bin/sh``; those are understood too.
+    Long paths come as lines that hand over from ``/bin/sh``, of which installers know two forms; both are understood.
     """
     places = b"|".join(re.escape(os.fsencode(place)) for place in built_at)
     direct = rb"#![ \t]*(?:" + places + rb")/bin/python[\d.]*([^\n]*)\n"
     trampoline = rb"#!/bin/sh\n'''exec' ['\"]?(?:" + places + rb")/bin/python[\d.]*['\"]?([^\n]*)\n' '''\n"
+    comment = rb"#!/bin/sh\n'''exec' ['\"]?(?:" + places + rb")/bin/python[\d.]*['\"]? \"\$0\" \"\$@\" #'''\n"
     env_line = b"#!/usr/bin/env python" + minor.encode() + b"\n"
-    for pattern in (direct, trampoline):
+    for pattern in (direct, trampoline, comment):
         match = re.match(pattern, content)
         if match:
             return env_line + content[match.end() :]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment.conda_settings import Channels, CondaSettings
+from envpack.environment.conda_settings import Channels, CondaSettings, Credentials
 from envpack.environment.interpreters import interpreter_for
 from envpack.environment.lock.asked import asked_digest
 from envpack.environment.lock.model import Lock, Target
@@ -41,6 +41,12 @@ class LockOptions:
     previous: Lock | None = None
     update: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+
+    @property
+    def credentials(self) -> Credentials:
+        """Passwords and tokens that the channels' addresses hold, and those of the user's own channels."""
+        named = (name for name in (*self.settings.channels, *self.channels) if name != LOCAL)
+        return self.settings.resolve(named).credentials
 
 
 def lock_requirements(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
@@ -175,7 +181,9 @@ def _provided(
     options.cache.mkdir(parents=True, exist_ok=True)
     prefix = Path(tempfile.mkdtemp(prefix=".lock-", dir=options.cache))
     try:
-        install_conda(conda, prefix, target, settings=options.settings, channels=channels, cache=options.cache)
+        install_conda(
+            conda, prefix, target, settings=options.settings, credentials=channels.credentials, cache=options.cache
+        )
         found = (prefix / "lib" / f"python{target.python}" / "site-packages").glob("*.dist-info")
         return tuple(sorted(normalised(folder.name.partition("-")[0]) for folder in found))
     finally:

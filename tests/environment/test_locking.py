@@ -1,0 +1,389 @@
+"""Locks from real solves, and environments from locks alone: a channel and an index that tests serve on 127.0.0.1."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.environment import build_environment, interpreter_for, read_environment
+from envpack.environment.build import environment_of
+from envpack.environment.channel import local_channel
+from envpack.environment.conda_settings import CondaSettings, read_conda_settings
+from envpack.environment.inventory import read_inventory
+from envpack.environment.lock import LockOptions, Target, format_lock, lock_requirements, read_lock, write_lock
+from envpack.environment.relocation import STAND_IN
+from envpack.environment.store import MANIFEST
+from envpack.errors import EnvironmentBuildError, UsageError
+from envpack.progress import Silent
+from envpack.requirements import Requirements
+from tests.conda_packages import PLACEHOLDER, index, make_conda_package
+from tests.web import serve
+from tests.wheels import make_wheel, write_index
+
+from .conftest import need
+
+PYTHON = "3.10"
+SECRET = "s3cret"
+MODULE = "VALUE = {}\n"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A folder with the channel ``conda`` and the index ``pypi``, on the web."""
+    root = tmp_path_factory.mktemp("served")
+    need(PYTHON)
+    python = local_channel(interpreter_for(PYTHON)).package.file
+    (root / "conda/linux-64").mkdir(parents=True)
+    shutil.copy(python, root / "conda/linux-64")
+    fill_channel(root / "conda")
+    fill_index(root / "pypi")
+    with serve(root) as site:
+        yield site
+
+
+def fill_channel(channel: Path) -> None:
+    for version in ("1.0", "1.1"):
+        make_conda_package(channel, "plain", version, {f"share/plain-{version}": b"x"})
+    make_conda_package(
+        channel,
+        "rooted",
+        "1.0",
+        {
+            "etc/rooted.conf": f"root = {PLACEHOLDER}/share\n".encode(),
+            "lib/rooted.bin": b"\x01" + PLACEHOLDER.encode() + b"/share\0end\0",
+            "bin/rooted": f"#!{PLACEHOLDER}/bin/python\nprint('rooted')\n".encode(),
+        },
+        depends=("plain",),
+    )
+    shared = {
+        "site-packages/shared/__init__.py": b"VALUE = 'conda'\n",
+        "site-packages/shared-2.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: shared\nVersion: 2.0\n",
+        "site-packages/shared-2.0.dist-info/INSTALLER": b"conda",
+        "site-packages/shared-2.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "site-packages/shared-2.0.dist-info/RECORD": (
+            b"shared/__init__.py,,\nshared-2.0.dist-info/METADATA,,\nshared-2.0.dist-info/INSTALLER,,\n"
+            b"shared-2.0.dist-info/RECORD,,\n"
+        ),
+    }
+    make_conda_package(channel, "shared", "2.0", shared, noarch="python", depends=("python",))
+    make_conda_package(channel, "gpu", "1.0", {"share/gpu": b"x"}, depends=("__cuda >=12",))
+    index(channel)
+
+
+def fill_index(root: Path) -> None:
+    files = root / "files"
+    for version in ("1.0", "1.1", "1.2"):
+        make_wheel(files, "leaf", version, {"leaf.py": MODULE.format(repr(version))})
+    make_wheel(files, "tree", "1.0", {"tree.py": MODULE.format(1)}, needs=("leaf",), scripts=("grow = tree:VALUE",))
+    make_wheel(files, "uses_shared", "1.0", {"uses_shared.py": "import shared\n"}, needs=("shared",))
+    make_wheel(files, "wants_new_shared", "1.0", {"wants_new_shared.py": ""}, needs=("shared>=3",))
+    make_wheel(files, "shared", "3.0", {"shared/__init__.py": "VALUE = 'pip'\n"})
+    make_wheel(files, "armed", "1.0", {"armed.py": ""}, tag="cp310-cp310-manylinux_2_17_aarch64")
+    make_wheel(files, "outward", "1.0", {"outward.pth": "/somewhere/else\n"})
+    write_index(root, yanked=("leaf-1.2-py3-none-any.whl",))
+
+
+@pytest.fixture(autouse=True)
+def own_index(served, monkeypatch, tmp_path):
+    """Nothing but the test's own index, a fresh uv cache, and a site as it should be."""
+    for name in list(os.environ):
+        if name.startswith(("UV_", "PIP_", "CONDA")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", served.url("/pypi/simple"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    served.account, served.truncated, served.pause = "", {}, 0.0
+    served.asked.clear()
+
+
+def lock_for(requirements, served, cache, **options):
+    target = options.pop("target", Target("linux-64", PYTHON, "2.35", "12.6"))
+    channels = options.pop("channels", (served.url("/conda"),))
+    how = LockOptions(channels, CondaSettings(), cache, **options)
+    return lock_requirements(requirements, target, how, Silent())
+
+
+def names(lock):
+    return {one.name: one.version for one in (*lock.conda, *lock.pip)}
+
+
+def refused(call, *args, **kwargs):
+    with pytest.raises(EnvironmentBuildError) as caught:
+        call(*args, **kwargs)
+    return caught.value
+
+
+BOTH = Requirements(conda=("rooted", "plain <1.1"), pip=("tree", "leaf<1.1"))
+
+
+def test_a_lock_names_every_package_with_address_and_hash(served, tmp_path):
+    lock = lock_for(BOTH, served, tmp_path)
+    assert names(lock) == {
+        "python": lock.conda[1].version,
+        "rooted": "1.0",
+        "plain": "1.0",
+        "tree": "1.0",
+        "leaf": "1.0",
+    }
+    assert all(one.url.startswith(served.url()) and len(one.sha256) == 64 for one in (*lock.conda, *lock.pip))
+
+
+def test_two_machines_make_the_same_files_from_one_lock(served, tmp_path):
+    write_lock(lock_for(BOTH, served, tmp_path / "a"), tmp_path / "envpack.lock")
+    lock = read_lock(tmp_path / "envpack.lock")
+    one = environment_of(lock, cache=tmp_path / "a")
+    other = environment_of(lock, cache=tmp_path / "much/longer/path with spaces/ü/b")
+    assert (one.prefix / MANIFEST).read_bytes() == (other.prefix / MANIFEST).read_bytes()
+    assert read_inventory(one.prefix) == read_inventory(other.prefix)
+
+
+def test_rattler_reads_the_lock(served, tmp_path):
+    write_lock(lock_for(BOTH, served, tmp_path), tmp_path / "envpack.lock")
+    code = (
+        "import sys, os, json, rattler\n"
+        "found = rattler.LockFile.from_path(sys.argv[1]).default_environment()\n"
+        "platform = found.platforms()[0]\n"
+        "conda = found.conda_repodata_records_for_platform(platform)\n"
+        "conda = [[one.name.normalized, one.sha256.hex()] for one in conda]\n"
+        "pip = [[one.name, one.location] for one in found.pypi_packages_for_platform(platform)]\n"
+        "print(json.dumps([sorted(conda), sorted(pip)]), flush=True)\n"
+        "os._exit(0)\n"  # it may crash at its end
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "envpack.lock"], capture_output=True, text=True, check=True
+    )
+    lock = read_lock(tmp_path / "envpack.lock")
+    assert json.loads(said.stdout) == [
+        [[one.name, one.sha256] for one in lock.conda],
+        [[one.name, one.url] for one in lock.pip],
+    ]
+
+
+def test_the_same_requirements_are_solved_once(served, tmp_path):
+    how = {"python": PYTHON, "channels": (served.url("/conda"),), "cache": tmp_path}
+    first = build_environment(BOTH, **how)
+    served.asked.clear()
+    assert build_environment(BOTH, **how).prefix == first.prefix
+    assert served.asked == []
+
+
+def test_a_lock_is_installed_without_the_network_once_the_cache_has_its_packages(served, tmp_path, monkeypatch):
+    lock = lock_for(BOTH, served, tmp_path)
+    shutil.rmtree(environment_of(lock, cache=tmp_path).prefix)
+    served.asked.clear()
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    assert environment_of(lock, cache=tmp_path).fresh
+    assert served.asked == []
+
+
+def test_what_an_incomplete_cache_lacks_is_named_without_the_network(served, tmp_path, monkeypatch):
+    lock = lock_for(BOTH, served, tmp_path)
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    error = refused(environment_of, dataclasses.replace(lock, pip=lock.pip[:1]), cache=tmp_path)
+    assert error.kind == "not-in-cache", error.details
+    assert "leaf==1.0" in error.message
+    assert list((tmp_path / "environments").glob("[!.]*")) == []
+
+
+def test_update_frees_one_package_and_leaves_the_others(served, tmp_path):
+    old = lock_for(Requirements(pip=("tree", "leaf<1.1")), served, tmp_path)
+    again = lock_for(Requirements(pip=("tree",)), served, tmp_path, previous=old)
+    assert names(again)["leaf"] == "1.0"
+    fresh = lock_for(Requirements(pip=("tree",)), served, tmp_path, previous=old, update=("leaf",))
+    assert names(fresh)["leaf"] == "1.1"  # 1.2 is yanked
+
+
+def test_update_frees_a_conda_package(served, tmp_path):
+    old = lock_for(Requirements(conda=("plain <1.1",)), served, tmp_path)
+    assert names(lock_for(Requirements(conda=("plain",)), served, tmp_path, previous=old))["plain"] == "1.0"
+    freed = lock_for(Requirements(conda=("plain",)), served, tmp_path, previous=old, update=("plain",))
+    assert names(freed)["plain"] == "1.1"
+
+
+def test_update_of_something_that_is_not_locked_is_refused(served, tmp_path):
+    old = lock_for(Requirements(conda=("plain",)), served, tmp_path)
+    with pytest.raises(UsageError) as caught:
+        lock_for(Requirements(conda=("plain",)), served, tmp_path, previous=old, update=("leaf",))
+    assert caught.value.kind == "not-locked"
+
+
+def test_a_yanked_version_is_chosen_only_by_its_exact_number(served, tmp_path):
+    assert names(lock_for(Requirements(pip=("leaf",)), served, tmp_path))["leaf"] == "1.1"
+    assert names(lock_for(Requirements(pip=("leaf==1.2",)), served, tmp_path))["leaf"] == "1.2"
+
+
+def test_pip_takes_what_conda_provides(served, tmp_path):
+    lock = lock_for(Requirements(conda=("shared",), pip=("uses-shared",)), served, tmp_path)
+    assert names(lock)["shared"] == "2.0"
+    assert [one.name for one in lock.pip] == ["uses-shared"]
+    assert environment_of(lock, cache=tmp_path).fresh
+
+
+def test_files_that_pip_takes_from_conda_are_listed(served, tmp_path):
+    lock = lock_for(Requirements(conda=("shared",), pip=("uses-shared", "shared")), served, tmp_path)
+    prefix = environment_of(lock, cache=tmp_path).prefix
+    assert (prefix / f"lib/python{PYTHON}/site-packages/shared/__init__.py").read_text() == "VALUE = 'pip'\n"
+    changed = json.loads((prefix / MANIFEST).read_text())["changed_hands"]
+    module = f"lib/python{PYTHON}/site-packages/shared/__init__.py"
+    assert {"path": module, "before": "conda shared", "after": "pip shared"} in changed
+
+
+def test_a_conda_package_too_old_for_a_pip_package_is_an_error_that_names_both(served, tmp_path):
+    lock = lock_for(Requirements(conda=("shared",), pip=("wants-new-shared",)), served, tmp_path)
+    error = refused(environment_of, lock, cache=tmp_path)
+    assert error.kind == "inconsistent"
+    assert "wants-new-shared" in error.message
+    assert "shared>=3" in error.message
+
+
+def test_a_pth_file_that_points_outside_is_an_error_that_names_its_package(served, tmp_path):
+    error = refused(environment_of, lock_for(Requirements(pip=("outward",)), served, tmp_path), cache=tmp_path)
+    assert error.kind == "points-outside"
+    assert "outward.pth of outward points to /somewhere/else" in error.message
+
+
+def test_files_name_a_stand_in_for_the_folder_that_nobody_knows_yet(served, tmp_path):
+    environment = environment_of(lock_for(BOTH, served, tmp_path), cache=tmp_path)
+    stand_ins = {one.path: one.stand_in for one in read_inventory(environment.prefix) if one.stand_in}
+    assert stand_ins == {"etc/rooted.conf": "text", "lib/rooted.bin": "binary"}
+    assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {STAND_IN}/share\n"
+    assert (environment.prefix / "bin/rooted").read_bytes().startswith(b"#!/usr/bin/env python3.10\nprint(")
+
+
+def test_a_local_project_is_built_to_a_wheel_and_rebuilt_when_it_changes(served, tmp_path, monkeypatch):
+    monkeypatch.delenv("UV_DEFAULT_INDEX")  # its build system comes from the real one
+    project = tmp_path / "my project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        "[build-system]\nrequires = ['flit_core']\nbuild-backend = 'flit_core.buildapi'\n"
+        "[project]\nname = 'mine'\nversion = '1.0'\ndescription = 'x'\n"
+    )
+    (project / "mine.py").write_text('"""Mine."""\nVALUE = 1\n')
+    how = {"python": PYTHON, "channels": (served.url("/conda"),), "cache": tmp_path / "cache"}
+    first = build_environment(Requirements(projects=(project,)), **how)
+    module = f"lib/python{PYTHON}/site-packages/mine.py"
+    assert not (first.prefix / module).is_symlink()
+    assert (first.prefix / module).read_text() == '"""Mine."""\nVALUE = 1\n'
+    assert list(first.prefix.rglob("direct_url.json")) == []
+    (project / "mine.py").write_text('"""Mine."""\nVALUE = 2\n')
+    second = build_environment(Requirements(projects=(project,)), **how)
+    assert (second.prefix / module).read_text().endswith("VALUE = 2\n")
+
+
+def test_cuda_comes_from_the_target_not_from_this_machine(served, tmp_path):
+    assert names(lock_for(Requirements(conda=("gpu",)), served, tmp_path))["gpu"] == "1.0"
+    old = Target("linux-64", PYTHON, "2.35", "11.8")
+    error = refused(lock_for, Requirements(conda=("gpu",)), served, tmp_path, target=old)
+    assert error.kind == "unresolvable"
+    assert "'gpu'" in error.message
+
+
+def test_a_wheel_of_another_platform_alone_is_no_choice(served, tmp_path):
+    error = refused(lock_for, Requirements(pip=("armed",)), served, tmp_path)
+    assert error.kind == "unresolvable"
+    assert "'armed'" in error.message
+
+
+class TestFaultsOnTheWay:
+    def test_a_download_that_breaks_off_is_tried_again(self, served, tmp_path):
+        lock = lock_for(BOTH, served, tmp_path)
+        served.truncated = {"rooted-1.0-0.conda": 1, "tree-1.0-py3-none-any.whl": 1}
+        assert environment_of(lock, cache=tmp_path / "other").fresh
+        assert served.truncated == {"rooted-1.0-0.conda": 0, "tree-1.0-py3-none-any.whl": 0}
+
+    @pytest.mark.parametrize(
+        ("file", "kind", "named"),
+        [
+            ("rooted-1.0-0.conda", "channel-unreachable", "rooted 1.0"),
+            ("tree-1.0-py3-none-any.whl", "index-unreachable", "tree==1.0"),
+        ],
+    )
+    def test_a_download_that_breaks_off_each_time_is_named(self, served, tmp_path, file, kind, named):
+        lock = lock_for(BOTH, served, tmp_path)
+        served.truncated = {file: 99}
+        error = refused(environment_of, lock, cache=tmp_path / "other")
+        assert (error.kind, named in error.message) == (kind, True)
+        assert list((tmp_path / "other/environments").glob("[!.]*")) == []
+
+    @pytest.mark.parametrize(("name", "named"), [("rooted", "rooted 1.0"), ("tree", "tree==1.0")])
+    def test_a_package_that_is_not_the_locked_one_is_refused(self, served, tmp_path, name, named):
+        lock = lock_for(BOTH, served, tmp_path)
+        wrong = {"sha256": "0" * 64}
+        lock = dataclasses.replace(
+            lock,
+            conda=tuple(dataclasses.replace(one, **wrong) if one.name == name else one for one in lock.conda),
+            pip=tuple(dataclasses.replace(one, **wrong) if one.name == name else one for one in lock.pip),
+        )
+        error = refused(environment_of, lock, cache=tmp_path)
+        assert (error.kind, named in error.message) == ("hash-mismatch", True)
+
+    def test_a_channel_that_is_down_is_named(self, served, tmp_path):
+        error = refused(lock_for, BOTH, served, tmp_path, channels=("http://127.0.0.1:9/conda",))
+        assert error.kind == "channel-unreachable"
+        assert "http://127.0.0.1:9/conda" in error.message
+
+    def test_an_index_that_is_down_is_named_as_such(self, served, tmp_path, monkeypatch):
+        monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+        assert refused(lock_for, BOTH, served, tmp_path).kind == "index-unreachable"
+
+    def test_slow_answers_are_waited_for(self, served, tmp_path):
+        served.pause = 0.5
+        assert names(lock_for(BOTH, served, tmp_path))["tree"] == "1.0"
+
+    def test_a_package_of_another_machines_local_channel_is_named(self, tmp_path, served):
+        lock = lock_for(Requirements(), served, tmp_path)
+        gone = dataclasses.replace(lock.conda[0], url="file:///nowhere/linux-64/python-3.10.0-local_1.conda")
+        error = refused(environment_of, dataclasses.replace(lock, conda=(gone,)), cache=tmp_path)
+        assert (error.kind, error.where) == ("package-missing", "/nowhere/linux-64/python-3.10.0-local_1.conda")
+
+
+class TestSecrets:
+    @pytest.fixture
+    def locked(self, served):
+        served.account = f"me:{SECRET}"
+        return served
+
+    def test_passwords_in_addresses_work_and_get_into_no_file(self, locked, tmp_path):
+        channel = locked.url("/conda", locked.account)
+        requirements = Requirements(
+            conda=("plain",), pip=("tree",),
+            pip_options=(f"--index-url {locked.url('/pypi/simple', locked.account)}",),
+        )  # fmt: skip
+        lock = lock_for(requirements, locked, tmp_path, channels=(channel,))
+        assert SECRET not in format_lock(lock)
+        environment = build_environment(requirements, python=PYTHON, channels=(channel,), cache=tmp_path)
+        assert environment.fresh
+        told = [tmp_path / "solutions", environment.prefix / "conda-meta", environment.prefix / MANIFEST]
+        files = [file for place in told for file in (place, *place.rglob("*")) if file.is_file()]
+        assert len(files) > 3
+        assert [file for file in files if SECRET.encode() in file.read_bytes()] == []
+
+    def test_passwords_of_condarc_and_of_variables_work(self, locked, tmp_path, monkeypatch):
+        condarc = tmp_path / "condarc"
+        condarc.write_text(f"channels: ['http://me:${{MY_PASSWORD}}@127.0.0.1:{locked.port}/conda']\n")
+        monkeypatch.setenv("CONDARC", str(condarc))
+        monkeypatch.setenv("MY_PASSWORD", SECRET)
+        monkeypatch.setenv("UV_DEFAULT_INDEX", locked.url("/pypi/simple", locked.account))
+        settings = read_conda_settings()
+        environment = build_environment(BOTH, python=PYTHON, channels=settings.channels, cache=tmp_path / "cache")
+        assert read_environment(environment.prefix) is not None
+
+    @pytest.mark.parametrize("account", ["", "me:wrong-password"])
+    def test_a_channel_that_wants_a_password_is_named_without_the_wrong_one(self, locked, tmp_path, account):
+        error = refused(lock_for, BOTH, locked, tmp_path, channels=(locked.url("/conda", account),))
+        assert error.kind == "channel-forbidden"
+        assert "wrong-password" not in str(error) + error.details
+
+    @pytest.mark.parametrize("account", ["", "me:wrong-password"])
+    def test_an_index_that_wants_a_password_is_named_without_the_wrong_one(
+        self, locked, tmp_path, account, monkeypatch
+    ):
+        monkeypatch.setenv("UV_DEFAULT_INDEX", locked.url("/pypi/simple", account))
+        error = refused(lock_for, Requirements(pip=("tree",)), locked, tmp_path, channels=("local",))
+        assert error.kind == "index-forbidden"
+        assert "wrong-password" not in str(error) + error.details

@@ -1,0 +1,83 @@
+"""A web server on 127.0.0.1 for channels and package indexes, which can be slow, broken or locked."""
+
+import base64
+import contextlib
+import functools
+import http.server
+import threading
+import time
+from pathlib import Path
+
+
+class Site:
+    """Serves a folder. Attributes may be changed at any time.
+
+    account: ``"user:password"`` that every request must give, ``""`` for none.
+    truncated: how many answers to break off in the middle, by the end of the path.
+    pause: seconds before each answer.
+    asked: paths of all requests so far.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.account = ""
+        self.truncated: dict[str, int] = {}
+        self.pause = 0.0
+        self.asked: list[str] = []
+        self.port = 0
+
+    def url(self, path: str = "", account: str = "") -> str:
+        return f"http://{account + '@' if account else ''}127.0.0.1:{self.port}{path}"
+
+
+@contextlib.contextmanager
+def serve(folder: Path):
+    """A `Site` for a folder, as long as the block lasts."""
+    site = Site(folder)
+    handler = functools.partial(_Handler, site)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        site.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield site
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, site: Site, *args) -> None:
+        self.site = site
+        super().__init__(*args, directory=str(site.folder))
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.site.asked.append(self.path)
+        time.sleep(self.site.pause)
+        if self.site.account and self.headers["Authorization"] != _basic(self.site.account):
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="test"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        for end, left in self.site.truncated.items():
+            if self.path.endswith(end) and left:
+                self.site.truncated[end] = left - 1
+                self._half()
+                return
+        super().do_GET()
+
+    def _half(self):
+        content = Path(self.translate_path(self.path)).read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2])
+        self.close_connection = True
+
+
+def _basic(account: str) -> str:
+    return f"Basic {base64.b64encode(account.encode()).decode()}"
