@@ -1,17 +1,30 @@
-"""What a model requires: read from ``environment.yml`` or ``requirements.txt``."""
+"""What a model requires: read from whatever file says it. This is the table of formats; each has its own module."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from envpack.errors import InputError
 from envpack.requirements.model import Requirements
+from envpack.requirements.problem import Spot
+from envpack.requirements.text_file import read_text
 
-FILE_NAMES = ("environment.yml", "environment.yaml", "requirements.txt")
-_KNOWN_YAML_KEYS = {"name", "channels", "dependencies", "prefix", "variables"}
-_YAML_HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"
-_CONDA_PYTHON = re.compile(r"^python\s*(?:==?|\s)\s*(\d+\.\d+)(?:\.[\d*]+)*$")
+if TYPE_CHECKING:
+    from envpack.requirements.target import Target
+
+FILE_NAMES = (
+    # Locks come first: they were made from one of the others.
+    "pixi.lock",
+    "conda-lock.yml",
+    "pylock.toml",
+    "environment.yml",
+    "environment.yaml",
+    "conda.yaml",
+    "python_env.yaml",
+    "requirements.txt",
+    "pyproject.toml",
+)
+_YAML = {".yml", ".yaml", ".lock"}
 
 
 def find_requirements(model_folder: Path) -> Path | None:
@@ -20,110 +33,67 @@ def find_requirements(model_folder: Path) -> Path | None:
     return next((file for file in candidates if file.is_file()), None)
 
 
-def read_requirements(path: Path | None) -> Requirements:
-    """Read a requirements file; the name says the format (``.yml`` and ``.yaml``: conda, else pip).
+def read_requirements(
+    path: Path | None, *, platform: str = "linux-64", python: str = "", glibc: str = "2.35"
+) -> Requirements:
+    """Read a requirements file; its name, and for YAML and lists its content, says the format.
 
     Args:
         path: the file; ``None``, for a model without one, gives empty requirements.
+        platform: ``"linux-64"`` or ``"linux-aarch64"``: which packages are taken from a lock that has several.
+        python: Python version, minor or full, for a lock whose wheels are for several; ``""`` for what the lock says.
+        glibc: version of the target's C library, for the same.
 
     Raises:
         InputError: the file does not exist, or holds something that envpack does not understand; says where.
+        ValueError: platform, python or glibc is written in another way.
 
     """
+    from envpack.requirements.explicit_list import is_explicit, read_explicit
+    from envpack.requirements.target import Target
+
     if path is None:
         return Requirements()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise _bad(
-            "requirements file not found", path, hint="create it, or correct its name in envpack.toml"
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise _bad(f"cannot be read: {error}", path, hint="it must be a file of UTF-8 text") from error
-    if path.suffix in {".yml", ".yaml"}:
-        return _read_conda(text, path)
-    return Requirements(pip=_read_pip_lines(text, path), source=path, files=(path,))
+    target = Target(platform, python, glibc)
+    text = read_text(path)
+    if is_explicit(text):
+        return read_explicit(text, path, target)
+    if path.suffix == ".toml":
+        return _read_toml(text, path, target)
+    if path.suffix in _YAML:
+        return _read_yaml(text, path, target)
+    from envpack.requirements.pip_file import read_pip_file
+
+    return read_pip_file(path)
 
 
-def _bad(message: str, path: Path, line: int = 0, *, hint: str) -> InputError:
-    return InputError(message, kind="bad-requirements", where=f"{path}:{line}" if line else str(path), hint=hint)
+def _read_toml(text: str, path: Path, target: Target) -> Requirements:
+    from envpack.requirements.pylock import read_pylock
+    from envpack.requirements.pyproject import read_pyproject
+    from envpack.requirements.toml_file import parse_toml
+
+    content = parse_toml(text, path)
+    if "lock-version" in content or path.name.startswith("pylock."):
+        return read_pylock(content, text, path, target)
+    if path.name == "pyproject.toml" or "project" in content or "dependency-groups" in content:
+        return read_pyproject(content, text, path)
+    raise Spot(path).error("is neither a pyproject.toml nor a pylock.toml", hint="name one of these")
 
 
-def _read_conda(text: str, path: Path) -> Requirements:
-    import yaml
+def _read_yaml(text: str, path: Path, target: Target) -> Requirements:
+    from envpack.requirements.conda_environment import read_conda_environment
+    from envpack.requirements.conda_lock import is_conda_lock, read_conda_lock
+    from envpack.requirements.pixi_lock import is_pixi_lock, read_pixi_lock
+    from envpack.requirements.python_env import is_python_env, read_python_env
+    from envpack.requirements.yaml_file import parse_yaml
 
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise _bad(
-            f"not valid YAML: {error}".splitlines()[0], path, mark.line + 1 if mark else 0, hint=_YAML_HINT
-        ) from error
-    if not isinstance(content, dict):
-        raise _bad("must be a table with the key dependencies", path, hint=_YAML_HINT)
-    unknown = sorted(str(key) for key in content if key not in _KNOWN_YAML_KEYS)
-    if unknown:
-        raise _bad(f"unknown key {unknown[0]!r}", path, hint=f"known: {', '.join(sorted(_KNOWN_YAML_KEYS))}")
-    entries = content.get("dependencies") or []
-    if not isinstance(entries, list):
-        raise _bad("dependencies must be a list", path, hint=_YAML_HINT)
-    conda, pip, python = [], [], ""
-    for entry in entries:
-        if isinstance(entry, dict):
-            pip += _nested_pip(entry, path)
-        elif not isinstance(entry, str) or not entry.strip():
-            raise _bad(f"dependency {entry!r} must be text", path, hint=_YAML_HINT)
-        elif _conda_name(entry) == "python":
-            python = _python_minor(entry, path)
-        elif _conda_name(entry) != "pip":  # uv installs the pip part, so pip itself is not needed
-            conda.append(" ".join(entry.split()))
-    return Requirements(tuple(conda), tuple(pip), python, path, files=(path,))
-
-
-def _conda_name(spec: str) -> str:
-    return re.split(r"[\s=<>!~\[]", spec.strip().rpartition("::")[2], maxsplit=1)[0].lower()
-
-
-def _python_minor(spec: str, path: Path) -> str:
-    bare = spec.strip().rpartition("::")[2]
-    if bare == "python":
-        return ""
-    match = _CONDA_PYTHON.match(bare)
-    if not match:
-        raise _bad(f"{spec!r} does not name one Python version", path, hint="write it like python=3.10")
-    return match[1]
-
-
-def _nested_pip(entry: dict[object, object], path: Path) -> list[str]:
-    lines = entry.get("pip")
-    if set(entry) != {"pip"} or not isinstance(lines, list):
-        raise _bad(f"dependency {entry!r} is neither a package nor a list called pip", path, hint=_YAML_HINT)
-    return [_pip_requirement(str(line), path, 0) for line in lines]
-
-
-def _read_pip_lines(text: str, path: Path) -> tuple[str, ...]:
-    joined = re.sub(r"\\\n", " ", text)
-    found = []
-    for number, line in enumerate(joined.splitlines(), start=1):
-        bare = re.sub(r"(^|\s)#.*$", "", line).strip()
-        if bare:
-            found.append(_pip_requirement(bare, path, number))
-    return tuple(found)
-
-
-def _pip_requirement(text: str, path: Path, line: int) -> str:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    if text.startswith("-") or " --" in text:
-        option = next(word for word in text.split() if word.startswith("-")).split("=")[0]
-        raise _bad(
-            f"option {option!r} is not supported",
-            path,
-            line,
-            hint="list the packages themselves; set the index with UV_INDEX_URL or PIP_INDEX_URL",
-        )
-    try:
-        return str(Requirement(text))
-    except InvalidRequirement as error:
-        reason = str(error).splitlines()[0]
-        raise _bad(f"{text!r} is not a requirement: {reason}", path, line, hint="write it like numpy<2") from error
+    content = parse_yaml(text, path)
+    if is_pixi_lock(content):
+        return read_pixi_lock(content, target)
+    if is_conda_lock(content):
+        return read_conda_lock(content, target)
+    if is_python_env(content):
+        return read_python_env(content)
+    if path.suffix == ".lock":
+        raise Spot(path).error("is no lock of pixi or conda-lock", hint="name the lock, or the file that it is made of")
+    return read_conda_environment(content, target)

@@ -1,0 +1,89 @@
+"""What an environment is for: the system and the Python that a lock's wheels must fit."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+
+MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+_OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+_NEWEST_PATCH = 99
+
+
+@dataclass(frozen=True)
+class Target:
+    """A system and a Python.
+
+    Attributes:
+        platform: ``"linux-64"`` or ``"linux-aarch64"``.
+        python: Python version, minor (``"3.10"``) or full, or ``""`` if unknown.
+        glibc: version of the C library, for example ``"2.35"``.
+
+    Raises:
+        ValueError: one of them is written in another way.
+    """
+
+    platform: str = "linux-64"
+    python: str = ""
+    glibc: str = "2.35"
+
+    def __post_init__(self) -> None:
+        if self.platform not in MACHINES:
+            raise ValueError(f"unknown platform {self.platform!r}, known: {', '.join(MACHINES)}")
+        if not re.fullmatch(r"(\d+\.\d+(\.\d+)?)?", self.python):
+            raise ValueError(f"{self.python!r} is no Python version")
+        if not re.fullmatch(r"2\.\d+", self.glibc):
+            raise ValueError(f"{self.glibc!r} is no version of the C library")
+
+    @property
+    def machine(self) -> str:
+        """The processor as Python names it, for example ``"x86_64"``."""
+        return MACHINES[self.platform]
+
+    @property
+    def minor(self) -> str:
+        """The Python minor version, ``""`` if unknown."""
+        return ".".join(self.python.split(".")[:2])
+
+
+@functools.lru_cache
+def wheel_tags(target: Target) -> tuple[Tag, ...]:
+    """Tags of the wheels that a target takes, best first; its Python must be known."""
+    major, minor = (int(part) for part in target.minor.split("."))
+    version, platforms = (major, minor), list(_platforms(target))
+    abi = f"cp{major}{minor}" + ("m" if version < (3, 8) else "")
+    return (
+        *cpython_tags(version, abis=[abi], platforms=platforms),
+        *compatible_tags(version, interpreter=f"cp{major}{minor}", platforms=platforms),
+    )
+
+
+def _platforms(target: Target) -> Iterator[str]:
+    oldest = 5 if target.machine == "x86_64" else 17
+    for minor in range(int(target.glibc.split(".")[1]), oldest - 1, -1):
+        yield f"manylinux_2_{minor}_{target.machine}"
+        if minor in _OLD_NAMES:
+            yield f"{_OLD_NAMES[minor]}_{target.machine}"
+    yield f"linux_{target.machine}"
+
+
+def marker_environment(target: Target) -> dict[str, str]:
+    """Values for environment markers; of a minor version only, the newest patch is assumed."""
+    full = target.python if target.python.count(".") == 2 else f"{target.minor}.{_NEWEST_PATCH}"
+    return {
+        "implementation_name": "cpython",
+        "implementation_version": full,
+        "os_name": "posix",
+        "platform_machine": target.machine,
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_system": "Linux",
+        "platform_version": "",
+        "python_full_version": full,
+        "python_version": target.minor,
+        "sys_platform": "linux",
+    }

@@ -1,0 +1,196 @@
+"""environment.yml of conda, conda.yaml and python_env.yaml of MLflow."""
+
+import pytest
+
+from envpack.requirements import read_requirements
+
+HASH = "sha256:" + "0123456789abcdef" * 4
+
+
+def test_environment_that_mlflow_writes(write):
+    file = write(
+        "conda.yaml",
+        """\
+        channels:
+        - conda-forge
+        dependencies:
+        - python=3.10.13
+        - pip<=23.1.2
+        - pip:
+          - mlflow==2.9.2
+          - cloudpickle==3.0.0
+        name: mlflow-env
+        """,
+    )
+    found = read_requirements(file)
+    assert (found.python, found.conda) == ("3.10", ())
+    assert found.pip == ("mlflow==2.9.2", "cloudpickle==3.0.0")
+    assert found.channels == ("conda-forge",)
+
+
+def test_python_environment_that_mlflow_writes(write):
+    file = write(
+        "python_env.yaml",
+        """\
+        python: 3.10.13
+        build_dependencies:
+        - pip==23.1.2
+        - setuptools==58.1.0
+        - wheel==0.38.4
+        dependencies:
+        - -r requirements.txt
+        """,
+    )
+    other = write("requirements.txt", "mlflow==2.9.2\n")
+    found = read_requirements(file)
+    assert (found.python, found.pip, found.files) == ("3.10", ("mlflow==2.9.2",), (file, other))
+
+
+def test_python_environment_keeps_a_minor_that_ends_in_zero(write):
+    assert read_requirements(write("python_env.yaml", "python: 3.10\n")).python == "3.10"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("python: three\n", 1),
+        ("python: [3.10]\n", 1),
+        ("python: 3.10\ndependencies: six\n", 2),
+        ("python: 3.10\ndependencies:\n- six: 1\n", 3),
+        ("python: 3.10\nbuild_dependencies:\n- {pip: 1}\n", 3),
+        ("python: 3.10\nname: x\n", 2),
+        ("python: 3.10\ndependencies:\n- -r none.txt\n", 3),
+    ],
+)
+def test_what_mlflow_never_writes_is_refused(write, refused, text, line):
+    refused(write("python_env.yaml", text), line)
+
+
+@pytest.mark.parametrize(
+    ("text", "channels"),
+    [
+        ("channels: [conda-forge, nodefaults]\n", ("conda-forge",)),
+        ("channels: [b, a, b]\n", ("b", "a")),
+        ("channels:\n", ()),
+        (
+            "channels: ['https://example.org/x', 'file:///srv/channel', defaults]\n",
+            ("https://example.org/x", "file:///srv/channel", "defaults"),
+        ),
+    ],
+)
+def test_channels_keep_their_order(write, text, channels):
+    assert read_requirements(write("environment.yml", text)).channels == channels
+
+
+def test_channel_of_a_relative_path_counts_from_the_file(write, tmp_path):
+    file = write("model/environment.yml", "channels: [../my channel]\n")
+    assert read_requirements(file).channels == (str(tmp_path / "my channel"),)
+
+
+@pytest.mark.parametrize("url", ["https://me:very-secret@example.org/x", "https://example.org/t/very-secret/x"])
+def test_channel_with_a_password_is_refused(write, refused, url):
+    assert "very-secret" not in str(refused(write("environment.yml", f"name: x\nchannels:\n- {url}\n"), 3))
+
+
+def test_pip_part_holds_what_a_requirements_file_holds(write):
+    wheel = write("wheels/own-1.0-py3-none-any.whl", "")
+    project = write("lib/setup.py", "").parent
+    more, limits = write("more.txt", "click\n"), write("limits.txt", "numpy<2\n")
+    file = write(
+        "environment.yml",
+        f"""\
+        dependencies:
+        - python=3.10
+        - pip:
+          - --index-url https://pypi.org/simple
+          - -r more.txt
+          - -c limits.txt
+          - -e lib
+          - ./wheels/own-1.0-py3-none-any.whl
+          - six==1.16.0 --hash={HASH}  # a comment
+        """,
+    )
+    found = read_requirements(file)
+    assert found.pip == ("click", f"own @ {wheel.as_uri()}", f"six==1.16.0 --hash={HASH}")
+    assert found.constraints == ("numpy<2",)
+    assert found.projects == (project,)
+    assert found.pip_options == ("--index-url https://pypi.org/simple",)
+    assert found.files == (file, more, limits)
+
+
+def test_exported_environment_with_builds(write):
+    text = "dependencies:\n- python=3.10.13=hd12c33a_1_cpython\n- numpy=1.26.4=py310hb13e2d6_0\nprefix: /opt/x\n"
+    found = read_requirements(write("environment.yml", text))
+    assert (found.python, found.conda) == ("3.10", ("numpy=1.26.4=py310hb13e2d6_0",))
+
+
+@pytest.mark.parametrize("spec", ["python >=3.10,<3.11", "python>=3.10,<3.11.0a0", "python ~=3.10.0", "Python=3.10"])
+def test_range_that_leaves_one_python_names_it(write, spec):
+    assert read_requirements(write("environment.yml", f"dependencies: ['{spec}']")).python == "3.10"
+
+
+def test_anchors_are_understood(write):
+    text = "dependencies:\n- &np numpy\n- *np\n- pip: &more [six]\n- pip: *more\n"
+    found = read_requirements(write("environment.yml", text))
+    assert (found.conda, found.pip) == (("numpy", "numpy"), ("six", "six"))
+
+
+def test_platforms_must_have_the_one_that_is_built_for(write, refused):
+    file = write("environment.yml", "platforms: [linux-64, osx-arm64]\ndependencies: [numpy]\n")
+    assert read_requirements(file).conda == ("numpy",)
+    assert "linux-aarch64" in refused(file, 1, platform="linux-aarch64").message
+
+
+def test_empty_file_and_empty_keys(write, refused):
+    refused(write("environment.yml", ""))
+    assert read_requirements(write("environment.yaml", "dependencies:\nvariables: {}\n")).conda == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("name: x\nvariables:\n  TOKEN: very-secret\n", 2, "'TOKEN' would be lost"),
+        ("dependencies:\n- numpy\n- pip:\n  - six\n  - sci kit\n", 5, "'sci kit' is not a requirement"),
+        ("dependencies:\n- numpy\n- pip:\n  - --unknown\n", 4, "'--unknown'"),
+        ("dependencies:\n- numpy\n- pip:\n  - [six]\n", 4, "must be text"),
+        ("dependencies:\n- pip: six\n", 2, "pip must be a list"),
+        ("dependencies:\n- pip: [six]\n  npm: [x]\n", 2, "a list called pip"),
+        ("dependencies:\n- numpy\n- 3\n", 3, "'3'"),
+        ("dependencies:\n- numpy\n-\n", 3, "not the name of a package"),
+        ("dependencies:\n- numpy\n- [x]\n", 3, "not the name of a package"),
+        ("dependencies:\n- '>=3'\n", 2, "not the name of a package"),
+        ("dependencies:\n- 'some thing::'\n", 2, "not the name of a package"),
+        ("dependencies:\n- python>=3.8\n", 2, "one Python version"),
+        ("dependencies:\n- python=three\n", 2, "one Python version"),
+        ("dependencies: {}\n", 1, "must be a list"),
+        ("channels: conda-forge\n", 1, "must be a list"),
+        ("channels:\n- ''\n", 2, "no name"),
+        ("channels:\n- [x]\n", 2, "must be text"),
+        ("name: x\ndepends: []\n", 2, "'depends'"),
+        ("name: x\nname: y\n", 2, "'name' is there twice"),
+        ("name: x\n---\nname: y\n", 2, "second document"),
+        ("dependencies: [numpy\n", 0, "not valid YAML"),
+        ("dependencies:\n- a\n - b\n\t- c\n", 0, "not valid YAML"),
+        ("dependencies:\n- !!python/object:os.system x\n", 2, "tags"),
+        ("dependencies:\n- *unknown\n", 2, "anchor"),
+        ("? [a]\n: b\n", 1, "key must be text"),
+        ("<<: {dependencies: []}\n", 1, "'<<'"),
+        ("- numpy\n", 0, "must be a table"),
+        ("just text\n", 0, "must be a table"),
+    ],
+)
+def test_what_conda_never_reads_is_refused_with_its_line(write, refused, text, line, says):
+    error = refused(write("environment.yml", text), line)
+    assert says in error.message
+    assert "very-secret" not in str(error)
+
+
+def test_deep_nesting_is_refused(write, refused):
+    for opened in ("[", "{a:\n", "- "):
+        error = refused(write("environment.yml", "dependencies:\n" + opened * 200_000))
+        assert "nested too deeply" in error.message or "not valid YAML" in error.message
+
+
+def test_lists_that_double_at_each_level_are_refused_at_once(write, refused):
+    lines = ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 35)), "dependencies: [*a34]"]
+    refused(write("environment.yml", "\n".join(lines)))

@@ -1,0 +1,279 @@
+"""Whatever a file holds, a reader gives requirements or one clear error: no traceback, no hang."""
+
+import contextlib
+import json
+import os
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from envpack.errors import InputError
+from envpack.requirements import Requirements, read_requirements
+from tests.unit.requirements.test_locks import LOCKS, PIXI_6, PYLOCK
+from tests.unit.requirements.test_pyproject import PROJECT
+
+# Words that mean something to some reader, so that what is made up gets further than the first check.
+WORDS = st.sampled_from(
+    (
+        *(
+            "name",
+            "channels",
+            "dependencies",
+            "pip",
+            "python",
+            "prefix",
+            "variables",
+            "platforms",
+            "build_dependencies",
+        ),
+        *(
+            "version",
+            "environments",
+            "default",
+            "packages",
+            "linux-64",
+            "conda",
+            "pypi",
+            "url",
+            "sha256",
+            "md5",
+            "size",
+        ),
+        *("package", "metadata", "manager", "platform", "hash", "category", "main", "subdir", "depends", "1", "6", "7"),
+        *("lock-version", "created-by", "1.0", "wheels", "hashes", "marker", "sdist", "requires-python", ">=3.10", "x"),
+        *("project", "dynamic", "optional-dependencies", "dependency-groups", "tool", "envpack", "uv", "sources"),
+        *("extras", "groups", "include-group", "m[x]", "numpy<2", "-r x", "-e .", "--pre", "${HOME}", ".", "./x.whl"),
+        *("file:///srv/linux-64/x-1-0.conda", "https://example.org/six-1-py3-none-any.whl", "https://[", "git+x", "@"),
+        *("x @ https://[", "file:///%00", "\x00", "python_version > 'x'", "platform_release ~= '1'", "<<", "ü"),
+    )
+)
+TEXT = WORDS | st.text(max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=6),
+    max_leaves=24,
+)
+TABLES = st.dictionaries(TEXT, VALUES, max_size=6)
+QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def read(path, text, **how):
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    error = None
+    try:
+        assert isinstance(read_requirements(path, **how), Requirements)
+    except InputError as caught:
+        error = caught
+    if error:
+        assert error.kind == "bad-requirements"
+        assert error.hint
+        assert "\n" not in str(error)
+        assert len(error.message) < 1000
+
+
+def toml_of(value):
+    """A value as TOML writes it inline; what TOML has no word for becomes text."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml_of(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_of, value)) + "]"
+    return json.dumps("" if value is None else value)
+
+
+def toml_file(table):
+    return "".join(f"{json.dumps(key)} = {toml_of(one)}\n" for key, one in table.items())
+
+
+def changed(strategy_base):
+    """A real file with one place in it replaced by something made up."""
+
+    def places(value, path=()):
+        yield path
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, inner in items:
+            yield from places(inner, (*path, key))
+
+    def replaced(value, path, new):
+        if not path:
+            return new
+        copy = dict(value) if isinstance(value, dict) else list(value)
+        copy[path[0]] = replaced(value[path[0]], path[1:], new)
+        return copy
+
+    where = st.sampled_from([path for path in places(strategy_base) if path])
+    return st.builds(lambda path, new: replaced(strategy_base, path, new), where, VALUES)
+
+
+def yaml_of(text):
+    import yaml
+
+    return yaml.safe_load(text)
+
+
+def parsed_toml(text):
+    import tomllib
+
+    return json.loads(json.dumps(tomllib.loads(text), default=str))
+
+
+ENVIRONMENT = {
+    "name": "x",
+    "channels": ["conda-forge"],
+    "dependencies": ["python=3.10", "numpy", {"pip": ["six", "-r x.txt"]}],
+    "variables": {},
+    "platforms": ["linux-64"],
+}
+PYTHON_ENV = {"python": "3.10.13", "build_dependencies": ["pip"], "dependencies": ["-r requirements.txt"]}
+CONDA_LOCK = yaml_of((LOCKS / "conda-lock.yml").read_text(encoding="utf-8"))
+
+
+@QUICK
+@given(table=TABLES, name=st.sampled_from(["environment.yml", "python_env.yaml", "pixi.lock", "conda-lock.yml"]))
+def test_made_up_yaml(tmp_path, table, name):
+    read(tmp_path / name, json.dumps(table))
+
+
+@pytest.mark.parametrize("base", [ENVIRONMENT, PYTHON_ENV, yaml_of(PIXI_6), CONDA_LOCK], ids=str)
+def test_yaml_with_one_place_changed(tmp_path, base):
+    @QUICK
+    @given(table=changed(base))
+    def check(table):
+        read(tmp_path / "file.yml", json.dumps(table))
+
+    check()
+
+
+@QUICK
+@given(table=TABLES, name=st.sampled_from(["pyproject.toml", "pylock.toml", "pylock.x.toml", "other.toml"]))
+def test_made_up_toml(tmp_path, table, name):
+    read(tmp_path / name, toml_file(table), python="3.10")
+
+
+@pytest.mark.parametrize("base", [PROJECT + "[tool.envpack]\nextras = ['all']\ngroups = ['serve']\n", PYLOCK])
+def test_toml_with_one_place_changed(tmp_path, base):
+    @QUICK
+    @given(table=changed(parsed_toml(base)))
+    def check(table):
+        name = "pylock.toml" if "lock-version" in base else "pyproject.toml"
+        read(tmp_path / name, toml_file(table))
+
+    check()
+
+
+PIP_WORDS = st.sampled_from(
+    (
+        *(
+            "six",
+            "==1",
+            ";",
+            "python_version < '3'",
+            "@",
+            "[x]",
+            "lib",
+            "./lib",
+            "lib[x]",
+            "x.txt",
+            "-",
+            "--",
+            "'",
+            "\\",
+        ),
+        *("-e", "-r", "-c", "-f", "-i", "--find-links", "--index-url", "--extra-index-url", "--pre", "--no-index", "#"),
+        *(
+            "--hash=sha256:" + "0" * 64,
+            "--hash",
+            "--only-binary",
+            ":all:",
+            "--trusted-host",
+            "--require-hashes",
+            "=",
+            "é",
+        ),
+        *(
+            "six-1-py3-none-any.whl",
+            "./six-1-py3-none-any.whl",
+            "https://example.org/six-1-py3-none-any.whl",
+            "bad.whl",
+        ),
+        *(
+            "https://me:word@example.org/",
+            "file:lib",
+            "file:///",
+            "git+https://example.org/x",
+            "${HOME}",
+            "${NONE}",
+            "\n",
+        ),
+        *(
+            "//",
+            "https://[x]/a.whl",
+            "six @ https://[",
+            "x" * 300,
+            "\x0b",
+            "\u2028",
+            "/dev/null",
+            "~",
+            "%00",
+            "file:%00",
+        ),
+    )
+)
+
+
+@QUICK
+@given(words=st.lists(PIP_WORDS, max_size=10), separator=st.sampled_from(["", " "]))
+def test_made_up_lines_of_pip(tmp_path, words, separator):
+    (tmp_path / "lib").mkdir(exist_ok=True)
+    (tmp_path / "lib/setup.py").touch()
+    (tmp_path / "six-1-py3-none-any.whl").touch()
+    (tmp_path / "x.txt").write_text("-c x.txt\n", encoding="utf-8")
+    read(tmp_path / "requirements.txt", separator.join(words))
+    read(tmp_path / "environment.yml", json.dumps({"dependencies": [{"pip": [separator.join(words)]}]}))
+
+
+@QUICK
+@given(
+    text=st.text(max_size=200) | st.lists(TEXT, max_size=8).map("\n".join) | st.lists(TEXT, max_size=8).map(" ".join)
+)
+@example(text="@EXPLICIT\nhttps://[/linux-64/x-1-0.conda")
+@example(text="x @ https://[")
+@example(text="file:///%00")
+@example(text="\ud800")
+def test_made_up_text(tmp_path, text):
+    for name in ("requirements.txt", "environment.yml", "pylock.toml"):
+        read(tmp_path / name, text)
+    read(tmp_path / "list.txt", f"@EXPLICIT\n{text}")
+
+
+@QUICK
+@given(content=st.binary(max_size=300))
+def test_binary_files(tmp_path, content):
+    for name in ("requirements.txt", "environment.yml", "pixi.lock", "pylock.toml"):
+        (tmp_path / name).write_bytes(content)
+        with contextlib.suppress(InputError):
+            read_requirements(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "environment.yml", "pixi.lock", "pylock.toml"])
+def test_what_is_no_file_is_refused(tmp_path, refused, name):
+    (tmp_path / name).mkdir()
+    assert "is no file" in refused(tmp_path / name).message
+    os.mkfifo(tmp_path / f"pipe-{name}")  # opening it would wait for ever
+    assert "is no file" in refused(tmp_path / f"pipe-{name}").message
+
+
+def test_huge_file_is_refused_unread(tmp_path, refused):
+    with (tmp_path / "requirements.txt").open("wb") as stream:
+        stream.truncate(100 << 30)
+    assert "larger than" in refused(tmp_path / "requirements.txt").message
+
+
+def test_deeply_nested_toml_is_refused(tmp_path, refused):
+    (tmp_path / "pylock.toml").write_text("x = " + "[" * 100_000, encoding="utf-8")
+    refused(tmp_path / "pylock.toml")
+
+
+def test_name_that_is_too_long_is_refused(tmp_path, refused):
+    (tmp_path / "requirements.txt").write_text(f"-r {'x' * 5000}\n", encoding="utf-8")
+    refused(tmp_path / "requirements.txt")

@@ -1,0 +1,293 @@
+"""requirements.txt, as pip reads it."""
+
+import pytest
+
+from envpack.requirements import read_requirements
+
+HASH = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def project(write):
+    """A folder that a wheel can be built from."""
+    return write("lib/pyproject.toml", '[project]\nname = "My.Lib"\nversion = "1"\n').parent
+
+
+@pytest.fixture
+def wheel(write):
+    return write("wheels/own_pack-1.0-py3-none-any.whl", "")
+
+
+def test_files_name_files_and_each_path_counts_from_the_file_that_names_it(write):
+    top = write("requirements.txt", "six\n-r sub/more.txt\n-c sub/limits.txt\nfilelock\n")
+    more = write("sub/more.txt", "--requirement deeper/last.txt\npillow\n")
+    last = write("sub/deeper/last.txt", "click\n")
+    limits = write("sub/limits.txt", "numpy<2\n")
+    found = read_requirements(top)
+    assert found.pip == ("six", "click", "pillow", "filelock")
+    assert found.constraints == ("numpy<2",)
+    assert (found.source, found.files) == (top, (top, more, last, limits))
+
+
+def test_files_in_a_circle_are_read_once(write):
+    top = write("requirements.txt", "six\n-r other.txt\n")
+    write("other.txt", "-r requirements.txt\n-r other.txt\nclick\n")
+    assert read_requirements(top).pip == ("six", "click")
+
+
+def test_files_that_double_at_each_level_are_read_at_once(write):
+    for level in range(40):
+        write(f"{level}.txt", f"-r {level + 1}.txt\n-c {level + 1}.txt\n" * 2)
+    write("40.txt", "six\n")
+    found = read_requirements(write("requirements.txt", "-r 0.txt\n"))
+    assert found.pip == ("six",)
+
+
+def test_files_nested_without_end_are_refused(write, refused):
+    for level in range(60):
+        write(f"{level}.txt", f"-r {level + 1}.txt\n")
+    assert "files name each other" in refused(write("requirements.txt", "-r 0.txt\n")).message
+
+
+def test_a_requirement_of_a_constraints_file_is_one_again(write):
+    """pip's rule: -r inside of -c asks for packages."""
+    write("limits.txt", "numpy<2\n-r more.txt\n")
+    write("more.txt", "six\n")
+    found = read_requirements(write("requirements.txt", "-c limits.txt\n"))
+    assert (found.pip, found.constraints) == (("six",), ("numpy<2",))
+
+
+def test_hashes_stay_on_the_line(write):
+    file = write("requirements.txt", f"six==1.16.0 \\\n    --hash={HASH} \\\n    --hash={HASH}\n")
+    assert read_requirements(file).pip == (f"six==1.16.0 --hash={HASH} --hash={HASH}",)
+
+
+def test_local_wheel_becomes_a_named_url(write, wheel, tmp_path):
+    file = write(
+        "requirements.txt",
+        f"""\
+        ./wheels/own_pack-1.0-py3-none-any.whl
+        wheels/own_pack-1.0-py3-none-any.whl[fast] ; python_version < "3.9"
+        {wheel}
+        own-pack @ {wheel.as_uri()}
+        own_pack @ ./wheels/own_pack-1.0-py3-none-any.whl
+        """,
+    )
+    url = wheel.as_uri()
+    assert read_requirements(file).pip == (
+        f"own-pack @ {url}",
+        f'own-pack[fast] @ {url} ; python_version < "3.9"',
+        f"own-pack @ {url}",
+        f"own-pack @ {url}",
+        f"own_pack @ {url}",
+    )
+
+
+def test_wheel_beside_the_file_needs_no_dot(write):
+    wheel = write("own-1.0-py3-none-any.whl", "")
+    file = write("requirements.txt", "own-1.0-py3-none-any.whl\n")
+    assert read_requirements(file).pip == (f"own @ {wheel.as_uri()}",)
+
+
+def test_wheel_at_a_url_gets_its_name(write):
+    url = "https://files.pythonhosted.org/packages/six-1.16.0-py2.py3-none-any.whl#sha256=00"
+    assert read_requirements(write("requirements.txt", url)).pip == (f"six @ {url}",)
+
+
+def test_paths_with_spaces_and_other_letters_work(write):
+    wheel = write("größe 1/räder/own-1.0-py3-none-any.whl", "")
+    project = write("größe 1/mein projekt/setup.py", "").parent
+    write("größe 1/mehr davon.txt", "click\n")
+    file = write(
+        "größe 1/requirements.txt",
+        "./räder/own-1.0-py3-none-any.whl\n-e 'mein projekt'\n-r 'mehr davon.txt'\n",
+    )
+    found = read_requirements(file)
+    assert found.pip == (f"own @ {wheel.as_uri()}", "click")
+    assert found.projects == (project,)
+    assert "%20" in found.pip[0]
+
+
+@pytest.mark.parametrize("line", ["-e lib", "-e ./lib", "./lib", "--editable=lib", "lib/", "my-lib @ {uri}", "{path}"])
+def test_folder_of_a_project_is_to_be_built(write, project, line):
+    file = write("requirements.txt", line.format(uri=project.as_uri(), path=project))
+    found = read_requirements(file)
+    assert (found.projects, found.pip) == ((project,), ())
+
+
+def test_the_folder_of_the_file_itself_can_be_the_project(write, project):
+    assert read_requirements(write("lib/requirements.txt", "-e .\n")).projects == (project,)
+
+
+def test_extras_of_a_project_become_a_requirement_for_its_name(write, project):
+    found = read_requirements(write("requirements.txt", "-e ./lib[fast,dev]\n"))
+    assert (found.projects, found.pip) == ((project,), ("My.Lib[dev,fast]",))
+
+
+def test_options_are_kept_with_absolute_places(write, wheel, tmp_path):
+    file = write(
+        "sub/requirements.txt",
+        """\
+        -i https://pypi.org/simple
+        --extra-index-url=https://user:word@example.org/simple
+        --find-links ../wheels
+        -f https://example.org/links.html
+        --no-binary :none: --only-binary=numpy,scipy
+        --prefer-binary
+        --pre
+        --no-index
+        --require-hashes
+        --trusted-host example.org
+        """,
+    )
+    assert set(read_requirements(file).pip_options) == {
+        "--index-url https://pypi.org/simple",
+        "--extra-index-url https://user:word@example.org/simple",
+        f"--find-links {wheel.parent}",
+        "--find-links https://example.org/links.html",
+        "--no-binary :none:",
+        "--only-binary numpy,scipy",
+        "--prefer-binary",
+        "--pre",
+        "--no-index",
+        "--require-hashes",
+        "--trusted-host example.org",
+    }
+
+
+def test_variables_are_replaced_as_pip_does_it(write, monkeypatch):
+    monkeypatch.setenv("ENVPACK_TEST_TOKEN", "very-secret")
+    monkeypatch.setenv("lower", "no")
+    file = write("requirements.txt", "--index-url https://x:${ENVPACK_TEST_TOKEN}@example.org/\n")
+    assert read_requirements(file).pip_options == ("--index-url https://x:very-secret@example.org/",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "six @ https://x:${ENVPACK_TEST_TOKEN}@example.org/six-1-py3-none-any.whl",
+        "numpy ${ENVPACK_TEST_TOKEN}",
+        "./${ENVPACK_TEST_TOKEN}.whl",
+        "-e ${ENVPACK_TEST_TOKEN}",
+        "-r ${ENVPACK_TEST_TOKEN}",
+        "--find-links ${ENVPACK_TEST_TOKEN}",
+        "--global-option ${ENVPACK_TEST_TOKEN}",
+        "--unknown=${ENVPACK_TEST_TOKEN}",
+        "six --hash=sha256:${ENVPACK_TEST_TOKEN}",
+        "git+https://${ENVPACK_TEST_TOKEN}@example.org/x",
+    ],
+)
+def test_value_of_a_variable_is_never_shown(write, refused, monkeypatch, line):
+    monkeypatch.setenv("ENVPACK_TEST_TOKEN", "very-secret")
+    assert "very-secret" not in str(refused(write("requirements.txt", f"six\n{line}\n"), 2))
+
+
+def test_variable_that_is_not_set_is_named(write, refused, monkeypatch):
+    monkeypatch.delenv("ENVPACK_TEST_TOKEN", raising=False)
+    error = refused(write("requirements.txt", "--index-url https://${ENVPACK_TEST_TOKEN}@example.org/\n"), 1)
+    assert "${ENVPACK_TEST_TOKEN} is not set" in error.message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "six @ https://me:very-secret@example.org/six-1-py3-none-any.whl",
+        "https://very-secret@example.org/six-1-py3-none-any.whl",
+        "--unknown https://me:very-secret@example.org/",
+        "six --index-url https://me:very-secret@example.org/",
+        "--index-url https://me:very-secret@example.org/ x",
+        "sci kit @ https://me:very-secret@example.org/",
+    ],
+)
+def test_password_in_the_file_is_never_shown(write, refused, line):
+    assert "very-secret" not in str(refused(write("requirements.txt", f"six\n\n{line}\n"), 3))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("git+https://example.org/x.git", "version control"),
+        ("x @ git+ssh://git@example.org/x.git@main", "version control"),
+        ("-e git+https://example.org/x.git#egg=x", "version control"),
+        ("./none-1.0-py3-none-any.whl", "nothing is there"),
+        ("./none", "nothing is there"),
+        ("-e .", "holds no Python project"),
+        ("-e none", "nothing is there"),
+        ("-e numpy", "nothing is there"),
+        ("bad.whl", "nothing is there"),
+        ("./there.whl", "not the name of a wheel"),
+        ("./there.tar.gz", "not a wheel"),
+        ("./win-1.0-cp310-cp310-win_amd64.whl", "another system"),
+        ("other @ ./win-1.0-py3-none-any.whl", "the wheel is called win"),
+        ("https://example.org/x.tar.gz", "not a wheel"),
+        ("x @ https://example.org/x.zip", "not a wheel"),
+        ("ftp://example.org/x-1-py3-none-any.whl", "neither http"),
+        ("x @ x", "nothing is there"),
+        ("https://[x]/x-1-py3-none-any.whl", "neither http"),
+        ("file://host/x-1-py3-none-any.whl", "neither http"),
+        ("-r none.txt", "no file none.txt"),
+        ("-r https://example.org/requirements.txt", "not on this machine"),
+        ("-c none.txt", "no file none.txt"),
+        ("--find-links none", "nothing is there"),
+        ("--unknown", "'--unknown'"),
+        ("--global-option x", "'--global-option'"),
+        ("--use-feature x", "'--use-feature'"),
+        ("--no-use-wheel", "'--no-use-wheel'"),
+        ("-Z", "'-Z'"),
+        ("--index-url", "'--index-url'"),
+        ("-r", "'-r'"),
+        ("numpy --pre", "'--pre'"),
+        ("numpy --install-option=x", "'--install-option'"),
+        ("numpy --hash=md5:00", "is not a hash"),
+        ("--hash=sha256:00", "'--hash'"),
+        ("--pre numpy", "one word too many"),
+        ("-e 'unclosed", "'-e'"),
+        ("not a name", "is not a requirement"),
+        ("numpy; python_version <", "is not a requirement"),
+        ("numpy<", "is not a requirement"),
+        ("=", "is not a requirement"),
+        ("[extra]", "is not a requirement"),
+    ],
+)
+def test_what_is_not_read_is_refused_with_its_line(write, refused, line, says):
+    write("there.whl", "")
+    write("there.tar.gz", "")
+    write("win-1.0-cp310-cp310-win_amd64.whl", "")
+    write("win-1.0-py3-none-any.whl", "")
+    assert says in refused(write("requirements.txt", f"six\n\n{line}\n"), 3).message
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("./lib --hash=" + HASH, "a folder has no hash"),
+        ("./lib ; python_version < '3.9'", "a folder takes no marker"),
+        ("./old[fast]", "the name of this project"),
+        ("-e ./lib/pyproject.toml", "not a wheel"),
+    ],
+)
+def test_what_a_project_cannot_have_is_refused(write, refused, project, line, says):
+    write("old/setup.py", "")
+    assert says in refused(write("requirements.txt", f"{line}\n"), 1).message
+
+
+@pytest.mark.parametrize(("line", "says"), [("./lib", "no constraint"), ("numpy[x]<2", "no extras")])
+def test_what_a_constraint_cannot_be_is_refused_in_its_own_file(write, refused, project, line, says):
+    write("limits.txt", f"six<2\n{line}\n")
+    error = refused(write("requirements.txt", "-c limits.txt\n"), 2)
+    assert "limits.txt" in error.where
+    assert says in error.message
+
+
+def test_line_is_that_of_the_first_of_joined_lines(write, refused):
+    refused(write("requirements.txt", "six\n# a comment\nsci \\\n  kit\n"), 3)
+
+
+def test_byte_order_mark_is_no_part_of_the_first_name(write):
+    assert read_requirements(write("requirements.txt", "\ufeffsix\n")).pip == ("six",)
+
+
+def test_other_encoding_is_refused(tmp_path, refused):
+    file = tmp_path / "requirements.txt"
+    file.write_bytes("six\n".encode("utf-16"))
+    assert "UTF-8" in refused(file).hint
