@@ -7,7 +7,7 @@ from typing import Any
 
 from packaging.dependency_groups import resolve_dependency_groups
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import NormalizedName, canonicalize_name
+from packaging.utils import canonicalize_name
 
 from envpack.errors import InputError
 from envpack.requirements.model import Requirements
@@ -100,6 +100,8 @@ class _Reader:
 
     def _extras(self, names: list[str]) -> list[str]:
         """The requirements of extras, which may name others of the same project."""
+        table = self._table(self._project, "optional-dependencies", "project.optional-dependencies")
+        known = {canonicalize_name(key): self._texts(table, key, f"the extra {shown(key)}") for key in table}
         found: list[str] = []
         seen, pending = set(), names[::-1]
         while pending:
@@ -107,19 +109,15 @@ class _Reader:
             if name in seen:
                 continue
             seen.add(name)
-            for text in self._extra(name):
+            self._refuse_dynamic("optional-dependencies")
+            if name not in known:
+                names_known = ", ".join(sorted(known)) or "none"
+                raise self._error(f"there is no extra {shown(name)}", f"known: {names_known}", name)
+            for text in known[name]:
                 inner = self._own_extras(text)
                 pending += inner or []
                 found += [text] if inner is None else []
         return found
-
-    def _extra(self, name: NormalizedName) -> list[str]:
-        self._refuse_dynamic("optional-dependencies")
-        table = self._table(self._project, "optional-dependencies", "project.optional-dependencies")
-        known = {canonicalize_name(key): key for key in table}
-        if name not in known:
-            raise self._error(f"there is no extra {shown(name)}", f"known: {', '.join(sorted(known)) or 'none'}", name)
-        return self._texts(table, known[name], f"project.optional-dependencies.{known[name]}")
 
     def _own_extras(self, text: str) -> list[str] | None:
         """The extras that a requirement names, last first, if it is the project itself; else ``None``."""

@@ -208,9 +208,29 @@ CATALOGUE = (
         kind="bad-requirements",
     ),
     _requirements("not a requirement", "requirements.txt", "numpy\nsci kit\n", "requirements.txt:2", "'sci kit'"),
-    _requirements("an option", "requirements.txt", "-r other.txt\n", "requirements.txt:1", "'-r'"),
+    _requirements(
+        "an unknown option", "requirements.txt", "--global-option x\n", "requirements.txt:1", "'--global-option'"
+    ),
+    _requirements(
+        "a file that is missing", "requirements.txt", "six\n-r other.txt\n", "requirements.txt:2", "other.txt"
+    ),
+    _requirements(
+        "version control", "requirements.txt", "git+https://example.org/x\n", "requirements.txt:1", "pip wheel"
+    ),
+    _requirements("no project", "requirements.txt", "-e .\n", "requirements.txt:1", "pyproject.toml or a setup.py"),
+    _requirements("no wheel", "requirements.txt", "./x-1-py3-none-any.whl\n", "requirements.txt:1", "nothing is there"),
     _requirements("not YAML", "environment.yml", "dependencies: [numpy\n", "not valid YAML"),
     _requirements("unknown key", "environment.yml", "dependancies: [numpy]\n", "'dependancies'", "dependencies"),
+    _requirements("variables", "environment.yml", "name: x\nvariables: {A: b}\n", "environment.yml:2", "initialize()"),
+    _requirements("pip in YAML", "conda.yaml", "dependencies:\n- pip:\n  - sci kit\n", "conda.yaml:3", "'sci kit'"),
+    _requirements("no version", "python_env.yaml", "python: three\n", "python_env.yaml:1", "python: 3.10.13"),
+    _requirements("not TOML", "pyproject.toml", "[project\n", "pyproject.toml:1", "not valid TOML"),
+    _requirements("Poetry", "pyproject.toml", "[tool.poetry]\n", "pyproject.toml:1", "poetry export"),
+    _requirements("a lock of another age", "pixi.lock", "version: 3\nenvironments: {}\n", "pixi.lock:1", "pixi lock"),
+    _requirements(
+        "an empty lock", "conda-lock.yml", "version: 1\npackage: x\nmetadata:\n", "conda-lock.yml:2", "a list"
+    ),
+    _requirements("a lock without version", "pylock.toml", "packages = []\n", "PEP 751"),
     _requirements("two Pythons", "environment.yml", "dependencies: ['python>=3.8']\n", "python=3.10"),
     BadInput(
         "stub into a folder that is missing",
