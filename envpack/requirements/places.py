@@ -18,7 +18,9 @@ def is_url(text: str) -> bool:
 
 
 def path_of(text: str, folder: Path) -> Path | None:
-    """The local file that a path or a ``file:`` URL names, absolute; ``None`` for any other URL.
+    """The local file that a path or a ``file:`` URL names, absolute.
+
+    ``None`` stands for any other URL, and for what no file system can have.
 
     Args:
         text: the path or URL.
@@ -33,7 +35,12 @@ def path_of(text: str, folder: Path) -> Path | None:
         if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
             return None
         text = unquote(parts.path)
-    return None if "\0" in text else (folder / text).resolve()
+    try:
+        path = (folder / text).resolve()
+        path.exists()  # later questions raise no errors if this one does not
+    except (OSError, RuntimeError, ValueError):  # names too long, links in a circle, folders of others, zeros
+        return None
+    return path
 
 
 def is_http(text: str) -> bool:

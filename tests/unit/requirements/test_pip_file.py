@@ -223,6 +223,10 @@ def test_password_in_the_file_is_never_shown(write, refused, line):
         ("x @ https://example.org/x.zip", "not a wheel"),
         ("ftp://example.org/x-1-py3-none-any.whl", "neither http"),
         ("x @ x", "nothing is there"),
+        ("./circle", "neither http"),
+        ("./" + "x" * 300, "neither http"),
+        ("-r " + "x" * 300, "not on this machine"),
+        ("--find-links circle", "nothing is there"),
         ("https://[x]/x-1-py3-none-any.whl", "neither http"),
         ("file://host/x-1-py3-none-any.whl", "neither http"),
         ("-r none.txt", "no file none.txt"),
@@ -251,7 +255,8 @@ def test_password_in_the_file_is_never_shown(write, refused, line):
 )
 def test_what_is_not_read_is_refused_with_its_line(write, refused, line, says):
     write("there.whl", "")
-    write("there.tar.gz", "")
+    circle = write("there.tar.gz", "").with_name("circle")
+    circle.symlink_to("circle")
     write("win-1.0-cp310-cp310-win_amd64.whl", "")
     write("win-1.0-py3-none-any.whl", "")
     assert says in refused(write("requirements.txt", f"six\n\n{line}\n"), 3).message

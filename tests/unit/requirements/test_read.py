@@ -84,3 +84,20 @@ def test_conda_file_comes_before_pip_file(tmp_path):
 
 def test_model_without_a_file_requires_nothing():
     assert read_requirements(None) == Requirements()
+
+
+def test_files_are_found_in_the_order_that_is_written_down(tmp_path):
+    guide = Path(__file__).parents[3] / "docs/requirements.md"
+    listed = guide.read_text(encoding="utf-8").partition("one of the others:\n\n")[2].partition("\n\n")[0]
+    names = [name.strip(" \n`") for name in listed.split("·")]
+    assert len(names) == 9
+    for name in reversed(names):
+        file = write(tmp_path, name, "")
+        assert find_requirements(tmp_path) == file
+
+
+def test_target_that_does_not_exist_is_the_callers_mistake(tmp_path):
+    file = write(tmp_path, "requirements.txt", "")
+    for wrong in ({"platform": "win-64"}, {"python": "three"}, {"glibc": "new"}):
+        with pytest.raises(ValueError, match=next(iter(wrong.values()))):
+            read_requirements(file, **wrong)
