@@ -159,9 +159,9 @@ def model_environment(
 
 
 def _question(project: Project, model: Model, choice: Choice) -> _Question:
-    requirements = _requirements(project, model)
     release = release_for(project, choice)
     settings = read_conda_settings()
+    requirements = _requirements(project, model, release, choice)
     platform = choice.platform or project.platform or requirements.platform or host_platform()
     target = Target(platform, _python(project, model, requirements, choice), release.glibc, release.cuda)
     options = LockOptions(
@@ -170,10 +170,22 @@ def _question(project: Project, model: Model, choice: Choice) -> _Question:
     return _Question(requirements, target, options, model.folder / LOCK_NAME)
 
 
-def _requirements(project: Project, model: Model) -> Requirements:
+def _requirements(project: Project, model: Model, release: Release, choice: Choice) -> Requirements:
     """What the model asks for; a model that asks for nothing gets NumPy, without which no model can run."""
-    file = project.settings(model.folder.name).requirements or find_requirements(model.folder)
-    return read_requirements(file) if file else Requirements(conda=(), pip=("numpy",), python="", source=None)
+    settings = project.settings(model.folder.name)
+    file = settings.requirements or find_requirements(model.folder)
+    if not file:
+        return Requirements(pip=("numpy",))
+    if settings.python:
+        check_minor(settings.python, where=str(project.file))
+    if choice.python:
+        check_minor(choice.python)
+    return read_requirements(
+        file,
+        platform=choice.platform or project.platform or host_platform(),
+        python=choice.python or settings.python,
+        glibc=release.glibc,
+    )
 
 
 def _channels(project: Project, requirements: Requirements, settings: CondaSettings, choice: Choice) -> tuple[str, ...]:

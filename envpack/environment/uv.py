@@ -117,7 +117,7 @@ _CAUSES = (
     ),
     Cause(
         kind="not-in-cache",
-        pattern=r"network was disabled|offline",
+        pattern=r"network was disabled|connectivity is disabled",
         says="it is not in the cache, and the network may not be used",
         hint="build once with the network, or take UV_OFFLINE away",
     ),

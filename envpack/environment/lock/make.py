@@ -59,6 +59,7 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
 
     """
     _refuse_other_target(requirements, target)
+    _refuse_unhashed(requirements)
     _refuse_unknown_update(options)
     channels = resolve_channels(options, target, progress)
     conda = requirements.locked_conda
@@ -106,6 +107,17 @@ def _refuse_other_target(requirements: Requirements, target: Target) -> None:
             where=str(requirements.source or ""),
             hint=f"give --python {requirements.python}",
         )
+
+
+def _refuse_unhashed(requirements: Requirements) -> None:
+    for package in requirements.locked_conda:
+        if not (package.sha256 or package.md5):
+            raise InputError(
+                f"{package.name} {package.version} has no hash, so nobody can tell whether it is what was tested",
+                kind="bad-requirements",
+                where=str(requirements.source or ""),
+                hint="write the list with conda list --explicit --sha256, or --md5",
+            )
 
 
 def _refuse_unknown_update(options: LockOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 import tomllib
@@ -54,7 +55,8 @@ def resolve_pip(
             answer.write_text(as_pylock(prefer, target), encoding="utf-8")
         ended = run_uv(
             [
-                *("pip", "compile", _written(folder / "requirements.in", (*requirements.pip_options, *asked))),
+                *("pip", "compile", _written(folder / "requirements.in", (*_understood(requirements), *asked))),
+                *_as_arguments(requirements),
                 *("--constraints", _written(folder / "constraints.txt", requirements.constraints)),
                 *("--excludes", _written(folder / "excludes.txt", provided)),
                 *("--python", sys.executable, "--python-version", target.python),
@@ -66,7 +68,43 @@ def resolve_pip(
         if ended.returncode != 0:
             raise explained(ended, asked, folder)
         told = tomllib.loads(answer.read_text(encoding="utf-8"))
-    return tuple(sorted((_chosen(package) for package in told.get("packages", ())), key=lambda one: one.name))
+    chosen = tuple(sorted((_chosen(package) for package in told.get("packages", ())), key=lambda one: one.name))
+    _refuse_other_hashes(chosen, requirements.pip)
+    return chosen
+
+
+_PASSED = ("--index-url", "--extra-index-url", "--find-links", "--no-index", "--no-binary", "--only-binary")
+
+
+def _understood(requirements: Requirements) -> list[str]:
+    """The options that uv reads in a requirements file; there they are seen by nobody, whatever they hold."""
+    return [option for option in requirements.pip_options if option.split()[0] in _PASSED]
+
+
+def _as_arguments(requirements: Requirements) -> list[str]:
+    """The options that uv has under another name, none of which is secret; wheels are preferred in any case."""
+    arguments = []
+    for option in requirements.pip_options:
+        name, _, value = option.partition(" ")
+        arguments += {"--pre": ["--prerelease", "allow"], "--trusted-host": ["--allow-insecure-host", value]}.get(
+            name, []
+        )
+    return arguments
+
+
+def _refuse_other_hashes(chosen: Sequence[PipPackage], lines: Sequence[str]) -> None:
+    """Make sure that each package is one of the files that the requirements name by hash, where they do."""
+    by_name = {package.name: package for package in chosen}
+    for line in lines:
+        hashes = set(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
+        name = normalised(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0])
+        if hashes and name in by_name and by_name[name].sha256 not in hashes:
+            raise EnvironmentBuildError(
+                f"pip requirement {name!r}: none of its hashes is that of the file that fits this Python",
+                kind="hash-mismatch",
+                where=by_name[name].url,
+                hint="add the hash of that file to the requirements if you trust it",
+            )
 
 
 def _written(file: Path, lines: Sequence[str]) -> Path:
