@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from envpack.building import BuildOptions, BuiltModel, build_model
+    from envpack.cache import list_cache, prune_cache
     from envpack.errors import EnvpackError
     from envpack.locking import Choice, LockedModel, lock_model
     from envpack.project import Project, open_project
@@ -44,9 +45,11 @@ _HOMES = {
     "find_pythons": "envpack.stub",
     "find_release": "envpack.releases",
     "inspect_stub": "envpack.stub",
+    "list_cache": "envpack.cache",
     "lock_model": "envpack.locking",
     "open_project": "envpack.project",
     "plan_matrix": "envpack.stub",
+    "prune_cache": "envpack.cache",
     "verify": "envpack.verification",
 }
 
@@ -67,9 +70,11 @@ __all__ = [
     "find_pythons",
     "find_release",
     "inspect_stub",
+    "list_cache",
     "lock_model",
     "open_project",
     "plan_matrix",
+    "prune_cache",
     "verify",
 ]
 

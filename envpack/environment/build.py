@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 import platform as host
 import shutil
 from collections.abc import Sequence
@@ -133,12 +135,18 @@ def environment_of(
     place = root / "environments" / lock.key
     found = read_environment(place)
     if found:
+        with contextlib.suppress(OSError):
+            os.utime(_lock_of(place))  # so that pruning knows what is in use
         return found
     settings = settings or read_conda_settings()
     if credentials is None:
         credentials = settings.resolve(settings.channels).credentials
     how = Assembly(lock, root, settings, credentials, tuple(indexes), progress or Silent())
     return _build_or_wait(how, place)
+
+
+def _lock_of(place: Path) -> Path:
+    return place.with_name(f".{place.name}.lock")
 
 
 def _build_or_wait(how: Assembly, place: Path) -> Environment:
@@ -150,7 +158,7 @@ def _build_or_wait(how: Assembly, place: Path) -> Environment:
 
     with storage_errors(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.with_name(f".{place.name}.lock")):
+        with FileLock(_lock_of(place)):
             found = read_environment(place)
             if found:
                 return found

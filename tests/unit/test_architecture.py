@@ -20,7 +20,7 @@ ORDER = [
     {"preflight"},
     {"verification"},
     {"locking"},
-    {"building", "stubs"},
+    {"building", "stubs", "cache"},
     {"cli"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}

@@ -20,7 +20,9 @@ def chapter(name):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_documented_and_no_other(name):
     command = cli.get_command(click.Context(cli), name)
-    options = {opt for parameter in command.params if isinstance(parameter, click.Option) for opt in parameter.opts}
+    commands = command.commands.values() if isinstance(command, click.Group) else [command]
+    parameters = [parameter for one in commands for parameter in one.params]
+    options = {opt for parameter in parameters if isinstance(parameter, click.Option) for opt in parameter.opts}
     written = set(re.findall(r"^\| `(--[a-z-]+)", chapter(name), re.MULTILINE))
     assert written == options - {"--json", "--quiet", "-q"}
 

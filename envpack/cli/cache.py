@@ -1,0 +1,77 @@
+"""`envpack cache`: what is kept, and giving it back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from envpack.cli import options
+from envpack.cli.console import Console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from envpack.cache import CacheEntry
+
+_MEGABYTE = 1e6
+
+
+@click.group(name="cache")
+def command() -> None:
+    """Show what envpack keeps for the next build, or give it back."""
+
+
+@command.command(name="ls")
+@options.with_console
+def list_command(console: Console) -> None:
+    """List what is in the cache, with its size on disk."""
+    from envpack.cache import list_cache
+    from envpack.locations import cache_root
+
+    entries = list_cache()
+    console.say(_table(entries))
+    console.say(f"{cache_root()}: {sum(entry.size for entry in entries) / _MEGABYTE:.1f} MB")
+    console.result({"cache": str(cache_root()), "entries": [_as_json(entry) for entry in entries]})
+
+
+@command.command()
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    help="Since when nobody used it. Default: 30; 0 for all.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@options.with_console
+def prune(days: float, console: Console, *, dry_run: bool) -> None:
+    """Remove what was not used for some days. Environments beside models stay as they are."""
+    from envpack.cache import prune_cache
+
+    console.begin("would remove" if dry_run else "remove")
+    pruned = prune_cache(days, dry_run=dry_run, progress=console)
+    console.end(f"{len(pruned.entries)} entries, {pruned.size / _MEGABYTE:.1f} MB")
+    console.result({"removed": [_as_json(entry) for entry in pruned.entries], "size": pruned.size, "dry_run": dry_run})
+
+
+def _as_json(entry: CacheEntry) -> dict[str, object]:
+    return options.as_json(dataclasses.asdict(entry))
+
+
+def _table(entries: Sequence[CacheEntry]) -> Table:
+    from rich.table import Table
+
+    from envpack.cache import describe_kind
+
+    table = Table("kind", "what", "MB", box=None)
+    kinds = dict.fromkeys(entry.kind for entry in entries)
+    for kind in kinds:
+        of_kind = [entry for entry in entries if entry.kind == kind]
+        total = sum(entry.size for entry in of_kind) / _MEGABYTE
+        table.add_row(kind, f"{len(of_kind)} {describe_kind(kind)}", f"{total:.1f}")
+        if kind == "environments":
+            for entry in of_kind:
+                table.add_row("", f"  {entry.label}", f"{entry.size / _MEGABYTE:.1f}", style="dim")
+    return table
