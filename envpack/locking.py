@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment.build import environment_of, host_platform, remembered_lock
+from envpack.environment.build import environment_of, remembered_lock
 from envpack.environment.conda_settings import CondaSettings, read_conda_settings
 from envpack.environment.disk import storage_errors
 from envpack.environment.elf import version_key
@@ -22,6 +22,7 @@ from envpack.environment.lock import (
     write_lock,
 )
 from envpack.environment.lock.asked import asked_digest
+from envpack.environment.lock.model import host_platform
 from envpack.environment.store import Environment
 from envpack.errors import InputError, UsageError
 from envpack.locations import cache_root

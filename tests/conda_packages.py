@@ -18,7 +18,7 @@ def make_conda_package(
     channel: Path,
     name: str,
     version: str,
-    files: dict[str, bytes],
+    files: dict[str, bytes | Path],
     *,
     depends=(),
     noarch="",
@@ -27,7 +27,8 @@ def make_conda_package(
 ) -> Path:
     """Write ``name-version-0.conda`` into a channel folder; contents that hold `PLACEHOLDER` are declared to.
 
-    A file whose content starts with ``#!`` may be executed. ``about`` goes to ``index.json``.
+    A path in place of content is where a link points. Scripts, and what lies in ``bin``, may be executed.
+    ``about`` goes to ``index.json``.
     """
     subdir = "noarch" if noarch else subdir
     (channel / subdir).mkdir(parents=True, exist_ok=True)
@@ -37,15 +38,7 @@ def make_conda_package(
     } | about  # fmt: skip
     if noarch:
         index["noarch"] = noarch
-    paths = []
-    for path, content in sorted(files.items()):
-        record = {
-            "_path": path, "path_type": "hardlink", "sha256": hashlib.sha256(content).hexdigest(),
-            "size_in_bytes": len(content),
-        }  # fmt: skip
-        if PLACEHOLDER.encode() in content:
-            record |= {"prefix_placeholder": PLACEHOLDER, "file_mode": "binary" if b"\0" in content else "text"}
-        paths.append(record)
+    paths = [_record(path, content) for path, content in sorted(files.items())]
     info = {
         "info/index.json": json.dumps(index).encode(),
         "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}).encode(),
@@ -62,6 +55,16 @@ def make_conda_package(
     return package
 
 
+def _record(path: str, content: bytes | Path) -> dict:
+    if isinstance(content, Path):
+        return {"_path": path, "path_type": "softlink", "sha256": hashlib.sha256(b"").hexdigest(), "size_in_bytes": 0}
+    digest = hashlib.sha256(content).hexdigest()
+    record = {"_path": path, "path_type": "hardlink", "sha256": digest, "size_in_bytes": len(content)}
+    if PLACEHOLDER.encode() in content:
+        record |= {"prefix_placeholder": PLACEHOLDER, "file_mode": "binary" if b"\0" in content else "text"}
+    return record
+
+
 def index(channel: Path) -> str:
     """Index a channel folder; its address as a URL."""
     for subdir in ("linux-64", "noarch"):
@@ -70,11 +73,16 @@ def index(channel: Path) -> str:
     return channel.as_uri()
 
 
-def _packed(members: dict[str, bytes]) -> bytes:
+def _packed(members: dict[str, bytes | Path]) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for name, content in members.items():
             info = tarfile.TarInfo(name)
-            info.size, info.mode = len(content), 0o755 if content.startswith(b"#!") else 0o644
+            if isinstance(content, Path):
+                info.type, info.linkname = tarfile.SYMTYPE, str(content)
+                archive.addfile(info)
+                continue
+            executable = content.startswith(b"#!") or name.startswith("bin/")
+            info.size, info.mode = len(content), 0o755 if executable else 0o644
             archive.addfile(info, io.BytesIO(content))
     return zstandard.compress(stream.getvalue())

@@ -69,7 +69,7 @@ def assemble(how: Assembly, prefix: Path) -> None:
     minor = how.lock.target.python
     _install(how, prefix)
     how.progress.begin("make the environment relocatable")
-    relocate(prefix, (prefix, Path(STAND_IN)), minor=minor)
+    relocate(prefix, (prefix, Path(STAND_IN), _python(how, prefix).parent.parent), minor=minor)
     write_activation(prefix)
     owners = find_owners(prefix, minor)
     refuse_outside(prefix, minor, owners)

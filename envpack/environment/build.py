@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import platform as host
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from envpack.environment.fingerprint import fingerprint
 from envpack.environment.interpreters import check_minor, interpreter_for
 from envpack.environment.lock import LOCAL, Lock, LockOptions, Target, lock_requirements, read_lock, write_lock
 from envpack.environment.lock.asked import asked_digest
+from envpack.environment.lock.model import host_platform
 from envpack.environment.store import Environment, read_environment
 from envpack.errors import EnvironmentBuildError
 from envpack.locations import cache_root
@@ -29,12 +29,6 @@ if TYPE_CHECKING:
     from envpack.environment.assemble import Assembly
 
 DEFAULT_GLIBC = "2.35"  # of the official images from 22.04's base on: Ubuntu 22.04
-
-
-def host_platform() -> str:
-    """The conda name of this machine's platform, for example ``linux-64``."""
-    machine = host.machine()
-    return {"x86_64": "linux-64"}.get(machine, f"linux-{machine}")
 
 
 def build_environment(

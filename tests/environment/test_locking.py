@@ -71,6 +71,8 @@ def fill_channel(channel: Path) -> None:
         ),
     }
     make_conda_package(channel, "shared", "2.0", shared, noarch="python", depends=("python",))
+    arm = {"lib/libpython3.10.so.1.0": b"x", "lib/python3.10/os.py": b"X = 1\n", "bin/python3": b"x"}
+    make_conda_package(channel, "python", "3.10.99", arm, subdir="linux-aarch64")
     make_conda_package(channel, "gpu", "1.0", {"share/gpu": b"x"}, depends=("__cuda >=12",))
     index(channel)
 
@@ -83,7 +85,9 @@ def fill_index(root: Path) -> None:
     make_wheel(files, "uses_shared", "1.0", {"uses_shared.py": "import shared\n"}, needs=("shared",))
     make_wheel(files, "wants_new_shared", "1.0", {"wants_new_shared.py": ""}, needs=("shared>=3",))
     make_wheel(files, "shared", "3.0", {"shared/__init__.py": "VALUE = 'pip'\n"})
-    make_wheel(files, "armed", "1.0", {"armed.py": ""}, tag="cp310-cp310-manylinux_2_17_aarch64")
+    make_wheel(
+        files, "armed", "1.0", {"armed.py": ""}, tag="cp310-cp310-manylinux_2_17_aarch64", scripts=("arm = armed:main",)
+    )
     make_wheel(files, "outward", "1.0", {"outward.pth": "/somewhere/else\n"})
     write_index(root, yanked=("leaf-1.2-py3-none-any.whl",))
 
@@ -287,6 +291,24 @@ def test_a_wheel_of_another_platform_alone_is_no_choice(served, tmp_path):
     error = refused(lock_for, Requirements(pip=("armed",)), served, tmp_path)
     assert error.kind == "unresolvable"
     assert "'armed'" in error.message
+
+
+def test_an_environment_for_another_machine_gets_its_wheels_and_byte_code_of_this_one(served, tmp_path):
+    environment = build_environment(
+        Requirements(pip=("armed",)), python=PYTHON, channels=(served.url("/conda"),), platform="linux-aarch64",
+        cache=tmp_path,
+    )  # fmt: skip
+    assert (environment.platform, environment.python) == ("linux-aarch64", "3.10.99")
+    assert {package.name for package in environment.packages} == {"python", "armed"}
+    assert (environment.prefix / "bin/arm").read_text().startswith("#!/usr/bin/env python3.10\n")
+    for module in ("lib/python3.10/__pycache__/os", "lib/python3.10/site-packages/__pycache__/armed"):
+        assert (environment.prefix / f"{module}.cpython-310.pyc").is_file()
+
+
+def test_the_local_channel_has_nothing_for_other_machines(served, tmp_path):
+    with pytest.raises(UsageError) as caught:
+        lock_for(BOTH, served, tmp_path, channels=("local",), target=Target("linux-aarch64", PYTHON, "2.35"))
+    assert caught.value.kind == "no-channel"
 
 
 class TestFaultsOnTheWay:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from envpack.environment import build_environment
+from envpack.requirements import Requirements
 from envpack.stub import target_from_prefix
 from tests.portability import arm64
-from tests.portability.environments import environment_from
+from tests.portability.environments import NUMPY, channel_from, need_same
 from tests.portability.machinery import debian_root, program
 
 
@@ -42,4 +44,13 @@ def arm64_machine(arm64_root):
 
 @pytest.fixture(scope="session")
 def arm64_environment(cache, arm64_root):
-    return environment_from(arm64_root, arm64.PYTHON, "aarch64", cache / f"environments/aarch64-{arm64.PYTHON}")
+    """Built by envpack on this machine, for the other, with Debian's Python for arm64 as a conda package."""
+    channel = channel_from(arm64_root, arm64.PYTHON, "aarch64", cache / f"channels/aarch64-{arm64.PYTHON}")
+    return build_environment(
+        Requirements(pip=(f"numpy=={NUMPY}",)),
+        python=need_same(arm64.PYTHON),
+        platform="linux-aarch64",
+        channels=(str(channel),),
+        cache=cache / "environments-for-others",
+        glibc="2.36",
+    ).prefix

@@ -4,16 +4,18 @@ import contextlib
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 from envpack.atomic import new_folder
-from envpack.environment import interpreter_for
+from envpack.environment import available_interpreters, interpreter_for
 from envpack.environment.activation import write_activation
 from envpack.environment.elf import needed_libraries
 from envpack.errors import EnvpackError
+from tests.conda_packages import index, make_conda_package
 
 NUMPY = "1.26.4"
 # What every machine has for itself, and must not take from an environment.
@@ -30,6 +32,31 @@ def environment_from(root, minor, machine, folder):
                 _install_numpy(minor, machine, made / "lib/python3/dist-packages")
                 _compile(minor, made / "lib")
                 write_activation(made)
+    return folder
+
+
+def need_same(minor):
+    """An interpreter of this machine, of the same version as the other's, writes the byte code."""
+    if not any(found.minor == minor for found in available_interpreters()):
+        pytest.skip(f"no Python {minor} on this machine, to compile for the other one")
+    return minor
+
+
+def channel_from(root, minor, machine, folder):
+    """A conda channel with the Python of a root file system; made once."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            with new_folder(folder) as made, tempfile.TemporaryDirectory() as scratch:
+                tree = Path(scratch) / "tree"
+                tree.mkdir()
+                _copy_python(root, minor, machine, tree)
+                files = {str(file.relative_to(tree)): file.read_bytes() for file in tree.rglob("*") if file.is_file()}
+                # Where Debian's Python looks for packages.
+                files["lib/python3/dist-packages"] = Path(f"../python{minor}/site-packages")
+                subdir = f"linux-{machine}"
+                make_conda_package(made, "python", f"{minor}.0", files, subdir=subdir)
+                index(made)
     return folder
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from envpack.environment.conda_settings import Channels, CondaSettings, Credentials
 from envpack.environment.interpreters import interpreter_for
 from envpack.environment.lock.asked import asked_digest
-from envpack.environment.lock.model import Lock, Target
+from envpack.environment.lock.model import Lock, Target, host_platform
 from envpack.environment.names import normalised
 from envpack.errors import InputError, UsageError
 from envpack.progress import Progress
@@ -85,11 +85,21 @@ def resolve_channels(options: LockOptions, target: Target, progress: Progress) -
     names = []
     for name in options.channels:
         if name == LOCAL:
+            _refuse_local_for_others(target)
             found = local_channel(interpreter_for(target.python), cache=options.cache, progress=progress)
             names.append(found.folder.as_uri())
         else:
             names.append(name)
     return options.settings.resolve(names)
+
+
+def _refuse_local_for_others(target: Target) -> None:
+    if target.platform != host_platform():
+        raise UsageError(
+            f"the channel 'local' has interpreters of this machine, none for {target.platform}",
+            kind="no-channel",
+            hint="name a channel that has Python for it, such as --channel conda-forge",
+        )
 
 
 def _refuse_other_target(requirements: Requirements, target: Target) -> None:

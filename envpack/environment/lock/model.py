@@ -5,11 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import platform as host
 from dataclasses import dataclass
 
 from envpack.requirements import CondaPackage, PipPackage
 
 RECIPE = 2  # counts the changes of what is made from a lock
+
+
+def host_platform() -> str:
+    """The conda name of this machine's platform, for example ``linux-64``."""
+    machine = host.machine()
+    return {"x86_64": "linux-64"}.get(machine, f"linux-{machine}")
 
 
 @dataclass(frozen=True)
