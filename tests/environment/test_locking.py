@@ -311,6 +311,17 @@ def test_the_local_channel_has_nothing_for_other_machines(served, tmp_path):
     assert caught.value.kind == "no-channel"
 
 
+def test_stripped_environments_work_and_are_others(served, tmp_path):
+    lock = lock_for(Requirements(pip=("tree",)), served, tmp_path)
+    plain = environment_of(lock, cache=tmp_path)
+    small = environment_of(lock, cache=tmp_path, strip=True)
+    assert small.key != plain.key
+    code = "import ssl, sqlite3, ctypes, tree; print(tree.VALUE)"
+    said = subprocess.run([small.prefix / "bin/python3", "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "1\n"
+    assert environment_of(lock, cache=tmp_path).content == plain.content
+
+
 class TestFaultsOnTheWay:
     def test_a_download_that_breaks_off_is_tried_again(self, served, tmp_path):
         lock = lock_for(BOTH, served, tmp_path)

@@ -71,3 +71,7 @@ class Lock:
             "pip": sorted([one.name, one.version, one.sha256] for one in self.pip),
         }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+
+    def environment_key(self, *, strip: bool) -> str:
+        """Names the environment that is made from it, in the store."""
+        return f"{self.key}-stripped" if strip else self.key
