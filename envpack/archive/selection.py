@@ -1,0 +1,114 @@
+"""Which files of an environment leave the store: those that a model can need when it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from envpack.environment.inventory import Entry
+from envpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathspec import PathSpec, Pattern
+
+# Patterns as in .gitignore, relative to the environment's root. Byte code stays: without it every start compiles.
+# Of folders with tests only the tests and their data go: what else is there is imported by some packages when they run.
+DEFAULT_EXCLUDE = (
+    *("/include/", "*.a", "*.la"),
+    *("/man/", "/share/man/", "/share/doc/", "/share/info/", "/share/gtk-doc/"),
+    *("/lib/pkgconfig/", "/share/pkgconfig/", "/lib/cmake/", "/share/cmake/", "/share/aclocal/"),
+    *("/lib/python3.*/idlelib/", "/lib/python3.*/turtledemo/", "/lib/python3.*/test/"),
+    "/lib/python3.*/config-3.*/",
+    *(f"**/{tests}/**/{name}" for tests in ("tests", "test") for name in ("test_*.py", "*_test.py", "data/")),
+    *(f"**/{tests}/**/__pycache__/{name}" for tests in ("tests", "test") for name in ("test_*.pyc", "*_test.*.pyc")),
+)
+_ALWAYS = ("/bin/activate", "/pyvenv.cfg", "/bin/python*", "/lib/libpython*")
+_KIND = "gitignore"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What to leave out, by patterns as ``.gitignore`` has them.
+
+    Attributes:
+        exclude: patterns of the user; `DEFAULT_EXCLUDE` holds besides.
+        include: patterns of what stays although one of the others fits it.
+
+    """
+
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the choice: same digest, same files of the same environment."""
+        told = [DEFAULT_EXCLUDE, _ALWAYS, self.exclude, self.include]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+    def of(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+        """The entries that leave the store, in the same order.
+
+        Links to what is left out are left out too. What makes a folder an environment always stays.
+
+        Raises:
+            UsageError: kind ``bad-pattern``: a pattern that means nothing.
+
+        """
+        excluded = _spec("--exclude", (*DEFAULT_EXCLUDE, *self.exclude))
+        included = _spec("--include", (*_ALWAYS, *self.include))
+        kept = []
+        for entry in entries:
+            name = f"{entry.path}/" if entry.kind == "folder" else entry.path
+            if not excluded.match_file(name) or included.match_file(name):
+                kept.append(entry)
+        return _without_dangling(entries, kept)
+
+
+def _spec(option: str, patterns: Iterable[str]) -> PathSpec[Pattern]:
+    from pathspec import PathSpec
+
+    compiled = []
+    for pattern in patterns:
+        try:
+            (one,) = PathSpec.from_lines(_KIND, [pattern]).patterns
+        except ValueError:
+            one = None
+        if one is None or one.include is not True:  # a comment, nothing at all, or "!": which the other option is for
+            raise UsageError(
+                f"{option} {pattern!r} is no pattern that fits a file",
+                kind="bad-pattern",
+                hint="write it as in .gitignore, without ! and #: /share/locale/, *.txt, **/examples/",
+            )
+        compiled.append(one)
+    return PathSpec(compiled)
+
+
+def _without_dangling(before: Sequence[Entry], kept: list[Entry]) -> tuple[Entry, ...]:
+    """Leave out links whose target was left out; links that led nowhere before are not our business here."""
+    existed = _places(before)
+    while True:
+        exists = _places(kept)
+        remaining = []
+        for entry in kept:
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), entry.target))
+            if entry.kind != "link" or target in exists or target not in existed:
+                remaining.append(entry)
+        if len(remaining) == len(kept):
+            return tuple(kept)
+        kept = remaining
+
+
+def _places(entries: Iterable[Entry]) -> set[str]:
+    """Every path that exists if exactly these entries do: the folders above them too."""
+    found: set[str] = set()
+    for entry in entries:
+        path = entry.path
+        while path and path not in found:
+            found.add(path)
+            path = path.rpartition("/")[0]
+    return found

@@ -1,0 +1,98 @@
+"""Which files leave the store."""
+
+import pytest
+
+from envpack.archive.selection import Selection
+from envpack.environment.inventory import Entry
+from envpack.errors import UsageError
+
+SITE = "lib/python3.10/site-packages"
+
+
+def kept(*paths, exclude=(), include=()):
+    entries = [path if isinstance(path, Entry) else Entry(path, "file", "x", 1, "0" * 64) for path in paths]
+    return [entry.path for entry in Selection(tuple(exclude), tuple(include)).of(entries)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "include/python3.10/Python.h",
+        "lib/libz.a",
+        f"{SITE}/pkg/core/lib/libnpymath.a",
+        "share/man/man1/x.1",
+        "lib/pkgconfig/z.pc",
+        "lib/python3.10/idlelib/editor.py",
+        "lib/python3.10/test/support/__init__.py",
+        f"{SITE}/pkg/tests/test_x.py",
+        f"{SITE}/pkg/tests/deep/er/test_x.py",
+        f"{SITE}/pkg/tests/__pycache__/test_x.cpython-310.pyc",
+        f"{SITE}/pkg/test/x_test.py",
+        f"{SITE}/pkg/tests/data/big.npz",
+    ],
+)
+def test_left_out(path):
+    assert kept(path) == []
+    assert kept(path, include=["**"]) == [path]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{SITE}/pkg/__pycache__/core.cpython-310.pyc",
+        f"{SITE}/pkg/tests/__init__.py",
+        f"{SITE}/pkg/tests/conftest.py",
+        f"{SITE}/pkg/tests/_natype.py",
+        f"{SITE}/pkg/test_of_significance.py",  # no folder for tests
+        f"{SITE}/pkg/include/cuda.h",
+        f"{SITE}/pkg/data/model.npz",
+        "share/locale/de/x.mo",
+        "bin/pytest",
+    ],
+)
+def test_kept(path):
+    assert kept(path) == [path]
+
+
+@pytest.mark.parametrize(
+    "path", ["bin/activate", "pyvenv.cfg", "bin/python3.10", "lib/libpython3.10.so.1.0", "bin/python"]
+)
+def test_what_makes_an_environment_cannot_be_left_out(path):
+    assert kept(path, exclude=["**", path, "bin/", "/lib/"]) == [path]
+
+
+def test_patterns_of_the_user_and_what_they_bring_back():
+    paths = [f"{SITE}/pkg/a.txt", f"{SITE}/pkg/examples/b.py", f"{SITE}/pkg/c.py", "include/x.h"]
+    assert kept(*paths, exclude=["*.txt", "**/examples/"]) == [f"{SITE}/pkg/c.py"]
+    assert kept(*paths, exclude=["**/pkg/"], include=["b.py", "/include/"]) == [paths[1], paths[3]]
+
+
+def test_links_follow_what_they_point_to():
+    def link(path, target):
+        return Entry(path, "link", "x", target=target)
+
+    entries = [
+        Entry("lib/liba.a", "file", "x", 1, "0" * 64),
+        link("lib/one", "liba.a"),
+        link("lib/two", "one"),
+        link("man/x", "../lib"),
+        link("docs", "share/doc"),
+        Entry("share/doc/x", "file", "x", 1, "0" * 64),
+        link("lib/nowhere", "never-was"),
+        link("lib/up", "../bin/python"),
+        Entry("bin/python", "program", "x", 1, "0" * 64),
+    ]
+    assert kept(*entries) == ["lib/nowhere", "lib/up", "bin/python"]
+
+
+@pytest.mark.parametrize("pattern", ["!keep", "", "# comment", "a/\\"])
+@pytest.mark.parametrize("option", ["exclude", "include"])
+def test_patterns_that_mean_nothing(option, pattern):
+    with pytest.raises(UsageError, match=f"--{option}") as caught:
+        kept("a", **{option: [pattern]})
+    assert caught.value.kind == "bad-pattern"
+
+
+def test_the_digest_names_the_choice():
+    assert Selection(("a",)).digest == Selection(("a",)).digest
+    assert len({one.digest for one in (Selection(), Selection(("a",)), Selection((), ("a",)))}) == 3
