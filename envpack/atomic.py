@@ -17,11 +17,12 @@ _RENAME_EXCHANGE = 2
 
 
 @contextlib.contextmanager
-def replaced_file(destination: Path, *, mode: int = 0o644) -> Iterator[Path]:
+def replaced_file(destination: Path, *, mode: int = 0o644, durable: bool = True) -> Iterator[Path]:
     """Give a temporary path beside ``destination``; when the block ends well it becomes ``destination``.
 
-    The content is flushed to the disk before the rename. If the block raises (also for Ctrl-C) the temporary file is
-    removed and ``destination`` stays as it was. What a killed process has left is removed by the next one.
+    The content is flushed to the disk before the rename; ``durable=False`` is for files that tell by themselves
+    whether they are complete. If the block raises (also for Ctrl-C) the temporary file is removed and ``destination``
+    stays as it was. What a killed process has left is removed by the next one.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written to.
@@ -35,8 +36,9 @@ def replaced_file(destination: Path, *, mode: int = 0o644) -> Iterator[Path]:
         _try_lock(handle)
         yield temporary
         temporary.chmod(mode)
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
+        if durable:
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
         temporary.replace(destination)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from envpack.archive import pack_tar_gz, place_folder
-from envpack.archive.tarball import sidecar_of
+from envpack.archive import PackerName, Selection, pack_archive, place_folder, sidecar_of
 from envpack.environment import Environment, read_environment
 from envpack.environment.disk import storage_errors
 from envpack.errors import EnvironmentBuildError, InputError, StubError, UsageError
@@ -30,7 +29,7 @@ from envpack.requirements import Requirements
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix
 from envpack.stub.toolchain import ToolchainName
 
-ArchiveFormat = Literal["dir", "tar.gz"]
+ArchiveFormat = Literal["dir", "tar.gz", "tar"]
 StubPolicy = Literal["auto", "always", "never"]
 
 
@@ -40,13 +39,19 @@ class BuildOptions:
 
     Attributes:
         choice: Python, release, channels and whatever else decides which packages are chosen.
-        archive_format: ``"dir"`` for a folder beside the model, ``"tar.gz"`` for an archive.
+        archive_format: ``"dir"`` for a folder beside the model, ``"tar.gz"`` or ``"tar"`` for an archive.
+        exclude: what to leave out besides what is left out anyway, by patterns as ``.gitignore`` has them.
+        include: what not to leave out.
+        packer: ``"conda-pack"`` lets conda-pack's library make the archive.
         stub: ``"auto"`` places one when the release's own stub has another Python, or cannot do the model's NumPy.
         toolchain: compiler for the stub.
     """
 
     choice: Choice = field(default_factory=Choice)
     archive_format: ArchiveFormat = "dir"
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    packer: PackerName = "envpack"
     stub: StubPolicy = "auto"
     toolchain: ToolchainName = "auto"
 
@@ -85,7 +90,7 @@ def build_model(
     Raises:
         InputError: the model, its configuration or its requirements are wrong.
         UsageError: no Python version is given anywhere, or an unknown one, or an unknown release, or one that does not
-            take this form of environment.
+            take this form of environment, or options that do not go together.
         EnvironmentBuildError: the environment cannot be solved, installed or packed.
         StubError: the stub cannot be compiled.
     """
@@ -97,6 +102,7 @@ def build_model(
         return BuiltModel(name, "", "", 0, None, None, changed=False)
     release = release_for(project, options.choice)
     _refuse_folder(release, options)
+    _refuse_foreign_packer(options)
     with storage_errors(model.folder):
         environment, requirements = model_environment(project, model, options.choice, progress)
         _refuse_without_numpy(environment, requirements, model)
@@ -110,6 +116,17 @@ def _refuse_folder(release: Release, options: BuildOptions) -> None:
             f"Triton {release.name} takes no folder as an environment",
             kind="folder-unsupported",
             hint="build an archive: --format tar.gz",
+        )
+
+
+def _refuse_foreign_packer(options: BuildOptions) -> None:
+    if options.packer == "envpack":
+        return
+    if options.archive_format == "dir" or options.exclude or options.include:
+        raise UsageError(
+            f"{options.packer} makes archives only, of all files",
+            kind="packer-limits",
+            hint=f"add --format tar.gz and leave --exclude and --include out, or leave --packer {options.packer} out",
         )
 
 
@@ -135,11 +152,14 @@ def _place(
 
     progress.begin(f"{model.name}: Python {environment.python}, {len(environment.packages)} packages")
     place = model.folder / f"python{environment.minor}"
-    if options.archive_format == "tar.gz":
-        place = place.with_name(f"{place.name}.tar.gz")
-        changed = pack_tar_gz(environment, place)
+    selection = Selection(options.exclude, options.include)
+    if options.archive_format == "dir":
+        changed = place_folder(environment, place, selection)
     else:
-        changed = place_folder(environment, place)
+        place = place.with_name(f"{place.name}.{options.archive_format}")
+        changed = pack_archive(
+            environment, place, form=options.archive_format, selection=selection, packer=options.packer
+        )
     if binary is not None:
         changed |= place_stub(binary, model.folder, server.release if server.said else None)
     if not server.said:

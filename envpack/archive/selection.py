@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from envpack.environment.inventory import Entry
 from envpack.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathspec import PathSpec, Pattern
 
 # Patterns as in .gitignore, relative to the environment's root. Byte code stays: without it every start compiles.
 # Of folders with tests only the tests and their data go: what else is there is imported by some packages when they run.
@@ -27,8 +24,9 @@ DEFAULT_EXCLUDE = (
     *(f"**/{tests}/**/{name}" for tests in ("tests", "test") for name in ("test_*.py", "*_test.py", "data/")),
     *(f"**/{tests}/**/__pycache__/{name}" for tests in ("tests", "test") for name in ("test_*.pyc", "*_test.*.pyc")),
 )
+# Compilers that run within a model, such as torch.compile, need Python's own headers; so does `envpack stub --prefix`.
+DEFAULT_INCLUDE = ("/include/python3.*/",)
 _ALWAYS = ("/bin/activate", "/pyvenv.cfg", "/bin/python*", "/lib/libpython*")
-_KIND = "gitignore"
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Selection:
     @cached_property
     def digest(self) -> str:
         """Names the choice: same digest, same files of the same environment."""
-        told = [DEFAULT_EXCLUDE, _ALWAYS, self.exclude, self.include]
+        told = [DEFAULT_EXCLUDE, DEFAULT_INCLUDE, _ALWAYS, self.exclude, self.include]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
     def of(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -59,48 +57,57 @@ class Selection:
             UsageError: kind ``bad-pattern``: a pattern that means nothing.
 
         """
-        excluded = _spec("--exclude", (*DEFAULT_EXCLUDE, *self.exclude))
-        included = _spec("--include", (*_ALWAYS, *self.include))
+        useless, useful = _any_of("", DEFAULT_EXCLUDE), _any_of("", DEFAULT_INCLUDE)
+        excluded = _any_of("--exclude", self.exclude) if self.exclude else None
+        included = _any_of("--include", (*_ALWAYS, *self.include))
         kept = []
         for entry in entries:
             name = f"{entry.path}/" if entry.kind == "folder" else entry.path
-            if not excluded.match_file(name) or included.match_file(name):
+            useless_here = useless.search(name) and not useful.search(name)
+            unwanted = useless_here or (excluded and excluded.search(name))
+            if not unwanted or included.search(name):
                 kept.append(entry)
         return _without_dangling(entries, kept)
 
 
-def _spec(option: str, patterns: Iterable[str]) -> PathSpec[Pattern]:
+def _any_of(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
+    """One expression for all patterns: there may be a hundred thousand names."""
     from pathspec import PathSpec
 
-    compiled = []
+    expressions = []
     for pattern in patterns:
         try:
-            (one,) = PathSpec.from_lines(_KIND, [pattern]).patterns
+            (one,) = PathSpec.from_lines("gitignore", [pattern]).patterns
         except ValueError:
             one = None
-        if one is None or one.include is not True:  # a comment, nothing at all, or "!": which the other option is for
+        if (
+            one is None or one.regex is None or not one.include
+        ):  # a comment, nothing at all, or "!": which the other option is for
             raise UsageError(
                 f"{option} {pattern!r} is no pattern that fits a file",
                 kind="bad-pattern",
                 hint="write it as in .gitignore, without ! and #: /share/locale/, *.txt, **/examples/",
             )
-        compiled.append(one)
-    return PathSpec(compiled)
+        expressions.append(f"(?:{one.regex.pattern})")
+    return re.compile("|".join(expressions))
 
 
 def _without_dangling(before: Sequence[Entry], kept: list[Entry]) -> tuple[Entry, ...]:
     """Leave out links whose target was left out; links that led nowhere before are not our business here."""
+    if not any(entry.kind == "link" for entry in kept):
+        return tuple(kept)
     existed = _places(before)
     while True:
         exists = _places(kept)
-        remaining = []
-        for entry in kept:
-            target = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), entry.target))
-            if entry.kind != "link" or target in exists or target not in existed:
-                remaining.append(entry)
+        remaining = [entry for entry in kept if entry.kind != "link" or _leads(entry, exists, existed)]
         if len(remaining) == len(kept):
             return tuple(kept)
         kept = remaining
+
+
+def _leads(link: Entry, exists: set[str], existed: set[str]) -> bool:
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(link.path), link.target))
+    return target in exists or target not in existed
 
 
 def _places(entries: Iterable[Entry]) -> set[str]:

@@ -1,20 +1,26 @@
-"""An environment as a ``tar.gz`` that the server unpacks, collected by conda-pack."""
+"""An environment as an archive that the server unpacks: packed once, kept in the store, linked to where it is used."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import io
 import json
-import tarfile
+import os
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, Literal
 
+from envpack.archive.manifest import SCHEMA, Chosen, beside, choose, is_of
+from envpack.archive.selection import Selection
 from envpack.atomic import replaced_file, write_text
 from envpack.environment.store import Environment
 from envpack.errors import EnvironmentBuildError
+from envpack.locations import cache_root
 from envpack.progress import Progress, Silent
 
-SCHEMA = 1
-_LEVEL = 4  # what conda-pack uses by itself
+ArchiveForm = Literal["tar.gz", "tar"]
+PackerName = Literal["envpack", "conda-pack"]
 
 
 def sidecar_of(archive: Path) -> Path:
@@ -22,61 +28,191 @@ def sidecar_of(archive: Path) -> Path:
     return archive.with_name(f"{archive.name}.json")
 
 
-def pack_tar_gz(environment: Environment, destination: Path, progress: Progress | None = None) -> bool:
-    """Write an environment as a ``tar.gz`` with ``bin/activate`` at its root, readable for everybody.
+@dataclass(frozen=True)
+class _Wanted:
+    """One archive: the same fields, the same archive."""
 
-    The same environment gives the same bytes. A sidecar (`sidecar_of`) with key, size and SHA-256 is written after it.
+    environment: Environment
+    form: ArchiveForm
+    selection: Selection
+    packer: PackerName
+
+    @property
+    def made_by(self) -> str:
+        """What decides its bytes besides the files."""
+        from envpack.archive.conda_packer import conda_pack_version
+        from envpack.archive.segments import compressor
+
+        if self.packer == "conda-pack":
+            return f"conda-pack {conda_pack_version()}"
+        return compressor() if self.form == "tar.gz" else "tar"
+
+    def place(self) -> Path:
+        """Where the store keeps it."""
+        told = [self.environment.key, self.environment.content, self.form, self.selection.digest, self.made_by]
+        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+        return cache_root() / "archives" / f"{digest}.{self.form}"
+
+    def is_at(self, archive: Path) -> bool:
+        """Whether a file is this archive, by what lies beside it; its content is read only if its time has changed."""
+        try:
+            told = json.loads(sidecar_of(archive).read_text(encoding="utf-8"))
+            status = archive.stat()
+            if told["schema"] != SCHEMA or not is_of(told, self.environment, self.selection):
+                return False
+            if (told["form"], told["made_by"], told["size"]) != (self.form, self.made_by, status.st_size):
+                return False
+            return bool(told["mtime_ns"] == status.st_mtime_ns or told["sha256"] == _sha256(archive))
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+
+def pack_archive(
+    environment: Environment,
+    destination: Path,
+    *,
+    form: ArchiveForm = "tar.gz",
+    selection: Selection | None = None,
+    packer: PackerName = "envpack",
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> bool:
+    """Write an environment as an archive with ``bin/activate`` at its root, readable for everybody.
+
+    The same environment gives the same bytes, for any number of threads and whether or not its packages were packed
+    before. It is a hard link to the store where the file system allows it, else a copy. A file beside it (`sidecar_of`)
+    says what it is.
+
+    Args:
+        environment: to be packed.
+        destination: the archive.
+        form: ``"tar"`` is larger, and faster to load.
+        selection: which files; by default all but those that no model needs when it runs.
+        packer: ``"conda-pack"`` packs all files with conda-pack's library instead, in its way.
+        threads: how many compress; 0 for one for each core.
+        progress: told of the packing; an archive that is there takes no step.
 
     Returns:
-        Whether it was written: ``False`` if ``destination`` held this environment already.
+        Whether it was written: ``False`` if ``destination`` held this archive already.
 
     Raises:
-        EnvironmentBuildError: the disk is full, or conda-pack refuses; an archive that was there is intact.
+        UsageError: kind ``bad-pattern``.
+        EnvironmentBuildError: the disk is full, or a file cannot be packed; an archive that was there is intact.
 
     """
-    if _is_current(environment, destination):
+    wanted = _Wanted(environment, form, selection or Selection(), packer)
+    if wanted.is_at(destination):
         return False
 
     from envpack.archive.destination import locked_destination
 
-    progress = progress or Silent()
+    stored = wanted.place()
+    with locked_destination(stored):
+        if not wanted.is_at(stored):
+            _pack(wanted, stored, threads, progress or Silent())
     with locked_destination(destination):
-        if _is_current(environment, destination):
+        if wanted.is_at(destination):
             return False
-        progress.begin(f"pack {destination.name}")
         with replaced_file(destination) as partial:
-            _write(environment, partial)
-            check_archive(partial, environment.prefix)
-        size = _write_sidecar(environment, destination)
-        progress.end(f"{size / 1e6:.1f} MB")
+            partial.unlink()
+            try:
+                partial.hardlink_to(stored)
+            except OSError:
+                shutil.copy2(stored, partial)
+        write_text(sidecar_of(destination), sidecar_of(stored).read_text(encoding="utf-8"))
     return True
 
 
-def _is_current(environment: Environment, destination: Path) -> bool:
+def _pack(wanted: _Wanted, stored: Path, threads: int, progress: Progress) -> None:
+    chosen = choose(wanted.environment, wanted.selection)
+    progress.begin(f"pack {len(chosen.entries)} files as {wanted.form}")
+    from envpack.archive.segments import DamagedSegmentError
+
     try:
-        told = json.loads(sidecar_of(destination).read_text(encoding="utf-8"))
-        status = destination.stat()
-        if (told["schema"], told["key"], told["size"]) != (SCHEMA, environment.key, status.st_size):
-            return False
-        return bool(told["mtime_ns"] == status.st_mtime_ns or told["sha256"] == _sha256(destination))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def _write_sidecar(environment: Environment, destination: Path) -> int:
-    status = destination.stat()
-    content = {
-        "schema": SCHEMA,
-        "key": environment.key,
-        "python": environment.python,
-        "glibc": environment.glibc,
-        "glibcxx": environment.glibcxx,
-        "sha256": _sha256(destination),
+        digest = _write(wanted, chosen, stored, threads, trusting=True)
+    except DamagedSegmentError:
+        try:
+            digest = _write(wanted, chosen, stored, threads, trusting=False)
+        except DamagedSegmentError as error:
+            raise _unreliable(stored, error) from error
+    status = stored.stat()
+    measured = {
+        "form": wanted.form,
+        "made_by": wanted.made_by,
+        "packer": wanted.packer,
+        "sha256": digest,
         "size": status.st_size,
         "mtime_ns": status.st_mtime_ns,
     }
-    write_text(sidecar_of(destination), json.dumps(content, indent=1, sort_keys=True) + "\n")
-    return status.st_size
+    write_text(sidecar_of(stored), beside(chosen, **measured))
+    progress.end(f"{status.st_size / 1e6:.1f} MB")
+
+
+def _write(wanted: _Wanted, chosen: Chosen, stored: Path, threads: int, *, trusting: bool) -> str:
+    """Write an archive into the store; its SHA-256."""
+    prefix = wanted.environment.prefix
+    with replaced_file(stored) as partial:
+        if wanted.packer == "conda-pack":
+            from envpack.archive.conda_packer import pack_with_conda_pack
+
+            pack_with_conda_pack(prefix, partial, wanted.form)
+            return _sha256(partial)
+        with partial.open("wb", buffering=0) as raw:
+            out = _Hashed(raw)
+            if wanted.form == "tar":
+                _write_plain(prefix, chosen, out, threads)
+            else:
+                _write_compressed(prefix, chosen, out, threads, trusting=trusting)
+        return out.digest.hexdigest()
+
+
+def _write_plain(prefix: Path, chosen: Chosen, out: _Hashed, threads: int) -> None:
+    from envpack.archive.members import END
+    from envpack.archive.segments import by_package
+    from envpack.archive.stream import Packer, portions
+
+    out.write(_head(chosen))
+    divided = [list(portions(group)) for _, group in by_package(chosen.entries)]
+    with Packer(prefix, bytes, threads) as packer:
+        for blocks in packer.packed(divided):
+            for block in blocks:
+                out.write(block)
+    out.write(END)
+
+
+def _write_compressed(prefix: Path, chosen: Chosen, out: _Hashed, threads: int, *, trusting: bool) -> None:
+    from envpack.archive.members import END
+    from envpack.archive.segments import compressed, copy_segment, make_segments
+
+    segments = make_segments(prefix, chosen.entries, threads=threads, trusting=trusting)
+    out.write(compressed(_head(chosen)))
+    for segment in segments:
+        copy_segment(segment, out.write)
+    out.write(compressed(END))
+
+
+def _head(chosen: Chosen) -> bytes:
+    """The two files that describe the rest: first, so that whoever reads the archive can verify it as it comes."""
+    from envpack.archive.members import header, padding
+
+    pieces = []
+    for entry in chosen.own_entries():
+        pieces += [header(entry), chosen.described[entry.path], padding(entry.size)]
+    return b"".join(pieces)
+
+
+class _Hashed:
+    """A file that is written to from start to end, and the SHA-256 of what was."""
+
+    def __init__(self, file: io.FileIO | BinaryIO) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def write(self, content: bytes | memoryview) -> None:
+        self.digest.update(content)
+        left = memoryview(content)
+        while left:
+            left = left[os.write(self._file.fileno(), left) :]
 
 
 def _sha256(file: Path) -> str:
@@ -84,48 +220,10 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _write(environment: Environment, file: Path) -> None:
-    from envpack.archive.conda_packer import pack_prefix
-
-    with (
-        file.open("wb") as raw,
-        gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
-    ):
-        pack_prefix(environment.prefix, archive)
-
-
-def check_archive(file: Path, prefix: Path) -> None:
-    """Read an archive back and make sure that a server can use it.
-
-    Raises:
-        EnvironmentBuildError: kind ``bad-archive``: a name that a server refuses, a member through a link, a name that
-            occurs twice, or start-up files that are not those of ``prefix``.
-
-    """
-    expected = {name: (prefix / name).read_bytes() for name in ("bin/activate", "pyvenv.cfg")}
-    names: set[str] = set()
-    links: set[str] = set()
-    with tarfile.open(file, "r:gz") as archive:
-        for member in archive:
-            parts = member.name.split("/")
-            above = {"/".join(parts[:count]) for count in range(1, len(parts))}
-            if member.name.startswith("/") or ".." in parts or member.name in names or above & links:
-                raise _bad_archive(f"member {member.name!r} would be refused by a server")
-            names.add(member.name)
-            if member.issym():
-                links.add(member.name)
-            if member.name in expected:
-                content = archive.extractfile(member)
-                if content is None or content.read() != expected.pop(member.name):
-                    raise _bad_archive(f"{member.name} is not the environment's own")
-    if expected:
-        raise _bad_archive(f"{min(expected)} is missing")
-
-
-def _bad_archive(message: str) -> EnvironmentBuildError:
+def _unreliable(stored: Path, error: Exception) -> EnvironmentBuildError:
     return EnvironmentBuildError(
-        f"the archive is not usable: {message}",
-        kind="bad-archive",
-        hint="use --format dir, and leave out the package that the file belongs to",
+        str(error),
+        kind="store-damaged",
+        where=str(stored.parent),
+        hint="a disk that does not keep what is written is the usual cause; set ENVPACK_CACHE_DIR to another one",
     )

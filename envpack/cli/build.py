@@ -18,9 +18,24 @@ from envpack.cli.console import Console
 @click.option(
     "--format",
     "archive_format",
-    type=click.Choice(["dir", "tar.gz"]),
+    type=click.Choice(["dir", "tar.gz", "tar"]),
     default="dir",
-    help="A folder beside the model (loads fastest), or an archive (easy to ship). Default: dir.",
+    help="A folder beside the model (loads fastest), or an archive (easy to ship; tar is larger and loads faster). "
+    "Default: dir.",
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave such files out, by patterns as in .gitignore, may be repeated. Tests, headers, static libraries and "
+    "manuals are left out anyway.",
+)
+@click.option("--include", multiple=True, metavar="PATTERN", help="Leave such files in, may be repeated.")
+@click.option(
+    "--packer",
+    type=click.Choice(["envpack", "conda-pack"]),
+    default="envpack",
+    help="What makes the archive: envpack, or conda-pack's library in its own way. Default: envpack.",
 )
 @click.option(
     "--stub",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import pack_tar_gz, place_folder
+from envpack.archive import place_folder
 from envpack.environment import available_interpreters, build_environment, interpreter_for
 from envpack.environment.channel import local_channel
 from envpack.environment.interpreters import SUPPORTED
@@ -137,14 +137,6 @@ def test_byte_code_is_there_and_independent_of_time(numpy_env):
     assert (library.parent / "os.cpython-38.pyc").read_bytes()[4:8] == b"\1\0\0\0"
 
 
-def test_unpacked_archive_works(numpy_env, tmp_path):
-    pack_tar_gz(numpy_env, tmp_path / "env.tar.gz")
-    (tmp_path / "unpacked").mkdir()
-    subprocess.run(["tar", "xzf", tmp_path / "env.tar.gz", "-C", tmp_path / "unpacked"], check=True)
-    version, prefix, _, _ = answers(tmp_path / "unpacked")
-    assert (version, prefix) == (numpy_env.python, str(tmp_path / "unpacked"))
-
-
 def test_channel_over_http_gives_the_same_environment(tmp_path):
     channel = local_channel(interpreter_for(need("3.8")))
     handler = functools.partial(QuietHandler, directory=str(channel.folder))
@@ -235,24 +227,6 @@ def wait_until(condition, seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
-def test_killed_packer_leaves_the_old_archive(numpy_env, tmp_path, cache):
-    archive = tmp_path / "env.tar.gz"
-    pack_tar_gz(build_environment(Requirements(pip=("six",)), python="3.8"), archive)
-    before = archive.read_bytes()
-    code = (
-        "from pathlib import Path; from envpack.environment import *; from envpack.archive import *;"
-        f"pack_tar_gz(read_environment(Path({str(numpy_env.prefix)!r})), Path({str(archive)!r}))"
-    )
-    child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    wait_until(lambda: any(file.stat().st_size > 1e6 for file in tmp_path.glob(".*.partial")))
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    assert archive.read_bytes() == before
-    assert list(tmp_path.glob(".*.partial"))
-    assert pack_tar_gz(numpy_env, archive) is True
-    assert names_in(tmp_path) == ["env.tar.gz", "env.tar.gz.json"]
-
-
 @pytest.fixture
 def small_disk(tmp_path):
     folder = tmp_path / "small"
@@ -262,26 +236,6 @@ def small_disk(tmp_path):
         pytest.skip("a small tmpfs can be mounted by root only")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_full_disk_while_packing_keeps_the_old_archive(numpy_env, small_disk):
-    archive = small_disk / "env.tar.gz"
-    archive.write_bytes(b"old")
-    with pytest.raises(EnvironmentBuildError) as caught:
-        pack_tar_gz(numpy_env, archive)
-    assert caught.value.kind == "disk-full"
-    assert archive.read_bytes() == b"old"
-    assert names_in(small_disk) == ["env.tar.gz"]
-
-
-def test_full_disk_while_placing_keeps_the_old_folder(numpy_env, small_disk):
-    (small_disk / "env").mkdir()
-    (small_disk / "env/old").touch()
-    with pytest.raises(EnvironmentBuildError) as caught:
-        place_folder(numpy_env, small_disk / "env")
-    assert caught.value.kind == "disk-full"
-    assert names_in(small_disk) == ["env"]
-    assert names_in(small_disk / "env") == ["old"]
 
 
 def test_full_disk_while_building_is_said_so(small_disk):

@@ -1,196 +1,255 @@
-"""Folders and archives made from a small conda prefix without an interpreter; real ones are in tests/environment."""
+"""Archives of a small environment: what is in them, that their bytes are the same, that they are made once."""
 
+import hashlib
 import json
 import os
+import shutil
+import subprocess
 import tarfile
-from pathlib import Path
 
 import pytest
 
-from envpack.archive import pack_tar_gz, place_folder
-from envpack.archive.tarball import check_archive, sidecar_of
-from envpack.environment.activation import write_activation
-from envpack.environment.inventory import find_owners, take_inventory, write_inventory
-from envpack.environment.store import MANIFEST, SCHEMA, Environment, read_environment
+from envpack.archive import Selection, pack_archive, sidecar_of
+from envpack.archive.segments import make_segments
+from envpack.environment.inventory import INVENTORY, parse_inventory
+from envpack.environment.store import MANIFEST
 from envpack.errors import EnvironmentBuildError
 
+from .conftest import LARGE, files_below, members, names_in, text
 
-def names_in(folder: Path) -> list[str]:
-    return sorted(file.name for file in folder.iterdir())
-
-
-@pytest.fixture
-def environment(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
-    return make(tmp_path / "store/one", "one")
+EVERYTHING = Selection(include=("**",))
+FORMS = pytest.mark.parametrize("form", ["tar.gz", "tar"])
 
 
-def make(prefix: Path, key: str) -> Environment:
-    for folder in ("bin", "conda-meta", "lib/empty"):
-        (prefix / folder).mkdir(parents=True)
-    (prefix / "bin/tool").write_text("#!/bin/sh\n")
-    (prefix / "bin/tool").chmod(0o755)
-    (prefix / "bin/link").symlink_to("tool")
-    (prefix / "lib64").symlink_to("lib")
-    (prefix / "lib/changed-by-pip.txt").write_text("as tested")
-    (prefix / "conda-meta/history").touch()
-    (prefix / "conda-meta/x.lock").touch()
-    (prefix / "CACHEDIR.TAG").touch()
-    cache = prefix.parent / "package-cache"
-    (cache / "lib").mkdir(parents=True, exist_ok=True)
-    (cache / "lib/changed-by-pip.txt").write_text("original")
-    record = {
-        "name": "x", "version": "1", "url": "", "files": ["lib/changed-by-pip.txt"], "link": {"source": str(cache)}
-    }  # fmt: skip
-    (cache / "info").mkdir(exist_ok=True)
-    (cache / "info/files").write_text("lib/changed-by-pip.txt\n")
-    (prefix / "conda-meta/x-1-0.json").write_text(json.dumps(record))
-    write_activation(prefix)
-    entries = take_inventory(prefix, find_owners(prefix, "3.8"))
-    told = {
-        "schema": SCHEMA, "key": key, "python": "3.8.1", "minor": "3.8", "packages": [], "glibc": "2.17", "glibcxx": "",
-        "platform": "linux-64", "size": 1, "content": write_inventory(prefix, entries),
-    }  # fmt: skip
-    (prefix / MANIFEST).write_text(json.dumps(told))
-    return read_environment(prefix)
+def unpacked(archive, folder):
+    folder.mkdir()
+    subprocess.run(["tar", "xf", archive, "-C", folder], check=True)
+    return files_below(folder)
 
 
-def members(archive: Path) -> dict[str, tarfile.TarInfo]:
-    with tarfile.open(archive) as content:
-        return {member.name: member for member in content}
+@FORMS
+def test_everything_arrives_as_it_is_in_the_store(environment, tmp_path, form):
+    assert pack_archive(environment, tmp_path / "env", form=form, selection=EVERYTHING) is True
+    expected = files_below(environment.prefix)
+    for name in ("CACHEDIR.TAG", "conda-meta/x.lock", MANIFEST, INVENTORY):
+        del expected[name]
+    found = unpacked(tmp_path / "env", tmp_path / "unpacked")
+    del found[MANIFEST], found[INVENTORY]
+    assert found == expected
 
 
-def text(archive: Path, name: str) -> str:
-    with tarfile.open(archive) as content:
-        return content.extractfile(name).read().decode()
+@FORMS
+def test_members_depend_on_nothing_but_the_files(environment, tmp_path, form):
+    pack_archive(environment, tmp_path / "env", form=form)
+    assert (tmp_path / "env").stat().st_mode & 0o777 == 0o644
+    found = members(tmp_path / "env")
+    assert list(found)[:2] == [MANIFEST, INVENTORY]
+    assert {(one.uid, one.gid, one.uname, one.gname, one.mtime) for one in found.values()} == {
+        (0, 0, "", "", 315532800)
+    }
+    assert {one.mode for one in found.values() if one.isreg()} == {0o644, 0o755}
+    assert (found["bin/tool"].mode, found["bin/activate"].mode) == (0o755, 0o644)
+    assert (found["bin/link"].issym(), found["lib/empty"].isdir()) == (True, True)
+    assert not any(name.startswith("lib64/") for name in found)
 
 
-def test_folder_shares_its_files_with_the_store(environment, tmp_path):
-    assert place_folder(environment, tmp_path / "repository/m/env") is True
-    placed = tmp_path / "repository/m/env"
-    assert (placed / "bin/tool").samefile(environment.prefix / "bin/tool")
-    assert (placed / "bin/link").readlink() == Path("tool")
-    assert (placed / "lib64").is_symlink()
-    assert (placed / "lib/empty").is_dir()
-    assert not (placed / "CACHEDIR.TAG").exists()
-    assert not (placed / "conda-meta/x.lock").exists()
+def test_our_activation_is_at_the_root(environment, tmp_path):
+    pack_archive(environment, tmp_path / "env.tar.gz")
+    assert "PYTHONNOUSERSITE=1" in text(tmp_path / "env.tar.gz", "bin/activate")
+    assert text(tmp_path / "env.tar.gz", "pyvenv.cfg") == "include-system-site-packages = false\n"
 
 
-def test_folder_on_another_file_system_is_a_copy(environment):
+def test_it_describes_exactly_what_is_in_it(environment, tmp_path):
+    archive = tmp_path / "env.tar.gz"
+    pack_archive(environment, archive, selection=Selection(exclude=("/lib/large.so",)))
+    found = members(archive)
+    listed = parse_inventory(text(archive, INVENTORY).encode())
+    assert {entry.path for entry in listed} == set(found) - {MANIFEST, INVENTORY}
+    assert {"include/x.h", "lib/large.so", "lib/python3.8/site-packages/y/tests/test_y.py"}.isdisjoint(found)
+    told = json.loads(text(archive, MANIFEST))
+    assert told["content"] == hashlib.sha256(text(archive, INVENTORY).encode()).hexdigest()
+    assert told["size"] == sum(entry.size for entry in listed)
+    for package in told["packages"]:
+        assert package["size"] == sum(entry.size for entry in listed if entry.package == package["name"]) > 0
+    assert told["selection"]["exclude"] == ["/lib/large.so"]
+    assert told["selection"]["left_out"] == {"files": 4, "size": len(LARGE) + 3 * len("left out")}
+
+
+def test_what_lies_beside_it_says_what_it_is(environment, tmp_path):
+    archive = tmp_path / "env.tar.gz"
+    pack_archive(environment, archive)
+    told = json.loads(sidecar_of(archive).read_text())
+    assert told["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert (told["size"], told["form"], told["key"]) == (archive.stat().st_size, "tar.gz", "one")
+    assert (told["python"], told["glibc"], told["glibcxx"], told["platform"]) == ("3.8.1", "2.17", "3.4.29", "linux-64")
+    assert [one["license"] for one in told["packages"]] == ["MIT", "MIT"]
+    assert told["unpacked"]["files"] == len(members(archive))
+    assert "level 2" in told["made_by"]
+
+
+@FORMS
+def test_same_bytes_for_any_number_of_threads_and_with_or_without_segments(environment, tmp_path, cache, form):
+    pack_archive(environment, tmp_path / "a", form=form, threads=1)
+    os.utime(environment.prefix / "bin/tool", (1, 1))
+    shutil.rmtree(cache / "archives")
+    pack_archive(environment, tmp_path / "b", form=form, threads=1)  # from segments
+    shutil.rmtree(cache)
+    pack_archive(environment, tmp_path / "c", form=form, threads=4)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+
+
+def test_the_compressed_archive_is_the_plain_one_compressed(environment, tmp_path):
+    pack_archive(environment, tmp_path / "a", form="tar.gz")
+    pack_archive(environment, tmp_path / "b", form="tar")
+    unzipped = subprocess.run(["gzip", "-dc", tmp_path / "a"], check=True, capture_output=True).stdout
+    assert unzipped == (tmp_path / "b").read_bytes()
+
+
+def test_a_package_that_was_packed_before_is_not_packed_again(environment, prefixes):
+    def other_y(prefix):
+        (prefix / "lib/python3.8/site-packages/y/__init__.py").write_text("y = 2\n")
+
+    other = prefixes.make("two", other_y)
+    first = make_segments(environment.prefix, entries_of(environment))
+    assert all(segment.fresh for segment in first)
+    second = make_segments(other.prefix, entries_of(other))
+    assert {segment.package: segment.fresh for segment in second} == {"envpack": False, "x": False, "y": True}
+
+
+def entries_of(environment):
+    return parse_inventory((environment.prefix / INVENTORY).read_bytes())
+
+
+@FORMS
+@pytest.mark.parametrize("path", ["lib/changed-by-pip.txt", "lib/large.so"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.write_bytes(b"X" + file.read_bytes()[1:]),
+        lambda file: file.write_bytes(file.read_bytes()[:-1]),
+        lambda file: file.write_bytes(file.read_bytes() + b"X"),
+        lambda file: file.unlink(),
+        lambda file: (file.unlink(), file.symlink_to("/etc/passwd")),
+    ],
+    ids=["changed", "shorter", "longer", "gone", "link"],
+)
+def test_a_file_that_was_tampered_with_is_not_packed(environment, tmp_path, cache, form, path, damage):
+    damage(environment.prefix / path)
+    with pytest.raises(EnvironmentBuildError, match=path) as caught:
+        pack_archive(environment, tmp_path / "out/env", form=form)
+    assert caught.value.kind == "store-damaged"
+    assert not (tmp_path / "out").exists()
+    assert not list(cache.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("damage", [b"", b"X", None], ids=["cut", "changed", "emptied"])
+def test_a_damaged_segment_is_made_again(environment, tmp_path, cache, damage):
+    pack_archive(environment, tmp_path / "a.tar.gz")
+    shutil.rmtree(cache / "archives")
+    for segment in (cache / "segments").iterdir():
+        content = segment.read_bytes()
+        segment.write_bytes(b"" if damage is None else damage + content[1:])
+    pack_archive(environment, tmp_path / "b.tar.gz")
+    assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
+
+
+@pytest.mark.parametrize("target", ["/usr/lib/libz.so", "../../outside", "../.."])
+def test_a_link_that_leaves_the_environment_is_named(prefixes, tmp_path, target):
+    environment = prefixes.make("two", lambda prefix: (prefix / "lib/away").symlink_to(target))
+    with pytest.raises(EnvironmentBuildError, match="lib/away") as caught:
+        pack_archive(environment, tmp_path / "env.tar.gz")
+    assert caught.value.kind == "link-leaves-environment"
+    assert pack_archive(environment, tmp_path / "env.tar.gz", selection=Selection(("/lib/away",))) is True
+
+
+def test_models_share_one_archive(environment, tmp_path, cache):
+    for name in ("a", "b"):
+        assert pack_archive(environment, tmp_path / f"{name}/env.tar.gz") is True
+    assert (tmp_path / "a/env.tar.gz").samefile(tmp_path / "b/env.tar.gz")
+    assert names_in(tmp_path / "a") == ["env.tar.gz", "env.tar.gz.json"]
+
+
+def test_archive_on_another_file_system_is_a_copy(environment, tmp_path):
+    from pathlib import Path
+
     other = Path("/dev/shm") / f"envpack-test-{os.getpid()}"
     if not os.access("/dev/shm", os.W_OK) or Path("/dev/shm").stat().st_dev == environment.prefix.stat().st_dev:
         pytest.skip("/dev/shm is missing or no file system of its own")
-    import shutil
-
     try:
-        assert place_folder(environment, other / "env") is True
-        assert (other / "env/bin/tool").stat().st_mode & 0o777 == 0o755
+        assert pack_archive(environment, other / "env.tar.gz") is True
+        assert pack_archive(environment, other / "env.tar.gz") is False
+        pack_archive(environment, tmp_path / "env.tar.gz")
+        assert (other / "env.tar.gz").read_bytes() == (tmp_path / "env.tar.gz").read_bytes()
     finally:
         shutil.rmtree(other, ignore_errors=True)
 
 
-def test_same_environment_is_not_placed_twice(environment, tmp_path):
-    place_folder(environment, tmp_path / "env")
-    before = (tmp_path / "env").stat().st_ino
-    assert place_folder(environment, tmp_path / "env") is False
-    assert (tmp_path / "env").stat().st_ino == before
-
-
-def test_other_environment_replaces_the_folder_and_leaves_nothing_behind(environment, tmp_path):
-    target = tmp_path / "m/env"
-    place_folder(environment, target)
-    (target.parent / ".env.killed.partial").mkdir()
-    other = make(tmp_path / "store/two", "two")
-    assert place_folder(other, target) is True
-    assert json.loads((target / MANIFEST).read_text())["key"] == "two"
-    assert names_in(target.parent) == ["env"]
-
-
-def test_archive_keeps_our_activation_and_is_readable_for_everybody(environment, tmp_path):
-    archive = tmp_path / "env.tar.gz"
-    assert pack_tar_gz(environment, archive) is True
-    assert "PYTHONNOUSERSITE=1" in text(archive, "bin/activate")
-    assert text(archive, "pyvenv.cfg") == "include-system-site-packages = false\n"
-    assert archive.stat().st_mode & 0o777 == 0o644
-    found = members(archive)
-    assert (found["bin/tool"].mode, found["bin/activate"].mode) == (0o755, 0o644)
-    assert found["bin/link"].issym()
-    assert found["lib/empty"].isdir()
-    assert {"CACHEDIR.TAG", "conda-meta/x.lock", "bin/conda-unpack"}.isdisjoint(found)
-
-
-def test_archive_holds_what_was_tested_not_the_cached_original(environment, tmp_path):
-    pack_tar_gz(environment, tmp_path / "env.tar.gz")
-    assert text(tmp_path / "env.tar.gz", "lib/changed-by-pip.txt") == "as tested"
-
-
-def test_files_that_name_the_prefix_are_listed_for_conda_unpack(environment, tmp_path):
-    (environment.prefix / "lib/settings.txt").write_text(f"root={environment.prefix}\n")
-    pack_tar_gz(environment, tmp_path / "env.tar.gz")
-    assert "lib/settings.txt" in text(tmp_path / "env.tar.gz", "bin/conda-unpack")
-    assert "PYTHONNOUSERSITE=1" in text(tmp_path / "env.tar.gz", "bin/activate")
-
-
-def test_same_environment_gives_the_same_bytes(environment, tmp_path):
-    pack_tar_gz(environment, tmp_path / "a.tar.gz")
-    os.utime(environment.prefix / "bin/tool", (1, 1))
-    pack_tar_gz(environment, tmp_path / "b.tar.gz")
-    assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
-
-
 def test_up_to_date_archive_is_left_alone_until_it_is_damaged(environment, tmp_path):
     archive = tmp_path / "env.tar.gz"
-    pack_tar_gz(environment, archive)
-    assert pack_tar_gz(environment, archive) is False
+    pack_archive(environment, archive)
+    assert pack_archive(environment, archive) is False
     os.utime(archive, (1, 1))
-    assert pack_tar_gz(environment, archive) is False
-    archive.write_bytes(b"x" * archive.stat().st_size)
-    assert pack_tar_gz(environment, archive) is True
-    sidecar_of(archive).unlink()
-    assert pack_tar_gz(environment, archive) is True
-
-
-def test_interrupted_packing_keeps_the_old_archive(environment, tmp_path, monkeypatch):
-    archive = tmp_path / "out/env.tar.gz"
-    pack_tar_gz(environment, archive)
+    assert pack_archive(environment, archive) is False
     before = archive.read_bytes()
-    other = make(tmp_path / "store/two", "two")
+    archive.write_bytes(b"x" * archive.stat().st_size)  # through the hard link, in the store too
+    assert pack_archive(environment, archive) is True
+    assert archive.read_bytes() == before
+    sidecar_of(archive).unlink()
+    assert pack_archive(environment, archive) is True
+    assert pack_archive(environment, archive, selection=EVERYTHING) is True
+    assert pack_archive(environment, archive, selection=EVERYTHING) is False
+
+
+def test_interrupted_packing_keeps_the_old_archive(environment, prefixes, tmp_path, cache, monkeypatch):
+    archive = tmp_path / "out/env.tar.gz"
+    pack_archive(environment, archive)
+    before = archive.read_bytes()
+    other = prefixes.make("two", lambda prefix: (prefix / "lib/new").touch())
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("envpack.archive.tarball.check_archive", interrupt)
+    monkeypatch.setattr("envpack.archive.segments.copy_segment", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        pack_tar_gz(other, archive)
+        pack_archive(other, archive)
     assert archive.read_bytes() == before
     assert names_in(archive.parent) == ["env.tar.gz", "env.tar.gz.json"]
+    assert not list(cache.rglob("*.partial"))
 
 
-def test_what_is_no_conda_environment_is_refused(environment, tmp_path):
+def test_conda_pack_packs_all_files_and_an_activate_of_its_own(environment, tmp_path):
+    archive = tmp_path / "env.tar.gz"
+    assert pack_archive(environment, archive, packer="conda-pack") is True
+    assert archive.stat().st_mode & 0o777 == 0o644
+    assert "PYTHONNOUSERSITE" not in text(archive, "bin/activate")
+    assert "include/x.h" in members(archive)
+    assert json.loads(sidecar_of(archive).read_text())["made_by"].startswith("conda-pack 0.")
+    assert pack_archive(environment, archive, packer="conda-pack") is False
+    assert pack_archive(environment, archive) is True
+
+
+def test_what_is_no_conda_environment_is_refused_by_conda_pack_only(environment, tmp_path):
     (environment.prefix / "conda-meta").rename(tmp_path / "gone")
     with pytest.raises(EnvironmentBuildError) as caught:
-        pack_tar_gz(environment, tmp_path / "env.tar.gz")
+        pack_archive(environment, tmp_path / "env.tar.gz", packer="conda-pack")
     assert caught.value.kind == "conda-pack-failed"
 
 
-@pytest.mark.parametrize("name", ["/absolute", "a/../../b", "bin/activate", "lib64/through-a-link"])
-def test_names_that_a_server_refuses_are_found(environment, tmp_path, name):
-    archive = tmp_path / "env.tar.gz"
-    with tarfile.open(archive, "w:gz") as content:
-        content.add(environment.prefix / "lib64", "lib64")
-        content.add(environment.prefix / "bin/activate", "bin/activate")
-        content.add(environment.prefix / "pyvenv.cfg", "pyvenv.cfg")
-        member = tarfile.TarInfo(name)
-        content.addfile(member)
+@pytest.mark.parametrize("name", [MANIFEST, INVENTORY])
+@pytest.mark.parametrize("content", ["", "[]", '{"schema": 1}', "{"])
+def test_a_store_that_does_not_describe_itself_is_named(environment, tmp_path, name, content):
+    (environment.prefix / name).write_text(content)
     with pytest.raises(EnvironmentBuildError) as caught:
-        check_archive(archive, environment.prefix)
-    assert caught.value.kind == "bad-archive"
+        pack_archive(environment, tmp_path / "env.tar.gz")
+    assert caught.value.kind == "store-damaged"
 
 
-def test_folder_that_cannot_be_written_is_a_clear_error(environment, tmp_path):
-    (tmp_path / "file").touch()
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    (tmp_path / "closed").mkdir(mode=0o555)
-    with pytest.raises(EnvironmentBuildError, match="cannot be written"):
-        place_folder(environment, tmp_path / "closed/env")
+def test_thousands_of_files_in_the_plain_form_and_compressed(prefixes, tmp_path):
+    def many(prefix):
+        for number in range(3000):
+            (prefix / f"lib/{number}.txt").write_text(str(number) * number)
+
+    environment = prefixes.make("two", many)
+    pack_archive(environment, tmp_path / "env.tar.gz")
+    with tarfile.open(tmp_path / "env.tar.gz") as archive:
+        assert archive.extractfile("lib/2999.txt").read() == b"2999" * 2999

@@ -17,7 +17,7 @@ def kept(*paths, exclude=(), include=()):
 @pytest.mark.parametrize(
     "path",
     [
-        "include/python3.10/Python.h",
+        "include/zlib.h",
         "lib/libz.a",
         f"{SITE}/pkg/core/lib/libnpymath.a",
         "share/man/man1/x.1",
@@ -46,6 +46,8 @@ def test_left_out(path):
         f"{SITE}/pkg/test_of_significance.py",  # no folder for tests
         f"{SITE}/pkg/include/cuda.h",
         f"{SITE}/pkg/data/model.npz",
+        "include/python3.10/Python.h",
+        "include/python3.10/internal/x.h",
         "share/locale/de/x.mo",
         "bin/pytest",
     ],
@@ -64,6 +66,7 @@ def test_what_makes_an_environment_cannot_be_left_out(path):
 def test_patterns_of_the_user_and_what_they_bring_back():
     paths = [f"{SITE}/pkg/a.txt", f"{SITE}/pkg/examples/b.py", f"{SITE}/pkg/c.py", "include/x.h"]
     assert kept(*paths, exclude=["*.txt", "**/examples/"]) == [f"{SITE}/pkg/c.py"]
+    assert kept("include/python3.10/Python.h", exclude=["/include/"]) == []
     assert kept(*paths, exclude=["**/pkg/"], include=["b.py", "/include/"]) == [paths[1], paths[3]]
 
 

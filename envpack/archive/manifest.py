@@ -1,0 +1,123 @@
+"""What is said about an environment that leaves the store: inside of it, and beside its archive."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envpack.archive.members import check_entries
+from envpack.archive.selection import Selection
+from envpack.environment.inventory import INVENTORY, OWN, Entry, read_inventory, write_inventory
+from envpack.environment.store import MANIFEST, Environment
+from envpack.errors import EnvironmentBuildError
+
+SCHEMA = 2
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The part of an environment that leaves the store, and its own description.
+
+    Attributes:
+        entries: its files, without the two that describe it.
+        described: the two files that describe it, by name.
+        told: what the first of them says.
+
+    """
+
+    entries: tuple[Entry, ...]
+    described: dict[str, bytes]
+    told: dict[str, Any]
+
+    def own_entries(self) -> tuple[Entry, ...]:
+        """Entries for the two files that describe it; their digests are of no use to anybody."""
+        return tuple(Entry(name, "file", OWN, len(content)) for name, content in self.described.items())
+
+
+def choose(environment: Environment, selection: Selection) -> Chosen:
+    """Choose the files of an environment in the store, and describe exactly those.
+
+    Raises:
+        UsageError: kind ``bad-pattern``.
+        EnvironmentBuildError: a server would refuse one of the names, or what the store says of itself is damaged.
+
+    """
+    all_of_them, told = _read(environment.prefix)
+    entries = selection.of(all_of_them)
+    check_entries(entries)
+    sizes: Counter[str] = Counter()
+    for entry in entries:
+        sizes[entry.package] += entry.size
+    size = sum(sizes.values())
+    with tempfile.TemporaryDirectory(prefix="envpack-") as folder:
+        content = write_inventory(Path(folder), entries)
+        inventory = (Path(folder) / INVENTORY).read_bytes()
+    told |= {
+        "content": content,
+        "size": size,
+        "packages": [package | {"size": sizes[package["name"]]} for package in told["packages"]],
+        "selection": _selected(environment, selection)
+        | {"left_out": {"files": len(all_of_them) - len(entries), "size": environment.size - size}},
+    }
+    described = {MANIFEST: json.dumps(told, indent=1, sort_keys=True).encode() + b"\n", INVENTORY: inventory}
+    return Chosen(entries, described, told)
+
+
+def is_of(told: object, environment: Environment, selection: Selection) -> bool:
+    """Whether a description (`Chosen.told`, read back) is of this environment and this choice of its files."""
+    if not isinstance(told, dict) or told.get("key") != environment.key:
+        return False
+    present = told.get("selection")
+    return isinstance(present, dict) and _selected(environment, selection).items() <= present.items()
+
+
+def holds(folder: Path, environment: Environment, selection: Selection) -> bool:
+    """Whether a folder says that it holds this choice of an environment's files."""
+    try:
+        return is_of(json.loads((folder / MANIFEST).read_text(encoding="utf-8")), environment, selection)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+
+
+def _selected(environment: Environment, selection: Selection) -> dict[str, object]:
+    return {
+        "digest": selection.digest,
+        "of": environment.content,
+        "exclude": list(selection.exclude),
+        "include": list(selection.include),
+    }
+
+
+def _read(prefix: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
+    try:
+        told = json.loads((prefix / MANIFEST).read_text(encoding="utf-8"))
+        if not all(isinstance(package, dict) and "name" in package for package in told["packages"]):
+            raise ValueError("packages without names")
+        return read_inventory(prefix), told
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise EnvironmentBuildError(
+            f"the store does not know the files of this environment: {error}",
+            kind="store-damaged",
+            where=str(prefix),
+            hint=f"remove {prefix} and build again; nothing but envpack may write there",
+        ) from error
+
+
+def beside(chosen: Chosen, **measured: object) -> str:
+    """The text of the file beside an archive: what is inside, and what the archive itself is."""
+    named = ("key", "content", "python", "minor", "platform", "glibc", "glibcxx", "selection", "packages")
+    told = {name: chosen.told.get(name) for name in named}
+    told |= {
+        "schema": SCHEMA,
+        "unpacked": {"files": len(chosen.entries) + len(chosen.described), "size": size_of(chosen)},
+    }
+    return json.dumps(told | measured, indent=1, sort_keys=True) + "\n"
+
+
+def size_of(chosen: Chosen) -> int:
+    """Bytes of all its files."""
+    return sum(entry.size for entry in (*chosen.entries, *chosen.own_entries()))

@@ -1,0 +1,156 @@
+"""Compressed segments of archives, one for each package, kept in the store: what was packed before is copied.
+
+A gzip file may consist of several members one after the other, and a tar file is nothing but its members' blocks, so an
+archive is the segments of its packages behind one another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.archive.stream import PORTION, Packer, Portion, portions
+from envpack.atomic import replaced_file
+from envpack.environment.inventory import OWN, Entry
+from envpack.locations import cache_root
+
+RECIPE = 1  # counts the changes of how members are written
+LEVEL = 2  # the best of the table in docs/archives.md
+_SEAL = struct.Struct("<8sQI")  # behind the segment: what it is, its size, its CRC-32
+_MAGIC = b"envpkseg"
+_BUFFER = 1 << 20
+
+
+class DamagedSegmentError(Exception):
+    """A segment in the store is not what was written there."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A compressed segment in the store.
+
+    Attributes:
+        package: name of the package.
+        file: where it lies, with a seal behind it.
+        fresh: whether it was made now.
+
+    """
+
+    package: str
+    file: Path
+    fresh: bool
+
+
+def compressed(content: bytes) -> bytes:
+    """A gzip member without name and time."""
+    from isal import isal_zlib
+
+    return isal_zlib.compress(content, level=LEVEL, wbits=31)
+
+
+def compressor() -> str:
+    """What compresses, in words: other versions give other bytes for the same content."""
+    import isal
+
+    return f"isa-l {isal.ISAL_VERSION}, level {LEVEL}, portions of {PORTION} bytes, recipe {RECIPE}"
+
+
+def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
+    """Entries in the order of an archive: what is envpack's own first, then by package, then by path."""
+    ordered = sorted(entries, key=lambda one: (one.package != OWN, one.package, one.path))
+    return [(name, tuple(group)) for name, group in itertools.groupby(ordered, key=lambda one: one.package)]
+
+
+def make_segments(prefix: Path, entries: Sequence[Entry], *, threads: int = 0, trusting: bool = True) -> list[Segment]:
+    """The segments of an environment's packages, in order: from the store, or made now and kept there.
+
+    Args:
+        prefix: root of the environment.
+        entries: of the files to pack.
+        threads: how many compress; 0 for one for each core.
+        trusting: take segments that are complete without reading them; `copy_segment` reads them anyway.
+
+    Raises:
+        EnvironmentBuildError: kind ``store-damaged``: a file is not what it was when the environment was built.
+        OSError: the disk is full, or the folder cannot be written to.
+
+    """
+    folder = cache_root() / "segments"
+    folder.mkdir(parents=True, exist_ok=True)
+    found = [(name, folder / _digest(group), group) for name, group in by_package(entries)]
+    missing = {file: group for _, file, group in found if not _is_whole(file, trusting=trusting)}
+    with Packer(prefix, compressed, threads) as packer:
+        divided: list[Sequence[Portion]] = [list(portions(group)) for group in missing.values()]
+        for file, blocks in zip(missing, packer.packed(divided), strict=True):
+            _write(file, blocks)
+    return [Segment(name, file, file in missing) for name, file, _ in found]
+
+
+def copy_segment(segment: Segment, write: Callable[[memoryview], object]) -> None:
+    """Give a segment's bytes to ``write``, piece by piece.
+
+    Raises:
+        DamagedSegmentError: its bytes are not those that were written. What ``write`` got is of no use then.
+
+    """
+    if not _read(segment.file, write):
+        raise DamagedSegmentError(f"the packed {segment.package} is not what was written there")
+
+
+def _read(file: Path, write: Callable[[memoryview], object]) -> bool:
+    """Whether all of a segment could be given to ``write``, and has the checksum that it should."""
+    from isal import isal_zlib
+
+    buffer = memoryview(bytearray(_BUFFER))
+    with file.open("rb", buffering=0) as content:
+        left, expected = _seal(content.fileno()) or (0, -1)
+        content.seek(0)
+        checksum = 0
+        while left and (count := content.readinto(buffer[: min(left, _BUFFER)])):
+            piece = buffer[:count]
+            checksum = isal_zlib.crc32(piece, checksum)
+            write(piece)
+            left -= count
+    return not left and checksum == expected
+
+
+def _digest(entries: Sequence[Entry]) -> str:
+    told = [[one.path, one.kind, one.size, one.sha256, one.target] for one in entries]
+    return hashlib.sha256(json.dumps([compressor(), told]).encode()).hexdigest()
+
+
+def _write(file: Path, blocks: Iterator[bytes]) -> None:
+    """The seal makes a flush to the disk needless: what a power failure leaves of a segment is not taken for one."""
+    from isal import isal_zlib
+
+    size = checksum = 0
+    with replaced_file(file, durable=False) as partial, partial.open("wb", buffering=0) as out:
+        for block in blocks:
+            out.write(block)
+            size += len(block)
+            checksum = isal_zlib.crc32(block, checksum)
+        out.write(_SEAL.pack(_MAGIC, size, checksum))
+
+
+def _is_whole(file: Path, *, trusting: bool) -> bool:
+    try:
+        with file.open("rb", buffering=0) as content:
+            complete = _seal(content.fileno()) is not None
+        return complete and (trusting or _read(file, len))
+    except FileNotFoundError:
+        return False
+
+
+def _seal(file: int) -> tuple[int, int] | None:
+    """Size and checksum of the segment in a file; ``None`` if it is not complete."""
+    size = os.fstat(file).st_size - _SEAL.size
+    if size < 0:
+        return None
+    magic, expected, checksum = _SEAL.unpack(os.pread(file, _SEAL.size, size))
+    return (size, checksum) if (magic, expected) == (_MAGIC, size) else None

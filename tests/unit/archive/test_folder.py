@@ -1,0 +1,72 @@
+"""Folders made of a small environment."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from envpack.archive import Selection, place_folder
+from envpack.environment.inventory import INVENTORY, parse_inventory
+from envpack.environment.store import MANIFEST, read_environment
+from envpack.errors import EnvironmentBuildError
+
+from .conftest import files_below, names_in
+
+
+def test_folder_shares_its_files_with_the_store(environment, tmp_path):
+    assert place_folder(environment, tmp_path / "repository/m/env") is True
+    placed = tmp_path / "repository/m/env"
+    assert (placed / "bin/tool").samefile(environment.prefix / "bin/tool")
+    assert (placed / "bin/link").readlink() == Path("tool")
+    assert (placed / "lib64").is_symlink()
+    assert (placed / "lib/empty").is_dir()
+    assert not (placed / "CACHEDIR.TAG").exists()
+    assert not (placed / "conda-meta/x.lock").exists()
+
+
+def test_folder_holds_and_describes_what_was_chosen(environment, tmp_path):
+    selection = Selection(exclude=("/lib/large.so",), include=("/include/",))
+    place_folder(environment, tmp_path / "env", selection)
+    listed = {entry.path for entry in parse_inventory((tmp_path / "env" / INVENTORY).read_bytes())}
+    assert set(files_below(tmp_path / "env")) == listed | {MANIFEST, INVENTORY}
+    assert "include/x.h" in listed
+    assert "lib/large.so" not in listed
+    assert read_environment(tmp_path / "env").size < environment.size
+
+
+def test_folder_on_another_file_system_is_a_copy(environment):
+    other = Path("/dev/shm") / f"envpack-test-{os.getpid()}"
+    if not os.access("/dev/shm", os.W_OK) or Path("/dev/shm").stat().st_dev == environment.prefix.stat().st_dev:
+        pytest.skip("/dev/shm is missing or no file system of its own")
+    try:
+        assert place_folder(environment, other / "env") is True
+        assert (other / "env/bin/tool").stat().st_mode & 0o777 == 0o755
+    finally:
+        shutil.rmtree(other, ignore_errors=True)
+
+
+def test_same_environment_is_not_placed_twice(environment, tmp_path):
+    place_folder(environment, tmp_path / "env")
+    before = (tmp_path / "env").stat().st_ino
+    assert place_folder(environment, tmp_path / "env") is False
+    assert (tmp_path / "env").stat().st_ino == before
+    assert place_folder(environment, tmp_path / "env", Selection(include=("/include/",))) is True
+
+
+def test_other_environment_replaces_the_folder_and_leaves_nothing_behind(environment, prefixes, tmp_path):
+    target = tmp_path / "m/env"
+    place_folder(environment, target)
+    (target.parent / ".env.killed.partial").mkdir()
+    assert place_folder(prefixes.make("two"), target) is True
+    assert json.loads((target / MANIFEST).read_text())["key"] == "two"
+    assert names_in(target.parent) == ["env"]
+
+
+def test_folder_that_cannot_be_written_is_a_clear_error(environment, tmp_path):
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    (tmp_path / "closed").mkdir(mode=0o555)
+    with pytest.raises(EnvironmentBuildError, match="cannot be written"):
+        place_folder(environment, tmp_path / "closed/env")
