@@ -62,8 +62,13 @@ def compressor() -> str:
 
 
 def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
-    """Entries in the order of an archive: what is envpack's own first, then by package, then by path."""
-    ordered = sorted(entries, key=lambda one: (one.package != OWN, one.package, one.path))
+    """Entries in the order of an archive: envpack's own first, then by package, then by path.
+
+    Packages with libraries that decide whether a stub can start come before others, so that whoever wants to know does
+    not have to unzip all of the archive.
+    """
+    early = {entry.package for entry in entries if entry.path.startswith(("lib/libpython3", "lib/libstdc++"))}
+    ordered = sorted(entries, key=lambda one: (one.package != OWN, one.package not in early, one.package, one.path))
     return [(name, tuple(group)) for name, group in itertools.groupby(ordered, key=lambda one: one.package)]
 
 

@@ -1,11 +1,11 @@
-"""`envpack inspect`: what a stub is, from its file alone, and whether it fits."""
+"""`envpack inspect`: what a stub or an environment is, from its files alone, and whether it fits."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,21 +20,43 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("stub", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
 @click.option(
     "--environment",
     type=click.Path(path_type=Path, exists=True),
     help="Folder or archive of an environment: does the stub fit it? Of an archive nothing is unpacked.",
 )
+@click.option("--triton", default="", metavar="RELEASE", help="Does it fit this Triton release and its official image?")
+@click.option("--strict", is_flag=True, help="Of an environment: what cannot be proven is wrong too.")
+@click.option("--sbom", type=click.Path(path_type=Path), metavar="FILE", help="Write its packages as CycloneDX JSON.")
 @click.option(
-    "--triton", default="", metavar="RELEASE", help="Does the stub fit this Triton release and its official image?"
+    "--limit",
+    type=click.IntRange(min=1),
+    default=64,
+    metavar="GIB",
+    help="Most that an archive may hold. Default: 64.",
 )
 @options.with_console
-def command(stub: Path, environment: Path | None, triton: str, console: Console) -> int:
-    """Say what STUB serves and needs, and what of it does not fit. Nothing of it is run.
+def command(path: Path, environment: Path | None, triton: str, console: Console, **settings: Any) -> int:
+    """Say what a stub, or an environment in a folder or an archive, is, and what of it does not fit.
 
-    The exit status is 1 if something does not fit.
+    PATH is told apart by its content. Nothing of it is run or unpacked. Every file of an environment is compared with
+    the environment's own list. The exit status is 1 if something does not fit, or is not as it was.
     """
+    from envpack.archive.reading import is_archive
+
+    if path.is_dir() or is_archive(path):
+        from envpack.cli.inspect_environment import inspect_environment_at
+
+        if environment:
+            raise click.UsageError("--environment is for stubs, and this is an environment.")
+        return inspect_environment_at(path, triton, console, **settings)
+    if settings["sbom"] or settings["strict"]:
+        raise click.UsageError("--sbom and --strict are for environments, and this is no folder and no archive.")
+    return _inspect_stub(path, environment, triton, console)
+
+
+def _inspect_stub(stub: Path, environment: Path | None, triton: str, console: Console) -> int:
     from envpack.preflight import find_mismatches, host_of_image, read_environment_facts, read_stub_needs
     from envpack.releases import find_release
     from envpack.stub import inspect_stub

@@ -6,15 +6,16 @@ import contextlib
 import io
 import json
 import re
-import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from envpack.archive.tarball import sidecar_of
+from envpack.archive import sidecar_of
+from envpack.archive.reading import opened_archive
 from envpack.environment import read_environment
 from envpack.environment.elf import needed_glibc, provided_glibcxx
+from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.errors import InputError
 from envpack.stub.platforms import machine_named
 
@@ -57,9 +58,8 @@ def read_environment_facts(path: Path) -> EnvironmentFacts:
     """
     try:
         found = _in_folder(path) if path.is_dir() else _in_archive(path)
-    except (OSError, EOFError, tarfile.TarError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise _unreadable(path, reason or "damaged") from error
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
     glibc, needed_glibcxx = _noted(path)
     return EnvironmentFacts(path, found.python, found.machine, glibc or found.glibc, found.glibcxx, needed_glibcxx)
 
@@ -108,19 +108,27 @@ def _in_folder(folder: Path) -> _Found:
 
 
 def _in_archive(file: Path) -> _Found:
-    found = _Found()
-    with tarfile.open(file, "r|*") as archive:  # a stream: nothing is unpacked, nothing is read twice
+    found, listed = _Found(), None
+    with opened_archive(file) as archive:
         for member in archive:
-            if member.isreg() and member.size <= _LARGEST_LIBRARY:
-                found.take(member.name, lambda member=member: _content(archive, member))  # type: ignore[misc]
-            if found.complete:
+            if member.name == INVENTORY:
+                listed = _libraries_listed(archive.text(_LARGEST_LIBRARY))
+            elif member.kind in ("file", "program") and member.size <= _LARGEST_LIBRARY:
+                found.take(member.name, lambda: io.BytesIO(archive.text(_LARGEST_LIBRARY)))
+                if listed is not None:
+                    listed.discard(member.name)
+            if found.complete or (listed is not None and not listed):
                 break
     return found
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> BinaryIO | None:
-    stream = archive.extractfile(member)
-    return io.BytesIO(stream.read()) if stream else None
+def _libraries_listed(inventory: bytes) -> set[str] | None:
+    """The files that count, if the archive begins with a list of its files."""
+    try:
+        paths = [entry.path for entry in parse_inventory(inventory) if entry.kind in ("file", "program")]
+    except ValueError:
+        return None
+    return {path for path in paths if _LIBPYTHON.fullmatch(path) or _LIBSTDCXX.fullmatch(path)}
 
 
 def _noted(path: Path) -> tuple[str, str]:

@@ -1,0 +1,252 @@
+"""An archive of anybody's, read as a stream: nothing is unpacked, little is kept in memory, nothing is believed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from envpack.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+DEFAULT_LIMIT = 64 << 30  # bytes of an archive's content
+_GZIP = b"\x1f\x8b"
+_USTAR = 257  # where a tar file says that it is one
+_AT_ONCE = 2 << 20  # bytes; what members say of themselves is never near that
+_MOST_GLOBAL = 16  # things that are said of all members
+_FREE = 256 << 20  # bytes, from which on the ratio counts
+_HIGHEST_RATIO = 100  # environments have 3 to 5
+_MOST_MEMBERS = 500_000
+_LONGEST_NAME = 4096  # bytes; Linux takes no longer ones
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of an archive.
+
+    Attributes:
+        name: as it is written there, without ``./`` before it.
+        kind: ``"file"``, ``"program"``, ``"link"``, ``"folder"``, ``"hard link"``, or ``"special"`` for all others.
+        size: bytes of content.
+        target: where a link leads, as it is written there.
+
+    """
+
+    name: str
+    kind: str
+    size: int
+    target: str
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file begins as the archives do that servers take: as a gzip file or a tar file."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            start = file.read(_USTAR + 5)
+    except OSError:
+        return False
+    return start.startswith(_GZIP) or start[_USTAR:] == b"ustar"
+
+
+class ArchiveReader:
+    """Gives the members of an archive one after the other, and the content of the last one that it gave."""
+
+    def __init__(self, source: Path, stream: _Stream, form: str) -> None:
+        self.form = form
+        self._source = source
+        self._stream = stream
+        self._archive: tarfile.TarFile | None = None
+        self._current: tarfile.TarInfo | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Of the archive itself, once all members have been given."""
+        return self._stream.raw.digest.hexdigest()
+
+    def expect(self, size: int) -> None:
+        """Refuse the archive if its content is larger than ``size`` bytes."""
+        self._stream.limit = min(self._stream.limit, size)
+
+    def __iter__(self) -> Iterator[Member]:
+        count = 0
+        with _reading(self._source):
+            self._archive = archive = _Archive(self._stream)
+            while (info := archive.next()) is not None:
+                count += 1
+                if count > _MOST_MEMBERS:
+                    raise _bomb(self._source, f"it has more than {_MOST_MEMBERS} members")
+                archive.forget()
+                if max(len(info.name), len(info.linkname)) > _LONGEST_NAME or len(archive.pax_headers) > _MOST_GLOBAL:
+                    raise _bomb(self._source, "a member has a name that no system takes")
+                self._current = info
+                yield _member(info)
+            self._stream.expect_end()
+
+    def content(self) -> Iterator[bytes]:
+        """The content of the last member, piece by piece."""
+        if self._archive is None or self._current is None:
+            return
+        with _reading(self._source):
+            content = self._archive.extractfile(self._current)
+            while content and (piece := content.read(1 << 20)):
+                yield piece
+
+    def text(self, most: int) -> bytes:
+        """The content of the last member at once; nothing if it is larger than ``most`` bytes."""
+        return b"" if self._current is None or self._current.size > most else b"".join(self.content())
+
+
+@contextmanager
+def opened_archive(path: Path, limit: int = DEFAULT_LIMIT) -> Iterator[ArchiveReader]:
+    """Open an archive for reading.
+
+    Args:
+        path: the archive.
+        limit: most bytes that its content may have.
+
+    Raises:
+        InputError: kind ``environment-unreadable`` or ``archive-bomb``, here or while it is read.
+
+    """
+    with _reading(path), path.open("rb") as file:
+        raw = _Raw(file)
+        if file.read(2) == _GZIP:
+            from isal import igzip
+
+            file.seek(0)
+            with igzip.IGzipFile(fileobj=raw, mode="rb") as unzipped:  # type: ignore[no-untyped-call]
+                yield ArchiveReader(path, _Stream(path, unzipped, raw, limit), "tar.gz")
+        else:
+            file.seek(0)
+            yield ArchiveReader(path, _Stream(path, raw, raw, limit), "tar")
+
+
+class _Raw(io.RawIOBase):
+    """The file itself, which remembers what was read of it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer)
+        content = self._file.read(len(view))
+        view[: len(content)] = content
+        self.digest.update(content)
+        self.size += len(content)
+        return len(content)
+
+
+class _Stream:
+    """What tarfile reads from: forward only, never too much at once, never more than is allowed in all."""
+
+    def __init__(self, source: Path, unpacked: Any, raw: _Raw, limit: int) -> None:
+        self.raw = raw
+        self.limit = limit
+        self._source = source
+        self._unpacked = unpacked
+        self._position = 0
+        self._last = b""
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int) -> None:
+        while self._position < position and self.read(min(position - self._position, 1 << 20)):
+            pass
+
+    def read(self, size: int) -> bytes:
+        if size > _AT_ONCE:  # a name of that length, for example
+            raise _bomb(self._source, f"it wants {size} bytes of memory at once")
+        content: bytes = self._unpacked.read(size)
+        self._position += len(content)
+        self._last = content
+        if self._position > self.limit:
+            raise _bomb(self._source, f"its content is larger than {self.limit} bytes")
+        if self._position > _FREE and self._position > _HIGHEST_RATIO * self.raw.size:
+            raise _bomb(self._source, f"its content is more than {_HIGHEST_RATIO} times as large as the file")
+        return content
+
+    def expect_end(self) -> None:
+        """Read to the end, which is made of zeros."""
+        if len(self._last) != tarfile.BLOCKSIZE or any(self._last):
+            raise tarfile.ReadError("it ends in the middle, or has a member that is damaged")
+        while content := self.read(1 << 20):
+            if any(content):
+                raise tarfile.ReadError("something follows after its end")
+
+
+class _Archive(tarfile.TarFile):
+    def __init__(self, stream: _Stream) -> None:
+        super().__init__(fileobj=stream, tarinfo=_PlainInfo, errors="surrogateescape")  # type: ignore[arg-type]
+
+    def forget(self) -> None:
+        """Keep no members: there may be many."""
+        self.members: list[tarfile.TarInfo] = []
+
+
+class _PlainInfo(tarfile.TarInfo):
+    """Members as tarfile reads them, without what makes of a few bytes a file of any size."""
+
+    def _proc_sparse(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:  # noqa: ARG002 - the signature is tarfile's
+        raise tarfile.ReadError(f"{self.name!r} is a sparse file, which archives of environments never hold")
+
+    def _proc_gnusparse_00(self, *_: object) -> None:
+        self._proc_sparse(None)  # type: ignore[arg-type]
+
+    _proc_gnusparse_01 = _proc_gnusparse_10 = _proc_gnusparse_00
+
+
+def _member(info: tarfile.TarInfo) -> Member:
+    if info.isreg():
+        kind = "program" if info.mode & 0o100 else "file"
+    elif info.issym():
+        kind = "link"
+    elif info.isdir():
+        kind = "folder"
+    else:
+        kind = "hard link" if info.islnk() else "special"
+    name = info.name.removeprefix("./")
+    return Member(name, kind, info.size if info.isreg() else 0, info.linkname)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever the libraries say about a damaged file is one error here."""
+    import zlib
+
+    from isal import isal_zlib
+
+    unzipping: Any = isal_zlib.error
+    try:
+        yield
+    except (OSError, EOFError, tarfile.TarError, zlib.error, unzipping, ValueError, OverflowError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or str(error) or "damaged"
+        raise InputError(
+            f"this archive cannot be read: {reason}",
+            kind="environment-unreadable",
+            where=str(path),
+            hint="copy it again from where it was made, or build it again",
+        ) from error
+
+
+def _bomb(path: Path, reason: str) -> InputError:
+    return InputError(
+        f"this archive is made to fill disks: {reason}",
+        kind="archive-bomb",
+        where=str(path),
+        hint="do not give it to a server; if you know that it is good, allow more with --limit",
+    )

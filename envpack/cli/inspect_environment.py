@@ -1,0 +1,106 @@
+"""`envpack inspect` of a folder or an archive."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envpack.cli.console import Console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from envpack.archive.inspection import Inspection
+    from envpack.preflight import Mismatch
+
+_SHOWN = 20  # findings; all of them are in the JSON document
+_TOLD = ("key", "content", "python", "platform", "glibc", "glibcxx", "selection")
+
+
+def inspect_environment_at(
+    path: Path, triton: str, console: Console, *, strict: bool, sbom: Path | None, limit: int
+) -> int:
+    """Show what an environment is and what is wrong with it; the exit status."""
+    from envpack.archive.inspection import inspect_environment
+
+    found = inspect_environment(path.absolute(), limit=limit << 30)
+    mismatches = _mismatches(path.absolute(), triton) if triton else ()
+    good = found.is_good(strict=strict) and not mismatches
+    if sbom and good:
+        _write_sbom(found, sbom)
+    console.say(_table(found, mismatches, strict=strict))
+    console.result(_as_json(found, mismatches))
+    return 0 if good else 1
+
+
+def _mismatches(path: Path, triton: str) -> Sequence[Mismatch]:
+    from envpack.preflight import find_mismatches, host_of_image, read_environment_facts
+    from envpack.releases import find_release
+
+    release = find_release(triton)
+    return find_mismatches(None, read_environment_facts(path), release, host_of_image(release))
+
+
+def _write_sbom(found: Inspection, file: Path) -> None:
+    from envpack.archive.sbom import bill_of_materials
+    from envpack.atomic import write_text
+    from envpack.environment.disk import storage_errors
+
+    version = str(found.told.get("content") or found.sha256)
+    python = str(found.told.get("python", ""))
+    text = bill_of_materials(found.packages, name=found.path.name, version=version, python=python)
+    with storage_errors(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, text)
+
+
+def _as_json(found: Inspection, mismatches: Sequence[Mismatch]) -> dict[str, object]:
+    return {
+        "environment": str(found.path),
+        "form": found.form,
+        "files": found.files,
+        "size": found.size,
+        "sha256": found.sha256 or None,
+        "verified": found.verified,
+        "manifest": {name: found.told[name] for name in _TOLD if name in found.told} or None,
+        "packages": [dataclasses.asdict(package) for package in found.packages],
+        "findings": [dataclasses.asdict(finding) for finding in found.findings],
+        "counts": found.count,
+        "mismatches": [dataclasses.asdict(mismatch) for mismatch in mismatches],
+    }
+
+
+def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False)
+    told = found.told
+    table.add_row("form", found.form)
+    if told:
+        table.add_row(
+            "Python", escape(f"{told.get('python')} for {told.get('platform')}, glibc {told.get('glibc')} or newer")
+        )
+        table.add_row("content", escape(str(told.get("content"))))
+    if found.sha256:
+        table.add_row("SHA-256", found.sha256)
+    table.add_row("files", f"{found.files}, {found.size / 1e6:.1f} MB, {found.verified} verified")
+    lines = [f"{one.name} {one.version}  {one.size / 1e6:.1f} MB  {one.license}".rstrip() for one in found.packages]
+    table.add_row("packages", escape("\n".join(lines)))
+    for finding in found.findings[:_SHOWN]:
+        wrong = strict or finding.kind != "unproven"
+        text = f"{finding.path}: {finding.reason}" if finding.path else finding.reason
+        table.add_row(finding.kind, escape(_printable(text)), style="red" if wrong else "yellow")
+    left = sum(found.count.values()) - _SHOWN
+    if left > 0:
+        table.add_row("", f"and {left} more")
+    for mismatch in mismatches:
+        table.add_row(mismatch.kind, f"{mismatch.reason}\n{mismatch.fix}", style="red")
+    return table
+
+
+def _printable(text: str) -> str:
+    """Names in a hostile archive may hold anything, line ends and terminal commands too."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,0 +1,314 @@
+"""What `envpack inspect` finds in folders and archives, good, tampered with and hostile."""
+
+import gzip
+import io
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from envpack.archive import Selection, pack_archive, place_folder, sidecar_of
+from envpack.archive.inspection import inspect_environment
+from envpack.cli.main import run
+from envpack.environment.inventory import INVENTORY
+from envpack.environment.store import MANIFEST
+from envpack.errors import InputError
+
+FORMS = pytest.mark.parametrize("form", ["dir", "tar.gz", "tar"])
+
+
+@pytest.fixture(params=["dir", "tar.gz", "tar"])
+def placed(request, environment, tmp_path):
+    target = tmp_path / "placed/env"
+    if request.param == "dir":
+        place_folder(environment, target)
+    else:
+        pack_archive(environment, target, form=request.param)
+    return target
+
+
+def found(path, **how):
+    result = inspect_environment(path, **how)
+    return {(finding.kind, finding.path) for finding in result.findings}
+
+
+def test_what_envpack_made_is_good(placed, environment):
+    result = inspect_environment(placed)
+    assert (result.findings, result.is_good(strict=True)) == ([], True)
+    assert result.told["key"] == environment.key
+    assert [(one.name, one.license) for one in result.packages] == [("x", "MIT"), ("y", "MIT")]
+    listed = [row for row in json.loads(read(placed, INVENTORY))["files"] if placed.is_dir() or row[1] != "folder"]
+    assert result.verified == len(listed) > 10
+
+
+def read(placed, name):
+    if placed.is_dir():
+        return (placed / name).read_bytes()
+    with tarfile.open(placed) as archive:
+        return archive.extractfile(name).read()
+
+
+def rewritten(placed, changes):
+    """The same folder or archive with some files changed (bytes), removed (None) or added."""
+    if placed.is_dir():
+        for name, content in changes.items():
+            (placed / name).unlink(missing_ok=True)
+            if content is not None:
+                (placed / name).write_bytes(content)
+        return placed
+    new = placed.with_name("rewritten")
+    with tarfile.open(placed) as old, tarfile.open(new, "w:gz") as archive:
+        for member in old:
+            if changes.get(member.name, b"") is not None:
+                content = changes.pop(member.name, None) or (old.extractfile(member).read() if member.isreg() else b"")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        for name, content in changes.items():
+            if content is not None:
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return new
+
+
+def test_tampering_is_found(placed):
+    changes = {"lib/changed-by-pip.txt": b"As tested", "bin/tool": None, "lib/new.py": b"evil", "lib/nothing": b"more"}
+    result = inspect_environment(rewritten(placed, changes))
+    assert not result.is_good()
+    assert {(one.kind, one.path) for one in result.findings if one.kind != "unproven"} == {
+        ("changed", "lib/changed-by-pip.txt"),
+        ("missing", "bin/tool"),
+        ("added", "lib/new.py"),
+        ("changed", "lib/nothing"),
+    }
+
+
+def test_a_list_of_files_that_was_tampered_with_too_is_found(placed):
+    listed = json.loads(read(placed, INVENTORY))
+    listed["files"] = [row for row in listed["files"] if row[0] != "bin/tool"]
+    result = rewritten(placed, {INVENTORY: json.dumps(listed).encode(), "bin/tool": None})
+    assert ("changed", INVENTORY) in found(result)
+
+
+def test_another_archive_than_the_file_beside_it_is_about_is_found(environment, tmp_path):
+    pack_archive(environment, tmp_path / "a.tar.gz")
+    pack_archive(environment, tmp_path / "b.tar.gz", selection=Selection(include=("**",)))
+    shutil.copy(sidecar_of(tmp_path / "a.tar.gz"), sidecar_of(tmp_path / "b.tar.gz"))
+    assert found(tmp_path / "b.tar.gz") == {("changed", "")}
+    sidecar_of(tmp_path / "b.tar.gz").unlink()
+    result = inspect_environment(tmp_path / "b.tar.gz")
+    assert (result.is_good(), result.is_good(strict=True)) == (True, False)
+
+
+def test_byte_code_that_python_wrote_later_is_for_the_strict(environment, tmp_path):
+    place_folder(environment, tmp_path / "env")
+    (tmp_path / "env/lib/python3.8/site-packages/y/__pycache__").mkdir()
+    (tmp_path / "env/lib/python3.8/site-packages/y/__pycache__/late.pyc").touch()
+    result = inspect_environment(tmp_path / "env")
+    assert (result.is_good(), result.is_good(strict=True)) == (True, False)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"[" * 100_000, b'{"schema": 1, "files": [[1, 2, 3, 4, 5, 6]]}'])
+@pytest.mark.parametrize("name", [MANIFEST, INVENTORY])
+def test_damaged_descriptions_are_findings(placed, name, content):
+    result = inspect_environment(rewritten(placed, {name: content or b" "}))
+    assert not result.is_good(strict=True)
+
+
+def test_archive_of_conda_pack_is_shown_as_far_as_possible(environment, tmp_path):
+    for name in (MANIFEST, INVENTORY):
+        (environment.prefix / name).rename(tmp_path / name)
+    subprocess.run(
+        [Path(sys.executable).with_name("conda-pack"), "-q", "-p", environment.prefix, "-o", tmp_path / "env.tar.gz"],
+        check=True,
+        capture_output=True,
+    )
+    result = inspect_environment(tmp_path / "env.tar.gz")
+    assert {(one.name, one.version) for one in result.packages} == {("x", "1"), ("y", "1")}
+    assert set(result.count) == {"unproven"}
+
+
+def archive_of(tmp_path, *members, raw=b""):
+    file = tmp_path / "hostile.tar.gz"
+    with tarfile.open(file, "w:gz", format=tarfile.GNU_FORMAT) as archive:
+        for member, content in members:
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file
+
+
+def member(name, kind=tarfile.REGTYPE, target=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info, b"x" if kind == tarfile.REGTYPE else b""
+
+
+@pytest.mark.parametrize(
+    ("members", "path", "reason"),
+    [
+        ([member("/etc/passwd")], "/etc/passwd", "absolute"),
+        ([member("a/../../b")], "a/../../b", ".."),
+        ([member("..", tarfile.DIRTYPE)], "..", ".."),
+        ([member("a//b")], "a//b", "canonical"),
+        ([member("dev", tarfile.CHRTYPE)], "dev", "device"),
+        ([member("pipe", tarfile.FIFOTYPE)], "pipe", "pipe"),
+        ([member("l", tarfile.SYMTYPE, "lib"), member("l/x")], "l/x", "below a link"),
+        ([member("l", tarfile.SYMTYPE, "lib"), member("l/d", tarfile.DIRTYPE)], "l/d", "below a link"),
+        ([member("l", tarfile.SYMTYPE, "/etc")], "l", "out of the environment"),
+        ([member("a/l", tarfile.SYMTYPE, "../../etc")], "a/l", "out of the environment"),
+        ([member("h", tarfile.LNKTYPE, "/etc/passwd")], "h", "hard link"),
+        ([member("l", tarfile.SYMTYPE, "x"), member("h", tarfile.LNKTYPE, "l")], "h", "hard link"),
+        ([member("a"), member("a")], "a", "twice"),
+        ([member("a"), member("./a")], "a", "twice"),
+        ([member("top/bin/activate")], "", "bin/activate"),
+    ],
+)
+def test_what_servers_refuse_is_found(tmp_path, members, path, reason):
+    result = inspect_environment(archive_of(tmp_path, *members))
+    assert not result.is_good()
+    assert [one for one in result.findings if (one.kind, one.path) == ("refused", path) and reason in one.reason]
+
+
+def test_a_hard_link_to_a_file_before_it_is_that_file(tmp_path):
+    result = inspect_environment(
+        archive_of(tmp_path, member("bin/activate"), member("h", tarfile.LNKTYPE, "bin/activate"))
+    )
+    assert (set(result.count), result.files) == ({"unproven"}, 2)
+
+
+def refused(capsys, file, kind, *options):
+    code = run(["inspect", str(file), *options])
+    error = capsys.readouterr().err.splitlines()
+    assert code == 3
+    (line,) = (line for line in error if line.startswith("error:"))
+    assert line.endswith(f"({kind})")
+
+
+@pytest.mark.parametrize("form", ["tar.gz", "tar"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_truncated_archives_are_one_clear_line(environment, tmp_path, capsys, form, share):
+    pack_archive(environment, tmp_path / "env", form=form)
+    content = (tmp_path / "env").read_bytes()
+    (tmp_path / "cut").write_bytes(content[: int(len(content) * share)])
+    refused(capsys, tmp_path / "cut", "environment-unreadable")
+
+
+@pytest.mark.parametrize("position", [0.2, 0.5, 0.8])
+def test_damaged_archives_are_one_clear_line(environment, tmp_path, capsys, position):
+    pack_archive(environment, tmp_path / "env")
+    content = bytearray((tmp_path / "env").read_bytes())
+    place = int(len(content) * position)
+    content[place : place + 40] = b"\xff" * 40
+    (tmp_path / "cut").write_bytes(content)
+    refused(capsys, tmp_path / "cut", "environment-unreadable")
+
+
+def test_garbage_behind_the_end_is_one_clear_line(environment, tmp_path, capsys):
+    pack_archive(environment, tmp_path / "env", form="tar")
+    (tmp_path / "more").write_bytes((tmp_path / "env").read_bytes() + b"more" * 1000)
+    refused(capsys, tmp_path / "more", "environment-unreadable")
+
+
+@pytest.fixture
+def little_memory():
+    """Whoever takes it all gets a MemoryError, which no test here accepts."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (400 << 20), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_a_bomb_is_refused_before_it_bursts(tmp_path, capsys, little_memory):
+    info = tarfile.TarInfo("bin/activate")
+    info.size = 1 << 40
+    with gzip.open(tmp_path / "bomb", "wb", compresslevel=1) as file:
+        file.write(info.tobuf())
+        for _ in range(40):
+            file.write(bytes(10 << 20))
+    refused(capsys, tmp_path / "bomb", "archive-bomb")
+
+
+def test_a_name_of_a_gigabyte_is_refused(tmp_path, capsys, little_memory):
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 30
+    with gzip.open(tmp_path / "bomb", "wb") as file:
+        file.write(info.tobuf() + b"a" * 10_000_000)
+    refused(capsys, tmp_path / "bomb", "archive-bomb")
+
+
+def test_a_sparse_file_of_a_petabyte_is_refused(tmp_path, capsys):
+    info = tarfile.TarInfo("huge")
+    block = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    block[156:157] = tarfile.GNUTYPE_SPARSE
+    block[483:495] = b"77777777777\0"
+    block[148:156] = b"        "
+    block[148:156] = b"%06o\0 " % sum(block)
+    (tmp_path / "sparse").write_bytes(bytes(block) + bytes(1024))
+    refused(capsys, tmp_path / "sparse", "environment-unreadable")
+
+
+def test_content_beyond_the_limit_is_refused(environment, tmp_path, capsys):
+    def big(prefix):
+        with (prefix / "lib/big").open("wb") as file:
+            file.truncate(1 << 20)
+
+    pack_archive(environment, tmp_path / "env", form="tar")
+    with pytest.raises(InputError) as caught:
+        inspect_environment(tmp_path / "env", limit=1 << 20)
+    assert caught.value.kind == "archive-bomb"
+
+
+def test_a_hundred_thousand_members_are_read(tmp_path, little_memory):
+    with tarfile.open(tmp_path / "many.tar", "w") as archive:
+        for number in range(100_000):
+            archive.addfile(tarfile.TarInfo(f"lib/{number}"))
+    result = inspect_environment(tmp_path / "many.tar")
+    assert result.files == 100_000
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x1f\x8b", b"\x1f\x8b\x08" + b"\0" * 100, bytes(1024)])
+def test_what_is_no_archive_is_one_clear_line(tmp_path, capsys, content):
+    (tmp_path / "file").write_bytes(content)
+    code = run(["inspect", str(tmp_path / "file"), "--json"])
+    assert code in (3, 5)
+    assert capsys.readouterr().err.count("error:") == 1
+
+
+def test_names_cannot_write_to_the_terminal(tmp_path, capsys):
+    run(["inspect", str(archive_of(tmp_path, member("a\x1b[2Jb\nc")))])
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+
+
+def test_devices_in_a_folder_are_not_waited_for(environment, tmp_path):
+    import os
+
+    place_folder(environment, tmp_path / "env")
+    os.mkfifo(tmp_path / "env/lib/pipe")
+    assert found(tmp_path / "env") == {("refused", "lib/pipe")}
+
+
+@FORMS
+def test_the_command_line_says_it_all(environment, tmp_path, capsys, form):
+    target = tmp_path / "env"
+    place_folder(environment, target) if form == "dir" else pack_archive(environment, target, form=form)
+    assert run(["inspect", str(target), "--json", "--strict", "--sbom", str(tmp_path / "sbom.json")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["form"], told["manifest"]["key"], told["findings"]) == (form, "one", [])
+    assert [one["name"] for one in json.loads((tmp_path / "sbom.json").read_text())["components"]] == ["x", "y"]
+    changed = rewritten(target, {"bin/tool": b"evil"})
+    assert run(["inspect", str(changed), "--json", "--sbom", str(tmp_path / "other.json")]) == 1
+    assert json.loads(capsys.readouterr().out)["counts"]["changed"] == 1
+    assert not (tmp_path / "other.json").exists()
+
+
+@pytest.mark.parametrize("options", [("--strict",), ("--sbom", "x")])
+def test_options_for_environments_are_refused_for_stubs(tmp_path, capsys, options):
+    (tmp_path / "stub").write_bytes(b"\x7fELF")
+    assert run(["inspect", str(tmp_path / "stub"), *options]) == 2

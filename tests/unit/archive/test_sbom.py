@@ -1,0 +1,45 @@
+"""Bills of materials, judged by CycloneDX's own library."""
+
+import json
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
+
+from envpack.archive.sbom import bill_of_materials, package_url
+from envpack.environment.store import Package
+
+PACKAGES = [
+    Package("python", "3.10.13", "conda", "Python-2.0", "https://conda.example/linux-64/python.conda", "a" * 64, 10),
+    Package("numpy", "1.26.4", "pip", "BSD-3-Clause AND MIT", "https://example/numpy.whl", "b" * 64, 20),
+    Package("local", "1.0+cu12.1", "pip", "Copyright (c) somebody, all rights", "file:///a b.whl", "c" * 64),
+    Package("plain", "2", "pip"),
+    Package("spoken", "2", "pip", "BSD License"),
+]
+
+
+def test_it_is_valid_and_names_everything():
+    text = bill_of_materials(PACKAGES, name="core", version="d" * 64, python="3.10.13")
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    told = json.loads(text)
+    found = {one["name"]: one for one in told["components"]}
+    assert [found[package.name]["version"] for package in PACKAGES] == [package.version for package in PACKAGES]
+    assert found["python"]["purl"] == "pkg:conda/python@3.10.13"
+    assert found["numpy"]["licenses"] == [{"expression": "BSD-3-Clause AND MIT"}]
+    assert found["spoken"]["licenses"] == [{"license": {"name": "BSD License"}}]
+    assert found["numpy"]["externalReferences"][0]["hashes"][0]["content"] == "b" * 64
+    assert "externalReferences" not in found["local"]  # a path of the machine that built it
+    assert "licenses" not in found["plain"]
+    assert bill_of_materials(PACKAGES, name="core", version="d" * 64, python="3.10.13") == text
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda one: one.name)
+def test_names_for_scanners_can_be_read_back(package):
+    read = PackageURL.from_string(package_url(package))
+    assert (read.name, read.version) == (package.name, package.version)
+
+
+def test_nothing_is_a_valid_bill_too():
+    text = bill_of_materials([], name="empty", version="1")
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
