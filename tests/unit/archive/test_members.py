@@ -1,0 +1,78 @@
+"""Headers of tar files, read back by others, and names that servers refuse."""
+
+import subprocess
+import tarfile
+
+import pytest
+
+from envpack.archive.members import END, check_entries, header, padding
+from envpack.environment.inventory import Entry
+from envpack.errors import EnvironmentBuildError
+
+ENTRIES = [
+    Entry("bin/python", "link", "x", target="python3.10"),
+    Entry("n" * 100, "file", "x", 0),
+    Entry("n" * 101, "file", "x", 0),
+    Entry("deep/" * 60 + "name", "program", "x", 0),
+    Entry("l/" * 60 + "link", "link", "x", target="../" * 50 + "t" * 120),
+    Entry("l100", "link", "x", target="t" * 100),
+    Entry("ümlaut/" * 14 + "日本", "file", "x", 0),
+    Entry("empty folder", "folder", "x"),
+    Entry("f/" * 49 + "f" * 2, "folder", "x"),  # 100 bytes, and 101 with the slash
+]
+
+
+def test_headers_are_read_back_as_they_were_meant(tmp_path):
+    file = tmp_path / "x.tar"
+    file.write_bytes(b"".join(map(header, ENTRIES)) + END)
+    with tarfile.open(file) as archive:
+        found = archive.getmembers()
+    assert [(one.name, one.linkname) for one in found] == [(entry.path, entry.target) for entry in ENTRIES]
+    modes = {"file": 0o644, "program": 0o755, "link": 0o777, "folder": 0o755}
+    assert [one.mode for one in found] == [modes[entry.kind] for entry in ENTRIES]
+    listed = subprocess.run(["tar", "tf", file, "--quoting-style=literal"], capture_output=True, check=True).stdout
+    assert listed.decode().splitlines() == [entry.path + "/" * (entry.kind == "folder") for entry in ENTRIES]
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, (8 << 30) - 1, 8 << 30, 1 << 40])
+def test_sizes_are_read_back(size):
+    info = tarfile.TarInfo.frombuf(header(Entry("x", "file", "x", size)), "utf-8", "surrogateescape")
+    assert (info.size, info.mtime) == (size, 315532800)
+    assert (size + len(padding(size % 512))) % 512 == 0
+
+
+def test_names_that_are_no_text_keep_their_bytes():
+    info = tarfile.TarInfo.frombuf(header(Entry("a\udcff", "file", "x")), "utf-8", "surrogateescape")
+    assert info.name == "a\udcff"
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [Entry("/absolute", "file", "x")],
+        [Entry("a/../../b", "file", "x")],
+        [Entry("../b", "file", "x")],
+        [Entry("a//b", "file", "x")],
+        [Entry("./b", "file", "x")],
+        [Entry("..", "file", "x")],
+        [Entry("a", "file", "x"), Entry("a", "file", "x")],
+        [Entry("l", "link", "x", target="lib"), Entry("l/x", "file", "x")],
+        [Entry("a/l", "link", "x", target="lib"), Entry("a/l/x/y/z", "file", "x")],
+        [Entry("a/l/x/y", "file", "x"), Entry("a/l", "link", "x", target="lib")],
+    ],
+)
+def test_names_that_servers_refuse(entries):
+    with pytest.raises(EnvironmentBuildError) as caught:
+        check_entries(entries)
+    assert caught.value.kind == "bad-archive"
+
+
+@pytest.mark.parametrize("target", ["/etc", "../..", "../../x", "../x/../../y"])
+def test_links_that_leave(target):
+    with pytest.raises(EnvironmentBuildError, match="package-x") as caught:
+        check_entries([Entry("a/l", "link", "package-x", target=target)])
+    assert caught.value.kind == "link-leaves-environment"
+
+
+def test_links_that_stay():
+    check_entries([Entry("a/l", "link", "x", target="../b"), Entry("a/m", "link", "x", target="..")])
