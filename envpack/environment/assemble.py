@@ -21,7 +21,7 @@ from envpack.environment.interpreters import interpreter_for
 from envpack.environment.inventory import Entry, Owners, find_owners, take_inventory, write_inventory
 from envpack.environment.isolation import bare_environment
 from envpack.environment.lock.model import Lock
-from envpack.environment.outside import refuse_outside, refuse_outside_links
+from envpack.environment.outside import refuse_outside
 from envpack.environment.relocation import STAND_IN, relocate, update_records
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.errors import EnvironmentBuildError
@@ -81,7 +81,6 @@ def assemble(how: Assembly, prefix: Path) -> None:
     version = _started(prefix, minor) if how.runs_here else _said_version(how.lock)
     needs = _checked_needs(how, prefix)
     entries = take_inventory(prefix, owners)
-    refuse_outside_links(entries)
     _write_manifest(how, prefix, version, needs, owners, entries)
     how.progress.end(f"{len(entries)} files")
 

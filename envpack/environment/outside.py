@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.environment.inventory import Entry, Owners
+from envpack.environment.inventory import Owners
 from envpack.errors import EnvironmentBuildError
 
 
@@ -32,21 +31,6 @@ def refuse_outside(prefix: Path, minor: str, owners: Owners) -> None:
             if not (site / line).resolve().is_relative_to(prefix.resolve()):
                 name = owners.of.get(str(file.relative_to(prefix)), file.name)
                 raise _error(f"{file.name} of {name} points to {line}, outside of the environment", name)
-
-
-def refuse_outside_links(entries: tuple[Entry, ...]) -> None:
-    """Make sure that no link of an environment leaves it.
-
-    Raises:
-        EnvironmentBuildError: kind ``points-outside``; names the link and its package.
-
-    """
-    for entry in entries:
-        if entry.kind != "link":
-            continue
-        end = os.path.normpath(os.path.join(os.path.dirname(entry.path), entry.target))  # noqa: PTH118, PTH120
-        if entry.target.startswith("/") or end == ".." or end.startswith("../"):
-            raise _error(f"{entry.path} of {entry.package} is a link to {entry.target}, outside of it", entry.package)
 
 
 def _paths(file: Path) -> Iterator[str]:
