@@ -1,0 +1,146 @@
+"""Kill `envpack build` at random moments, and look each time whether everything is old or new.
+
+    .venv/bin/python ci/kill_builds.py --times 100 [--seed 1]
+
+Builds alternate between two sets of requirements and all forms, with a cache that often has to make things again.
+After each kill: what config.pbtxt names is complete and verifies file by file, and so does every environment in the
+store. In the end, undisturbed builds put all right and leave nothing half-made behind. The packages come from an index
+on 127.0.0.1.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(CHECKOUT))
+
+from envpack.archive.inspection import inspect_environment  # noqa: E402
+from envpack.environment import Environment, available_interpreters, read_environment  # noqa: E402
+from envpack.environment.inventory import find_owners, read_inventory, take_inventory  # noqa: E402
+from tests.web import serve  # noqa: E402
+from tests.wheels import make_wheel, write_index  # noqa: E402
+
+FORMS = ("dir", "tar.gz", "tar")
+CONFIG = 'name: "m"\nbackend: "python"\n# a comment of mine\n'
+VALUE = f"VALUE = {'x' * 2000!r}\n"
+
+
+class Kitchen:
+    """A model, an index with two versions of what it needs, and a cache of its own."""
+
+    def __init__(self, folder: Path, index: str, python: str) -> None:
+        self.model = folder / "repository/m"
+        self.cache = folder / "cache"
+        (self.model / "1").mkdir(parents=True)
+        (self.model / "1/model.py").write_text("class TritonPythonModel:\n    pass\n")
+        (self.model / "config.pbtxt").write_text(CONFIG)
+        self.variables = {
+            "PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "UV_DEFAULT_INDEX": index,
+            "UV_CACHE_DIR": str(folder / "uv"), "ENVPACK_CACHE_DIR": str(self.cache),
+        }  # fmt: skip
+        self.python = python
+
+    def command(self, version: str, form: str) -> list[str]:
+        (self.model / "requirements.txt").write_text(f"numpy=={version}\nbulk=={version}\n")
+        build = [sys.executable, "-m", "envpack.cli", "build", "m", "--python", self.python, "--format", form]
+        return [*build, "--stub", "never", "--quiet", "--repository", str(self.model.parent)]
+
+    def start(self, version: str, form: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            self.command(version, form), env=self.variables, cwd=CHECKOUT, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def forget_something(self, chance: random.Random) -> None:
+        """Remove a part of the cache, so that the next build has to make it again."""
+        kinds = ["environments", "segments", "archives", "bytecode", "solutions", "channel", "conda-packages"]
+        for kind in chance.sample(kinds, chance.randrange(1, 4)):
+            shutil.rmtree(self.cache / kind, ignore_errors=True)
+
+    def check(self) -> str:
+        """What config.pbtxt names, after it and the store were looked at.
+
+        Raises:
+            AssertionError: something is neither old nor new.
+        """
+        config = (self.model / "config.pbtxt").read_text()
+        assert "# a comment of mine" in config, config
+        named = config.partition("$$TRITON_MODEL_DIRECTORY/")[2].partition('"')[0]
+        if named:
+            found = inspect_environment(self.model / named)
+            assert not found.findings, (named, found.findings[:3])
+            assert found.verified > 1000, found.verified
+        for folder in (self.cache / "environments").glob("[!.]*"):
+            self.check_environment(folder)
+        return named
+
+    def check_environment(self, folder: Path) -> None:
+        environment = read_environment(folder)
+        assert isinstance(environment, Environment), f"{folder} is there without being one"
+        assert take_inventory(folder, find_owners(folder, environment.minor)) == read_inventory(folder), folder
+
+    def leftovers(self) -> list[str]:
+        kept = [path for kind in ("environments", "archives", "segments") for path in (self.cache / kind).rglob(".*")]
+        return [str(path) for path in (*self.model.glob(".*"), *kept) if "partial" in path.name]
+
+
+def fill_index(root: Path) -> None:
+    for version in ("1.0", "2.0"):
+        modules = {f"bulk/module_{number}.py": VALUE for number in range(200)}
+        make_wheel(root / "files", "bulk", version, {"bulk/__init__.py": "", **modules})
+        make_wheel(root / "files", "numpy", version, {"numpy/__init__.py": f"__version__ = {version!r}\n"})
+    write_index(root)
+
+
+def kill_once(kitchen: Kitchen, chance: random.Random, longest: float) -> str:
+    """One build with a kill somewhere in it; what became of it."""
+    kitchen.forget_something(chance)
+    version, form = chance.choice(("1.0", "2.0")), chance.choice(FORMS)
+    child = kitchen.start(version, form)
+    time.sleep(longest * chance.random() ** 2)  # most builds have to make only a part again
+    done = child.poll() is not None
+    # Only envpack itself is killed, as by the kernel when memory is short: what it has started must not go on.
+    child.send_signal(signal.SIGKILL)
+    said = child.communicate()[1]
+    assert not done or child.returncode == 0, said
+    return f"{form} {version} {'ended before' if done else 'killed'}"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--times", type=int, default=100)
+    options.add_argument("--seed", type=int, default=random.randrange(10**6))
+    given = options.parse_args()
+    chance = random.Random(given.seed)
+    python = next((one.minor for one in available_interpreters() if one.library), "")
+    if not python:
+        sys.exit("error: there is no Python with a shared library on this machine")
+    with tempfile.TemporaryDirectory() as folder:
+        fill_index(Path(folder) / "index")
+        with serve(Path(folder) / "index") as site:
+            kitchen = Kitchen(Path(folder), site.url("/simple"), python)
+            start = time.monotonic()
+            assert kitchen.start("1.0", "dir").wait() == 0
+            longest = 1.1 * (time.monotonic() - start)
+            kills = faster = 0
+            while kills < given.times:
+                outcome = kill_once(kitchen, chance, longest)
+                kills, faster = kills + outcome.endswith("killed"), faster + outcome.endswith("before")
+                print(f"{kills}: {outcome}; config.pbtxt names {kitchen.check()}", flush=True)
+            for version, form in (("1.0", "tar.gz"), ("2.0", "tar"), ("1.0", "dir")):
+                assert kitchen.start(version, form).wait() == 0
+                kitchen.check()
+            assert kitchen.leftovers() == [], kitchen.leftovers()
+    print(f"{kills} kills and {faster} builds that were faster, seed {given.seed}: always old or new")
+
+
+if __name__ == "__main__":
+    main()
