@@ -20,7 +20,7 @@ from envpack.errors import EnvironmentBuildError
 from envpack.process import run
 
 _CHILD = Path(__file__).with_name("compile_child.py")
-_RECIPE = 1  # counts the changes of how byte code is made
+_RECIPE = 2  # counts the changes of how byte code is made
 
 
 def compile_files(prefix: Path, paths: Sequence[str], python: Path) -> None:

@@ -7,7 +7,7 @@ import json
 
 from envpack.environment.interpreters import Interpreter
 
-RECIPE = 2  # counts the changes of how a package is made from an interpreter
+RECIPE = 3  # counts the changes of how a package is made from an interpreter
 
 
 def fingerprint(interpreter: Interpreter) -> str:

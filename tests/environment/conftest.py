@@ -1,6 +1,8 @@
 """Real environments from real interpreters, with packages from PyPI; built once for all tests of a session."""
 
+import contextlib
 import os
+import subprocess
 
 import pytest
 
@@ -29,3 +31,25 @@ def need(minor: str) -> str:
 @pytest.fixture(scope="session")
 def numpy_env(cache):
     return build_environment(Requirements(pip=("numpy", "six")), python=need("3.8"))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    with mounted(tmp_path / "small", megabytes=14) as folder:
+        yield folder
+
+
+@pytest.fixture
+def other_disk(tmp_path):
+    with mounted(tmp_path / "other", megabytes=400) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def mounted(folder, megabytes):
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("another file system can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)

@@ -227,17 +227,6 @@ def wait_until(condition, seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=14m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("a small tmpfs can be mounted by root only")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def test_full_disk_while_building_is_said_so(small_disk):
     with pytest.raises(EnvironmentBuildError) as caught:
         build_environment(Requirements(pip=("numpy",)), python=need("3.8"), cache=small_disk)
