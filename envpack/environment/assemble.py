@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import platform as host
@@ -13,8 +14,10 @@ from urllib.parse import unquote, urlsplit
 from envpack.atomic import write_text
 from envpack.environment.activation import write_activation
 from envpack.environment.bytecode import compile_packages
+from envpack.environment.channel import local_channel
 from envpack.environment.conda_settings import CondaSettings, Credentials
 from envpack.environment.elf import SystemNeeds, is_elf, strip_environment, system_needs, version_key
+from envpack.environment.fingerprint import fingerprint
 from envpack.environment.install import check_consistency, install_conda, install_pip
 from envpack.environment.installed import installed_packages
 from envpack.environment.interpreters import interpreter_for
@@ -88,7 +91,7 @@ def assemble(how: Assembly, prefix: Path) -> None:
 def _install(how: Assembly, prefix: Path) -> None:
     lock, minor = how.lock, how.lock.target.python
     how.progress.begin(f"install {len(lock.conda)} conda packages")
-    conda = [_at_hand(package, how.cache) for package in lock.conda]
+    conda = [_at_hand(package, how) for package in lock.conda]
     install_conda(conda, prefix, lock.target, settings=how.settings, credentials=how.credentials, cache=how.cache)
     library = prefix / "lib" / f"libpython{minor}.so.1.0"
     if not library.is_file():
@@ -107,19 +110,25 @@ def _install(how: Assembly, prefix: Path) -> None:
         how.progress.end("installed")
 
 
-def _at_hand(package: CondaPackage, cache: Path) -> CondaPackage:
-    """The package where it lies now, if it came from the local channel of another machine or of another cache."""
+def _at_hand(package: CondaPackage, how: Assembly) -> CondaPackage:
+    """The package where it lies now, if it came from a local channel: of another machine, or of one that is gone."""
     address = urlsplit(package.url)
     file = Path(unquote(address.path))
     if address.scheme != "file" or file.is_file():
         return package
-    for other in sorted((cache / "channel").glob(f"*/{package.subdir}/{file.name}")):
+    for other in sorted((how.cache / "channel").glob(f"*/{package.subdir}/{file.name}")):
         return dataclasses.replace(package, url=other.as_uri())
+    if package.build.startswith("local_"):
+        with contextlib.suppress(EnvironmentBuildError):
+            interpreter = interpreter_for(how.lock.target.python)
+            if package.build == f"local_{fingerprint(interpreter)}":
+                again = local_channel(interpreter, cache=how.cache, progress=how.progress).package
+                return dataclasses.replace(package, url=again.file.as_uri())
     raise EnvironmentBuildError(
         f"conda package {package.name} {package.version} is not on this machine",
         kind="package-missing",
         where=str(file),
-        hint="copy that channel to this machine or serve it over http, and lock with its address as --channel",
+        hint="lock again; or copy that channel here, or serve it over http, and lock with its address as --channel",
     )
 
 

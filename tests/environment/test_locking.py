@@ -322,6 +322,14 @@ def test_stripped_environments_work_and_are_others(served, tmp_path):
     assert environment_of(lock, cache=tmp_path).content == plain.content
 
 
+def test_a_local_channel_that_is_gone_is_made_again(served, tmp_path):
+    first = build_environment(Requirements(), python=PYTHON, cache=tmp_path)
+    shutil.rmtree(tmp_path / "channel")
+    shutil.rmtree(tmp_path / "conda-packages")
+    shutil.rmtree(first.prefix)
+    assert build_environment(Requirements(), python=PYTHON, cache=tmp_path).content == first.content
+
+
 class TestFaultsOnTheWay:
     def test_a_download_that_breaks_off_is_tried_again(self, served, tmp_path):
         lock = lock_for(BOTH, served, tmp_path)
@@ -370,7 +378,8 @@ class TestFaultsOnTheWay:
 
     def test_a_package_of_another_machines_local_channel_is_named(self, tmp_path, served):
         lock = lock_for(Requirements(), served, tmp_path)
-        gone = dataclasses.replace(lock.conda[0], url="file:///nowhere/linux-64/python-3.10.0-local_1.conda")
+        url = "file:///nowhere/linux-64/python-3.10.0-local_1.conda"
+        gone = dataclasses.replace(lock.conda[0], build="local_1", url=url)
         error = refused(environment_of, dataclasses.replace(lock, conda=(gone,)), cache=tmp_path)
         assert (error.kind, error.where) == ("package-missing", "/nowhere/linux-64/python-3.10.0-local_1.conda")
 
