@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.archive import PackerName, Selection, pack_archive, place_folder, sidecar_of
+from envpack.archive.forms import Form, PackageSize, forms_of, package_sizes, told_beside
 from envpack.environment import Environment, read_environment
 from envpack.environment.disk import storage_errors
 from envpack.errors import EnvironmentBuildError, InputError, StubError, UsageError
@@ -68,6 +69,8 @@ class BuiltModel:
         environment: folder or archive beside the model.
         stub: the stub beside the model; ``None`` if the release's own serves it.
         changed: whether anything on disk was changed.
+        forms: what each form of the environment costs, whichever was built.
+        sizes: what each package brings, the largest first.
     """
 
     name: str
@@ -77,6 +80,8 @@ class BuiltModel:
     environment: Path | None
     stub: Path | None
     changed: bool
+    forms: tuple[Form, ...] = ()
+    sizes: tuple[PackageSize, ...] = ()
 
 
 def build_model(
@@ -168,6 +173,7 @@ def _place(
     changed |= point_to_environment(model, in_model_folder(place.name))
     _remove_previous(model, previous, place)
     progress.end(f"placed as {place.name}" if changed else "up to date")
+    told = told_beside(place)
     return BuiltModel(
         model.name,
         environment.python,
@@ -176,6 +182,8 @@ def _place(
         place,
         stub if stub.exists() else None,
         changed,
+        forms_of(told),
+        package_sizes(environment, told),
     )
 
 

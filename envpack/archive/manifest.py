@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 from collections import Counter
@@ -11,11 +12,15 @@ from typing import Any
 
 from envpack.archive.members import check_entries
 from envpack.archive.selection import Selection
-from envpack.environment.inventory import INVENTORY, OWN, Entry, read_inventory, write_inventory
+from envpack.atomic import replaced_file
+from envpack.environment.disk import storage_errors
+from envpack.environment.inventory import INVENTORY, OWN, Entry, parse_inventory, read_inventory, write_inventory
 from envpack.environment.store import MANIFEST, Environment
 from envpack.errors import EnvironmentBuildError
+from envpack.locations import cache_root
 
 SCHEMA = 2
+_NAMED = ("key", "content", "python", "minor", "platform", "glibc", "glibcxx", "selection", "unpacked", "packages")
 
 
 @dataclass(frozen=True)
@@ -39,13 +44,45 @@ class Chosen:
 
 
 def choose(environment: Environment, selection: Selection) -> Chosen:
-    """Choose the files of an environment in the store, and describe exactly those.
+    """Choose the files of an environment in the store, and describe exactly those. What was chosen is remembered.
 
     Raises:
         UsageError: kind ``bad-pattern``.
         EnvironmentBuildError: a server would refuse one of the names, or what the store says of itself is damaged.
 
     """
+    told = [environment.key, environment.content, selection.digest, SCHEMA]
+    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    place = cache_root() / "selections" / digest
+    chosen = _kept(place)
+    if chosen is None:
+        chosen = _choose(environment, selection)
+        _keep(place, chosen)
+    return chosen
+
+
+def _kept(place: Path) -> Chosen | None:
+    """What was chosen before; ``None`` if it was not, or is damaged."""
+    try:
+        described = {name: (place / name).read_bytes() for name in (MANIFEST, INVENTORY)}
+        told = json.loads(described[MANIFEST])
+        if told["content"] != hashlib.sha256(described[INVENTORY]).hexdigest():
+            return None
+        return Chosen(parse_inventory(described[INVENTORY]), described, told)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep(place: Path, chosen: Chosen) -> None:
+    """Write the list of files last: without the right one the rest is nothing."""
+    with storage_errors(place):
+        place.mkdir(parents=True, exist_ok=True)
+        for name, content in chosen.described.items():
+            with replaced_file(place / name, durable=False) as partial:
+                partial.write_bytes(content)
+
+
+def _choose(environment: Environment, selection: Selection) -> Chosen:
     all_of_them, told = _read(environment.prefix)
     entries = selection.of(all_of_them)
     check_entries(entries)
@@ -57,6 +94,7 @@ def choose(environment: Environment, selection: Selection) -> Chosen:
         content = write_inventory(Path(folder), entries)
         inventory = (Path(folder) / INVENTORY).read_bytes()
     told |= {
+        "unpacked": {"files": len(entries), "size": size},
         "content": content,
         "size": size,
         "packages": [package | {"size": sizes[package["name"]]} for package in told["packages"]],
@@ -109,15 +147,6 @@ def _read(prefix: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
 
 def beside(chosen: Chosen, **measured: object) -> str:
     """The text of the file beside an archive: what is inside, and what the archive itself is."""
-    named = ("key", "content", "python", "minor", "platform", "glibc", "glibcxx", "selection", "packages")
-    told = {name: chosen.told.get(name) for name in named}
-    told |= {
-        "schema": SCHEMA,
-        "unpacked": {"files": len(chosen.entries) + len(chosen.described), "size": size_of(chosen)},
-    }
+    told = {name: chosen.told.get(name) for name in _NAMED}
+    told["schema"] = SCHEMA
     return json.dumps(told | measured, indent=1, sort_keys=True) + "\n"
-
-
-def size_of(chosen: Chosen) -> int:
-    """Bytes of all its files."""
-    return sum(entry.size for entry in (*chosen.entries, *chosen.own_entries()))

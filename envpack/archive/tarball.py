@@ -88,7 +88,7 @@ def pack_archive(
         destination: the archive.
         form: ``"tar"`` is larger, and faster to load.
         selection: which files; by default all but those that no model needs when it runs.
-        packer: ``"conda-pack"`` packs all files with conda-pack's library instead, in its way.
+        packer: ``"conda-pack"`` packs with conda-pack's library instead, in its way: all files, whatever the selection.
         threads: how many compress; 0 for one for each core.
         progress: told of the packing; an archive that is there takes no step.
 
@@ -100,7 +100,8 @@ def pack_archive(
         EnvironmentBuildError: the disk is full, or a file cannot be packed; an archive that was there is intact.
 
     """
-    wanted = _Wanted(environment, form, selection or Selection(), packer)
+    everything = Selection(include=("**",))
+    wanted = _Wanted(environment, form, everything if packer == "conda-pack" else selection or Selection(), packer)
     if wanted.is_at(destination):
         return False
 

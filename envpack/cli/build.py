@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from envpack.cli import options
 from envpack.cli.console import Console
+from envpack.cli.sizes_view import forms_line, sizes_table
+
+if TYPE_CHECKING:
+    from envpack.building import BuiltModel
 
 
 @click.command(short_help="Build execution environments and put them beside their models.")
@@ -43,11 +49,14 @@ from envpack.cli.console import Console
     default="auto",
     help="Put a stub beside the model. Default: auto, when the release's own has another Python or cannot do NumPy 2.",
 )
+@click.option("--sizes", is_flag=True, help="Say how much each package brings.")
 @options.choice
 @options.toolchain
 @options.repository
 @options.with_console
-def command(models: tuple[str, ...], repository: Path, console: Console, *, every: bool, **settings: Any) -> None:
+def command(
+    models: tuple[str, ...], repository: Path, console: Console, *, every: bool, sizes: bool, **settings: Any
+) -> None:
     """Build the execution environment of each MODEL and put it beside the model."""
     from envpack.building import BuildOptions, build_model
     from envpack.locking import Choice, release_for
@@ -58,4 +67,25 @@ def command(models: tuple[str, ...], repository: Path, console: Console, *, ever
     choice = Choice(**{field.name: settings.pop(field.name) for field in dataclasses.fields(Choice)})
     console.warned(release_for(project, choice).caution)
     built = [build_model(project, name, BuildOptions(choice, **settings), console) for name in names]
-    console.result({"models": [options.as_json(dataclasses.asdict(model)) for model in built]})
+    for model in built:
+        if model.changed and model.forms:
+            console.say(forms_line(model.forms))
+        if sizes and model.sizes:
+            console.say(sizes_table(model))
+    console.warned(_unpacked_often(built))
+    console.result({"models": [_as_json(dataclasses.asdict(model), sizes=sizes) for model in built]})
+
+
+def _unpacked_often(built: Sequence[BuiltModel]) -> str:
+    """What to say of several models with one archive: a server knows archives by their paths."""
+    archives = [model.environment for model in built if model.environment and model.environment.is_file()]
+    most = max(Counter(archive.stat().st_ino for archive in archives).values(), default=0)
+    if most < 2:
+        return ""
+    return f"{most} models have the same archive, and a server unpacks it for each of them; --format dir is shared"
+
+
+def _as_json(fields: dict[str, Any], *, sizes: bool) -> dict[str, Any]:
+    if not sizes:
+        del fields["sizes"]
+    return options.as_json(fields)

@@ -66,7 +66,7 @@ def test_init_build_and_build_again(tmp_path, changes):
     assert first.code == 0, first.err
     (model,) = first.document["models"]
     assert first.document["schema"] == 1
-    assert set(model) == {"name", "python", "numpy", "packages", "environment", "stub", "changed"}
+    assert set(model) == {"name", "python", "numpy", "packages", "environment", "stub", "changed", "forms"}
     assert (model["name"], model["changed"]) == ("preprocessing", True)
     assert model["python"].startswith("3.8.")
     assert model["environment"] == str(repository / "preprocessing/python3.8")
@@ -281,3 +281,40 @@ def usable(model: Path, archive_format: str) -> bool:
     with tarfile.open(place) as archive:
         archive.extractall(unpacked, filter="fully_trusted")
     return told["size"] == place.stat().st_size and works(unpacked)
+
+
+def test_sizes_and_forms_are_said(repository, changes, stored):
+    require(repository, "numpy", "six")
+    ended = build(repository, "--sizes", "--json", "--exclude", "/lib/python3.8/site-packages/six.py", changes=changes)
+    (model,) = ended.document["models"]
+    forms = {form["form"]: form for form in model["forms"]}
+    assert list(forms) == ["dir", "tar.gz", "tar"]
+    assert forms["dir"]["unpack_seconds"] == 0 < forms["tar"]["unpack_seconds"] <= forms["tar.gz"]["unpack_seconds"]
+    sizes = {one["name"]: one for one in model["sizes"]}
+    assert set(sizes) == {"python", "numpy", "six"}
+    assert sizes["six"]["left_out"] > 30_000  # six.py itself
+    assert sizes["numpy"]["size"] > sizes["numpy"]["left_out"] > 1_000_000  # its tests
+    assert "numpy" in ended.err
+    assert "tar.gz" in ended.err
+    assert not (Path(model["environment"]) / "lib/python3.8/site-packages/six.py").exists()
+
+
+def test_models_with_one_archive_are_warned_of(repository, changes, stored):
+    shutil.copytree(repository / "m", repository / "n")
+    for name in ("m", "n"):
+        (repository / name / "requirements.txt").write_text("numpy\nsix\n")
+    text = (repository / "n/config.pbtxt").read_text()
+    (repository / "n/config.pbtxt").write_text(text.replace('"m"', '"n"'))
+    words = ("build", "--all", "--repository", repository, "--python", "3.8", "--stub", "never", "--format", "tar")
+    ended = envpack(*words, changes=changes)
+    assert ended.code == 0, ended.err
+    assert "2 models have the same archive" in ended.err
+    assert (repository / "m/python3.8.tar").samefile(repository / "n/python3.8.tar")
+
+
+def test_another_packer_makes_archives_only(repository, changes):
+    for options in (("--format", "dir"), ("--format", "tar", "--exclude", "x"), ("--format", "tar", "--include", "x")):
+        ended = build(repository, "--packer", "conda-pack", "--json", *options, changes=changes)
+        assert_refused(ended, 2, "packer-limits", "archives only")
+    ended = build(repository, "--exclude", "!x", "--json", changes=changes)
+    assert_refused(ended, 2, "bad-pattern", "--exclude")

@@ -1,0 +1,147 @@
+"""What packing an environment, loading it, and sharing it among models costs, beside conda-pack and GNU tar.
+
+    python benchmarks/pack.py [--rounds 5] [--loads 3] [--models]
+
+The environment has Python 3.10, NumPy, SciPy, pandas and scikit-learn. Every round runs each packer once, in turn, as a
+process of its own, start of Python included. Loads are in the real server, of a model that imports all four, to READY.
+--models places the same environment for 1 to 100 models and prints time and disk, conda-pack's archive copied beside
+them. Prints medians and minima in seconds, and ratios to conda-pack's default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.packers import Cost, packers, run
+
+from envpack.archive import ArchiveForm, pack_archive, place_folder
+from envpack.environment import Environment, build_environment
+from envpack.repository import set_execution_environment
+from envpack.requirements import Requirements
+from envpack.verification import VerifyOptions, verify
+
+REQUIREMENTS = ("numpy==1.26.4", "scipy==1.13.1", "pandas==2.2.3", "scikit-learn==1.5.2")
+COUNTS = (1, 2, 5, 10, 20, 50, 100)
+CONFIG = """backend: "python"
+input [ { name: "IN", data_type: TYPE_FP32, dims: [ 4 ] } ]
+output [ { name: "OUT", data_type: TYPE_FP32, dims: [ 4 ] } ]
+"""
+
+
+def pack_rounds(environment: Environment, folder: Path, rounds: int) -> None:
+    costs: dict[str, list[Cost]] = {packer.name: [] for packer in packers(environment)}
+    for number in range(rounds + 1):  # the first one is for the disk's cache
+        for packer in packers(environment):
+            cost = run(packer, folder)
+            if number:
+                costs[packer.name].append(cost)
+    base = costs["conda-pack"]
+    columns = ("wall", "min", "cpu", "MB", "memory", "wall", "min", "cpu", "size")
+    print(f"{'packer':34}" + "".join(f"{column:>8}" for column in columns))
+    for name, found in costs.items():
+        wall, cpu = median(found, "wall"), median(found, "cpu")
+        least, size = min(cost.wall for cost in found), found[0].size
+        quicker = (median(base, "wall") / wall, min(cost.wall for cost in base) / least, median(base, "cpu") / cpu)
+        ratios = "".join(f"{ratio:7.1f}x" for ratio in quicker) + f"{size / base[0].size:8.2f}"
+        memory = max(cost.memory for cost in found)
+        print(f"{name:34}{wall:8.2f}{least:8.2f}{cpu:8.2f}{size:8.1f}{memory:8.0f}{ratios}")
+
+
+def median(costs: list[Cost], field: str) -> float:
+    return statistics.median(getattr(cost, field) for cost in costs)
+
+
+def load_rounds(environment: Environment, folder: Path, rounds: int) -> None:
+    model = folder / "repository/science"
+    (model / "1").mkdir(parents=True)
+    shutil.copy(Path(__file__).parent / "bench/models/science.py", model / "1/model.py")
+    forms = placed_forms(environment, folder / "forms")
+    seconds: dict[str, list[float]] = {name: [] for name in forms}
+    for _ in range(rounds):
+        for name, place in forms.items():
+            text = set_execution_environment(CONFIG, str(place), model / "config.pbtxt")
+            (model / "config.pbtxt").write_text(text)
+            seconds[name].append(load_seconds(model.parent))
+    base = statistics.median(seconds["conda-pack tar.gz"])
+    print(f"\n{'load to READY':34} {'median':>6} {'min':>6}")
+    for name, found in seconds.items():
+        print(f"{name:34} {statistics.median(found):6.2f} {min(found):6.2f} {base / statistics.median(found):5.2f}x")
+
+
+def placed_forms(environment: Environment, folder: Path) -> dict[str, Path]:
+    forms: tuple[ArchiveForm, ...] = ("tar.gz", "tar")
+    pack_archive(environment, folder / "theirs.tar.gz", packer="conda-pack")
+    place_folder(environment, folder / "dir")
+    for form in forms:
+        pack_archive(environment, folder / f"env.{form}", form=form)
+    places = {f"envpack {form}": folder / f"env.{form}" for form in forms}
+    return {"conda-pack tar.gz": folder / "theirs.tar.gz", **places, "envpack dir": folder / "dir"}
+
+
+def load_seconds(repository: Path) -> float:
+    verdict = verify(repository, options=VerifyOptions(load_timeout=120))
+    (model,) = verdict.models
+    if model.failure or model.load_seconds is None:
+        raise SystemExit(f"the model was not loaded: {model.failure}")
+    return model.load_seconds
+
+
+def many_models(environment: Environment, folder: Path) -> None:
+    theirs = folder / "theirs.tar.gz"
+    started = time.perf_counter()
+    pack_archive(environment, theirs, packer="conda-pack")
+    ways: dict[str, Callable[[Path], object]] = {
+        "envpack dir": lambda place: place_folder(environment, place),
+        "envpack tar.gz": lambda place: pack_archive(environment, place),
+        "conda-pack copied": lambda place: shutil.copy(theirs, place),
+    }
+    packed = {"conda-pack copied": time.perf_counter() - started}
+    print(f"\n{'models':>6} " + " ".join(f"{name + ', s':>20} {'MB':>8}" for name in ways))
+    taken = {name: packed.get(name, 0.0) for name in ways}
+    for count, before in zip(COUNTS, (0, *COUNTS), strict=False):
+        row = []
+        for name, place in ways.items():
+            root = folder / name.replace(" ", "-")
+            for number in range(before, count):
+                (root / f"m{number}").mkdir(parents=True)
+                started = time.perf_counter()
+                place(root / f"m{number}/env")
+                taken[name] += time.perf_counter() - started
+            row.append(f"{taken[name]:20.2f} {disk(environment.prefix, root):8.1f}")
+        print(f"{count:6} " + " ".join(row))
+
+
+def disk(store: Path, root: Path) -> float:
+    """Megabytes that a folder takes besides the environment in the store, whose files it may share."""
+    both = subprocess.run(["du", "-sk", "--total", store, root], capture_output=True, text=True, check=True).stdout
+    alone = subprocess.run(["du", "-sk", store], capture_output=True, text=True, check=True).stdout
+    return (int(both.splitlines()[-1].split()[0]) - int(alone.split()[0])) / 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="of packing; 0 for none")
+    parser.add_argument("--loads", type=int, default=3, help="rounds of loading; 0 for none")
+    parser.add_argument("--models", action="store_true")
+    options = parser.parse_args()
+    environment = build_environment(Requirements(pip=REQUIREMENTS), python="3.10")
+    print(f"{environment.size / 1e6:.1f} MB in the store, {len(environment.packages)} packages\n", flush=True)
+    # Beside the store, so that hard links are possible.
+    with tempfile.TemporaryDirectory(prefix=".benchmark-", dir=environment.prefix.parents[1]) as folder:
+        if options.rounds:
+            pack_rounds(environment, Path(folder), options.rounds)
+        if options.loads:
+            load_rounds(environment, Path(folder), options.loads)
+        if options.models:
+            many_models(environment, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

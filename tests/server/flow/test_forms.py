@@ -1,0 +1,49 @@
+"""The real server loads an environment in each form, made by either packer, with what models do not need left out."""
+
+import pytest
+
+from envpack.environment import interpreter_for
+from envpack.errors import EnvpackError
+from envpack.releases import DEFAULT_RELEASE, find_release
+
+WITH_SCIPY = """
+import scipy.stats  # several packages, so several segments of an archive
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        assert scipy.stats.norm.cdf(0) == 0.5
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy() * 2)]) for r in requests
+        ]
+"""
+FORMS = [
+    ("dir",),
+    ("tar.gz",),
+    ("tar",),
+    ("tar.gz", "--exclude", "*.pyc"),
+    ("tar.gz", "--include", "**"),
+    ("tar.gz", "--packer", "conda-pack"),
+    ("tar", "--packer", "conda-pack"),
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=" ".join)
+def test_the_server_loads_every_form(doubler, envpack_json, form):
+    python = find_release(DEFAULT_RELEASE).python
+    try:
+        interpreter_for(python)
+    except EnvpackError as error:
+        pytest.skip(f"needs Python {python}: {error}")
+    (doubler / "1/model.py").write_text(WITH_SCIPY)
+    (doubler / "requirements.txt").write_text("numpy<2\nscipy\n")
+    words = ("--python", python, "--repository", doubler.parent)
+    code, document = envpack_json("build", "doubler", "--format", *form, *words)
+    assert code == 0, document
+    (built,) = document["models"]
+    if "conda-pack" not in form:  # which changes bin/activate, so that it is not as it was built
+        assert envpack_json("inspect", built["environment"], "--strict", "--triton", DEFAULT_RELEASE)[0] == 0
+
+    code, document = envpack_json("verify", "--repository", doubler.parent)
+    assert code == 0, document
