@@ -52,22 +52,30 @@ def place_folder(environment: Environment, destination: Path, selection: Selecti
 
 def _fill(source: Path, target: Path, chosen: Chosen) -> None:
     _make_folders(target, chosen.entries)
-    transfer: Callable[[str, str], object] = os.link
+    transfer = _Transfer()
     for entry in chosen.entries:
-        new = f"{target}/{entry.path}"
         if entry.kind == "link":
-            Path(new).symlink_to(entry.target)
+            Path(target, entry.path).symlink_to(entry.target)
         elif entry.kind != "folder":
-            path = f"{source}/{entry.path}"
-            try:
-                transfer(path, new)
-            except OSError as error:
-                if transfer is not os.link or error.errno not in _NO_LINK:
-                    raise
-                transfer = shutil.copy2
-                transfer(path, new)
-    for name, content in chosen.described.items():
-        (target / name).write_bytes(content)
+            transfer(f"{source}/{entry.path}", f"{target}/{entry.path}")
+    for name in chosen.described:
+        transfer(f"{chosen.place}/{name}", f"{target}/{name}")
+
+
+class _Transfer:
+    """Links files, and copies them once it is known that they cannot be linked."""
+
+    def __init__(self) -> None:
+        self._do: Callable[[str, str], object] = os.link
+
+    def __call__(self, path: str, new: str) -> None:
+        try:
+            self._do(path, new)
+        except OSError as error:
+            if self._do is not os.link or error.errno not in _NO_LINK:
+                raise
+            self._do = shutil.copy2
+            self._do(path, new)
 
 
 def _make_folders(target: Path, entries: Iterable[Entry]) -> None:

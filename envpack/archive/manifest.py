@@ -31,12 +31,14 @@ class Chosen:
         entries: its files, without the two that describe it.
         described: the two files that describe it, by name.
         told: what the first of them says.
+        place: the folder where the store keeps the two.
 
     """
 
     entries: tuple[Entry, ...]
     described: dict[str, bytes]
     told: dict[str, Any]
+    place: Path
 
     def own_entries(self) -> tuple[Entry, ...]:
         """Entries for the two files that describe it; their digests are of no use to anybody."""
@@ -56,7 +58,7 @@ def choose(environment: Environment, selection: Selection) -> Chosen:
     place = cache_root() / "selections" / digest
     chosen = _kept(place)
     if chosen is None:
-        chosen = _choose(environment, selection)
+        chosen = _choose(environment, selection, place)
         _keep(place, chosen)
     return chosen
 
@@ -68,7 +70,7 @@ def _kept(place: Path) -> Chosen | None:
         told = json.loads(described[MANIFEST])
         if told["content"] != hashlib.sha256(described[INVENTORY]).hexdigest():
             return None
-        return Chosen(parse_inventory(described[INVENTORY]), described, told)
+        return Chosen(parse_inventory(described[INVENTORY]), described, told, place)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
@@ -82,7 +84,7 @@ def _keep(place: Path, chosen: Chosen) -> None:
                 partial.write_bytes(content)
 
 
-def _choose(environment: Environment, selection: Selection) -> Chosen:
+def _choose(environment: Environment, selection: Selection, place: Path) -> Chosen:
     all_of_them, told = _read(environment.prefix)
     entries = selection.of(all_of_them)
     check_entries(entries)
@@ -102,7 +104,7 @@ def _choose(environment: Environment, selection: Selection) -> Chosen:
         | {"left_out": {"files": len(all_of_them) - len(entries), "size": environment.size - size}},
     }
     described = {MANIFEST: json.dumps(told, indent=1, sort_keys=True).encode() + b"\n", INVENTORY: inventory}
-    return Chosen(entries, described, told)
+    return Chosen(entries, described, told, place)
 
 
 def is_of(told: object, environment: Environment, selection: Selection) -> bool:
