@@ -11,6 +11,7 @@ them. Prints medians and minima in seconds, and ratios to conda-pack's default.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import subprocess
@@ -68,6 +69,7 @@ def load_rounds(environment: Environment, folder: Path, rounds: int) -> None:
         for name, place in forms.items():
             text = set_execution_environment(CONFIG, str(place), model / "config.pbtxt")
             (model / "config.pbtxt").write_text(text)
+            os.sync()  # what the load before has unpacked is not to be written while this one is timed
             seconds[name].append(load_seconds(model.parent))
     base = statistics.median(seconds["conda-pack tar.gz"])
     print(f"\n{'load to READY':34} {'median':>6} {'min':>6}")

@@ -85,6 +85,7 @@ def run(packer: Packer, folder: Path) -> Cost:
     remove(out)
     command = [word.replace("{out}", str(out)) for word in packer.command]
     variables = {**os.environ, "ENVPACK_CACHE_DIR": str(store), "PYTHONPATH": str(ROOT)}
+    os.sync()  # or whoever flushes what it writes would wait for what the one before it has written
     started = time.perf_counter()
     with subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
         said = child.stderr.read() if child.stderr else b""
