@@ -44,6 +44,9 @@ class BuildOptions:
         exclude: what to leave out besides what is left out anyway, by patterns as ``.gitignore`` has them.
         include: what not to leave out.
         packer: ``"conda-pack"`` lets conda-pack's library make the archive.
+        strip: whether libraries and programs lose their debug information.
+        served_from: the path of the model repository on the server, if it is another there; ``""`` for what the
+            project says.
         stub: ``"auto"`` places one when the release's own stub has another Python, or cannot do the model's NumPy.
         toolchain: compiler for the stub.
     """
@@ -53,6 +56,8 @@ class BuildOptions:
     exclude: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     packer: PackerName = "envpack"
+    strip: bool = False
+    served_from: str = ""
     stub: StubPolicy = "auto"
     toolchain: ToolchainName = "auto"
 
@@ -109,10 +114,11 @@ def build_model(
     _refuse_folder(release, options)
     _refuse_foreign_packer(options)
     with storage_errors(model.folder):
-        environment, requirements = model_environment(project, model, options.choice, progress)
+        environment, requirements = model_environment(project, model, options.choice, progress, strip=options.strip)
         _refuse_without_numpy(environment, requirements, model)
         said = bool(options.choice.triton or options.choice.abi or project.triton)
-        return _place(model, environment, _Server(release, said), options, progress)
+        server = _Server(release, said, options.served_from or project.served_from or str(project.repository))
+        return _place(model, environment, server, options, progress)
 
 
 def _refuse_folder(release: Release, options: BuildOptions) -> None:
@@ -137,10 +143,11 @@ def _refuse_foreign_packer(options: BuildOptions) -> None:
 
 @dataclass(frozen=True)
 class _Server:
-    """The server that is built for, and whether the user named it or it is only the default."""
+    """The server that is built for, whether the user named it or it is only the default, and where models are there."""
 
     release: Release
     said: bool
+    repository: str
 
 
 def _place(
@@ -159,9 +166,12 @@ def _place(
     place = model.folder / f"python{environment.minor}"
     selection = Selection(options.exclude, options.include)
     if options.archive_format == "dir":
-        changed = place_folder(environment, place, selection)
+        served_as = f"{server.repository.rstrip('/')}/{model.folder.name}/{place.name}"
+        changed = place_folder(environment, place, selection, served_as=served_as)
     else:
         place = place.with_name(f"{place.name}.{options.archive_format}")
+        if environment.stand_ins:
+            progress.detail(f"{environment.stand_ins} files cannot name their folder, since nobody knows it yet")
         changed = pack_archive(
             environment, place, form=options.archive_format, selection=selection, packer=options.packer
         )

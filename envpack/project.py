@@ -10,10 +10,16 @@ from pathlib import Path
 from envpack.errors import InputError
 
 FILE_NAME = "envpack.toml"
-_PROJECT_KEYS = {"triton", "platform", "channels", "models"}
+_PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "models"}
 PLATFORMS = ("linux-64", "linux-aarch64")
 _MODEL_KEYS = {"python", "requirements"}
-_EXAMPLES = {"triton": "24.10", "platform": "linux-64", "python": "3.10", "requirements": "core/requirements.txt"}
+_EXAMPLES = {
+    "triton": "24.10",
+    "platform": "linux-64",
+    "served_from": "/models",
+    "python": "3.10",
+    "requirements": "core/requirements.txt",
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class Project:
         triton: Triton release that the models are for, ``""`` if nobody said.
         platform: ``"linux-64"`` or ``"linux-aarch64"``, ``""`` if nobody said.
         channels: conda channels in order of preference; none if nobody said.
+        served_from: path of the model repository on the server, ``""`` if it is the same there.
         models: settings by model name; models without an entry are not listed.
     """
 
@@ -45,6 +52,7 @@ class Project:
     triton: str = ""
     platform: str = ""
     channels: tuple[str, ...] = ()
+    served_from: str = ""
     models: dict[str, ModelSettings] = field(default_factory=dict)
 
     @property
@@ -91,6 +99,7 @@ def open_project(repository: Path) -> Project:
         _text(content, "triton", file, "the top level"),
         _platform(content, file),
         _channels(content, file),
+        _text(content, "served_from", file, "the top level"),
         models,
     )
 

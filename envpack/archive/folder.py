@@ -12,12 +12,15 @@ from envpack.archive.manifest import Chosen, choose, holds
 from envpack.archive.selection import Selection
 from envpack.atomic import replaced_folder
 from envpack.environment.inventory import Entry
+from envpack.environment.stand_in import check_prefix, rewrite
 from envpack.environment.store import Environment
 
 _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP}
 
 
-def place_folder(environment: Environment, destination: Path, selection: Selection | None = None) -> bool:
+def place_folder(
+    environment: Environment, destination: Path, selection: Selection | None = None, *, served_as: str = ""
+) -> bool:
     """Make ``destination`` a folder that holds the environment, in one step for whoever looks at it.
 
     Files are hard links to the store where the file system allows it, else copies.
@@ -26,25 +29,29 @@ def place_folder(environment: Environment, destination: Path, selection: Selecti
         environment: to be placed.
         destination: the folder.
         selection: which files; by default all but those that no model needs when it runs.
+        served_as: the path by which the server will know ``destination``, if it is another there; files that must name
+            their environment's folder name this one.
 
     Returns:
         Whether anything was written: ``False`` if ``destination`` held this environment already.
 
     Raises:
-        UsageError: kind ``bad-pattern``.
+        UsageError: kind ``bad-pattern`` or ``path-too-long``.
         EnvironmentBuildError: the disk is full, or the folder cannot be written to; ``destination`` is as before.
 
     """
     selection = selection or Selection()
-    if holds(destination, environment, selection):
+    final_prefix = (served_as or str(destination.absolute())) if environment.stand_ins else ""
+    check_prefix(final_prefix)
+    if holds(destination, environment, selection, final_prefix):
         return False
 
     from envpack.archive.destination import locked_destination
 
     with locked_destination(destination):
-        if holds(destination, environment, selection):
+        if holds(destination, environment, selection, final_prefix):
             return False
-        chosen = choose(environment, selection)
+        chosen = choose(environment, selection, final_prefix)
         with replaced_folder(destination) as partial:
             _fill(environment.prefix, partial, chosen)
     return True
@@ -56,6 +63,9 @@ def _fill(source: Path, target: Path, chosen: Chosen) -> None:
     for entry in chosen.entries:
         if entry.kind == "link":
             Path(target, entry.path).symlink_to(entry.target)
+        elif entry.stand_in:
+            rewrite(Path(source, entry.path), Path(target, entry.path), chosen.final_prefix, entry.stand_in)
+            Path(target, entry.path).chmod(0o755 if entry.kind == "program" else 0o644)
         elif entry.kind != "folder":
             transfer(f"{source}/{entry.path}", f"{target}/{entry.path}")
     for name in chosen.described:

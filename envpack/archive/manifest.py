@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import tempfile
@@ -15,6 +16,7 @@ from envpack.archive.selection import Selection
 from envpack.atomic import replaced_file
 from envpack.environment.disk import storage_errors
 from envpack.environment.inventory import INVENTORY, OWN, Entry, parse_inventory, read_inventory, write_inventory
+from envpack.environment.stand_in import with_prefix
 from envpack.environment.store import MANIFEST, Environment
 from envpack.errors import EnvironmentBuildError
 from envpack.locations import cache_root
@@ -32,6 +34,7 @@ class Chosen:
         described: the two files that describe it, by name.
         told: what the first of them says.
         place: the folder where the store keeps the two.
+        final_prefix: the folder that files name which have a stand-in for it, ``""`` while it is not known.
 
     """
 
@@ -39,38 +42,44 @@ class Chosen:
     described: dict[str, bytes]
     told: dict[str, Any]
     place: Path
+    final_prefix: str = ""
 
     def own_entries(self) -> tuple[Entry, ...]:
         """Entries for the two files that describe it; their digests are of no use to anybody."""
         return tuple(Entry(name, "file", OWN, len(content)) for name, content in self.described.items())
 
 
-def choose(environment: Environment, selection: Selection) -> Chosen:
+def choose(environment: Environment, selection: Selection, final_prefix: str = "") -> Chosen:
     """Choose the files of an environment in the store, and describe exactly those. What was chosen is remembered.
+
+    Args:
+        environment: in the store.
+        selection: which of its files.
+        final_prefix: the folder that it will be in, as the server sees it; ``""`` if nobody knows.
 
     Raises:
         UsageError: kind ``bad-pattern``.
         EnvironmentBuildError: a server would refuse one of the names, or what the store says of itself is damaged.
 
     """
-    told = [environment.key, environment.content, selection.digest, SCHEMA]
+    told = [environment.key, environment.content, selection.digest, SCHEMA, final_prefix]
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
     place = cache_root() / "selections" / digest
-    chosen = _kept(place)
+    chosen = _kept(place, final_prefix)
     if chosen is None:
-        chosen = _choose(environment, selection, place)
+        chosen = _choose(environment, selection, place, final_prefix)
         _keep(place, chosen)
     return chosen
 
 
-def _kept(place: Path) -> Chosen | None:
+def _kept(place: Path, final_prefix: str) -> Chosen | None:
     """What was chosen before; ``None`` if it was not, or is damaged."""
     try:
         described = {name: (place / name).read_bytes() for name in (MANIFEST, INVENTORY)}
         told = json.loads(described[MANIFEST])
         if told["content"] != hashlib.sha256(described[INVENTORY]).hexdigest():
             return None
-        return Chosen(parse_inventory(described[INVENTORY]), described, told, place)
+        return Chosen(parse_inventory(described[INVENTORY]), described, told, place, final_prefix)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
@@ -84,9 +93,11 @@ def _keep(place: Path, chosen: Chosen) -> None:
                 partial.write_bytes(content)
 
 
-def _choose(environment: Environment, selection: Selection, place: Path) -> Chosen:
+def _choose(environment: Environment, selection: Selection, place: Path, final_prefix: str) -> Chosen:
     all_of_them, told = _read(environment.prefix)
     entries = selection.of(all_of_them)
+    if final_prefix:
+        entries = tuple(_finished(entry, environment.prefix, final_prefix) for entry in entries)
     check_entries(entries)
     sizes: Counter[str] = Counter()
     for entry in entries:
@@ -100,31 +111,41 @@ def _choose(environment: Environment, selection: Selection, place: Path) -> Chos
         "content": content,
         "size": size,
         "packages": [package | {"size": sizes[package["name"]]} for package in told["packages"]],
-        "selection": _selected(environment, selection)
+        "selection": _selected(environment, selection, final_prefix)
         | {"left_out": {"files": len(all_of_them) - len(entries), "size": environment.size - size}},
     }
     described = {MANIFEST: json.dumps(told, indent=1, sort_keys=True).encode() + b"\n", INVENTORY: inventory}
-    return Chosen(entries, described, told, place)
+    return Chosen(entries, described, told, place, final_prefix)
 
 
-def is_of(told: object, environment: Environment, selection: Selection) -> bool:
+def _finished(entry: Entry, prefix: Path, final_prefix: str) -> Entry:
+    """The entry of a file as it will be with its folder in it; it still says that it had a stand-in."""
+    if not entry.stand_in:
+        return entry
+    content = with_prefix((prefix / entry.path).read_bytes(), final_prefix, entry.stand_in)
+    return dataclasses.replace(entry, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def is_of(told: object, environment: Environment, selection: Selection, final_prefix: str = "") -> bool:
     """Whether a description (`Chosen.told`, read back) is of this environment and this choice of its files."""
     if not isinstance(told, dict) or told.get("key") != environment.key:
         return False
     present = told.get("selection")
-    return isinstance(present, dict) and _selected(environment, selection).items() <= present.items()
+    return isinstance(present, dict) and _selected(environment, selection, final_prefix).items() <= present.items()
 
 
-def holds(folder: Path, environment: Environment, selection: Selection) -> bool:
-    """Whether a folder says that it holds this choice of an environment's files."""
+def holds(folder: Path, environment: Environment, selection: Selection, final_prefix: str) -> bool:
+    """Whether a folder says that it holds this choice of an environment's files, finished for that place."""
     try:
-        return is_of(json.loads((folder / MANIFEST).read_text(encoding="utf-8")), environment, selection)
+        told = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return is_of(told, environment, selection, final_prefix)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
 
 
-def _selected(environment: Environment, selection: Selection) -> dict[str, object]:
+def _selected(environment: Environment, selection: Selection, final_prefix: str) -> dict[str, object]:
     return {
+        "final_prefix": final_prefix,
         "digest": selection.digest,
         "of": environment.content,
         "exclude": list(selection.exclude),

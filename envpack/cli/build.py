@@ -49,6 +49,13 @@ if TYPE_CHECKING:
     default="auto",
     help="Put a stub beside the model. Default: auto, when the release's own has another Python or cannot do NumPy 2.",
 )
+@click.option("--strip", is_flag=True, help="Take debug information out of libraries and programs.")
+@click.option(
+    "--served-from",
+    default="",
+    metavar="PATH",
+    help="Path of the model repository on the server, if it is another there.",
+)
 @click.option("--sizes", is_flag=True, help="Say how much each package brings.")
 @options.choice
 @options.toolchain

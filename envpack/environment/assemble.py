@@ -210,6 +210,7 @@ def _write_manifest(
         "glibcxx": needs.glibcxx.version,
         "size": sum(entry.size for entry in entries),
         "content": write_inventory(prefix, entries),
+        "stand_ins": sum(bool(entry.stand_in) for entry in entries),
         "packages": [dataclasses.asdict(one) for one in installed_packages(prefix, target.python, entries, how.lock)],
         "changed_hands": [dataclasses.asdict(one) for one in owners.changed],
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MANIFEST = "envpack-environment.json"
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Environment:
         platform: ``"linux-64"`` or ``"linux-aarch64"``.
         size: bytes of all its files.
         content: SHA-256 of the list of its files (`envpack.environment.inventory`): same content, same digest.
+        stand_ins: how many files name a stand-in for the folder that the environment will be in.
         fresh: whether this call built it.
 
     """
@@ -63,6 +64,7 @@ class Environment:
     platform: str
     size: int
     content: str
+    stand_ins: int = 0
     fresh: bool = False
 
 
@@ -85,4 +87,5 @@ def read_environment(folder: Path) -> Environment | None:
         platform=told["platform"],
         size=told["size"],
         content=told["content"],
+        stand_ins=told["stand_ins"],
     )

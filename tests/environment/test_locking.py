@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from envpack.archive import pack_archive, place_folder
+from envpack.archive.inspection import inspect_environment
 from envpack.environment import build_environment, interpreter_for, read_environment
 from envpack.environment.build import environment_of
 from envpack.environment.channel import local_channel
@@ -257,6 +260,24 @@ def test_files_name_a_stand_in_for_the_folder_that_nobody_knows_yet(served, tmp_
     assert stand_ins == {"etc/rooted.conf": "text", "lib/rooted.bin": "binary"}
     assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {STAND_IN}/share\n"
     assert (environment.prefix / "bin/rooted").read_bytes().startswith(b"#!/usr/bin/env python3.10\nprint(")
+
+
+def test_a_placed_environment_names_its_folder_and_an_archive_none(served, tmp_path, monkeypatch):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path))
+    environment = environment_of(lock_for(BOTH, served, tmp_path), cache=tmp_path)
+    here, there = tmp_path / "m/env", tmp_path / "n/env"
+    assert place_folder(environment, here)
+    assert place_folder(environment, there, served_as="/models/n/env")
+    assert (here / "etc/rooted.conf").read_text() == f"root = {here}/share\n"
+    assert (there / "etc/rooted.conf").read_text() == "root = /models/n/env/share\n"
+    assert b"\x01/models/n/env/share\0\0" in (there / "lib/rooted.bin").read_bytes()
+    assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {STAND_IN}/share\n"
+    assert not place_folder(environment, there, served_as="/models/n/env")
+    for folder in (here, there):
+        assert inspect_environment(folder).findings == []
+    pack_archive(environment, tmp_path / "env.tar")
+    with tarfile.open(tmp_path / "env.tar") as archive:
+        assert STAND_IN.encode() in archive.extractfile("etc/rooted.conf").read()
 
 
 def test_a_local_project_is_built_to_a_wheel_and_rebuilt_when_it_changes(served, tmp_path, monkeypatch):

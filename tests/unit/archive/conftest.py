@@ -67,6 +67,7 @@ def _describe(prefix: Path, key: str) -> None:
         "schema": SCHEMA, "key": key, "python": "3.8.1", "minor": "3.8", "packages": packages, "glibc": "2.17",
         "glibcxx": "3.4.29", "platform": "linux-64", "size": sum(entry.size for entry in entries),
         "content": write_inventory(prefix, entries),
+        "stand_ins": 0,
     }  # fmt: skip
     (prefix / MANIFEST).write_text(json.dumps(told))
 
