@@ -93,6 +93,56 @@ def interpreter_for(minor: str, search: Sequence[Path] | None = None) -> Interpr
     )
 
 
+def interpreter_at(place: Path, minor: str) -> Interpreter:
+    """The interpreter at a place that the user named.
+
+    Args:
+        place: an interpreter, or the folder that it was installed to; that of a virtual environment stands for the one
+            that the environment was made from.
+        minor: for example ``"3.8"``.
+
+    Raises:
+        UsageError: ``minor`` is no version, or not one that envpack supports.
+        EnvironmentBuildError: there is none of this version (``unknown-python``), it is static
+            (``static-interpreter``), or one of conda's (``conda-python``).
+
+    """
+    check_minor(minor)
+    below = [place / "bin" / name for name in (f"python{minor}", "python3", "python")] if place.is_dir() else [place]
+    known = _ProbeCache()
+    found = [(one.resolve(), known.ask(one.resolve())) for one in below if one.is_file()]
+    known.save()
+    for executable, facts in found:
+        if facts and _is_usable(facts, minor):
+            interpreter = _interpreter(executable, facts)
+            _refuse_unfit(interpreter, place)
+            return interpreter
+    said = next((f"is {facts['implementation']} {facts['version']}" for _, facts in found if facts), "is no Python")
+    raise EnvironmentBuildError(
+        f"this {said}, not CPython {minor}",
+        kind="unknown-python",
+        where=str(place),
+        hint=f"give the program python{minor}, or the folder that its bin is in; without a place, one is looked for",
+    )
+
+
+def _refuse_unfit(interpreter: Interpreter, place: Path) -> None:
+    if not interpreter.library:
+        raise EnvironmentBuildError(
+            f"this Python {interpreter.minor} has no shared library, which Triton's stub needs",
+            kind="static-interpreter",
+            where=str(place),
+            hint="build it with --enable-shared, or give another one",
+        )
+    if (interpreter.prefix / "conda-meta").is_dir():
+        raise EnvironmentBuildError(
+            "this Python was installed by conda and needs libraries of other conda packages",
+            kind="conda-python",
+            where=str(place),
+            hint="take Python from the channel that it came from, with --channel",
+        )
+
+
 def check_minor(minor: str, *, where: str = "") -> None:
     """Refuse what is not a supported minor version; ``where`` is the file that names it, for the error.
 

@@ -1,0 +1,78 @@
+"""`envpack channel`: interpreters of this machine as a conda channel of one's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from envpack.cli import options
+from envpack.cli.console import Console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from envpack.environment.published_channel import ChannelPackage
+
+
+@click.group(short_help="Make a conda channel of this machine's Pythons.")
+def command() -> None:
+    """Make a conda channel of this machine's Pythons, to be served, or carried to machines without a network."""
+
+
+@command.command("add-python")
+@click.argument("python", metavar="3.8")
+@click.option(
+    "--from",
+    "place",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The interpreter, or the folder that it was installed to. Default: the best one on this machine.",
+)
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="The channel. Default: channels/own in envpack's data folder.",
+)
+@options.with_console
+def add_python(python: str, place: Path | None, folder: Path | None, console: Console) -> None:
+    """Put a Python of this machine into a channel folder, as a conda package that works anywhere."""
+    from envpack.environment.interpreters import interpreter_at, interpreter_for
+    from envpack.environment.published_channel import add_interpreter, default_channel
+
+    interpreter = interpreter_at(place, python) if place else interpreter_for(python)
+    channel = (folder or default_channel()).absolute()
+    package, changed = add_interpreter(interpreter, channel, progress=console)
+    console.begin(f"Python {package.version} of {interpreter.prefix}")
+    console.end("added" if changed else "up to date")
+    console.say(f"--channel {channel.as_uri()}")
+    told = {"package": dataclasses.asdict(package), "changed": changed}
+    console.result({"channel": channel.as_uri(), **told})
+
+
+@command.command("ls")
+@click.argument("folder", type=click.Path(path_type=Path), required=False)
+@options.with_console
+def ls(folder: Path | None, console: Console) -> None:
+    """List the packages of a channel FOLDER, by default envpack's own."""
+    from envpack.environment.published_channel import default_channel, read_channel
+
+    channel = (folder or default_channel()).absolute()
+    packages = read_channel(channel)
+    console.say(_table(packages))
+    console.say(f"--channel {channel.as_uri()}")
+    console.result({"channel": channel.as_uri(), "packages": [dataclasses.asdict(one) for one in packages]})
+
+
+def _table(packages: Iterable[ChannelPackage]) -> Table:
+    from rich.table import Table
+
+    table = Table("package", "version", "build", "platform", "MB", box=None)
+    for one in packages:
+        table.add_row(one.name, one.version, one.build, one.subdir, f"{one.size / 1e6:.1f}")
+    return table

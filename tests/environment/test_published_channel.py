@@ -1,0 +1,186 @@
+"""`envpack channel`: real interpreters in a channel folder that is served, carried away, shared and interrupted."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from envpack.environment import available_interpreters, build_environment, interpreter_for
+from envpack.environment.channel import local_channel
+from envpack.environment.published_channel import read_channel
+from envpack.requirements import Requirements
+from tests.conda_packages import make_conda_package
+from tests.faults.command_line import assert_refused, command, envpack, variables
+from tests.web import serve
+
+from .conftest import need
+
+MINORS = ("3.8", "3.10")
+
+
+@pytest.fixture(scope="module")
+def changes(cache, tmp_path_factory):
+    """Variables of every command here: a data folder of the tests' own."""
+    kept = {"ENVPACK_CACHE_DIR": str(cache), "XDG_DATA_HOME": str(tmp_path_factory.mktemp("data"))}
+    for minor in MINORS:
+        local_channel(interpreter_for(need(minor)))
+    return kept
+
+
+@pytest.fixture(scope="module")
+def channel(changes, tmp_path_factory):
+    """Two Pythons in one channel folder, each added by a command of its own."""
+    folder = tmp_path_factory.mktemp("with space") / "my channel"
+    for minor in MINORS:
+        ended = envpack("channel", "add-python", minor, "--to", folder, "--json", changes=changes)
+        assert ended.code == 0, ended.err
+        assert ended.document["channel"] == folder.as_uri()
+        assert ended.document["changed"] is True
+        assert ended.document["package"]["version"] == interpreter_for(minor).version
+    return folder
+
+
+def test_several_interpreters_are_listed(channel, changes):
+    listed = envpack("channel", "ls", channel, "--json", changes=changes).document["packages"]
+    assert [one["version"].rpartition(".")[0] for one in listed] == list(MINORS)
+    assert all((channel / one["subdir"] / one["file"]).stat().st_size == one["size"] for one in listed)
+    assert f"--channel {channel.as_uri()}" in envpack("channel", "ls", channel, changes=changes).err
+
+
+def test_a_package_that_is_there_is_not_added_again(channel, changes):
+    before = {file: file.stat().st_mtime_ns for file in channel.rglob("*") if file.is_file()}
+    ended = envpack("channel", "add-python", "3.8", "--to", channel, "--json", changes=changes)
+    assert ended.document["changed"] is False
+    after = {file: file.stat().st_mtime_ns for file in channel.rglob("*") if file.is_file()}
+    assert {file: time for file, time in after.items() if file.name != ".envpack.lock"} == {
+        file: time for file, time in before.items() if file.name != ".envpack.lock"
+    }
+
+
+@pytest.mark.parametrize("web", [False, True], ids=["copied", "served"])
+def test_an_environment_is_built_from_it_elsewhere(channel, tmp_path, monkeypatch, web):
+    """On a machine with no interpreter of its own: the folder is carried there, or served."""
+    carried = shutil.copytree(channel, tmp_path / "carried")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    with serve(carried) as site:
+        address = site.url() if web else carried.as_uri()
+        env = build_environment(Requirements(), python="3.8", channels=(address,), cache=tmp_path / "cache")
+    moved = env.prefix.rename(tmp_path / "moved")
+    said = subprocess.run([moved / "bin/python3", "-c", "import ssl, sys; print(sys.prefix)"], env={}, check=True,
+                          capture_output=True, text=True)  # fmt: skip
+    assert said.stdout.strip() == str(moved)
+
+
+def test_the_default_folder_is_in_the_data_folder(changes):
+    ended = envpack("channel", "add-python", "3.8", "--json", changes=changes)
+    assert ended.document["channel"] == f"file://{changes['XDG_DATA_HOME']}/envpack/channels/own"
+    listed = envpack("channel", "ls", "--json", changes=changes).document
+    assert [one["name"] for one in listed["packages"]] == ["python"]
+
+
+@pytest.mark.parametrize("what", ["folder", "program", "virtual environment"])
+def test_the_interpreter_can_be_named(changes, tmp_path, what):
+    found = interpreter_for("3.8")
+    place = {"folder": found.prefix, "program": found.executable, "virtual environment": tmp_path / "venv"}[what]
+    if what == "virtual environment":
+        subprocess.run([found.executable, "-m", "venv", "--without-pip", place], check=True)
+    to = tmp_path / "channel"
+    ended = envpack("channel", "add-python", "3.8", "--from", place, "--to", to, "--json", changes=changes)
+    assert ended.code == 0, ended.err
+    assert ended.document["package"]["sha256"] == local_channel(found).package.sha256
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [("other", "is cpython 3.10"), ("empty", "is no Python"), ("missing", "is no Python"), ("text", "is no Python")],
+)
+def test_a_place_without_that_python_is_refused(changes, tmp_path, place, says):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("not a program")
+    named = interpreter_for("3.10").prefix if place == "other" else tmp_path / place
+    words = ("channel", "add-python", "3.8", "--from", named, "--to", tmp_path / "to", "--json")
+    assert_refused(envpack(*words, changes=changes), 4, "unknown-python", says, str(named))
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_static_interpreter_is_refused(changes, tmp_path):
+    static = [found for found in available_interpreters() if found.library is None]
+    if not static:
+        pytest.skip("no Python without a shared library on this machine")
+    words = (
+        "channel",
+        "add-python",
+        static[0].minor,
+        "--from",
+        static[0].executable,
+        "--to",
+        tmp_path / "to",
+        "--json",
+    )
+    assert_refused(envpack(*words, changes=changes), 4, "static-interpreter")
+
+
+def test_a_python_of_conda_is_refused(changes, tmp_path):
+    prefix = build_environment(Requirements(), python="3.8").prefix
+    words = ("channel", "add-python", "3.8", "--from", prefix, "--to", tmp_path / "to", "--json")
+    assert_refused(envpack(*words, changes=changes), 4, "conda-python", str(prefix))
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"packages": {"a": {}}}'])
+def test_what_is_no_channel_is_refused(changes, tmp_path, content):
+    if content is not None:
+        (tmp_path / "linux-64").mkdir()
+        (tmp_path / "linux-64/repodata.json").write_text(content)
+    assert_refused(envpack("channel", "ls", tmp_path, "--json", changes=changes), 3, "not-a-channel", str(tmp_path))
+
+
+def test_packages_put_there_by_hand_are_indexed_too(changes, tmp_path):
+    make_conda_package(tmp_path, "mine", "1.0", {"share/mine": b"x"})
+    assert envpack("channel", "add-python", "3.8", "--to", tmp_path, changes=changes).code == 0
+    assert [one.name for one in read_channel(tmp_path)] == ["mine", "python"]
+
+
+def test_a_damaged_package_beside_it_leaves_the_old_index(changes, tmp_path):
+    assert envpack("channel", "add-python", "3.8", "--to", tmp_path, changes=changes).code == 0
+    before = (tmp_path / "linux-64/repodata.json").read_bytes()
+    (tmp_path / "linux-64/broken-1.0-0.conda").write_bytes(b"no zip")
+    ended = envpack("channel", "add-python", "3.10", "--to", tmp_path, "--json", changes=changes)
+    assert_refused(ended, 4, "engine-failed", "broken-1.0-0.conda")
+    assert (tmp_path / "linux-64/repodata.json").read_bytes() == before
+
+
+def test_commands_at_once_lose_nothing(changes, tmp_path):
+    words = [command("channel", "add-python", minor, "--to", tmp_path) for minor in MINORS * 2]
+    running = [subprocess.Popen(one, env=variables(changes), stderr=subprocess.DEVNULL) for one in words]
+    assert [one.wait(timeout=120) for one in running] == [0] * 4
+    assert [one.version for one in read_channel(tmp_path)] == [interpreter_for(minor).version for minor in MINORS]
+    assert [file.name for file in tmp_path.glob(".*")] == [".envpack.lock"]
+
+
+def test_a_killed_command_leaves_the_old_or_the_new_index(changes, tmp_path):
+    """A package of the old index stays readable at every moment, and the next command finishes the work."""
+    folder, kept = tmp_path / "channel", tmp_path / "kept"
+    assert envpack("channel", "add-python", "3.8", "--to", kept, changes=changes).code == 0
+    old = {interpreter_for("3.8").version}
+    new = old | {interpreter_for("3.10").version}
+    added = folder / "linux-64" / local_channel(interpreter_for("3.10")).package.file.name
+    chance = random.Random(5)
+    for _ in range(6):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(kept, folder)
+        words = command("channel", "add-python", "3.10", "--to", folder)
+        running = subprocess.Popen(words, env=variables(changes), stderr=subprocess.DEVNULL, process_group=0)
+        time.sleep(chance.uniform(0.2, 1.2))
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        listed = {one.version for one in read_channel(folder)}
+        assert listed in (old, new)
+        assert listed == old or added.is_file()
+        assert envpack("channel", "add-python", "3.10", "--to", folder, changes=changes).code == 0
+        assert {one.version for one in read_channel(folder)} == new
+    left = [file for file in folder.rglob("*") if "partial" in file.name or "envpack-index" in file.name]
+    assert left == []
