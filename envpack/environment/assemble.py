@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import platform as host
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from envpack.environment.interpreters import interpreter_for
 from envpack.environment.inventory import Entry, Owners, find_owners, take_inventory, write_inventory
 from envpack.environment.isolation import bare_environment
 from envpack.environment.lock.model import Lock
+from envpack.environment.names import normalised
 from envpack.environment.outside import refuse_outside
 from envpack.environment.relocation import STAND_IN, relocate, update_records
 from envpack.environment.store import MANIFEST, SCHEMA
@@ -139,14 +141,20 @@ def _python(how: Assembly, prefix: Path) -> Path:
 
 def _compile(how: Assembly, prefix: Path, owners: Owners) -> None:
     minor = how.lock.target.python
-    contents = {one.name: one.sha256 or one.md5 for one in how.lock.conda} | {
-        one.name: one.sha256 for one in how.lock.pip
-    }
     sources: dict[str, list[str]] = {}
     for path, package in owners.of.items():
         if path.startswith(f"lib/python{minor}/") and path.endswith(".py") and _is_wanted(prefix, path, minor):
-            sources.setdefault(contents.get(package, package), []).append(path)
-    compile_packages(prefix, sources, minor=minor, python=_python(how, prefix), kept=how.cache / "bytecode")
+            sources.setdefault(package, []).append(path)
+    contents = {normalised(one.name): one.sha256 or one.md5 for one in how.lock.conda}
+    contents |= {one.name: one.sha256 for one in how.lock.pip}
+    named = {contents.get(name) or _digest(prefix, paths): paths for name, paths in sources.items()}
+    compile_packages(prefix, named, minor=minor, python=_python(how, prefix), kept=how.cache / "bytecode")
+
+
+def _digest(prefix: Path, sources: Sequence[str]) -> str:
+    """Names the content of sources that belong to no package of the lock: a name alone would fit other versions."""
+    told = [[path, hashlib.sha256((prefix / path).read_bytes()).hexdigest()] for path in sorted(sources)]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def _is_wanted(prefix: Path, path: str, minor: str) -> bool:

@@ -76,6 +76,9 @@ def fill_channel(channel: Path) -> None:
     make_conda_package(channel, "shared", "2.0", shared, noarch="python", depends=("python",))
     arm = {"lib/libpython3.10.so.1.0": b"x", "lib/python3.10/os.py": b"X = 1\n", "bin/python3": b"x"}
     make_conda_package(channel, "python", "3.10.99", arm, subdir="linux-aarch64")
+    for version in ("1.0", "1.1"):
+        module = {"site-packages/under_scored.py": MODULE.format(repr(version)).encode()}
+        make_conda_package(channel, "under_scored", version, module, noarch="python", depends=("python",))
     make_conda_package(channel, "gpu", "1.0", {"share/gpu": b"x"}, depends=("__cuda >=12",))
     index(channel)
 
@@ -252,6 +255,19 @@ def test_a_pth_file_that_points_outside_is_an_error_that_names_its_package(serve
     error = refused(environment_of, lock_for(Requirements(pip=("outward",)), served, tmp_path), cache=tmp_path)
     assert error.kind == "points-outside"
     assert "outward.pth of outward points to /somewhere/else" in error.message
+
+
+def test_byte_code_is_that_of_the_version_whatever_the_name(served, tmp_path):
+    """Of a package whose name is written in another way by conda, and of two versions with the same files."""
+    said = []
+    for version in ("1.0", "1.1"):
+        lock = lock_for(Requirements(conda=(f"under_scored =={version}",)), served, tmp_path)
+        prefix = environment_of(lock, cache=tmp_path).prefix
+        code = "import under_scored; print(under_scored.VALUE, under_scored.__cached__)"
+        done = subprocess.run([prefix / "bin/python3", "-c", code], env={}, capture_output=True, text=True, check=True)
+        said.append(done.stdout.split()[0])
+        assert Path(done.stdout.split()[1]).is_file()
+    assert said == ["1.0", "1.1"]
 
 
 def test_files_name_a_stand_in_for_the_folder_that_nobody_knows_yet(served, tmp_path):
