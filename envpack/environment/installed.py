@@ -31,14 +31,16 @@ def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock:
     for entry in entries:
         sizes[entry.package] += entry.size
     origins = {one.name: (_origin(one.url), one.sha256) for one in lock.pip}
-    records = sorted((prefix / "conda-meta").glob("*.json"))
-    found = [_of_conda(json.loads(record.read_text(encoding="utf-8")), sizes) for record in records]
-    known = {package.name for package in found}
+    records = [
+        json.loads(record.read_text(encoding="utf-8")) for record in sorted((prefix / "conda-meta").glob("*.json"))
+    ]
+    found = {package.name: package for package in (_of_conda(record, sizes) for record in records)}
+    of_conda = {str(path) for record in records for path in record.get("files", ())}
     for metadata in sorted((prefix / "lib" / f"python{minor}" / "site-packages").glob("*.dist-info/METADATA")):
-        package = _of_pip(metadata, sizes, origins)
-        if package.name not in known:
-            found.append(package)
-    return tuple(sorted(found, key=lambda package: (package.source, package.name)))
+        if str(metadata.relative_to(prefix)) not in of_conda:
+            package = _of_pip(metadata, sizes, origins)
+            found[package.name] = package  # also in place of one of conda's, over which pip has installed it
+    return tuple(sorted(found.values(), key=lambda package: (package.source, package.name)))
 
 
 def _of_conda(record: dict[str, object], sizes: Counter[str]) -> Package:

@@ -236,7 +236,10 @@ def test_pip_takes_what_conda_provides(served, tmp_path):
 
 def test_files_that_pip_takes_from_conda_are_listed(served, tmp_path):
     lock = lock_for(Requirements(conda=("shared",), pip=("uses-shared", "shared")), served, tmp_path)
-    prefix = environment_of(lock, cache=tmp_path).prefix
+    environment = environment_of(lock, cache=tmp_path)
+    prefix = environment.prefix
+    assert {(one.name, one.version, one.source) for one in environment.packages} >= {("shared", "3.0", "pip")}
+    assert ("shared", "2.0") not in {(one.name, one.version) for one in environment.packages}
     assert (prefix / f"lib/python{PYTHON}/site-packages/shared/__init__.py").read_text() == "VALUE = 'pip'\n"
     changed = json.loads((prefix / MANIFEST).read_text())["changed_hands"]
     module = f"lib/python{PYTHON}/site-packages/shared/__init__.py"
