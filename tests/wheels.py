@@ -2,6 +2,8 @@
 
 import base64
 import hashlib
+import io
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -27,6 +29,40 @@ def make_wheel(
             rows.append(f"{path},sha256={digest},{len(text.encode())}\n")
         archive.writestr(zipfile.ZipInfo(f"{info}/RECORD", (1980, 1, 1, 0, 0, 0)), "".join(rows) + f"{info}/RECORD,,\n")
     return wheel
+
+
+def make_source(folder: Path, name: str, version: str, *, fails=""):
+    """Write a source distribution whose build system is its own: it builds a wheel, or fails with these words."""
+    folder.mkdir(parents=True, exist_ok=True)
+    root = f"{name}-{version}"
+    backend = f"""
+import pathlib, sys, zipfile
+
+def build_wheel(folder, settings=None, metadata=None):
+    if {fails!r}:
+        sys.exit({fails!r})
+    wheel = pathlib.Path(folder) / "{name}-{version}-py3-none-any.whl"
+    info = "{name}-{version}.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("{name}.py", "VALUE = 'built'\\n")
+        archive.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+        archive.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        archive.writestr(info + "/RECORD", "".join(name + ",,\\n" for name in archive.namelist()) + info + "/RECORD,,")
+    return wheel.name
+"""
+    members = {
+        "pyproject.toml": f"[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+        f"[project]\nname = '{name}'\nversion = '{version}'\n",
+        "backend.py": backend,
+        "PKG-INFO": f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n",
+    }
+    source = folder / f"{root}.tar.gz"
+    with tarfile.open(source, "w:gz") as archive:
+        for path, text in members.items():
+            info = tarfile.TarInfo(f"{root}/{path}")
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return source
 
 
 def write_index(root: Path, *, yanked=()):

@@ -26,7 +26,7 @@ from envpack.progress import Silent
 from envpack.requirements import Requirements
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.web import serve
-from tests.wheels import make_wheel, write_index
+from tests.wheels import make_source, make_wheel, write_index
 
 from .conftest import need
 
@@ -95,6 +95,8 @@ def fill_index(root: Path) -> None:
         files, "armed", "1.0", {"armed.py": ""}, tag="cp310-cp310-manylinux_2_17_aarch64", scripts=("arm = armed:main",)
     )
     make_wheel(files, "outward", "1.0", {"outward.pth": "/somewhere/else\n"})
+    make_source(files, "sourced", "1.0")
+    make_source(files, "unbuildable", "1.0", fails="error: command 'gcc' failed: No such file or directory")
     write_index(root, yanked=("leaf-1.2-py3-none-any.whl",))
 
 
@@ -368,6 +370,22 @@ def test_a_local_channel_that_is_gone_is_made_again(served, tmp_path):
     shutil.rmtree(tmp_path / "conda-packages")
     shutil.rmtree(first.prefix)
     assert build_environment(Requirements(), python=PYTHON, cache=tmp_path).content == first.content
+
+
+def test_sources_are_built_only_where_that_is_allowed(served, tmp_path):
+    error = refused(lock_for, Requirements(pip=("sourced",)), served, tmp_path)
+    assert (error.kind, "'sourced'" in error.message) == ("unresolvable", True)
+    lock = lock_for(Requirements(pip=("sourced", "tree")), served, tmp_path, sources=("sourced",))
+    assert [one.url.rpartition("/")[2] for one in lock.pip if one.name == "sourced"] == ["sourced-1.0.tar.gz"]
+    prefix = environment_of(lock, cache=tmp_path).prefix
+    assert (prefix / f"lib/python{PYTHON}/site-packages/sourced.py").read_text() == "VALUE = 'built'\n"
+
+
+def test_a_source_that_cannot_be_built_is_named_with_what_its_build_said(served, tmp_path):
+    lock = lock_for(Requirements(pip=("unbuildable",)), served, tmp_path, sources=(":all:",))
+    error = refused(environment_of, lock, cache=tmp_path)
+    assert (error.kind, "unbuildable" in error.message) == ("build-failed", True)
+    assert "command 'gcc' failed" in error.details
 
 
 class TestFaultsOnTheWay:
