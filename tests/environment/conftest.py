@@ -8,6 +8,9 @@ import pytest
 
 from envpack.environment import available_interpreters, build_environment
 from envpack.requirements import Requirements
+from tests.web import serve
+
+from .sources import PYTHON, fill_channel, fill_index
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,3 +56,27 @@ def mounted(folder, megabytes):
         pytest.skip("another file system can be mounted by root only")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A folder with the channel ``conda`` and the index ``pypi``, on the web."""
+    root = tmp_path_factory.mktemp("served")
+    need(PYTHON)
+    fill_channel(root / "conda")
+    fill_index(root / "pypi")
+    with serve(root) as site:
+        yield site
+
+
+@pytest.fixture
+def own_index(served, monkeypatch, tmp_path):
+    """Nothing but the test's own index, a fresh uv cache, and a site as it should be."""
+    for name in list(os.environ):
+        if name.startswith(("UV_", "PIP_", "CONDA")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", served.url("/pypi/simple"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    served.account, served.truncated, served.pause = "", {}, 0.0
+    served.asked.clear()

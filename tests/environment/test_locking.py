@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,9 +12,8 @@ import pytest
 
 from envpack.archive import pack_archive, place_folder
 from envpack.archive.inspection import inspect_environment
-from envpack.environment import build_environment, interpreter_for, read_environment
+from envpack.environment import build_environment, read_environment
 from envpack.environment.build import environment_of
-from envpack.environment.channel import local_channel
 from envpack.environment.conda_settings import CondaSettings, read_conda_settings
 from envpack.environment.inventory import read_inventory
 from envpack.environment.lock import LockOptions, Target, format_lock, lock_requirements, read_lock, write_lock
@@ -24,93 +22,12 @@ from envpack.environment.store import MANIFEST
 from envpack.errors import EnvironmentBuildError, UsageError
 from envpack.progress import Silent
 from envpack.requirements import Requirements
-from tests.conda_packages import PLACEHOLDER, index, make_conda_package
-from tests.web import serve
-from tests.wheels import make_source, make_wheel, write_index
 
-from .conftest import need
+from .sources import PYTHON
 
-PYTHON = "3.10"
 SECRET = "s3cret"
-MODULE = "VALUE = {}\n"
 
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """A folder with the channel ``conda`` and the index ``pypi``, on the web."""
-    root = tmp_path_factory.mktemp("served")
-    need(PYTHON)
-    python = local_channel(interpreter_for(PYTHON)).package.file
-    (root / "conda/linux-64").mkdir(parents=True)
-    shutil.copy(python, root / "conda/linux-64")
-    fill_channel(root / "conda")
-    fill_index(root / "pypi")
-    with serve(root) as site:
-        yield site
-
-
-def fill_channel(channel: Path) -> None:
-    for version in ("1.0", "1.1"):
-        make_conda_package(channel, "plain", version, {f"share/plain-{version}": b"x"})
-    make_conda_package(
-        channel,
-        "rooted",
-        "1.0",
-        {
-            "etc/rooted.conf": f"root = {PLACEHOLDER}/share\n".encode(),
-            "lib/rooted.bin": b"\x01" + PLACEHOLDER.encode() + b"/share\0end\0",
-            "bin/rooted": f"#!{PLACEHOLDER}/bin/python\nprint('rooted')\n".encode(),
-        },
-        depends=("plain",),
-    )
-    shared = {
-        "site-packages/shared/__init__.py": b"VALUE = 'conda'\n",
-        "site-packages/shared-2.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: shared\nVersion: 2.0\n",
-        "site-packages/shared-2.0.dist-info/INSTALLER": b"conda",
-        "site-packages/shared-2.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "site-packages/shared-2.0.dist-info/RECORD": (
-            b"shared/__init__.py,,\nshared-2.0.dist-info/METADATA,,\nshared-2.0.dist-info/INSTALLER,,\n"
-            b"shared-2.0.dist-info/RECORD,,\n"
-        ),
-    }
-    make_conda_package(channel, "shared", "2.0", shared, noarch="python", depends=("python",))
-    arm = {"lib/libpython3.10.so.1.0": b"x", "lib/python3.10/os.py": b"X = 1\n", "bin/python3": b"x"}
-    make_conda_package(channel, "python", "3.10.99", arm, subdir="linux-aarch64")
-    for version in ("1.0", "1.1"):
-        module = {"site-packages/under_scored.py": MODULE.format(repr(version)).encode()}
-        make_conda_package(channel, "under_scored", version, module, noarch="python", depends=("python",))
-    make_conda_package(channel, "gpu", "1.0", {"share/gpu": b"x"}, depends=("__cuda >=12",))
-    index(channel)
-
-
-def fill_index(root: Path) -> None:
-    files = root / "files"
-    for version in ("1.0", "1.1", "1.2"):
-        make_wheel(files, "leaf", version, {"leaf.py": MODULE.format(repr(version))})
-    make_wheel(files, "tree", "1.0", {"tree.py": MODULE.format(1)}, needs=("leaf",), scripts=("grow = tree:VALUE",))
-    make_wheel(files, "uses_shared", "1.0", {"uses_shared.py": "import shared\n"}, needs=("shared",))
-    make_wheel(files, "wants_new_shared", "1.0", {"wants_new_shared.py": ""}, needs=("shared>=3",))
-    make_wheel(files, "shared", "3.0", {"shared/__init__.py": "VALUE = 'pip'\n"})
-    make_wheel(
-        files, "armed", "1.0", {"armed.py": ""}, tag="cp310-cp310-manylinux_2_17_aarch64", scripts=("arm = armed:main",)
-    )
-    make_wheel(files, "outward", "1.0", {"outward.pth": "/somewhere/else\n"})
-    make_source(files, "sourced", "1.0")
-    make_source(files, "unbuildable", "1.0", fails="error: command 'gcc' failed: No such file or directory")
-    write_index(root, yanked=("leaf-1.2-py3-none-any.whl",))
-
-
-@pytest.fixture(autouse=True)
-def own_index(served, monkeypatch, tmp_path):
-    """Nothing but the test's own index, a fresh uv cache, and a site as it should be."""
-    for name in list(os.environ):
-        if name.startswith(("UV_", "PIP_", "CONDA")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("UV_DEFAULT_INDEX", served.url("/pypi/simple"))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    served.account, served.truncated, served.pause = "", {}, 0.0
-    served.asked.clear()
+pytestmark = pytest.mark.usefixtures("own_index")
 
 
 def lock_for(requirements, served, cache, **options):
