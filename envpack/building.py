@@ -12,7 +12,7 @@ from envpack.archive.forms import Form, PackageSize, forms_of, package_sizes, to
 from envpack.environment import Environment, read_environment
 from envpack.environment.disk import storage_errors
 from envpack.errors import EnvironmentBuildError, InputError, StubError, UsageError
-from envpack.locking import Choice, model_environment, release_for
+from envpack.locking import Choice, model_environment, release_for, taken_environment
 from envpack.preflight import EnvironmentFacts, find_mismatches, host_of_image, read_environment_facts, read_stub_needs
 from envpack.progress import Progress, Silent
 from envpack.project import Project
@@ -26,7 +26,6 @@ from envpack.repository import (
     place_stub,
     point_to_environment,
 )
-from envpack.requirements import Requirements
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix
 from envpack.stub.toolchain import ToolchainName
 
@@ -49,6 +48,7 @@ class BuildOptions:
             project says.
         stub: ``"auto"`` places one when the release's own stub has another Python, or cannot do the model's NumPy.
         toolchain: compiler for the stub.
+        from_prefix: folder of an environment that is taken over instead of building one from requirements.
     """
 
     choice: Choice = field(default_factory=Choice)
@@ -60,6 +60,7 @@ class BuildOptions:
     served_from: str = ""
     stub: StubPolicy = "auto"
     toolchain: ToolchainName = "auto"
+    from_prefix: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,22 @@ def build_model(
     _refuse_folder(release, options)
     _refuse_foreign_packer(options)
     with storage_errors(model.folder):
-        environment, requirements = model_environment(project, model, options.choice, progress, strip=options.strip)
-        _refuse_without_numpy(environment, requirements, model)
+        environment = _environment(project, model, options, progress)
         said = bool(options.choice.triton or options.choice.abi or project.triton)
         server = _Server(release, said, options.served_from or project.served_from or str(project.repository))
         return _place(model, environment, server, options, progress)
+
+
+def _environment(project: Project, model: Model, options: BuildOptions, progress: Progress) -> Environment:
+    prefix = options.from_prefix or project.settings(model.folder.name).from_prefix
+    if prefix:
+        environment = taken_environment(project, model, prefix, options.choice, progress)
+        _refuse_without_numpy(environment, "the environment does", prefix, "install NumPy into it: pip install numpy")
+        return environment
+    environment, requirements = model_environment(project, model, options.choice, progress, strip=options.strip)
+    source = requirements.source or model.folder
+    _refuse_without_numpy(environment, "the requirements do", source, "add a line `numpy` to them")
+    return environment
 
 
 def _refuse_folder(release: Release, options: BuildOptions) -> None:
@@ -222,13 +234,13 @@ def _numpy_of(environment: Environment) -> str:
     return next((package.version for package in environment.packages if package.name == "numpy"), "")
 
 
-def _refuse_without_numpy(environment: Environment, requirements: Requirements, model: Model) -> None:
+def _refuse_without_numpy(environment: Environment, who_does: str, where: Path, hint: str) -> None:
     if not _numpy_of(environment):
         raise InputError(
-            "the requirements do not bring NumPy, which Triton's Python backend needs in every environment",
+            f"{who_does} not bring NumPy, which Triton's Python backend needs in every environment",
             kind="numpy-missing",
-            where=str(requirements.source or model.folder),
-            hint="add a line `numpy` to them",
+            where=str(where),
+            hint=hint,
         )
 
 

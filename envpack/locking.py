@@ -61,7 +61,7 @@ class LockedModel:
 
     Attributes:
         name: the model.
-        file: its lockfile; ``None`` for an ensemble, which has none.
+        file: its lockfile; ``None`` for an ensemble, and for a model whose environment is taken from a folder.
         packages: how many packages it names.
         changes: what became of packages since the lockfile before, as ``"numpy 1.26.3 → 1.26.4"``.
         changed: whether the lockfile was written.
@@ -119,7 +119,7 @@ def lock_model(
         EnvironmentBuildError: no choice fulfils them all, or somebody who was asked did not answer.
     """
     model = open_model(project.repository / name)
-    if model.is_ensemble:
+    if model.is_ensemble or project.settings(model.folder.name).from_prefix:
         return LockedModel(model.name, None, 0, (), changed=False)
     question = _question(project, model, choice or Choice())
     before = read_lock(question.file)
@@ -158,6 +158,33 @@ def model_environment(
         strip=strip,
     )
     return environment, question.requirements
+
+
+def taken_environment(
+    project: Project, model: Model, prefix: Path, choice: Choice, progress: Progress, *, strip: bool = False
+) -> Environment:
+    """The environment of a model that is taken from an existing one, whatever its requirements are.
+
+    Raises:
+        InputError: the folder is no environment, or not one for this model.
+        UsageError: an unknown Python version is given, or is that of the folder.
+        EnvironmentBuildError: it cannot be copied, or does not start.
+    """
+    from envpack.environment.prefix import environment_from_prefix
+
+    release = release_for(project, choice)
+    python = choice.python or project.settings(model.folder.name).python
+    if python:
+        check_minor(python, where="" if choice.python else str(project.file))
+    return environment_from_prefix(
+        prefix,
+        python=python,
+        platform=choice.platform or project.platform,
+        glibc=release.glibc,
+        cuda=release.cuda,
+        progress=progress,
+        strip=strip,
+    )
 
 
 def _question(project: Project, model: Model, choice: Choice) -> _Question:

@@ -12,13 +12,14 @@ from envpack.errors import InputError
 FILE_NAME = "envpack.toml"
 _PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "models"}
 PLATFORMS = ("linux-64", "linux-aarch64")
-_MODEL_KEYS = {"python", "requirements"}
+_MODEL_KEYS = {"python", "requirements", "from_prefix"}
 _EXAMPLES = {
     "triton": "24.10",
     "platform": "linux-64",
     "served_from": "/models",
     "python": "3.10",
     "requirements": "core/requirements.txt",
+    "from_prefix": "/home/me/venv",
 }
 
 
@@ -29,10 +30,12 @@ class ModelSettings:
     Attributes:
         python: Python minor version, for example ``"3.8"``.
         requirements: requirements file, absolute.
+        from_prefix: folder of an environment that is to be taken over instead, absolute.
     """
 
     python: str = ""
     requirements: Path | None = None
+    from_prefix: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,19 @@ def _model_settings(name: str, entry: object, file: Path) -> ModelSettings:
         raise _not_a_table(f"[models.{name}]", file)
     place = f"[models.{name}]"
     _refuse_unknown(entry, _MODEL_KEYS, file, place)
-    requirements = _text(entry, "requirements", file, place)
-    return ModelSettings(_text(entry, "python", file, place), file.parent / requirements if requirements else None)
+    if "requirements" in entry and "from_prefix" in entry:
+        raise InputError(
+            f"{place} has both requirements and from_prefix",
+            kind="bad-project-file",
+            where=str(file),
+            hint="keep one of them: an environment is built from requirements, or taken from a folder",
+        )
+    requirements, prefix = (_text(entry, key, file, place) for key in ("requirements", "from_prefix"))
+    return ModelSettings(
+        _text(entry, "python", file, place),
+        file.parent / requirements if requirements else None,
+        file.parent / Path(prefix).expanduser() if prefix else None,
+    )
 
 
 def _text(table: dict[str, object], key: str, file: Path, place: str) -> str:

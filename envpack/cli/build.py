@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     default="auto",
     help="Put a stub beside the model. Default: auto, when the release's own has another Python or cannot do NumPy 2.",
 )
+@click.option(
+    "--from-prefix",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="Take over this environment, conda's or a virtual one, instead of building from requirements.",
+)
 @click.option("--strip", is_flag=True, help="Take debug information out of libraries and programs.")
 @click.option(
     "--served-from",

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import platform as host
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -49,6 +49,7 @@ class Assembly:
         indexes: lines of a requirements file that say where wheels come from; they may hold passwords.
         strip: whether libraries and programs lose their debug information.
         progress: told of each step.
+        key: names the environment in the store, where more than the lock decides what it holds.
 
     """
 
@@ -59,6 +60,7 @@ class Assembly:
     indexes: tuple[str, ...]
     strip: bool
     progress: Progress
+    key: str = ""
 
     @property
     def runs_here(self) -> bool:
@@ -73,14 +75,37 @@ def assemble(how: Assembly, prefix: Path) -> None:
         EnvironmentBuildError: a package cannot be had or installed, or the result is none that a server could use.
 
     """
+    install(how, prefix)
+    finish(how, prefix)
+
+
+def finish(
+    how: Assembly,
+    prefix: Path,
+    *,
+    places: Sequence[Path] = (),
+    changed: Set[Path] = frozenset(),
+    adopt: Callable[[Owners], Owners] = lambda owners: owners,
+) -> None:
+    """Make what was installed an environment that can be moved: relocatable, compiled, checked and listed.
+
+    Args:
+        how: what it is made of.
+        prefix: the folder that packages were installed to.
+        places: more folders that its scripts may name as their own.
+        changed: files that are not as their packages brought them, though the records should say they are.
+        adopt: says of whom files are that have no installation record.
+
+    Raises:
+        EnvironmentBuildError: it is none that a server could use.
+
+    """
     minor = how.lock.target.python
-    _install(how, prefix)
     how.progress.begin("make the environment relocatable")
-    relocate(prefix, (prefix, Path(STAND_IN), _python(how, prefix).parent.parent), minor=minor)
-    if how.strip:
-        update_records(prefix, strip_environment(prefix))
+    relocate(prefix, (prefix, Path(STAND_IN), *places, _python(how, prefix).parent.parent), minor=minor)
+    update_records(prefix, {*changed, *(strip_environment(prefix) if how.strip else ())})
     write_activation(prefix)
-    owners = find_owners(prefix, minor)
+    owners = adopt(find_owners(prefix, minor))
     refuse_outside(prefix, minor, owners)
     _compile(how, prefix, owners)
     version = _started(prefix, minor) if how.runs_here else _said_version(how.lock)
@@ -90,18 +115,18 @@ def assemble(how: Assembly, prefix: Path) -> None:
     how.progress.end(f"{len(entries)} files")
 
 
-def _install(how: Assembly, prefix: Path) -> None:
+def install(how: Assembly, prefix: Path) -> None:
+    """Install the packages of a lock into an empty folder.
+
+    Raises:
+        EnvironmentBuildError: a package cannot be had or installed.
+
+    """
     lock, minor = how.lock, how.lock.target.python
     how.progress.begin(f"install {len(lock.conda)} conda packages")
     conda = [_at_hand(package, how) for package in lock.conda]
     install_conda(conda, prefix, lock.target, settings=how.settings, credentials=how.credentials, cache=how.cache)
-    library = prefix / "lib" / f"libpython{minor}.so.1.0"
-    if not library.is_file():
-        raise EnvironmentBuildError(
-            f"the Python package has no {library.name}, which Triton's stub needs",
-            kind="static-interpreter",
-            hint="use a channel whose Python is built with --enable-shared, or the channel 'local'",
-        )
+    require_library(prefix, minor)
     how.progress.end("installed")
     _site_packages(prefix, minor).mkdir(exist_ok=True)
     if lock.pip:
@@ -110,6 +135,22 @@ def _install(how: Assembly, prefix: Path) -> None:
         if how.runs_here:
             check_consistency(prefix, prefix / "bin" / "python3")
         how.progress.end("installed")
+
+
+def require_library(prefix: Path, minor: str) -> None:
+    """Make sure that the Python of an environment can be embedded.
+
+    Raises:
+        EnvironmentBuildError: kind ``static-interpreter``.
+
+    """
+    library = prefix / "lib" / f"libpython{minor}.so.1.0"
+    if not library.is_file():
+        raise EnvironmentBuildError(
+            f"the Python package has no {library.name}, which Triton's stub needs",
+            kind="static-interpreter",
+            hint="use a channel whose Python is built with --enable-shared, or the channel 'local'",
+        )
 
 
 def _at_hand(package: CondaPackage, how: Assembly) -> CondaPackage:
@@ -210,7 +251,7 @@ def _write_manifest(
     target = how.lock.target
     manifest = {
         "schema": SCHEMA,
-        "key": how.lock.environment_key(strip=how.strip),
+        "key": how.key or how.lock.environment_key(strip=how.strip),
         "python": version,
         "minor": target.python,
         "platform": target.platform,

@@ -8,9 +8,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from envpack.atomic import new_folder
 from envpack.environment.conda_settings import CondaSettings, Credentials, read_conda_settings
@@ -24,9 +23,6 @@ from envpack.errors import EnvironmentBuildError
 from envpack.locations import cache_root
 from envpack.progress import Progress, Silent
 from envpack.requirements import Requirements
-
-if TYPE_CHECKING:
-    from envpack.environment.assemble import Assembly
 
 DEFAULT_GLIBC = "2.35"  # of the official images from 22.04's base on: Ubuntu 22.04
 
@@ -130,38 +126,44 @@ def environment_of(
     found = read_environment(place)
     if found:
         with contextlib.suppress(OSError):
-            os.utime(_lock_of(place))  # so that pruning knows what is in use
+            os.utime(lock_of(place))  # so that pruning knows what is in use
         return found
 
-    from envpack.environment.assemble import Assembly
+    from envpack.environment.assemble import Assembly, assemble
 
     settings = settings or read_conda_settings()
     if credentials is None:
         credentials = settings.resolve(settings.channels).credentials
     how = Assembly(lock, root, settings, credentials, tuple(indexes), strip, progress or Silent())
-    return _build_or_wait(how, place)
+    return build_once(place, lambda folder: assemble(how, folder))
 
 
-def _lock_of(place: Path) -> Path:
+def lock_of(place: Path) -> Path:
+    """The file that is locked while an environment is built, and tells when it was used last."""
     return place.with_name(f".{place.name}.lock")
 
 
-def _build_or_wait(how: Assembly, place: Path) -> Environment:
-    """One process builds while others wait for it, and then read what it built."""
+def build_once(place: Path, fill: Callable[[Path], None]) -> Environment:
+    """Build an environment in the store; other processes wait for it, and then read what it built.
+
+    Args:
+        place: its folder in the store.
+        fill: makes it in an empty folder; the manifest comes last.
+
+    """
     from filelock import FileLock
 
-    from envpack.environment.assemble import assemble
     from envpack.environment.disk import storage_errors
 
     with storage_errors(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(_lock_of(place)):
+        with FileLock(lock_of(place)):
             found = read_environment(place)
             if found:
                 return found
             shutil.rmtree(place, ignore_errors=True)  # without a manifest it is nothing
             with new_folder(place) as partial:
-                assemble(how, partial)
+                fill(partial)
     finished = read_environment(place)
     if finished is None:
         raise EnvironmentBuildError(

@@ -19,6 +19,16 @@ def test_models_have_their_python_and_requirements(tmp_path):
     assert settings.requirements == tmp_path / "shared/core.txt"
 
 
+def test_a_model_can_take_over_an_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    (tmp_path / "envpack.toml").write_text(
+        "[models.a]\nfrom_prefix = 'env'\n[models.b]\nfrom_prefix = '/env'\n[models.c]\nfrom_prefix = '~/env'\n"
+    )
+    project = open_project(tmp_path)
+    found = [str(project.settings(name).from_prefix) for name in ("a", "b", "c")]
+    assert found == [f"{tmp_path}/env", "/env", "/home/me/env"]
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -26,6 +36,8 @@ def test_models_have_their_python_and_requirements(tmp_path):
         ("pythn = '3.8'", "unknown key 'pythn'"),
         ("[models.core]\npythn = '3.8'", "unknown key 'pythn' in [models.core]"),
         ("[models.core]\npython = 3.10", "must be text"),
+        ("[models.core]\nrequirements = 'r.txt'\nfrom_prefix = 'env'", "both requirements and from_prefix"),
+        ("[models.core]\nfrom_prefix = 3", "from_prefix in [models.core] must be text"),
         ("models = 3", "models must be a table"),
         ("[models]\ncore = 3", "[models.core] must be a table"),
     ],

@@ -1,0 +1,218 @@
+"""From somebody's environment to one in the store that can be moved."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from envpack.environment.build import DEFAULT_GLIBC, build_once, lock_of
+from envpack.environment.conda_settings import CondaSettings
+from envpack.environment.disk import storage_errors
+from envpack.environment.interpreters import Interpreter, interpreter_at
+from envpack.environment.inventory import ChangedHands, Owners, find_owners
+from envpack.environment.lock.model import RECIPE, Lock, Target, host_platform
+from envpack.environment.outside import refuse_outside
+from envpack.environment.prefix.copy import Copied, copy_files
+from envpack.environment.prefix.files import Found, content_digest, hash_files, list_files
+from envpack.environment.prefix.places import named_places
+from envpack.environment.prefix.recognise import Prefix, recognise
+from envpack.environment.prefix.records import UNKNOWN, declared_files, drifted
+from envpack.environment.store import Environment, read_environment
+from envpack.errors import EnvironmentBuildError, InputError
+from envpack.locations import cache_root
+from envpack.progress import Progress, Silent
+from envpack.requirements import CondaPackage
+
+_LAYOUT = 1  # counts the changes of how an environment is taken over
+
+
+def environment_from_prefix(
+    root: Path,
+    *,
+    python: str = "",
+    platform: str = "",
+    glibc: str = DEFAULT_GLIBC,
+    cuda: str = "",
+    cache: Path | None = None,
+    progress: Progress | None = None,
+    strip: bool = False,
+) -> Environment:
+    """Give the environment that holds what an existing one does: from the store if it is there, else copied now.
+
+    The original is read, never changed, and may be changed afterwards. If it was not since it was read last, only its
+    files' sizes and times are looked at.
+
+    Args:
+        root: folder of a conda environment, or of one that venv, virtualenv or uv made.
+        python: the minor version that it must have, ``""`` for any.
+        platform: ``"linux-64"`` or ``"linux-aarch64"``, this machine's by default.
+        glibc: version of the C library that it will meet.
+        cuda: version of CUDA that it will meet, ``""`` for none.
+        cache: folder of the store.
+        progress: told of each step.
+        strip: whether libraries and programs lose their debug information.
+
+    Raises:
+        InputError: the folder is no environment, or none that can be used, or was changed while it was read.
+        UsageError: its Python is too old or too new.
+        EnvironmentBuildError: it points outside of itself, its Python is not here, or the result does not start.
+
+    """
+    progress = progress or Silent()
+    prefix = recognise(root)
+    target = Target(platform or host_platform(), prefix.minor, glibc, cuda)
+    _refuse_other(prefix, target, python)
+    top = (cache or cache_root()).absolute()
+    base = _base(prefix)
+    with storage_errors(prefix.root):
+        files = list_files(prefix)
+        digests = hash_files(prefix, files, _memory(prefix, top))
+    lock = Lock(target, (), (_python_package(prefix, base, progress, top),), ())
+    key = _key(lock, files, digests) + ("-stripped" if strip else "")
+    place = top / "environments" / key
+    found = read_environment(place)
+    if found:
+        with contextlib.suppress(OSError):
+            os.utime(lock_of(place))
+        return found
+    taken = _Taken(prefix, files, digests, lock, key, top, progress, strip)
+    return build_once(place, taken.fill)
+
+
+def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:
+    if prefix.platform != target.platform:
+        raise InputError(
+            f"it is for {prefix.platform}, the target is {target.platform}",
+            kind="other-platform",
+            where=str(prefix.root),
+            hint=f"make one on a machine of that kind, or give --platform {prefix.platform}",
+        )
+    if python not in ("", prefix.minor):
+        raise InputError(
+            f"it holds Python {prefix.minor}, the model is for {python}",
+            kind="other-python",
+            where=str(prefix.root),
+            hint=f"give --python {prefix.minor}",
+        )
+
+
+def _base(prefix: Prefix) -> Interpreter | None:
+    """The interpreter that a virtual environment was made from."""
+    if prefix.home is None:
+        return None
+    place = prefix.home / f"python{prefix.minor}"
+    try:
+        return interpreter_at(place if place.is_file() else prefix.home / "python3", prefix.minor)
+    except EnvironmentBuildError as error:
+        raise InputError(
+            f"the Python that it was made from cannot be taken: {error.message}",
+            kind="prefix-unsupported",
+            where=str(prefix.root),
+            hint=f"make it with a Python of this machine that has a shared library (pyvenv.cfg says {prefix.home})",
+        ) from error
+
+
+def _memory(prefix: Prefix, cache: Path) -> Path:
+    return cache / "prefixes" / f"{hashlib.sha256(os.fsencode(prefix.root)).hexdigest()[:32]}.json"
+
+
+def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress, cache: Path) -> CondaPackage:
+    if base is None:
+        record = next(one for one in prefix.records if one["name"] == "python")
+        return CondaPackage("python", prefix.version, str(record.get("build", "")), prefix.platform, "")
+    from envpack.environment.channel import local_channel
+
+    made = local_channel(base, cache=cache, progress=progress).package
+    return CondaPackage(
+        "python",
+        made.version,
+        made.build,
+        prefix.platform,
+        made.file.as_uri(),
+        sha256=made.sha256,
+        license="Python-2.0",
+    )
+
+
+def _key(lock: Lock, files: Sequence[Found], digests: dict[str, str]) -> str:
+    told = [RECIPE, _LAYOUT, dataclasses.asdict(lock.target), lock.key, content_digest(files, digests)]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Taken:
+    """An environment that is taken over: what it is, its files, and the names of what is made of it."""
+
+    prefix: Prefix
+    files: tuple[Found, ...]
+    digests: dict[str, str]
+    lock: Lock
+    key: str
+    cache: Path
+    progress: Progress
+    strip: bool
+
+    def fill(self, folder: Path) -> None:
+        """Make the environment in an empty folder."""
+        from envpack.environment.assemble import Assembly, finish, install, require_library
+
+        how = Assembly(self.lock, self.cache, CondaSettings(), {}, (), self.strip, self.progress, self.key)
+        minor = self.prefix.minor
+        self._refuse_outside()
+        if self.prefix.home is not None:
+            install(how, folder)
+        self.progress.begin(f"copy {len(self.files)} files of {self.prefix.root}")
+        places, declared = named_places(self.prefix), declared_files(self.prefix)
+        copied = copy_files(self.prefix.root, self.files, folder, places, declared)
+        if list_files(self.prefix) != self.files:
+            raise InputError(
+                "it was changed while it was copied",
+                kind="prefix-changed",
+                where=str(self.prefix.root),
+                hint="wait until whatever installs into it has ended, and build again",
+            )
+        changed = drifted(self.prefix, declared, self.digests, places)
+        self.progress.end(_outcome(len(changed), copied))
+        require_library(folder, minor)
+        finish(
+            how,
+            folder,
+            places=places,
+            changed=copied.changed,
+            adopt=lambda owners: _adopted(owners, self.files, copied, changed),
+        )
+
+    def _refuse_outside(self) -> None:
+        root, minor = self.prefix.root, self.prefix.minor
+        try:
+            refuse_outside(root, minor, find_owners(root, minor))
+        except EnvironmentBuildError as error:
+            error.where = str(root)
+            error.hint = "install it there as a copy, without -e: pip install FOLDER"
+            raise
+
+
+def _outcome(changed: int, copied: Copied) -> str:
+    told = [f"{changed} of them not as their packages brought them"] if changed else []
+    if copied.left:
+        told.append(f"{len(copied.left)} binaries name the old folder, such as {copied.left[0]}")
+    return "; ".join(told) or "copied"
+
+
+def _adopted(owners: Owners, files: Sequence[Found], copied: Copied, drift: Sequence[ChangedHands]) -> Owners:
+    """Owners with what is particular to a taken-over environment: files of nobody, and files that were edited.
+
+    Byte code is made anew, so that it is gone or different says nothing.
+    """
+    of = {one.path: UNKNOWN for one in files} | owners.of
+    replaced = {one.path for one in owners.changed}
+    edited = [one for one in drift if one.path not in replaced]
+    changed = [one for one in (*owners.changed, *edited) if not one.path.endswith(".pyc")]
+    return Owners(
+        of, tuple(sorted(changed, key=lambda one: (one.path, one.before))), owners.stand_ins | copied.stand_ins
+    )

@@ -1,0 +1,146 @@
+"""The files of an existing environment that are taken over, and their content by its SHA-256.
+
+Digests are remembered by size, times and inode of each file, as compiler caches do, so that an environment that nobody
+changed is not read twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.atomic import write_text
+from envpack.environment.inventory import INVENTORY
+from envpack.environment.prefix.recognise import Prefix
+from envpack.environment.store import MANIFEST
+from envpack.errors import InputError
+
+_SCHEMA = 1
+_SETTLED = 2.0  # seconds after which a file that is changed once more has another time stamp, on any file system
+_NEVER = {"CACHEDIR.TAG", ".lock", ".gitignore", "pyvenv.cfg", "lib64", INVENTORY, MANIFEST}
+_NEVER_OF_CONDA = {"pkgs", "envs", "conda-bld", "conda-meta/history", "conda-meta/state", ".condarc", ".conda_lock"}
+_NEVER_OF_VIRTUAL = re.compile(r"bin/(python[\d.]*[td]?|activate(\..*|_this\.py)?|Activate\.ps1|deactivate(\..*)?)")
+_PATCHES = {"_virtualenv.py", "_virtualenv.pth"}  # of virtualenv and uv, for the environment that they made
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file or link.
+
+    Attributes:
+        path: relative to the root, with ``/``.
+        stamp: size, time of change of content and of anything, inode; 0 for links.
+        program: whether it may be executed.
+        target: where a link points; ``""`` for a file.
+
+    """
+
+    path: str
+    stamp: tuple[int, ...]
+    program: bool = False
+    target: str = ""
+
+
+def list_files(prefix: Prefix) -> tuple[Found, ...]:
+    """The files that belong to an environment, sorted: no byte code, no caches, nothing that only holds in its place.
+
+    Raises:
+        InputError: kind ``prefix-unsupported``: there is something that is neither file nor link nor folder.
+        OSError: a folder cannot be read.
+
+    """
+    return tuple(sorted(_walk(prefix, ""), key=lambda one: one.path))
+
+
+def _walk(prefix: Prefix, below: str) -> Iterator[Found]:
+    with os.scandir(f"{prefix.root}/{below}") as entries:
+        for one in entries:
+            path = f"{below}{one.name}"
+            if one.name == "__pycache__" or _left_out(prefix, path):
+                continue
+            status = one.stat(follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                yield Found(path, (0,), target=os.readlink(one.path))  # noqa: PTH115 - text is faster
+            elif stat.S_ISDIR(status.st_mode):
+                yield from _walk(prefix, f"{path}/")
+            elif stat.S_ISREG(status.st_mode):
+                stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+                yield Found(path, stamp, bool(status.st_mode & 0o100))
+            else:
+                raise InputError(
+                    "this is neither a file nor a folder nor a link",
+                    kind="prefix-unsupported",
+                    where=one.path,
+                    hint="remove it, if the environment does not need it",
+                )
+
+
+def _left_out(prefix: Prefix, path: str) -> bool:
+    if path in _NEVER or path.endswith(".conda_trash"):
+        return True
+    if prefix.kind == "conda":
+        return path in _NEVER_OF_CONDA
+    return bool(_NEVER_OF_VIRTUAL.fullmatch(path)) or (
+        path.rpartition("/")[2] in _PATCHES and path.rpartition("/")[0].endswith("/site-packages")
+    )
+
+
+def hash_files(prefix: Prefix, files: Sequence[Found], memory: Path) -> dict[str, str]:
+    """The SHA-256 of each file, by path; those that are as they were when they were read last are not read.
+
+    Args:
+        prefix: the environment.
+        files: of `list_files`.
+        memory: file that remembers.
+
+    Raises:
+        OSError: a file cannot be read.
+
+    """
+    known = _remembered(memory)
+    regular = [one for one in files if not one.target]
+    unknown = [one for one in regular if known.get(one.path, ())[:-1] != one.stamp]
+    started = time.time()
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        read = pool.map(lambda one: _digest(f"{prefix.root}/{one.path}"), unknown, chunksize=64)
+        fresh = dict(zip((one.path for one in unknown), read, strict=True))
+    digests = {one.path: fresh.get(one.path) or str(known[one.path][-1]) for one in regular}
+    if fresh or len(known) > len(regular):
+        newest = (started - _SETTLED) * 1e9
+        settled = (one for one in regular if max(one.stamp[1:3]) < newest)
+        _remember(memory, {one.path: (*one.stamp, digests[one.path]) for one in settled})
+    return digests
+
+
+def _digest(file: str) -> str:
+    with open(file, "rb") as content:  # noqa: PTH123 - text is faster
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _remembered(memory: Path) -> dict[str, tuple[int | str, ...]]:
+    try:
+        told = json.loads(memory.read_text(encoding="utf-8"))
+        return {path: tuple(known) for path, known in told["files"].items()} if told["schema"] == _SCHEMA else {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+
+
+def _remember(memory: Path, known: Mapping[str, tuple[int | str, ...]]) -> None:
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        write_text(memory, json.dumps({"schema": _SCHEMA, "files": known}))
+
+
+def content_digest(files: Sequence[Found], digests: Mapping[str, str]) -> str:
+    """Names the content of an environment: the same wherever a copy of it lies."""
+    told = [[one.path, one.program, one.target, digests.get(one.path, "")] for one in files]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
