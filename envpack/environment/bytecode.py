@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envpack.atomic import new_folder
@@ -20,30 +20,32 @@ from envpack.errors import EnvironmentBuildError
 from envpack.process import run
 
 _CHILD = Path(__file__).with_name("compile_child.py")
-_RECIPE = 2  # counts the changes of how byte code is made
+_RECIPE = 3  # counts the changes of how byte code is made
+_GROUP = 32  # files that one process compiles
 
 
-def compile_files(prefix: Path, paths: Sequence[str], python: Path) -> None:
+def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path) -> None:
     """Compile Python files of an environment.
 
     The byte code is valid whatever the time stamps are ("unchecked hash") and names its source relative to the
-    environment, so it is the same wherever the environment is built. Files that are no Python of this version (test
-    data, templates) are left without.
+    environment, so it is the same wherever the environment is built, and that of a package is the same whatever other
+    packages are compiled with it. Files that are no Python of this version (test data, templates) are left without.
 
     Args:
         prefix: root of the environment.
-        paths: sources, relative to ``prefix``.
+        packages: the sources of each package, relative to ``prefix``.
         python: an interpreter of the environment's minor version that runs here.
 
     Raises:
         EnvironmentBuildError: ``disk-full``, or ``bytecode-failed`` if the interpreter cannot be started.
 
     """
-    if not paths:
+    groups = list(_groups(packages))
+    if not groups:
         return
     with tempfile.TemporaryDirectory(prefix="envpack-compile-") as scratch:
         listed = Path(scratch, "files")
-        listed.write_text("\n".join(paths), encoding="utf-8")
+        listed.write_text("\n\n".join("\n".join(group) for group in groups), encoding="utf-8")
         done = run(
             [python, "-s", "-S", "-B", _CHILD, prefix, listed],
             env=bare_environment() | {"PYTHONHASHSEED": "0"},  # the order of sets is part of byte code
@@ -57,6 +59,13 @@ def compile_files(prefix: Path, paths: Sequence[str], python: Path) -> None:
             where=str(prefix),
             hint="look for a package that replaces parts of Python's own library",
         )
+
+
+def _groups(packages: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    """Groups to be compiled by one process each; they depend on nothing but the package that they are of."""
+    for sources in packages:
+        ordered = sorted(sources)
+        yield from (ordered[start : start + _GROUP] for start in range(0, len(ordered), _GROUP))
 
 
 def byte_code_of(source: str, minor: str) -> str:
@@ -83,7 +92,7 @@ def compile_packages(
     """
     places = {content: kept / _key(content, minor, sources) for content, sources in packages.items()}
     missing = [content for content, place in places.items() if not place.is_dir()]
-    compile_files(prefix, sorted(source for content in missing for source in packages[content]), python)
+    compile_files(prefix, [packages[content] for content in missing], python)
     for content, sources in packages.items():
         made = [byte_code_of(source, minor) for source in sources]
         if content in missing:

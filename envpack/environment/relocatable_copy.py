@@ -59,7 +59,7 @@ def copy_interpreter(interpreter: Interpreter, target: Path) -> None:
     _relocate_binaries(interpreter, target)
     _relocate_texts(interpreter, target)
     sources = sorted(str(file.relative_to(target)) for file in library.rglob("*.py"))
-    compile_files(target, sources, target / "bin" / f"python{interpreter.minor}")
+    compile_files(target, [sources], target / "bin" / f"python{interpreter.minor}")
 
 
 def _copy_programs(interpreter: Interpreter, folder: Path) -> None:
