@@ -181,7 +181,6 @@ def taken_environment(
         python=python,
         platform=choice.platform or project.platform,
         glibc=release.glibc,
-        cuda=release.cuda,
         progress=progress,
         strip=strip,
     )

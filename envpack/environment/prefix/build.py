@@ -37,7 +37,6 @@ def environment_from_prefix(
     python: str = "",
     platform: str = "",
     glibc: str = DEFAULT_GLIBC,
-    cuda: str = "",
     cache: Path | None = None,
     progress: Progress | None = None,
     strip: bool = False,
@@ -52,7 +51,6 @@ def environment_from_prefix(
         python: the minor version that it must have, ``""`` for any.
         platform: ``"linux-64"`` or ``"linux-aarch64"``, this machine's by default.
         glibc: version of the C library that it will meet.
-        cuda: version of CUDA that it will meet, ``""`` for none.
         cache: folder of the store.
         progress: told of each step.
         strip: whether libraries and programs lose their debug information.
@@ -65,7 +63,7 @@ def environment_from_prefix(
     """
     progress = progress or Silent()
     prefix = recognise(root)
-    target = Target(platform or host_platform(), prefix.minor, glibc, cuda)
+    target = Target(platform or host_platform(), prefix.minor, glibc)
     _refuse_other(prefix, target, python)
     top = (cache or cache_root()).absolute()
     base = _base(prefix)
