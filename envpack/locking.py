@@ -45,6 +45,8 @@ class Choice:
             user's settings for conda, or ``"local"``, which is this machine's own interpreters.
         platform: ``"linux-64"`` or ``"linux-aarch64"``, ``""`` for what the project says or this machine is.
         sources: pip packages that may be built from source; ``":all:"`` for any.
+        engine: who chooses conda packages: ``"rattler"`` is embedded, ``"conda"``, ``"mamba"`` and ``"micromamba"`` are
+            programs of this machine.
     """
 
     python: str = ""
@@ -53,6 +55,7 @@ class Choice:
     channels: tuple[str, ...] = ()
     platform: str = ""
     sources: tuple[str, ...] = ()
+    engine: str = "rattler"
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,11 @@ def _question(project: Project, model: Model, choice: Choice) -> _Question:
     platform = choice.platform or project.platform or requirements.platform or host_platform()
     target = Target(platform, _python(project, model, requirements, choice), release.glibc, release.cuda)
     options = LockOptions(
-        _channels(project, requirements, settings, choice), settings, cache_root().absolute(), sources=choice.sources
+        _channels(project, requirements, settings, choice),
+        settings,
+        cache_root().absolute(),
+        sources=choice.sources,
+        engine=choice.engine,
     )
     return _Question(requirements, target, options, model.folder / LOCK_NAME)
 

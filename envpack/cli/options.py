@@ -68,6 +68,12 @@ _CHOICE = (
         metavar="NAME",
         help="Let this pip package be built from its source, or :all: of them. Default: wheels only.",
     ),
+    click.option(
+        "--engine",
+        type=click.Choice(["rattler", "conda", "mamba", "micromamba"]),
+        default="rattler",
+        help="Who chooses conda packages: envpack's own engine, or a program of this machine. Default: rattler.",
+    ),
 )
 
 

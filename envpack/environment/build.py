@@ -82,6 +82,8 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
     from envpack.environment.disk import storage_errors
 
     told = [dataclasses.asdict(target), asked_digest(requirements, options.channels), sorted(options.sources)]
+    if options.engine != "rattler":
+        told.append(options.engine)
     if LOCAL in options.channels:
         told.append(fingerprint(interpreter_for(target.python)))
     name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]

@@ -93,6 +93,19 @@ def test_rattler_reads_the_lock(served, tmp_path):
     ]
 
 
+def test_what_another_engine_chose_is_installed_from_the_lock(served, tmp_path, monkeypatch):
+    """The program is ours and says what rattler chose: no micromamba can be had here."""
+    known = lock_for(BOTH, served, tmp_path)
+    answer = {"success": True, "actions": {"LINK": [dataclasses.asdict(one) for one in known.conda]}}
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/micromamba").write_text(f"#!{sys.executable}\nprint({json.dumps(answer)!r})\n")
+    (tmp_path / "bin/micromamba").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    lock = lock_for(BOTH, served, tmp_path, engine="micromamba")
+    assert format_lock(lock) == format_lock(known)
+    assert environment_of(lock, cache=tmp_path).fresh
+
+
 def test_the_same_requirements_are_solved_once(served, tmp_path):
     how = {"python": PYTHON, "channels": (served.url("/conda"),), "cache": tmp_path}
     first = build_environment(BOTH, **how)

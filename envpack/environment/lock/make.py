@@ -32,6 +32,7 @@ class LockOptions:
         previous: a lock to stay with where it still fits.
         update: names of packages that are chosen afresh all the same.
         sources: pip packages that may be built from source; ``":all:"`` for any.
+        engine: who chooses conda packages: ``"rattler"`` is embedded, others are programs of this machine.
 
     """
 
@@ -41,6 +42,7 @@ class LockOptions:
     previous: Lock | None = None
     update: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    engine: str = "rattler"
 
     @property
     def credentials(self) -> Credentials:
@@ -151,6 +153,12 @@ def _solved(
     from envpack.environment.lock.conda import solve_conda
 
     progress.begin(f"choose Python {target.python} and {len(specs) - 1} conda requirements")
+    if options.engine != "rattler":
+        from envpack.environment.lock.external import solve_with_program
+
+        chosen = solve_with_program(options.engine, specs, channels, target, settings=options.settings)
+        progress.end(f"{len(chosen)} packages, chosen by {options.engine}")
+        return chosen
     freed = {normalised(name) for name in options.update}
     prefer = [one for one in options.previous.conda if one.name not in freed] if options.previous else []
     found = solve_conda(specs, channels, target, settings=options.settings, cache=options.cache, prefer=prefer)
