@@ -26,6 +26,7 @@ _ENTRIES = {
     "environments": "finished environments",
     "archives": "finished archives",
     "segments": "packages compressed for archives",
+    "selections": "which files of environments leave the store",
     "bytecode": "byte code of packages",
     "stubs": "compiled stubs",
     "conda-packages": "downloaded conda packages",

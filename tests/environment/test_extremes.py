@@ -88,16 +88,17 @@ def test_another_file_system_gets_copies(numpy_env, other_disk):
     assert inspect_environment(other_disk / "env").findings == []
 
 
-def test_the_order_in_which_modules_are_compiled_does_not_show_in_their_byte_code(numpy_env, tmp_path):
+def test_the_order_in_which_groups_are_compiled_does_not_show_in_their_byte_code(numpy_env, tmp_path):
     sources = sorted(str(file.relative_to(numpy_env.prefix)) for file in numpy_env.prefix.rglob("numpy/**/*.py"))[:300]
+    groups = [sources[first : first + 20] for first in range(0, len(sources), 20)]
     child = Path(sys.modules["envpack.environment.bytecode"].__file__).with_name("compile_child.py")
     written = []
-    for order in (sources, sources[::-1]):
+    for order in (groups, groups[::-1]):
         copy = tmp_path / f"copy{len(written)}"
-        for source in order:
+        for source in sources:
             (copy / source).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(numpy_env.prefix / source, copy / source)
-        (tmp_path / "list").write_text("\n".join(order))
+        (tmp_path / "list").write_text("\n\n".join("\n".join(group) for group in order))
         command = [numpy_env.prefix / "bin/python3.8", "-s", "-S", "-B", child, copy, tmp_path / "list"]
         subprocess.run(command, env={"PYTHONHASHSEED": "0"}, check=True)
         written.append({str(file.relative_to(copy)): file.read_bytes() for file in copy.rglob("*.pyc")})

@@ -259,6 +259,13 @@ def test_cuda_comes_from_the_target_not_from_this_machine(served, tmp_path):
     assert "'gpu'" in error.message
 
 
+@pytest.mark.parametrize("digest", [f"sha256:{'0' * 64}", f"sha512:{'0' * 128}"])
+def test_hashes_of_requirements_are_held_to(served, tmp_path, digest):
+    error = refused(lock_for, Requirements(pip=(f"leaf==1.1 --hash={digest}",)), served, tmp_path)
+    assert error.kind == "hash-mismatch"
+    assert "leaf" in error.message
+
+
 def test_a_wheel_of_another_platform_alone_is_no_choice(served, tmp_path):
     error = refused(lock_for, Requirements(pip=("armed",)), served, tmp_path)
     assert error.kind == "unresolvable"

@@ -98,6 +98,12 @@ def _refuse_other_hashes(chosen: Sequence[PipPackage], lines: Sequence[str]) -> 
     for line in lines:
         hashes = set(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
         name = normalised(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0])
+        if "--hash=" in line and not hashes:
+            raise EnvironmentBuildError(
+                f"pip requirement {name!r}: none of its hashes is a SHA-256, which is what indexes and locks have",
+                kind="hash-mismatch",
+                hint="add --hash=sha256:… of the file that you trust",
+            )
         if hashes and name in by_name and by_name[name].sha256 not in hashes:
             raise EnvironmentBuildError(
                 f"pip requirement {name!r}: none of its hashes is that of the file that fits this Python",
