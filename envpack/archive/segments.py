@@ -12,10 +12,9 @@ import json
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.archive.stream import PORTION, Packer, Portion, portions
+from envpack.archive.stream import PORTION, Packer, portions
 from envpack.atomic import replaced_file
 from envpack.environment.inventory import OWN, Entry
 from envpack.locations import cache_root
@@ -26,28 +25,14 @@ _SEAL = struct.Struct("<8sQI")  # behind the segment: what it is, its size, its 
 _MAGIC = b"envpkseg"
 _BUFFER = 1 << 20
 
+Write = Callable[[bytes | memoryview], object]
+
 
 class DamagedSegmentError(Exception):
     """A segment in the store is not what was written there."""
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A compressed segment in the store.
-
-    Attributes:
-        package: name of the package.
-        file: where it lies, with a seal behind it.
-        fresh: whether it was made now.
-
-    """
-
-    package: str
-    file: Path
-    fresh: bool
-
-
-def compressed(content: bytes) -> bytes:
+def compressed(content: bytes | memoryview) -> bytes:
     """A gzip member without name and time."""
     from isal import isal_zlib
 
@@ -72,16 +57,21 @@ def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
     return [(name, tuple(group)) for name, group in itertools.groupby(ordered, key=lambda one: one.package)]
 
 
-def make_segments(prefix: Path, entries: Sequence[Entry], *, threads: int = 0, trusting: bool = True) -> list[Segment]:
-    """The segments of an environment's packages, in order: from the store, or made now and kept there.
+def write_segments(
+    prefix: Path, entries: Sequence[Entry], write: Write, *, threads: int = 0, trusting: bool = True
+) -> None:
+    """Give the segments of an environment's packages to ``write``, in order: from the store, or made and kept there.
 
     Args:
         prefix: root of the environment.
         entries: of the files to pack.
+        write: takes the next bytes.
         threads: how many compress; 0 for one for each core.
-        trusting: take segments that are complete without reading them; `copy_segment` reads them anyway.
+        trusting: take segments in the store that look complete. They are verified while they are written; without
+            trust they are also read before, and made again if they are damaged.
 
     Raises:
+        DamagedSegmentError: a segment in the store is damaged. What ``write`` got is of no use then.
         EnvironmentBuildError: kind ``store-damaged``: a file is not what it was when the environment was built.
         OSError: the disk is full, or the folder cannot be written to.
 
@@ -91,24 +81,15 @@ def make_segments(prefix: Path, entries: Sequence[Entry], *, threads: int = 0, t
     found = [(name, folder / _digest(group), group) for name, group in by_package(entries)]
     missing = {file: group for _, file, group in found if not _is_whole(file, trusting=trusting)}
     with Packer(prefix, compressed, threads) as packer:
-        divided: list[Sequence[Portion]] = [list(portions(group)) for group in missing.values()]
-        for file, blocks in zip(missing, packer.packed(divided), strict=True):
-            _write(file, blocks)
-    return [Segment(name, file, file in missing) for name, file, _ in found]
+        made = packer.packed([list(portions(group)) for group in missing.values()])
+        for name, file, _ in found:
+            if file in missing:
+                _write(file, next(made), write)
+            elif not _read(file, write):
+                raise DamagedSegmentError(f"the packed {name} is not what was written there")
 
 
-def copy_segment(segment: Segment, write: Callable[[memoryview], object]) -> None:
-    """Give a segment's bytes to ``write``, piece by piece.
-
-    Raises:
-        DamagedSegmentError: its bytes are not those that were written. What ``write`` got is of no use then.
-
-    """
-    if not _read(segment.file, write):
-        raise DamagedSegmentError(f"the packed {segment.package} is not what was written there")
-
-
-def _read(file: Path, write: Callable[[memoryview], object]) -> bool:
+def _read(file: Path, write: Write) -> bool:
     """Whether all of a segment could be given to ``write``, and has the checksum that it should."""
     from isal import isal_zlib
 
@@ -130,14 +111,18 @@ def _digest(entries: Sequence[Entry]) -> str:
     return hashlib.sha256(json.dumps([compressor(), told]).encode()).hexdigest()
 
 
-def _write(file: Path, blocks: Iterator[bytes]) -> None:
-    """The seal makes a flush to the disk needless: what a power failure leaves of a segment is not taken for one."""
+def _write(file: Path, blocks: Iterator[bytes], also: Write) -> None:
+    """Keep a segment, and give it to ``also`` at once, while others are compressed.
+
+    The seal makes a flush to the disk needless: what a power failure leaves of a segment is not taken for one.
+    """
     from isal import isal_zlib
 
     size = checksum = 0
     with replaced_file(file, durable=False) as partial, partial.open("wb", buffering=0) as out:
         for block in blocks:
             out.write(block)
+            also(block)
             size += len(block)
             checksum = isal_zlib.crc32(block, checksum)
         out.write(_SEAL.pack(_MAGIC, size, checksum))

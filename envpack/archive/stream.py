@@ -15,14 +15,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.archive.members import header, padding
+from envpack.archive.members import BLOCK, header, padding
 from envpack.environment.inventory import Entry
 from envpack.errors import EnvironmentBuildError
 
 PORTION = 2 << 20  # bytes of content; less makes archives larger, more takes more memory
 _MOST_THREADS = 16  # two portions each
 
-Compress = Callable[[bytes], bytes]
+_SLACK = 256 << 10  # bytes of a buffer for headers; a portion with more gets a larger one
+
+Compress = Callable[[memoryview], bytes]
+# A portion compressed; of a part of a large file also the buffer that it lies in, and where.
+_Packed = tuple[bytes, bytearray, slice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class Packer:
         self._compress = compress
         self._threads = min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS)
         self._pool = ThreadPoolExecutor(self._threads)
+        self._free: list[bytearray] = []
 
     def __enter__(self) -> Packer:
         return self
@@ -83,10 +88,10 @@ class Packer:
             OSError: it cannot be read.
 
         """
-        waiting: deque[Future[tuple[bytes, bytes]]] = deque()
+        waiting: deque[Future[_Packed]] = deque()
         coming = iter([portion for group in divided for portion in group])
 
-        def result() -> tuple[bytes, bytes]:
+        def result() -> _Packed:
             while len(waiting) <= self._threads and (portion := next(coming, None)) is not None:
                 waiting.append(self._pool.submit(self._pack, portion))
             return waiting.popleft().result()
@@ -94,12 +99,13 @@ class Packer:
         for group in divided:
             yield self._verified(group, result)
 
-    def _verified(self, group: Sequence[Portion], result: Callable[[], tuple[bytes, bytes]]) -> Iterator[bytes]:
+    def _verified(self, group: Sequence[Portion], result: Callable[[], _Packed]) -> Iterator[bytes]:
         digest = hashlib.sha256()
         for portion in group:
-            packed, content = result()
+            packed, buffer, content = result()
             if portion.stop:  # of large files, whose parts come here in order
-                digest.update(content)
+                digest.update(memoryview(buffer)[content])
+                self._free.append(buffer)
                 (entry,) = portion.entries
                 if portion.stop == entry.size:
                     if digest.hexdigest() != entry.sha256:
@@ -107,27 +113,52 @@ class Packer:
                     digest = hashlib.sha256()
             yield packed
 
-    def _pack(self, portion: Portion) -> tuple[bytes, bytes]:
+    def _pack(self, portion: Portion) -> _Packed:
         if portion.stop:
-            (entry,) = portion.entries
-            content = self._part(entry, portion.start, portion.stop)
-            before = b"" if portion.start else header(entry)
-            after = padding(entry.size) if portion.stop == entry.size else b""
-            return self._compress(b"".join((before, content, after))), content
-        pieces: list[bytes] = []
-        for entry in portion.entries:
-            pieces.append(header(entry))
-            if entry.size:
-                pieces += (self._whole(entry), padding(entry.size))
-        return self._compress(b"".join(pieces)), b""
+            return self._pack_part(portion)
+        headers = [header(entry) for entry in portion.entries]
+        length = sum(
+            len(before) + entry.size + -entry.size % BLOCK
+            for before, entry in zip(headers, portion.entries, strict=True)
+        )
+        buffer = self._buffer(length)
+        with memoryview(buffer) as room:
+            at = 0
+            for before, entry in zip(headers, portion.entries, strict=True):
+                room[at : at + len(before)] = before
+                at += len(before)
+                if entry.size:
+                    self._whole(entry, room[at : at + entry.size])
+                    at = _padded(room, at + entry.size, entry.size)
+            packed = self._compress(room[:length])
+        self._free.append(buffer)
+        return packed, bytearray(), slice(0)
 
-    def _whole(self, entry: Entry) -> bytes:
-        content = self._part(entry, 0, entry.size)
-        if hashlib.sha256(content).hexdigest() != entry.sha256:
+    def _pack_part(self, portion: Portion) -> _Packed:
+        (entry,) = portion.entries
+        before = b"" if portion.start else header(entry)
+        content = slice(len(before), len(before) + portion.stop - portion.start)
+        buffer = self._buffer(content.stop + BLOCK)
+        with memoryview(buffer) as room:
+            room[: content.start] = before
+            self._read(entry, portion.start, room[content])
+            end = _padded(room, content.stop, entry.size) if portion.stop == entry.size else content.stop
+            return self._compress(room[:end]), buffer, content
+
+    def _buffer(self, length: int) -> bytearray:
+        """One that was used before, where possible: the kernel has to clear each new page."""
+        try:
+            buffer = self._free.pop()
+        except IndexError:
+            buffer = bytearray(max(length, PORTION + _SLACK))
+        return buffer if len(buffer) >= length else bytearray(length)
+
+    def _whole(self, entry: Entry, room: memoryview) -> None:
+        self._read(entry, 0, room)
+        if hashlib.sha256(room).hexdigest() != entry.sha256:
             raise damaged(self._prefix, entry)
-        return content
 
-    def _part(self, entry: Entry, start: int, stop: int) -> bytes:
+    def _read(self, entry: Entry, start: int, room: memoryview) -> None:
         try:
             file = os.open(f"{self._prefix}/{entry.path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
@@ -135,12 +166,19 @@ class Packer:
                 raise damaged(self._prefix, entry) from None
             raise
         try:
-            content = os.pread(file, stop - start, start)
-            if len(content) != stop - start or os.fstat(file).st_size != entry.size:
+            beyond = bytearray(1)  # stays unused, or the file has grown; cheaper than to ask for its size
+            expected = len(room) if start + len(room) == entry.size else len(room) + 1
+            if os.preadv(file, (room, beyond), start) != expected:
                 raise damaged(self._prefix, entry)
-            return content
         finally:
             os.close(file)
+
+
+def _padded(room: memoryview, end: int, size: int) -> int:
+    """Fill up the last block of ``size`` bytes that end at ``end``; where the next one begins."""
+    after = padding(size)
+    room[end : end + len(after)] = after
+    return end + len(after)
 
 
 def damaged(prefix: str, entry: Entry) -> EnvironmentBuildError:

@@ -183,12 +183,10 @@ def _write_plain(prefix: Path, chosen: Chosen, out: _Hashed, threads: int) -> No
 
 def _write_compressed(prefix: Path, chosen: Chosen, out: _Hashed, threads: int, *, trusting: bool) -> None:
     from envpack.archive.members import END
-    from envpack.archive.segments import compressed, copy_segment, make_segments
+    from envpack.archive.segments import compressed, write_segments
 
-    segments = make_segments(prefix, chosen.entries, threads=threads, trusting=trusting)
     out.write(compressed(_head(chosen)))
-    for segment in segments:
-        copy_segment(segment, out.write)
+    write_segments(prefix, chosen.entries, out.write, threads=threads, trusting=trusting)
     out.write(compressed(END))
 
 
