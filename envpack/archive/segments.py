@@ -19,7 +19,7 @@ from envpack.atomic import replaced_file
 from envpack.environment.inventory import OWN, Entry
 from envpack.locations import cache_root
 
-RECIPE = 1  # counts the changes of how members are written
+RECIPE = 2  # counts the changes of how members are written
 LEVEL = 2  # the best of the table in docs/archives.md
 _SEAL = struct.Struct("<8sQI")  # behind the segment: what it is, its size, its CRC-32
 _MAGIC = b"envpkseg"

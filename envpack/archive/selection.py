@@ -22,10 +22,14 @@ DEFAULT_EXCLUDE = (
     *("/lib/python3.*/idlelib/", "/lib/python3.*/turtledemo/", "/lib/python3.*/test/"),
     "/lib/python3.*/config-3.*/",
     *(f"**/{tests}/**/{name}" for tests in ("tests", "test") for name in ("test_*.py", "*_test.py", "data/")),
+    *(f"**/{tests}/**/{name}" for tests in ("tests", "test") for name in ("*.c", "*.f", "*.f90", "*.pyf")),
     *(f"**/{tests}/**/__pycache__/{name}" for tests in ("tests", "test") for name in ("test_*.pyc", "*_test.*.pyc")),
 )
 # Compilers that run within a model, such as torch.compile, need Python's own headers; so does `envpack stub --prefix`.
 DEFAULT_INCLUDE = ("/include/python3.*/",)
+# What is left of a folder with tests goes too if it is no more than this, `__init__` being empty: nothing to import.
+_HOLLOW = re.compile(r"(?:^|.*/)(?:(__init__)|conftest)\.py|(?:^|.*/)__pycache__/(?:__init__|conftest)\.[^/]*\.pyc")
+_TESTS = re.compile(r"(?:^|.*?/)tests?/")
 _ALWAYS = ("/bin/activate", "/pyvenv.cfg", "/bin/python*", "/lib/libpython*")
 
 
@@ -45,7 +49,7 @@ class Selection:
     @cached_property
     def digest(self) -> str:
         """Names the choice: same digest, same files of the same environment."""
-        told = [DEFAULT_EXCLUDE, DEFAULT_INCLUDE, _ALWAYS, self.exclude, self.include]
+        told = [DEFAULT_EXCLUDE, DEFAULT_INCLUDE, _HOLLOW.pattern, _ALWAYS, self.exclude, self.include]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
     def of(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -67,7 +71,7 @@ class Selection:
             unwanted = useless_here or (excluded and excluded.search(name))
             if not unwanted or included.search(name):
                 kept.append(entry)
-        return _without_dangling(entries, kept)
+        return _without_dangling(entries, _without_hollow(kept, included))
 
 
 def _any_of(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
@@ -90,6 +94,28 @@ def _any_of(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
             )
         expressions.append(f"(?:{one.regex.pattern})")
     return re.compile("|".join(expressions))
+
+
+def _without_hollow(kept: list[Entry], included: re.Pattern[str]) -> list[Entry]:
+    """Leave out folders for tests, and folders in them, of which only the frame is left: a third of all folders."""
+    solid: set[str] = set()
+    frames = {}
+    for entry in kept:
+        if not _TESTS.match(entry.path):
+            continue
+        folder = entry.path.rpartition("/")[0].removesuffix("/__pycache__")
+        if _is_hollow(entry) and not included.search(entry.path):
+            frames[entry.path] = folder
+            continue
+        while folder and folder not in solid:
+            solid.add(folder)
+            folder = folder.rpartition("/")[0]
+    return [entry for entry in kept if frames.get(entry.path) is None or frames[entry.path] in solid]
+
+
+def _is_hollow(entry: Entry) -> bool:
+    found = _HOLLOW.fullmatch(entry.path) if entry.kind == "file" else None
+    return found is not None and not (found[1] and entry.size)
 
 
 def _without_dangling(before: Sequence[Entry], kept: list[Entry]) -> tuple[Entry, ...]:

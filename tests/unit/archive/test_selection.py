@@ -29,6 +29,8 @@ def kept(*paths, exclude=(), include=()):
         f"{SITE}/pkg/tests/__pycache__/test_x.cpython-310.pyc",
         f"{SITE}/pkg/test/x_test.py",
         f"{SITE}/pkg/tests/data/big.npz",
+        f"{SITE}/pkg/tests/src/string/x.f90",
+        f"{SITE}/pkg/tests/conftest.py",
     ],
 )
 def test_left_out(path):
@@ -41,8 +43,9 @@ def test_left_out(path):
     [
         f"{SITE}/pkg/__pycache__/core.cpython-310.pyc",
         f"{SITE}/pkg/tests/__init__.py",
-        f"{SITE}/pkg/tests/conftest.py",
         f"{SITE}/pkg/tests/_natype.py",
+        f"{SITE}/pkg/conftest.py",
+        f"{SITE}/pkg/core/__init__.pyi",  # read by packages that import lazily
         f"{SITE}/pkg/test_of_significance.py",  # no folder for tests
         f"{SITE}/pkg/include/cuda.h",
         f"{SITE}/pkg/data/model.npz",
@@ -54,6 +57,19 @@ def test_left_out(path):
 )
 def test_kept(path):
     assert kept(path) == [path]
+
+
+def test_of_a_folder_with_tests_nothing_is_left_if_nothing_could_be_imported_from_it():
+    frame = ["__init__.py", "conftest.py", "__pycache__/__init__.cpython-310.pyc", "deep/__init__.py"]
+    empty = [Entry(f"{SITE}/pkg/tests/{name}", "file", "x") for name in frame]
+    test = Entry(f"{SITE}/pkg/tests/deep/test_x.py", "file", "x", 1)
+    assert kept(*empty, test) == []
+    assert kept(*empty, test, include=["test_x.py"]) == [entry.path for entry in (*empty, test)]
+    helper = Entry(f"{SITE}/pkg/tests/deep/common.py", "file", "x", 1)
+    assert kept(*empty, test, helper) == [entry.path for entry in (*empty, helper)]
+    assert kept(*empty, test, include=["conftest.py"]) == [entry.path for entry in empty[:3]]
+    outer = Entry(f"{SITE}/pkg/tests/common.py", "file", "x", 1)
+    assert kept(*empty, test, outer) == [entry.path for entry in (*empty[:3], outer)]
 
 
 @pytest.mark.parametrize(
