@@ -82,7 +82,7 @@ def command(
     built = [build_model(project, name, BuildOptions(choice, **settings), console) for name in names]
     for model in built:
         if model.changed and model.forms:
-            console.say(forms_line(model.forms))
+            console.say(forms_line(model.name, model.forms))
         if sizes and model.sizes:
             console.say(sizes_table(model))
     console.warned(_unpacked_often(built))

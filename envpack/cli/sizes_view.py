@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 _MEGA = 1e6
 
 
-def forms_line(forms: Sequence[Form]) -> str:
-    """One line on what each form costs: bytes to ship, and how much longer it takes to load."""
-    return "    " + " · ".join(f"{one.form} {one.size / _MEGA:.0f} MB{_later(one)}" for one in forms)
+def forms_line(name: str, forms: Sequence[Form]) -> str:
+    """One line on what each form of an environment costs: bytes to ship, and how much longer it takes to load."""
+    return f"    {name}: " + " · ".join(f"{one.form} {one.size / _MEGA:.0f} MB{_later(one)}" for one in forms)
 
 
 def _later(form: Form) -> str:
