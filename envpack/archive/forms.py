@@ -11,7 +11,7 @@ from envpack.archive.tarball import sidecar_of
 from envpack.environment.store import MANIFEST, Environment
 
 # Fitted to what benchmarks/unpack.py measures: libarchive 3.6, which servers have too, unpacks four archives of 860 to
-# 11,000 files and 92 to 354 MB to ext4, on two cores that others use; the least of three rounds. Each is met within a
+# 11,000 files and 92 to 354 MB to ext4, on two cores that others use; the least of two or three. Each is met within a
 # third. In memory (/tmp as tmpfs) a file takes a quarter of this, a byte a fifth, and unzipping three quarters.
 _SECONDS_PER_FILE = 5.5e-5
 _SECONDS_PER_BYTE = 3.7e-9

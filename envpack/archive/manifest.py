@@ -22,7 +22,10 @@ from envpack.errors import EnvironmentBuildError
 from envpack.locations import cache_root
 
 SCHEMA = 2
-_NAMED = ("key", "content", "python", "minor", "platform", "glibc", "glibcxx", "selection", "unpacked", "packages")
+_NAMED = (
+    *("key", "content", "python", "minor", "platform", "glibc", "glibcxx", "numpy_abi", "cuda_libraries"),
+    *("hidden_libraries", "selection", "unpacked", "packages"),
+)
 
 
 @dataclass(frozen=True)

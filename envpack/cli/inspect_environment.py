@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from envpack.preflight import Mismatch
 
 _SHOWN = 20  # findings; all of them are in the JSON document
-_TOLD = ("key", "content", "python", "platform", "glibc", "glibcxx", "selection")
+_TOLD = (
+    *("key", "content", "python", "platform", "glibc", "glibcxx", "numpy_abi", "cuda_libraries", "hidden_libraries"),
+    "selection",
+)
 
 
 def inspect_environment_at(

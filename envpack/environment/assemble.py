@@ -17,6 +17,7 @@ from envpack.environment.activation import write_activation
 from envpack.environment.bytecode import compile_packages
 from envpack.environment.channel import local_channel
 from envpack.environment.conda_settings import CondaSettings, Credentials
+from envpack.environment.contents import cuda_libraries, hidden_libraries, numpy_abi
 from envpack.environment.elf import SystemNeeds, is_elf, strip_environment, system_needs, version_key
 from envpack.environment.fingerprint import fingerprint
 from envpack.environment.install import check_consistency, install_conda, install_pip
@@ -249,6 +250,7 @@ def _write_manifest(
     how: Assembly, prefix: Path, version: str, needs: SystemNeeds, owners: Owners, entries: Sequence[Entry]
 ) -> None:
     target = how.lock.target
+    packages = installed_packages(prefix, target.python, entries, how.lock)
     manifest = {
         "schema": SCHEMA,
         "key": how.key or how.lock.environment_key(strip=how.strip),
@@ -257,10 +259,13 @@ def _write_manifest(
         "platform": target.platform,
         "glibc": needs.glibc.version,
         "glibcxx": needs.glibcxx.version,
+        "numpy_abi": numpy_abi(packages),
+        "cuda_libraries": cuda_libraries(entries),
+        "hidden_libraries": hidden_libraries(entries),
         "size": sum(entry.size for entry in entries),
         "content": write_inventory(prefix, entries),
         "stand_ins": sum(bool(entry.stand_in) for entry in entries),
-        "packages": [dataclasses.asdict(one) for one in installed_packages(prefix, target.python, entries, how.lock)],
+        "packages": [dataclasses.asdict(one) for one in packages],
         "changed_hands": [dataclasses.asdict(one) for one in owners.changed],
     }
     write_text(prefix / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))

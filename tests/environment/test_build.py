@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from envpack.archive import place_folder
-from envpack.environment import available_interpreters, build_environment, interpreter_for
+from envpack.environment import MANIFEST, available_interpreters, build_environment, interpreter_for
 from envpack.environment.channel import local_channel
 from envpack.environment.interpreters import SUPPORTED
 from envpack.errors import EnvironmentBuildError
@@ -65,6 +65,8 @@ def test_packages_are_listed_with_their_source(numpy_env):
     python = next(package for package in numpy_env.packages if package.name == "python")
     assert (python.version, python.license) == (numpy_env.python, "Python-2.0")
     assert python.size > 10_000_000
+    told = json.loads((numpy_env.prefix / MANIFEST).read_text())
+    assert (told["numpy_abi"], told["cuda_libraries"], told["hidden_libraries"]) == ("1", [], [])
 
 
 def test_second_build_takes_no_time_and_no_step(numpy_env):
