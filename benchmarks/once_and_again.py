@@ -2,7 +2,7 @@
 
     python benchmarks/once_and_again.py [--repeat 3]
 
-Builds the recipe's `core` model (Python 3.10, scikit-learn) with empty caches (uv's too), then again, then with one more
+Builds the recipe's `core` model (Python 3.10, scikit-learn) with empty caches (uv's too), again, and with one more
 requirement; compiles its stub, then again; and lets the real server load the model from a folder and from a tar.gz.
 Prints medians in seconds, and ratios.
 """
