@@ -80,7 +80,8 @@ def test_every_module_but_tests_can_still_be_imported(science, tmp_path):
     tops = ("numpy", "scipy", "pandas", "sklearn", "joblib")
     before, after = says(science.prefix, IMPORT_ALL, *tops), says(tmp_path / "env", IMPORT_ALL, *tops)
     assert len(before) > 1000
-    assert {name: before[name] for name in before if after.get(name) != before[name]} == {}
+    lost = {name: before[name] for name in before if after.get(name) != before[name]}
+    assert [name for name in lost if "tests" not in name.split(".")] == []
 
 
 def test_folder_and_archive_hold_the_same(science, tmp_path):
@@ -98,10 +99,12 @@ def test_folder_and_archive_hold_the_same(science, tmp_path):
 
 def test_memory_stays_small(science, tmp_path):
     code = (
-        "import resource, sys; from pathlib import Path;"
+        "import sys; from pathlib import Path;"
         "from envpack.archive import *; from envpack.environment import *;"
         "pack_archive(read_environment(Path(sys.argv[1])), Path(sys.argv[2]), threads=4);"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+        # Of this program alone: what resource.getrusage says begins with what the process was before.
+        "peak = Path('/proc/self/status').read_text().partition('VmHWM:')[2];"
+        "print(int(peak.split()[0]) // 1024)"
     )
     command = [sys.executable, "-c", code, science.prefix, tmp_path / "out/env.tar.gz"]
     variables = {**os.environ, "ENVPACK_CACHE_DIR": str(tmp_path / "cache")}

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from envpack.archive import Selection, place_folder
 from envpack.environment import interpreter_for
 from envpack.environment.build import environment_of
 from envpack.environment.channel import local_channel
@@ -224,10 +225,14 @@ class TestVirtual:
         (copied / SITE / "outward.pth").write_text("/somewhere/else\n")
         assert refused(copied, EnvironmentBuildError).kind == "points-outside"
 
-    def test_a_link_to_somewhere_else_is_refused(self, copied):
+    def test_a_link_to_somewhere_else_is_refused_when_it_is_placed_unless_it_is_left_out(self, copied, tmp_path):
         (copied / SITE / "outward").symlink_to("/somewhere/else")
-        error = refused(copied, EnvironmentBuildError)
-        assert (error.kind, f"{SITE}/outward" in error.message) == ("points-outside", True)
+        environment = environment_from_prefix(copied)
+        with pytest.raises(EnvironmentBuildError) as caught:
+            place_folder(environment, tmp_path / "env")
+        error = caught.value
+        assert (error.kind, f"{SITE}/outward" in error.message) == ("link-leaves-environment", True)
+        assert place_folder(environment, tmp_path / "env", Selection(exclude=("outward",)))
 
     @pytest.mark.parametrize(
         ("before", "after", "kind", "says"),
