@@ -1,11 +1,13 @@
 """What packing an environment, loading it, and sharing it among models costs, beside conda-pack and GNU tar.
 
-    python benchmarks/pack.py [--rounds 5] [--loads 3] [--models]
+    python benchmarks/pack.py [--rounds 5] [--loads 3] [--models] [--plot docs/models.svg]
 
 The environment has Python 3.10, NumPy, SciPy, pandas and scikit-learn. Every round runs each packer once, in turn, as a
 process of its own, start of Python included. Loads are in the real server, of a model that imports all four, to READY.
---models places the same environment for 1 to 100 models and prints time and disk, conda-pack's archive copied beside
-them. Prints medians and minima in seconds, and ratios to conda-pack's default.
+conda-pack's archive is loaded with the byte code that envpack wrote for it, and without that of pip's packages, as uv
+leaves them. --models places the same environment for 1 to 100 models and prints time and disk, conda-pack's archive
+copied beside them; --plot draws that, with matplotlib. Prints medians and minima in seconds, and ratios to conda-pack's
+default.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 from bench.packers import Cost, packers, run
 
 from envpack.archive import ArchiveForm, pack_archive, place_folder
+from envpack.archive.conda_packer import pack_with_conda_pack
 from envpack.environment import Environment, build_environment
 from envpack.repository import set_execution_environment
 from envpack.requirements import Requirements
@@ -85,8 +88,15 @@ def placed_forms(environment: Environment, folder: Path) -> dict[str, Path]:
     place_folder(environment, folder / "dir")
     for form in forms:
         pack_archive(environment, folder / f"env.{form}", form=form)
+    # As somebody has it who installs with uv and packs with conda-pack.
+    bare = folder / "bare"
+    shutil.copytree(environment.prefix, bare, symlinks=True)
+    for cache in list(bare.rglob("site-packages/**/__pycache__")):
+        shutil.rmtree(cache)
+    pack_with_conda_pack(bare, folder / "bare.tar.gz", "tar.gz")
+    theirs = {"conda-pack tar.gz": folder / "theirs.tar.gz", "the same without byte code": folder / "bare.tar.gz"}
     places = {f"envpack {form}": folder / f"env.{form}" for form in forms}
-    return {"conda-pack tar.gz": folder / "theirs.tar.gz", **places, "envpack dir": folder / "dir"}
+    return {**theirs, **places, "envpack dir": folder / "dir"}
 
 
 def load_seconds(repository: Path) -> float:
@@ -97,7 +107,7 @@ def load_seconds(repository: Path) -> float:
     return model.load_seconds
 
 
-def many_models(environment: Environment, folder: Path) -> None:
+def many_models(environment: Environment, folder: Path, plot: Path | None) -> None:
     theirs = folder / "theirs.tar.gz"
     started = time.perf_counter()
     pack_archive(environment, theirs, packer="conda-pack")
@@ -109,6 +119,7 @@ def many_models(environment: Environment, folder: Path) -> None:
     packed = {"conda-pack copied": time.perf_counter() - started}
     print(f"\n{'models':>6} " + " ".join(f"{name + ', s':>20} {'MB':>8}" for name in ways))
     taken = {name: packed.get(name, 0.0) for name in ways}
+    drawn: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for count, before in zip(COUNTS, (0, *COUNTS), strict=False):
         row = []
         for name, place in ways.items():
@@ -118,8 +129,24 @@ def many_models(environment: Environment, folder: Path) -> None:
                 started = time.perf_counter()
                 place(root / f"m{number}/env")
                 taken[name] += time.perf_counter() - started
-            row.append(f"{taken[name]:20.2f} {disk(environment.prefix, root):8.1f}")
-        print(f"{count:6} " + " ".join(row))
+            drawn[name].append((taken[name], disk(environment.prefix, root)))
+            row.append("{:20.2f} {:8.1f}".format(*drawn[name][-1]))
+        print(f"{count:6} " + " ".join(row), flush=True)
+    if plot:
+        draw(drawn, plot)
+
+
+def draw(drawn: dict[str, list[tuple[float, float]]], file: Path) -> None:
+    """Seconds and megabytes against models, both on logarithmic scales."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for axis, index, label in zip(axes, (0, 1), ("seconds in all", "MB beside the store"), strict=True):
+        for name, found in drawn.items():
+            axis.plot(COUNTS, [values[index] for values in found], marker="o", label=name)
+        axis.set(xscale="log", yscale="log", xlabel="models with one environment", ylabel=label)
+    axes[0].legend()
+    figure.savefig(file, metadata={"Date": None})
 
 
 def disk(store: Path, root: Path) -> float:
@@ -134,6 +161,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of packing; 0 for none")
     parser.add_argument("--loads", type=int, default=3, help="rounds of loading; 0 for none")
     parser.add_argument("--models", action="store_true")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw what --models finds; needs matplotlib")
     options = parser.parse_args()
     environment = build_environment(Requirements(pip=REQUIREMENTS), python="3.10")
     print(f"{environment.size / 1e6:.1f} MB in the store, {len(environment.packages)} packages\n", flush=True)
@@ -144,7 +172,7 @@ def main() -> None:
         if options.loads:
             load_rounds(environment, Path(folder), options.loads)
         if options.models:
-            many_models(environment, Path(folder))
+            many_models(environment, Path(folder), options.plot)
 
 
 if __name__ == "__main__":
