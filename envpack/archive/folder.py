@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -12,10 +11,9 @@ from envpack.archive.manifest import Chosen, choose, holds
 from envpack.archive.selection import Selection
 from envpack.atomic import replaced_folder
 from envpack.environment.inventory import Entry
+from envpack.environment.links import NO_LINK
 from envpack.environment.stand_in import check_prefix, rewrite
 from envpack.environment.store import Environment
-
-_NO_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP}
 
 
 def place_folder(
@@ -82,7 +80,7 @@ class _Transfer:
         try:
             self._do(path, new)
         except OSError as error:
-            if self._do is not os.link or error.errno not in _NO_LINK:
+            if self._do is not os.link or error.errno not in NO_LINK:
                 raise
             self._do = shutil.copy2
             self._do(path, new)

@@ -7,7 +7,8 @@ import errno
 import os
 import shutil
 
-_NO_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP}
+# What file systems say that cannot link, or not across their border.
+NO_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP}
 
 
 def link_or_copy(source: str, target: str) -> None:
@@ -22,6 +23,6 @@ def link_or_copy(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in _NO_LINK:
+        if error.errno not in NO_LINK:
             raise
         shutil.copy2(source, target, follow_symlinks=False)

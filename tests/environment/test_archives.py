@@ -170,17 +170,6 @@ def test_killed_packer_leaves_the_old_archive_and_a_clean_store(numpy_env, tmp_p
     assert names_in(archive.parent) == ["env.tar.gz", "env.tar.gz.json"]
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=14m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("a small tmpfs can be mounted by root only")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 @pytest.mark.parametrize("form", ["tar.gz", "tar"])
 def test_full_disk_while_packing_keeps_the_old_archive(numpy_env, small_disk, form):
     archive = small_disk / "env"

@@ -184,17 +184,6 @@ def test_a_build_without_a_compiler_leaves_the_model_alone(repository, stored, t
     assert listing(repository) == before
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=14m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("a small tmpfs can be mounted by root only")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 @pytest.mark.parametrize("archive_format", ["dir", "tar.gz"])
 def test_a_full_disk_leaves_the_model_as_it_was(small_disk, stored, changes, archive_format):
     repository = BadInput("", "", 0, "", (), MODEL).write(small_disk)

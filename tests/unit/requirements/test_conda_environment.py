@@ -102,7 +102,7 @@ def test_pip_part_holds_what_a_requirements_file_holds(write):
         dependencies:
         - python=3.10
         - pip:
-          - --index-url https://pypi.org/simple
+          - --index-url https://index.example.org/simple
           - -r more.txt
           - -c limits.txt
           - -e lib
@@ -114,7 +114,7 @@ def test_pip_part_holds_what_a_requirements_file_holds(write):
     assert found.pip == ("click", f"own @ {wheel.as_uri()}", f"six==1.16.0 --hash={HASH}")
     assert found.constraints == ("numpy<2",)
     assert found.projects == (project,)
-    assert found.pip_options == ("--index-url https://pypi.org/simple",)
+    assert found.pip_options == ("--index-url https://index.example.org/simple",)
     assert found.files == (file, more, limits)
 
 

@@ -14,7 +14,7 @@ from envpack.requirements import CondaPackage, PipPackage, read_requirements
 LOCKS = Path(__file__).with_name("locks")
 FORGE = "https://conda.anaconda.org/conda-forge"
 SIX_URL = (
-    "https://files.pythonhosted.org/packages/d9/5a/e7c31adbe875f2abbb91bd84cf2dc52d792b5a01506781dbcf25c91daf11/"
+    "https://files.example.org/packages/d9/5a/e7c31adbe875f2abbb91bd84cf2dc52d792b5a01506781dbcf25c91daf11/"
     "six-1.16.0-py2.py3-none-any.whl"
 )
 SIX = PipPackage("six", "1.16.0", SIX_URL, "8abb2f1d86890a2dfb989f9a77cfcfd3e47c2a354b01111771326f8aa26e0254")
@@ -47,7 +47,7 @@ environments:
     channels:
     - url: {FORGE}/
     indexes:
-    - https://pypi.org/simple
+    - https://index.example.org/simple
     packages:
       linux-64:
       - conda: {FORGE}/linux-64/_libgcc_mutex-0.1-conda_forge.tar.bz2

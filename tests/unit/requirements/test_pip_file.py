@@ -90,7 +90,7 @@ def test_wheel_beside_the_file_needs_no_dot(write):
 
 
 def test_wheel_at_a_url_gets_its_name(write):
-    url = "https://files.pythonhosted.org/packages/six-1.16.0-py2.py3-none-any.whl#sha256=00"
+    url = "https://files.example.org/packages/six-1.16.0-py2.py3-none-any.whl#sha256=00"
     assert read_requirements(write("requirements.txt", url)).pip == (f"six @ {url}",)
 
 
@@ -128,7 +128,7 @@ def test_options_are_kept_with_absolute_places(write, wheel, tmp_path):
     file = write(
         "sub/requirements.txt",
         """\
-        -i https://pypi.org/simple
+        -i https://index.example.org/simple
         --extra-index-url=https://user:word@example.org/simple
         --find-links ../wheels
         -f https://example.org/links.html
@@ -141,7 +141,7 @@ def test_options_are_kept_with_absolute_places(write, wheel, tmp_path):
         """,
     )
     assert set(read_requirements(file).pip_options) == {
-        "--index-url https://pypi.org/simple",
+        "--index-url https://index.example.org/simple",
         "--extra-index-url https://user:word@example.org/simple",
         f"--find-links {wheel.parent}",
         "--find-links https://example.org/links.html",
