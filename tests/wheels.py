@@ -65,7 +65,7 @@ def build_wheel(folder, settings=None, metadata=None):
     return source
 
 
-def write_index(root: Path, *, yanked=()):
+def write_index(root: Path, *, yanked=(), hashes=True):
     """Write ``root/simple``, an index (PEP 503) of the wheels in ``root/files`` with their hashes."""
     by_name: dict[str, list[Path]] = {}
     for file in sorted((root / "files").iterdir()):
@@ -73,10 +73,10 @@ def write_index(root: Path, *, yanked=()):
     for name, files in by_name.items():
         page = root / "simple" / name / "index.html"
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text("".join(_link(file, file.name in yanked) for file in files))
+        page.write_text("".join(_link(file, file.name in yanked, hashes) for file in files))
 
 
-def _link(file: Path, is_yanked: bool) -> str:
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+def _link(file: Path, is_yanked: bool, hashes: bool) -> str:
+    digest = f"#sha256={hashlib.sha256(file.read_bytes()).hexdigest()}" if hashes else ""
     mark = ' data-yanked="it was wrong"' if is_yanked else ""
-    return f'<a href="../../files/{file.name}#sha256={digest}"{mark}>{file.name}</a>\n'
+    return f'<a href="../../files/{file.name}{digest}"{mark}>{file.name}</a>\n'

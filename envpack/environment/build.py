@@ -19,7 +19,7 @@ from envpack.environment.lock import LOCAL, Lock, LockOptions, Target, lock_requ
 from envpack.environment.lock.asked import asked_digest
 from envpack.environment.lock.model import host_platform
 from envpack.environment.store import Environment, read_environment
-from envpack.errors import EnvironmentBuildError
+from envpack.errors import EnvironmentBuildError, InputError
 from envpack.locations import cache_root
 from envpack.progress import Progress, Silent
 from envpack.requirements import Requirements
@@ -88,9 +88,10 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
         told.append(fingerprint(interpreter_for(target.python)))
     name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
     file = options.cache / "solutions" / f"{name}.lock"
-    known = read_lock(file)
-    if known:
-        return known
+    with contextlib.suppress(InputError):  # damaged, or of another envpack: it is only a memory
+        known = read_lock(file)
+        if known:
+            return known
     with storage_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = lock_requirements(requirements, target, options, progress)

@@ -1,6 +1,7 @@
 """Locks from real solves, and environments from locks alone: a channel and an index that tests serve on 127.0.0.1."""
 
 import dataclasses
+import hashlib
 import json
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ from envpack.environment.store import MANIFEST
 from envpack.errors import EnvironmentBuildError, UsageError
 from envpack.progress import Silent
 from envpack.requirements import Requirements
+from tests.web import serve
+from tests.wheels import make_wheel, write_index
 
 from .sources import PYTHON
 
@@ -323,6 +326,23 @@ def test_a_source_that_cannot_be_built_is_named_with_what_its_build_said(served,
     error = refused(environment_of, lock, cache=tmp_path)
     assert (error.kind, "unbuildable" in error.message) == ("build-failed", True)
     assert "command 'gcc' failed" in error.details
+
+
+def test_an_index_without_hashes_is_locked_by_the_hash_of_what_it_gives(served, tmp_path, monkeypatch):
+    wheel = make_wheel(tmp_path / "index/files", "bare", "1.0", {"bare.py": ""})
+    write_index(tmp_path / "index", hashes=False)
+    with serve(tmp_path / "index") as site:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", site.url("/simple"))
+        lock = lock_for(Requirements(pip=("bare",)), served, tmp_path / "cache")
+    assert [one.sha256 for one in lock.pip] == [hashlib.sha256(wheel.read_bytes()).hexdigest()]
+
+
+def test_a_damaged_memory_of_what_was_chosen_is_forgotten(served, tmp_path):
+    how = {"python": PYTHON, "channels": (served.url("/conda"),), "cache": tmp_path}
+    first = build_environment(BOTH, **how)
+    (remembered,) = (tmp_path / "solutions").glob("*.lock")
+    remembered.write_text("damaged")
+    assert build_environment(BOTH, **how).prefix == first.prefix
 
 
 class TestFaultsOnTheWay:
