@@ -28,10 +28,10 @@ from bench.kitchen import Kitchen, open_kitchen
 from bench.load import Load, LoadError, infer_request
 
 from envpack.verification import find_server, proc
-from envpack.verification.kserve import Client, RequestError
-from envpack.verification.runtime import Process
-from envpack.verification.runtime_process import ProcessRuntime, ProcessServer
-from envpack.verification.tensors import Tensor
+from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.asking.tensors import Tensor
+from envpack.verification.runtimes.interface import Process
+from envpack.verification.runtimes.process import ProcessRuntime, ProcessServer
 
 CONFIG = """\
 max_batch_size: 0

@@ -31,8 +31,8 @@ from bench.load import LoadError
 from bench.workloads import KINDS, WORKLOADS, Workload, run
 
 from envpack.verification import find_server
-from envpack.verification.kserve import Client
-from envpack.verification.runtime_process import ProcessRuntime, ProcessServer
+from envpack.verification.asking.kserve import Client
+from envpack.verification.runtimes.process import ProcessRuntime, ProcessServer
 
 VARIANTS = ("ours", "release")
 LOADED = "load"  # the kind of the model that is loaded and unloaded

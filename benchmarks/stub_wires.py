@@ -27,7 +27,7 @@ from bench.kitchen import MODELS, open_kitchen
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.stub import build_stub, target_from_prefix
 from envpack.verification import find_server
-from envpack.verification.runtime_process import ProcessRuntime
+from envpack.verification.runtimes.process import ProcessRuntime
 
 VARIANTS = ("all releases", "one release")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from envpack.verification import proc
+from envpack.verification.runtimes import proc
 from gpu import probes
 from gpu.catalogue import SkippedError, WrongError, check, expect
 from gpu.serving import Site

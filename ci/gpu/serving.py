@@ -17,9 +17,9 @@ from typing import Any
 from envpack.repository import set_execution_environment
 from envpack.stub import STUB_NAME
 from envpack.verification import find_server
-from envpack.verification.kserve import Client, RequestError
-from envpack.verification.runtime_process import ProcessRuntime, ProcessServer
-from envpack.verification.tensors import Tensor, Value
+from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.asking.tensors import Tensor, Value
+from envpack.verification.runtimes.process import ProcessRuntime, ProcessServer
 from gpu.driver import NoGpuError, find_driver
 from gpu.environment import Kitchen
 

@@ -1,6 +1,6 @@
 """Proves that a model repository is fit to serve, in a real Triton server."""
 
-from envpack.verification.server_location import ServerInstallation, find_server
+from envpack.verification.runtimes.server_location import ServerInstallation, find_server
 from envpack.verification.verdict import (
     SCHEMA,
     Check,

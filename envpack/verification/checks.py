@@ -7,12 +7,12 @@ import re
 
 from envpack.releases import Release
 from envpack.repository import STUB_NAME, Model, environment_of
-from envpack.verification.kserve import Client, RequestError, needs_binary
-from envpack.verification.runtime import Server
-from envpack.verification.samples import Samples
-from envpack.verification.served_config import ServedConfig
+from envpack.verification.asking.kserve import Client, RequestError, needs_binary
+from envpack.verification.asking.samples import Samples
+from envpack.verification.asking.served_config import ServedConfig
+from envpack.verification.asking.tensors import BINARY_ONLY, Tensor, Tolerance, difference
+from envpack.verification.runtimes.interface import Server
 from envpack.verification.stubs import foreign_files, identify, stub_processes
-from envpack.verification.tensors import BINARY_ONLY, Tensor, Tolerance, difference
 from envpack.verification.verdict import Check, SampleCount, StubIdentity
 
 _EXTRACTED = re.compile(r"^/tmp/python_env_\w{6}/\d+")

@@ -9,6 +9,10 @@ from envpack.errors import InputError
 from envpack.preflight import Mismatch
 from envpack.releases import Release
 from envpack.repository import Model
+from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.asking.samples import SAMPLES_FILE, Samples, read_samples
+from envpack.verification.asking.served_config import ServedConfig, read_served_config
+from envpack.verification.asking.smoke_inputs import make_smoke_inputs
 from envpack.verification.checks import (
     check_formats,
     check_isolation,
@@ -18,13 +22,9 @@ from envpack.verification.checks import (
     check_stub,
 )
 from envpack.verification.fault_catalogue import explain
-from envpack.verification.kserve import Client, RequestError
 from envpack.verification.loading import Loaded, load
-from envpack.verification.runtime import Server
-from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
-from envpack.verification.served_config import ServedConfig, read_served_config
+from envpack.verification.runtimes.interface import Server
 from envpack.verification.server_log import last_lines, plain_lines, read_model_error
-from envpack.verification.smoke_inputs import make_smoke_inputs
 from envpack.verification.stubs import dead_stubs
 from envpack.verification.verdict import Check, Failure, ModelVerdict, SampleCount
 

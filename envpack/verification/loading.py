@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 
 from envpack.repository import Model
+from envpack.verification.asking.kserve import Client, RequestError
 from envpack.verification.fault_catalogue import explain
-from envpack.verification.kserve import Client, RequestError
-from envpack.verification.runtime import Server
+from envpack.verification.runtimes.interface import Server
 from envpack.verification.server_log import last_launch, last_lines, plain_lines, read_model_error
 from envpack.verification.stubs import dead_stubs
 from envpack.verification.verdict import Failure

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath as PosixPath
 
 from envpack.errors import StubError
 from envpack.stub.inspection import inspect_stub
-from envpack.verification.runtime import Process, Server
+from envpack.verification.runtimes.interface import Process, Server
 from envpack.verification.server_log import stub_reports
 from envpack.verification.verdict import StubIdentity
 

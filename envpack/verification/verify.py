@@ -15,12 +15,12 @@ from envpack.preflight import preflight_model
 from envpack.progress import Progress, Silent
 from envpack.releases import all_releases, release_of_server
 from envpack.repository import STUB_NAME, Model, find_models, no_models, open_model
+from envpack.verification.asking.kserve import Client, RequestError
 from envpack.verification.interrupts import interruptible
 from envpack.verification.judge import Judge
-from envpack.verification.kserve import Client, RequestError
-from envpack.verification.runtime import Runtime, Stopped
-from envpack.verification.runtime_process import ProcessRuntime
-from envpack.verification.server_location import find_server
+from envpack.verification.runtimes.interface import Runtime, Stopped
+from envpack.verification.runtimes.process import ProcessRuntime
+from envpack.verification.runtimes.server_location import find_server
 from envpack.verification.verdict import ModelVerdict, Verdict
 
 

@@ -14,9 +14,9 @@ from envpack.atomic import new_folder
 from envpack.releases import find_release
 from envpack.stub import STUB_NAME, build_stub
 from envpack.verification import find_server
-from envpack.verification.kserve import Client, RequestError
-from envpack.verification.runtime_process import ProcessRuntime
-from envpack.verification.tensors import Tensor
+from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.asking.tensors import Tensor
+from envpack.verification.runtimes.process import ProcessRuntime
 
 MODEL = """
 import platform

@@ -12,9 +12,9 @@ from envpack.environment import interpreter_for
 from envpack.errors import EnvpackError, ServerError
 from envpack.stub import STUB_NAME, build_stub, target_from_interpreter
 from envpack.verification import find_server
-from envpack.verification.kserve import Client
-from envpack.verification.runtime_process import ProcessRuntime
-from envpack.verification.tensors import Tensor
+from envpack.verification.asking.kserve import Client
+from envpack.verification.asking.tensors import Tensor
+from envpack.verification.runtimes.process import ProcessRuntime
 from tests.portability.environments import copy_library
 from tests.portability.machinery import debian_root
 from tests.server.kitchen import NUMPYS, Kitchen

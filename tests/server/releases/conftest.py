@@ -24,9 +24,9 @@ from envpack.environment.interpreters import SUPPORTED
 from envpack.errors import EnvpackError
 from envpack.releases import all_releases, find_release
 from envpack.stub.build import STUB_NAME
-from envpack.verification.kserve import Client, RequestError
-from envpack.verification.runtime_process import ProcessRuntime
-from envpack.verification.tensors import Tensor
+from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.asking.tensors import Tensor
+from envpack.verification.runtimes.process import ProcessRuntime
 from tests.server.kitchen import NUMPYS, Kitchen
 from tests.server.releases.wheels import server_of
 

@@ -22,9 +22,9 @@ from envpack.environment.activation import write_activation
 from envpack.environment.interpreters import SUPPORTED
 from envpack.errors import EnvpackError, ServerError
 from envpack.verification import find_server
-from envpack.verification.kserve import Client, RequestError
-from envpack.verification.runtime_process import ProcessRuntime
-from envpack.verification.tensors import Tensor
+from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.asking.tensors import Tensor
+from envpack.verification.runtimes.process import ProcessRuntime
 from tests.server.kitchen import NUMPYS, Kitchen
 
 MODELS = Path(__file__).parent / "models"

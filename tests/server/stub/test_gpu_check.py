@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envpack.errors import EnvpackError
-from envpack.verification.tensors import Tensor
+from envpack.verification.asking.tensors import Tensor
 
 PYTHON = "3.10"
 CI = Path(__file__).parents[3] / "ci"

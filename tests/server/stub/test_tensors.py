@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from envpack.verification.kserve import RequestError
-from envpack.verification.tensors import Tensor
+from envpack.verification.asking.kserve import RequestError
+from envpack.verification.asking.tensors import Tensor
 
 VALUES = {
     "BOOL": (True, False, True),

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from envpack.verification.kserve import Client, RequestError
-from envpack.verification.tensors import Tensor
+from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.asking.tensors import Tensor
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

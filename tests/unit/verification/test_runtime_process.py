@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from envpack.errors import ServerError
-from envpack.verification.backend_folder import link_backends
 from envpack.verification.interrupts import interruptible
-from envpack.verification.leftovers import extracted_folders, remove_leftovers
-from envpack.verification.runtime_process import ProcessRuntime
-from envpack.verification.server_location import ServerInstallation, find_server
+from envpack.verification.runtimes.backend_folder import link_backends
+from envpack.verification.runtimes.leftovers import extracted_folders, remove_leftovers
+from envpack.verification.runtimes.process import ProcessRuntime
+from envpack.verification.runtimes.server_location import ServerInstallation, find_server
 
 
 def install(folder, script="exit 1"):

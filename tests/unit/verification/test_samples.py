@@ -4,10 +4,10 @@ import json
 import pytest
 
 from envpack.errors import InputError
-from envpack.verification.samples import read_samples
-from envpack.verification.served_config import read_served_config
-from envpack.verification.smoke_inputs import make_smoke_inputs
-from envpack.verification.tensors import Tolerance
+from envpack.verification.asking.samples import read_samples
+from envpack.verification.asking.served_config import read_served_config
+from envpack.verification.asking.smoke_inputs import make_smoke_inputs
+from envpack.verification.asking.tensors import Tolerance
 
 CONFIG = read_served_config(
     {
@@ -98,7 +98,7 @@ def test_inputs_made_up_are_ones():
 
 @pytest.mark.parametrize("kind", ["BOOL", "UINT8", "INT64", "FP16", "BF16", "FP64"])
 def test_every_type_can_be_made_up(kind):
-    from envpack.verification.tensors import encode
+    from envpack.verification.asking.tensors import encode
 
     config = read_served_config({"input": [{"name": "IN", "data_type": f"TYPE_{kind}", "dims": [-1, 3]}]})
     (tensor,) = make_smoke_inputs(config)

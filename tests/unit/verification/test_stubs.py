@@ -5,7 +5,7 @@ import json
 import pytest
 
 from envpack.verification import stubs
-from envpack.verification.runtime import Process
+from envpack.verification.runtimes.interface import Process
 
 REPORT = {"instance": "m_0_0", "python": "3.12.1", "numpy": "2.5.5", "stub": "0.1.0"}
 ARGUMENTS = ("stub", "/r/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")

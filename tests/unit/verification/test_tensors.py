@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envpack.verification.tensors import Tensor, Tolerance, decode, difference, encode
+from envpack.verification.asking.tensors import Tensor, Tolerance, decode, difference, encode
 
 
 @given(st.lists(st.binary(max_size=20), max_size=8))

@@ -10,7 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-from envpack.verification import proc
+from envpack.verification.runtimes import proc
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory
 _EXTRACTED = re.compile(r"/tmp/python_env_\w{6}")  # noqa: S108 - fixed by the server, TMPDIR is not honoured

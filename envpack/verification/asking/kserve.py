@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envpack.verification.tensors import BINARY_ONLY, Tensor, decode, encode
+from envpack.verification.asking.tensors import BINARY_ONLY, Tensor, decode, encode
 
 _LARGE = 64 * 1024
 _HEADER_LENGTH = "Inference-Header-Content-Length"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.verification.runtime import Process
+from envpack.verification.runtimes.interface import Process
 
 _PROC = Path("/proc")
 

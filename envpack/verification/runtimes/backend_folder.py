@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from envpack.releases import DEFAULT_RELEASE, all_releases
-from envpack.verification.server_location import ServerInstallation
+from envpack.verification.runtimes.server_location import ServerInstallation
 
 _STUB = "triton_python_backend_stub"
 _UTILITIES = "triton_python_backend_utils.py"

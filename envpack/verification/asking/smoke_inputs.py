@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from envpack.verification.served_config import ServedConfig, TensorConfig
-from envpack.verification.tensors import FLOATING, Tensor, Value
+from envpack.verification.asking.served_config import ServedConfig, TensorConfig
+from envpack.verification.asking.tensors import FLOATING, Tensor, Value
 
 
 def make_smoke_inputs(config: ServedConfig) -> tuple[Tensor, ...]:

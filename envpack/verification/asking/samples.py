@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from envpack.errors import InputError
-from envpack.verification.served_config import ServedConfig, TensorConfig
-from envpack.verification.tensors import Tensor, Tolerance, Value, decode
+from envpack.verification.asking.served_config import ServedConfig, TensorConfig
+from envpack.verification.asking.tensors import Tensor, Tolerance, Value, decode
 
 SAMPLES_FILE = Path("envpack/smoke.json")
 _SETTINGS = {"rtol", "atol", "outputs", "minimum_match", "noun"}

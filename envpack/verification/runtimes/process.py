@@ -16,12 +16,12 @@ from pathlib import Path
 
 from envpack.errors import ServerError
 from envpack.preflight import Host, this_host
-from envpack.verification import proc
-from envpack.verification.backend_folder import default_stub, link_backends
-from envpack.verification.kserve import Client
-from envpack.verification.leftovers import extracted_folders, remove_leftovers
-from envpack.verification.runtime import Process, Stopped
-from envpack.verification.server_location import ServerInstallation
+from envpack.verification.asking.kserve import Client
+from envpack.verification.runtimes import proc
+from envpack.verification.runtimes.backend_folder import default_stub, link_backends
+from envpack.verification.runtimes.interface import Process, Stopped
+from envpack.verification.runtimes.leftovers import extracted_folders, remove_leftovers
+from envpack.verification.runtimes.server_location import ServerInstallation
 from envpack.verification.server_log import last_lines
 
 _STOP_SECONDS = 15
@@ -92,7 +92,7 @@ class ProcessServer:
 
 @dataclass(frozen=True)
 class ProcessRuntime:
-    """Runs an installed server; a `envpack.verification.runtime.Runtime`.
+    """Runs an installed server; a `envpack.verification.runtimes.interface.Runtime`.
 
     Attributes:
         installation: the server.
@@ -125,7 +125,7 @@ class ProcessRuntime:
 
     @contextlib.contextmanager
     def start(self, repository: Path) -> Iterator[ProcessServer]:
-        """Start the server and wait until it answers; see `envpack.verification.runtime.Runtime`."""
+        """Start the server and wait until it answers; see `envpack.verification.runtimes.interface.Runtime`."""
         if self.port is not None and not _is_free(self.port):
             raise _port_taken(self.port)
         home = Path(tempfile.mkdtemp(prefix="envpack-verify-"))
