@@ -1,0 +1,1 @@
+"""A Docker daemon and a Triton image for the tests that run in containers, made without any registry."""

@@ -1,0 +1,88 @@
+"""Gives the tests a Docker daemon: the one that answers, else a private one that ends with them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+
+_START_SECONDS = 30
+
+
+class DaemonMissingError(Exception):
+    """There is no Docker daemon here, and none can be started; says what is missing."""
+
+
+@contextlib.contextmanager
+def docker_daemon() -> Iterator[str]:
+    """The address of a daemon, in the form of ``DOCKER_HOST``.
+
+    Raises:
+        DaemonMissingError: none answers and none can be started.
+
+    """
+    answering = _answering()
+    if answering:
+        yield answering
+        return
+    if shutil.which("dockerd") is None:
+        raise DaemonMissingError("dockerd is not installed (Debian: docker.io)")
+    if os.geteuid() != 0:
+        raise DaemonMissingError("no Docker daemon answers, and only root can start one")
+    # Not in /var: what a private daemon keeps is gone with it, and it is in nobody's way.
+    home = Path(tempfile.mkdtemp(prefix="envpack-docker-"))
+    try:
+        with _private(home) as address:
+            yield address
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _answering() -> str:
+    try:
+        client = docker.from_env(timeout=5)
+        client.ping()
+    except docker.errors.DockerException:
+        return ""
+    return str(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock")
+
+
+@contextlib.contextmanager
+def _private(home: Path) -> Iterator[str]:
+    address = f"unix://{home}/docker.sock"
+    command = [
+        "dockerd",
+        f"--host={address}",
+        f"--data-root={home}/data",
+        f"--exec-root={home}/exec",
+        f"--pidfile={home}/pid",
+    ]
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            _wait(process, address, home / "log")
+            yield address
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    until = time.monotonic() + _START_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        with contextlib.suppress(docker.errors.DockerException):
+            docker.DockerClient(base_url=address, timeout=2).ping()
+            return
+        time.sleep(0.1)
+    last = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+    raise DaemonMissingError(f"dockerd does not start here: {last}")
