@@ -3,7 +3,8 @@
     python -m ci.containers.image            imports the image unless it is there already, prints its tag
 
 The official image is some 10 GB and comes from a registry. This one has the same layout (/opt/tritonserver), bash and
-coreutils as the server needs them, and nothing else: no Python, so each model has to bring its environment. The server
+coreutils as the server needs them, and nothing else: of Python only the library that the release's own stub starts
+with, and the libraries that any system's Python brings along. So each model has to bring its environment. The server
 itself comes out of the wheel that is installed beside this Python.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import docker
 
+from envpack.environment.interpreters import interpreter_for
 from envpack.releases import find_release
 from envpack.verification import ServerInstallation, find_server
 
@@ -27,6 +29,7 @@ _RECIPE_LABEL = "envpack.test.recipe"
 _PACKAGES = (
     *("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libc-bin", "base-files"),
     *("bash", "dash", "libtinfo6"),
+    *("libffi8", "libssl3", "libbz2-1.0", "liblzma5", "libuuid1", "libexpat1"),
     *("coreutils", "libacl1", "libattr1", "libgmp10", "libselinux1", "libpcre2-8-0"),
 )
 _NOT_NEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/lib/x86_64-linux-gnu/gconv")
@@ -117,14 +120,22 @@ def _add_server(image: tarfile.TarFile, server: ServerInstallation) -> None:
     for file in sorted((server.backends / "python").iterdir()):
         if file.is_file():
             _add(image, file, f"{_HOME}/backends/python/{file.name}", 0o755 if os.access(file, os.X_OK) else 0o644)
-    stub = server.stubs[find_release(server.release).python]
-    _add(image, stub, f"{_HOME}/backends/python/{stub.name}", 0o755)
+    _add_default_stub(image, server)
     for file in sorted(server.libraries.iterdir()):
         if not file.name.startswith(_UNUSED_LIBRARY):
             _add(image, file, f"{_LIBRARIES}/{file.name}", 0o644)
     link = tarfile.TarInfo(_LIBRARIES_LINK)
     link.type, link.linkname = tarfile.SYMTYPE, _LIBRARIES
     image.addfile(link)
+
+
+def _add_default_stub(image: tarfile.TarFile, server: ServerInstallation) -> None:
+    """The release's own stub, and the Python library of the system that the official image has for it."""
+    python = find_release(server.release).python
+    _add(image, server.stubs[python], f"{_HOME}/backends/python/{server.stubs[python].name}", 0o755)
+    library = interpreter_for(python).library
+    assert library is not None, f"the Python {python} here has no shared library"
+    _add(image, library, f"usr/lib/{library.name}", 0o644)
 
 
 def _add(image: tarfile.TarFile, file: Path, name: str, mode: int) -> None:

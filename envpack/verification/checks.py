@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from envpack.releases import Release
@@ -27,7 +26,7 @@ def check_stub(server: Server, model: Model) -> tuple[Check, StubIdentity | None
         return Check("stub", False, "no living process runs the model", "look at the server's log"), None
     stub = identify(server, processes[0])
     placed = model.folder / STUB_NAME
-    if placed.exists() and stub.executable and os.path.realpath(stub.executable) != os.path.realpath(placed):
+    if placed.exists() and stub.executable and stub.executable != server.place_of(placed):
         evidence = f"process {stub.pid} runs {stub.executable} although the model has its own stub"
         return Check("stub", False, evidence, "put Triton's utilities beside the stub of the backend's folder"), stub
     parts = [f"Python {stub.python}" if stub.python else "unknown Python"]
@@ -58,7 +57,7 @@ def check_isolation(server: Server, model: Model, stub: StubIdentity) -> Check |
     mapped = server.mapped_files(stub.pid)
     if not place or not mapped:
         return None
-    root = os.path.realpath(place)
+    root = server.place_of(place)
     if not place.is_dir():
         root = next((match[0] for match in map(_EXTRACTED.match, mapped) if match), root)
     foreign = foreign_files(mapped, root)

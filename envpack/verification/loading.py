@@ -68,6 +68,7 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
     request = _Request(client, model.name, timeout + 5)
     request.start()
     dead_since: dict[int, float] = {}
+    look_at = started
     while True:
         request.join(_POLL_SECONDS)
         now = time.monotonic()
@@ -77,8 +78,10 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
             return Loaded(seconds, _server_died(fresh))
         if not request.is_alive():
             return Loaded(seconds, _answered(request.error, client, model, fresh))
-        for pid in set(dead_stubs(server)) - ignore_dead:
-            dead_since.setdefault(pid, now)
+        if now >= look_at:
+            for pid in set(dead_stubs(server)) - ignore_dead:
+                dead_since.setdefault(pid, now)
+            look_at = now + server.look_seconds
         grace = _GRACE_COMPLETING if last_launch(fresh) == model.name else _GRACE_INSTANCE
         if any(now - since > grace for since in dead_since.values()):
             return Loaded(seconds, _stub_died(fresh), stuck=True)

@@ -17,7 +17,7 @@ from envpack.verification.verdict import StubIdentity
 _MODEL_FILE, _INSTANCE, _ARGUMENTS = 1, 8, 9
 _LIBPYTHON = re.compile(r"/libpython(3\.\d+)\S*\.so")
 _NUMPY = re.compile(r"^(?P<packages>.*/(?:site|dist)-packages)/numpy/")
-_NUMPY_INFO = re.compile(r"numpy-(?P<version>[^-]+)\.dist-info$")
+_NUMPY_INFO = re.compile(r"^numpy-(?P<version>[^-]+)\.dist-info$")
 _EXTENSION = re.compile(r"-packages/.*\.(?:cpython-3\d+[^/]*|abi3)\.so$")
 _REPORT_SECONDS = 3.0
 _POLL_SECONDS = 0.05
@@ -32,14 +32,14 @@ def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
 def identify(server: Server, process: Process) -> StubIdentity:
     """Tell what a stub is: by its own report if it is one of ours, else by the files in its memory."""
     executable = server.executable(process.pid)
-    ours = _version_of_ours(Path(executable))
+    ours = _version_of_ours(server.file_here(executable))
     report = _report(server, process.arguments[_INSTANCE], _REPORT_SECONDS if ours else 0)
     mapped = server.mapped_files(process.pid)
     return StubIdentity(
         process.pid,
         executable,
         str(report.get("python") or _mapped_python(mapped)),
-        str(report.get("numpy") or _mapped_numpy(mapped)),
+        str(report.get("numpy") or _mapped_numpy(server, mapped)),
         str(report.get("stub") or ours),
     )
 
@@ -54,10 +54,10 @@ def _report(server: Server, instance: str, seconds: float) -> Mapping[str, objec
         time.sleep(_POLL_SECONDS)
 
 
-def _version_of_ours(executable: Path) -> str:
+def _version_of_ours(executable: Path | None) -> str:
     """Version of envpack that a stub's file came from, or nothing if it is not one of ours."""
     try:
-        return inspect_stub(executable).version
+        return inspect_stub(executable).version if executable else ""
     except (StubError, OSError):
         return ""
 
@@ -84,9 +84,9 @@ def _mapped_python(mapped: tuple[str, ...]) -> str:
     return next((match[1] for match in map(_LIBPYTHON.search, mapped) if match), "")
 
 
-def _mapped_numpy(mapped: tuple[str, ...]) -> str:
+def _mapped_numpy(server: Server, mapped: tuple[str, ...]) -> str:
     packages = next((match["packages"] for match in map(_NUMPY.match, mapped) if match), None)
     if packages is None:
         return ""
-    infos = (_NUMPY_INFO.search(str(path)) for path in Path(packages).glob("numpy-*.dist-info"))
+    infos = map(_NUMPY_INFO.search, server.names_in(packages))
     return next((match["version"] for match in infos if match), "")

@@ -118,7 +118,7 @@ def _verify(
         ok=all(verdict.ok for verdict in verdicts) and not leftovers,
         release=release.name if release else "",
         server=version,
-        runtime="process" if isinstance(runtime, ProcessRuntime) else type(runtime).__name__,
+        runtime=runtime.name,
         models=tuple(verdicts),
         leftovers=leftovers,
         seconds=time.monotonic() - started,

@@ -1,7 +1,8 @@
-"""What verification asks of a place to run a server in; `runtime_process` is one, a container may be another."""
+"""What verification asks of a place to run a server in; `process` and `container` are the two there are."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,14 @@ class Stopped:
 
 
 class Server(Protocol):
-    """A running server."""
+    """A running server.
+
+    Attributes:
+        look_seconds: how often it is worth looking at its processes; a look into a container starts one there.
+
+    """
+
+    look_seconds: float
 
     @property
     def url(self) -> str:
@@ -68,6 +76,24 @@ class Server(Protocol):
     def executable(self, pid: int) -> str:
         """Path of the program that a child runs; empty if that cannot be read."""
 
+    def variables(self, pid: int) -> Mapping[str, str]:
+        """The environment variables that a child was started with; empty if they cannot be read."""
+
+    def resident_bytes(self, pid: int) -> int:
+        """Memory of a child that is in RAM, bytes; 0 if that cannot be read."""
+
+    def names_in(self, folder: str) -> tuple[str, ...]:
+        """Names in a folder as the server sees it; none if it cannot be read."""
+
+    def shared_memory(self) -> tuple[str, ...]:
+        """Names of the shared-memory regions that it and its stubs have, or have left behind."""
+
+    def place_of(self, path: Path) -> str:
+        """Where a file or folder of the model repository or an environment is for the server, links resolved."""
+
+    def file_here(self, place: str) -> Path | None:
+        """The file of this machine that the server sees at ``place``, None if it is the server's alone."""
+
     def stop(self, *, force: bool = False) -> Stopped:
         """End it, wait, and remove what it left behind; ``force`` skips the polite request.
 
@@ -77,6 +103,10 @@ class Server(Protocol):
 
 class Runtime(Protocol):
     """A place that can run a server."""
+
+    @property
+    def name(self) -> str:
+        """``"process"``, ``"docker"`` or ``"podman"``."""
 
     @property
     def release(self) -> str:
@@ -94,6 +124,7 @@ class Runtime(Protocol):
         """Start a server on a model repository, with no model loaded; leaving the block always stops it.
 
         Raises:
-            ServerError: kinds ``port-taken`` and ``server-failed``.
+            ServerError: kinds ``port-taken`` and ``server-failed``; in containers also ``image-missing``,
+                ``docker-failed`` and ``no-gpu``.
 
         """

@@ -22,6 +22,11 @@ def extracted_folders() -> frozenset[Path]:
     return frozenset(_EXTRACTED_PARENT.glob("python_env_??????"))
 
 
+def shared_memory_named(prefix: str) -> tuple[str, ...]:
+    """Names of the regions of POSIX shared memory that begin with ``prefix``."""
+    return tuple(sorted(region.name for region in _SHARED_MEMORY.glob(f"{prefix}*")))
+
+
 def remove_leftovers(*, prefix: str, group: int, log: str, before: frozenset[Path], crashed: bool) -> tuple[str, ...]:
     """Remove what one server, which has ended, left behind.
 
@@ -40,9 +45,9 @@ def remove_leftovers(*, prefix: str, group: int, log: str, before: frozenset[Pat
     found = [f"process {pid} ({' '.join(proc.command_line(pid))[:120]})" for pid in proc.group_members(group)]
     if found:
         _end_group(group)
-    for region in sorted(_SHARED_MEMORY.glob(f"{prefix}*")):
-        found.append(f"shared memory {region}")
-        region.unlink(missing_ok=True)
+    for name in shared_memory_named(prefix):
+        found.append(f"shared memory {_SHARED_MEMORY / name}")
+        (_SHARED_MEMORY / name).unlink(missing_ok=True)
     for folder in sorted(extracted_folders() - before):
         if str(folder) in set(_EXTRACTED.findall(log)):
             found.append(f"extracted environment {folder}")

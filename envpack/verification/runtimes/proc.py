@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from envpack.verification.runtimes.interface import Process
@@ -32,9 +33,12 @@ def command_line(pid: int) -> tuple[str, ...]:
 
 def mapped_files(pid: int) -> tuple[str, ...]:
     """Absolute paths of all files that a process has mapped, each once."""
-    lines = _read(pid, "maps").decode("utf-8", "replace").splitlines()
-    paths = (line[line.index("/") :] for line in lines if "/" in line)
-    return tuple(dict.fromkeys(paths))
+    return paths_in_maps(_read(pid, "maps").decode("utf-8", "replace"))
+
+
+def paths_in_maps(text: str) -> tuple[str, ...]:
+    """Absolute paths in the text of ``/proc/<pid>/maps``, each once."""
+    return tuple(dict.fromkeys(line[line.index("/") :] for line in text.splitlines() if "/" in line))
 
 
 def executable(pid: int) -> str:
@@ -43,6 +47,23 @@ def executable(pid: int) -> str:
         return str((_PROC / str(pid) / "exe").readlink())
     except OSError:
         return ""
+
+
+def variables(pid: int) -> dict[str, str]:
+    """Environment variables that a process was started with."""
+    return split_variables(_read(pid, "environ"))
+
+
+def split_variables(raw: bytes) -> dict[str, str]:
+    """The content of ``/proc/<pid>/environ`` by name."""
+    entries = (entry.decode("utf-8", "replace").partition("=") for entry in raw.split(b"\0") if b"=" in entry)
+    return {name: value for name, _, value in entries}
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in RAM, bytes."""
+    fields = _read(pid, "statm").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
 
 
 def programs_named(name: str) -> tuple[int, ...]:
@@ -61,11 +82,14 @@ def _read(pid: int, file: str) -> bytes:
         return b""
 
 
-def _stat_fields(pid: int) -> tuple[str, list[str]]:
-    """Name, and what stands after it; the name is in parentheses and may itself hold some."""
-    text = _read(pid, "stat").decode("utf-8", "replace")
+def split_stat(text: str) -> tuple[str, list[str]]:
+    """Of ``/proc/<pid>/stat``, the name and what stands after it; the name, in parentheses, may itself hold some."""
     opening, closing = text.find("("), text.rfind(")")
     return text[opening + 1 : closing], text[closing + 1 :].split()
+
+
+def _stat_fields(pid: int) -> tuple[str, list[str]]:
+    return split_stat(_read(pid, "stat").decode("utf-8", "replace"))
 
 
 def _status(pid: int) -> tuple[str, str, int]:

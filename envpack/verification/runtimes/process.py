@@ -19,12 +19,12 @@ from envpack.preflight import Host, this_host
 from envpack.verification.asking.kserve import Client
 from envpack.verification.runtimes import proc
 from envpack.verification.runtimes.backend_folder import default_stub, link_backends
+from envpack.verification.runtimes.command import STOP_SECONDS, server_command
 from envpack.verification.runtimes.interface import Process, Stopped
-from envpack.verification.runtimes.leftovers import extracted_folders, remove_leftovers
+from envpack.verification.runtimes.leftovers import extracted_folders, remove_leftovers, shared_memory_named
 from envpack.verification.runtimes.server_location import ServerInstallation
 from envpack.verification.server_log import last_lines
 
-_STOP_SECONDS = 15
 _POLL_SECONDS = 0.02
 _ATTEMPTS = 5
 _TAKEN = ("address already in use", "Address already in use", "port is already", "unavailable: Socket")
@@ -33,6 +33,8 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 class ProcessServer:
     """A server that this process started; made by `ProcessRuntime.start`."""
+
+    look_seconds = 0.05
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, home: Path, prefix: str) -> None:
         self._process = process
@@ -62,6 +64,27 @@ class ProcessServer:
     def executable(self, pid: int) -> str:
         return proc.executable(pid)
 
+    def variables(self, pid: int) -> dict[str, str]:
+        return proc.variables(pid)
+
+    def resident_bytes(self, pid: int) -> int:
+        return proc.resident_bytes(pid)
+
+    def names_in(self, folder: str) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - names, and no more
+        except OSError:
+            return ()
+
+    def shared_memory(self) -> tuple[str, ...]:
+        return shared_memory_named(self._prefix)
+
+    def place_of(self, path: Path) -> str:
+        return os.path.realpath(path)
+
+    def file_here(self, place: str) -> Path | None:
+        return Path(place)
+
     def stop(self, *, force: bool = False) -> Stopped:
         if self._stopped is None:
             started = time.monotonic()
@@ -81,7 +104,7 @@ class ProcessServer:
         if not force and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_STOP_SECONDS + 5)
+                self._process.wait(STOP_SECONDS + 5)
         if self._process.poll() is not None:
             return False
         with contextlib.suppress(ProcessLookupError):
@@ -110,6 +133,10 @@ class ProcessRuntime:
     extra_backends: Path | None = None
     arguments: tuple[str, ...] = ()
     start_seconds: float = 10.0
+
+    @property
+    def name(self) -> str:
+        return "process"
 
     @property
     def release(self) -> str:
@@ -163,20 +190,15 @@ class ProcessRuntime:
 
     def _launch(self, repository: Path, home: Path, backends: tuple[str, ...], port: int) -> ProcessServer:
         prefix = f"envpack_{home.name.removeprefix('envpack-verify-')}_"
-        command = [
+        own_regions = (f"--backend-config={name},shm-region-prefix-name={prefix}" for name in backends)
+        command = server_command(
             str(self.installation.executable),
-            f"--model-repository={repository.absolute()}",
-            f"--backend-directory={home / 'backends'}",
-            "--model-control-mode=explicit",
-            "--http-address=127.0.0.1",
-            f"--http-port={port}",
-            "--allow-grpc=false",
-            "--allow-metrics=false",
-            "--log-verbose=1",
-            f"--exit-timeout-secs={_STOP_SECONDS}",
-            *(f"--backend-config={name},shm-region-prefix-name={prefix}" for name in backends),
-            *self.arguments,
-        ]
+            str(repository.absolute()),
+            str(home / "backends"),
+            "127.0.0.1",
+            port,
+            (*own_regions, *self.arguments),
+        )
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(
                 command,

@@ -1,0 +1,278 @@
+"""Runs a server in a container that may do no more than it must."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envpack.errors import ServerError
+from envpack.preflight import Host, host_of_image
+from envpack.releases import Release, all_releases
+from envpack.verification.asking.kserve import Client
+from envpack.verification.runtimes.command import STOP_SECONDS, server_command
+from envpack.verification.runtimes.container_daemon import Daemon, daemon_errors
+from envpack.verification.runtimes.container_look import ContainerLook
+from envpack.verification.runtimes.container_options import LABEL, Mount, container_options
+from envpack.verification.runtimes.interface import Process, Stopped
+from envpack.verification.runtimes.owner import is_gone
+from envpack.verification.server_log import last_lines
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+_HTTP_PORT = 8000
+_POLL_SECONDS = 0.05
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel keeps POSIX shared memory
+_BACKENDS = "/opt/tritonserver/backends"
+_RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
+
+
+class ContainerServer:
+    """A server in a container that this process started; made by `ContainerRuntime.start`."""
+
+    look_seconds = 0.3
+
+    def __init__(self, container: Container, url: str, mounts: Sequence[Mount]) -> None:
+        self._container = container
+        self._mounts = mounts
+        self._look = ContainerLook(self._run)
+        self._stopped: Stopped | None = None
+        self._written: list[bytes] = []
+        self._reader = threading.Thread(target=self._read_log, name="container log", daemon=True)
+        self._reader.start()
+        self.url = url
+
+    @property
+    def container(self) -> str:
+        """Name of the container."""
+        return str(self._container.name)
+
+    def log(self) -> str:
+        return b"".join(self._written).decode("utf-8", "replace")
+
+    def ended(self) -> bool:
+        return not self._state().get("Running", False)
+
+    def children(self) -> tuple[Process, ...]:
+        return self._look.children()
+
+    def mapped_files(self, pid: int) -> tuple[str, ...]:
+        return self._look.mapped_files(pid)
+
+    def executable(self, pid: int) -> str:
+        return self._look.executable(pid)
+
+    def variables(self, pid: int) -> dict[str, str]:
+        return self._look.variables(pid)
+
+    def resident_bytes(self, pid: int) -> int:
+        return self._look.resident_bytes(pid)
+
+    def names_in(self, folder: str) -> tuple[str, ...]:
+        return self._look.names_in(folder)
+
+    def shared_memory(self) -> tuple[str, ...]:
+        return self._look.names_in(_SHARED_MEMORY)
+
+    def place_of(self, path: Path) -> str:
+        real = path.resolve()
+        places = (mount.place_of(real) for mount in self._mounts)
+        return next((place for place in places if place), str(path))
+
+    def file_here(self, place: str) -> Path | None:
+        files = (mount.file_here(place) for mount in self._mounts)
+        return next((file for file in files if file), None)
+
+    def stop(self, *, force: bool = False) -> Stopped:
+        if self._stopped is None:
+            started = time.monotonic()
+            forced = self._end(force=force)
+            exit_code = int(self._state().get("ExitCode", 0))
+            self._reader.join(5)
+            self._stopped = Stopped(exit_code, forced, (), time.monotonic() - started)
+        return self._stopped
+
+    def _end(self, *, force: bool) -> bool:
+        """Ask, then kill; returns whether it was killed."""
+        with daemon_errors():
+            if self.ended():
+                return False
+            if force:
+                self._container.kill()
+                self._container.wait(timeout=STOP_SECONDS)
+                return True
+            started = time.monotonic()
+            self._container.stop(timeout=STOP_SECONDS + 5)
+            return time.monotonic() - started > STOP_SECONDS + 4
+
+    def _state(self) -> Mapping[str, Any]:
+        with daemon_errors():
+            self._container.reload()
+        state: Mapping[str, Any] = self._container.attrs["State"]
+        return state
+
+    def _run(self, script: str, argument: str) -> bytes:
+        """Run a script as the server's own user; what ended a moment ago answers nothing."""
+        import docker
+
+        try:
+            with daemon_errors():
+                done = self._container.exec_run(["bash", "-c", script, "bash", argument], demux=True)
+        except ServerError as error:
+            if isinstance(error.__cause__, docker.errors.APIError):
+                return b""
+            raise
+        return done.output[0] or b""
+
+    def _read_log(self) -> None:
+        # The daemon may go away at any time; whoever asks it something next says so.
+        with contextlib.suppress(Exception):
+            for chunk in self._container.logs(stream=True, follow=True):
+                self._written.append(chunk)
+
+
+@dataclass(frozen=True)
+class ContainerRuntime:
+    """Runs a server in a container; a `envpack.verification.runtimes.interface.Runtime`.
+
+    Attributes:
+        daemon: what runs containers.
+        image: the image; it is never pulled unless ``pull`` says so.
+        served_from: where the model repository is in the container.
+        environments: folders and archives outside of the repository that models name, seen at the same place.
+        backends: further backend folders, by name.
+        environment: variables for the server beyond the few that it gets anyway.
+        arguments: further arguments of tritonserver.
+        port: HTTP port on 127.0.0.1; None lets the daemon choose a free one.
+        gpu: hand all GPUs to the container.
+        pull: fetch the image if the daemon does not have it.
+        shm_bytes: size of ``/dev/shm``, bytes.
+        tmp_bytes: size of ``/tmp``, where the server unpacks environments, bytes.
+        start_seconds: how long it may take until it answers.
+
+    """
+
+    daemon: Daemon
+    image: str
+    served_from: str = "/models"
+    environments: tuple[Path, ...] = ()
+    backends: Mapping[str, Path] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    port: int | None = None
+    gpu: bool = False
+    pull: bool = False
+    shm_bytes: int = 256 << 20
+    tmp_bytes: int = 4 << 30
+    start_seconds: float = 60.0
+
+    @property
+    def name(self) -> str:
+        return self.daemon.name
+
+    @property
+    def release(self) -> str:
+        tag = _RELEASE_IN_TAG.search(self.image)
+        return tag[1] if tag and tag[1] in all_releases() else ""
+
+    @property
+    def default_stub(self) -> Path | None:
+        return None
+
+    @property
+    def host(self) -> Host:
+        known: Release | None = all_releases().get(self.release)
+        return host_of_image(known) if known else Host(f"the image {self.image}", "", "", "")
+
+    @contextlib.contextmanager
+    def start(self, repository: Path) -> Iterator[ContainerServer]:
+        """Start the server and wait until it answers; see `envpack.verification.runtimes.interface.Runtime`."""
+        remove_abandoned(self.daemon)
+        mounts = self._mounts(repository)
+        container = self._created(mounts)
+        server = None
+        try:
+            with daemon_errors():
+                container.start()
+                container.reload()
+            server = ContainerServer(container, self._url(container), mounts)
+            self._wait_until_live(server)
+            yield server
+        finally:
+            # Whatever has happened, also to the daemon: a container that cannot be removed now is found by its label.
+            with contextlib.suppress(Exception):
+                container.remove(force=True, v=True)
+
+    def _mounts(self, repository: Path) -> tuple[Mount, ...]:
+        return (
+            Mount(repository.resolve(), self.served_from),
+            *(Mount(path.resolve(), str(path)) for path in self.environments),
+            *(Mount(folder.resolve(), f"{_BACKENDS}/{name}") for name, folder in self.backends.items()),
+        )
+
+    def _created(self, mounts: tuple[Mount, ...]) -> Container:
+        import docker
+
+        # All of the container's own addresses; of this machine's, it is published on 127.0.0.1 only.
+        everywhere = "0.0.0.0"  # noqa: S104
+        command = server_command("tritonserver", self.served_from, _BACKENDS, everywhere, _HTTP_PORT, self.arguments)
+        options = container_options(self, mounts, _HTTP_PORT)
+        create: Callable[[], Container] = lambda: self.daemon.client.containers.create(self.image, command, **options)  # noqa: E731
+        with daemon_errors():
+            try:
+                return create()
+            except docker.errors.ImageNotFound as error:
+                if not self.pull:
+                    raise _image_missing(self.image) from error
+                self.daemon.client.images.pull(self.image)
+                return create()
+
+    def _url(self, container: Container) -> str:
+        ports = container.attrs["NetworkSettings"]["Ports"].get(f"{_HTTP_PORT}/tcp") or []
+        if not ports:
+            raise _failed(container.logs().decode("utf-8", "replace"))
+        return f"http://127.0.0.1:{ports[0]['HostPort']}"
+
+    def _wait_until_live(self, server: ContainerServer) -> None:
+        client = Client(server.url, timeout=2)
+        until = time.monotonic() + self.start_seconds
+        while time.monotonic() < until and not server.ended():
+            if client.live():
+                return
+            time.sleep(_POLL_SECONDS)
+        server.stop(force=True)
+        raise _failed(server.log())
+
+
+def remove_abandoned(daemon: Daemon) -> tuple[str, ...]:
+    """Remove the containers of runs of envpack that were killed; gives their names."""
+    removed = []
+    with daemon_errors():
+        for container in daemon.client.containers.list(all=True, filters={"label": LABEL}):
+            if is_gone(container.labels[LABEL]):
+                container.remove(force=True, v=True)
+                removed.append(str(container.name))
+    return tuple(removed)
+
+
+def _image_missing(image: str) -> ServerError:
+    return ServerError(
+        f"the daemon does not have the image {image}",
+        kind="image-missing",
+        hint="add --pull to fetch it, name another with --image, or use --runtime process",
+    )
+
+
+def _failed(log: str) -> ServerError:
+    lines = "\n".join(last_lines(log)) or "it wrote nothing"
+    return ServerError(
+        f"the Triton server did not start in its container; its last lines:\n{lines}",
+        kind="server-failed",
+        hint="docker run the image by hand to see more",
+    )

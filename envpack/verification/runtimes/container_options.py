@@ -1,0 +1,95 @@
+"""What a container of a server may do and see: no more than it must."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from envpack.verification.runtimes.owner import this_owner
+
+if TYPE_CHECKING:
+    from envpack.verification.runtimes.container import ContainerRuntime
+
+LABEL = "envpack.verify"
+_NOBODY = 65534
+_MOST_PROCESSES = 4096  # threads count too, and a BLAS starts one for each core in every model
+_MOST_FILES = 65536
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file or folder of this machine that the container sees, read-only.
+
+    Attributes:
+        source: here, links resolved.
+        target: there.
+
+    """
+
+    source: Path
+    target: str
+
+    def place_of(self, path: Path) -> str:
+        """Where ``path`` is in the container, ``""`` if not in this mount."""
+        return str(PurePosixPath(self.target) / path.relative_to(self.source)) if self._holds(path) else ""
+
+    def file_here(self, place: str) -> Path | None:
+        """The file of this machine that the container sees at ``place``, None if it is not in this mount."""
+        inside = PurePosixPath(place)
+        return self.source / inside.relative_to(self.target) if inside.is_relative_to(self.target) else None
+
+    def _holds(self, path: Path) -> bool:
+        return path.is_relative_to(self.source)
+
+
+def container_options(runtime: ContainerRuntime, mounts: tuple[Mount, ...], http_port: int) -> dict[str, Any]:
+    """Keyword arguments of the Docker SDK's ``containers.create``.
+
+    The root of the file system is read-only; ``/tmp`` is memory, and programs may be run from it, since the server
+    unpacks environments there and loads their libraries; no capability is left, and none can be gained.
+    """
+    import docker
+
+    options: dict[str, Any] = {
+        "labels": {LABEL: this_owner()},
+        "read_only": True,
+        "tmpfs": {"/tmp": f"exec,mode=1777,size={runtime.tmp_bytes}"},  # noqa: S108 - in the container
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "user": _user(),
+        "init": True,
+        "pids_limit": _MOST_PROCESSES,
+        "ulimits": [
+            docker.types.Ulimit(name="nofile", soft=_most_files(), hard=_most_files()),
+            docker.types.Ulimit(name="core", soft=0, hard=0),
+        ],
+        "shm_size": runtime.shm_bytes,
+        "ports": {f"{http_port}/tcp": ("127.0.0.1", runtime.port)},
+        "environment": {"HOME": "/tmp", "PYTHONNOUSERSITE": "1", **runtime.environment},  # noqa: S108
+        "mounts": [docker.types.Mount(m.target, str(m.source), type="bind", read_only=True) for m in mounts],
+    }
+    if runtime.gpu:
+        options |= _gpu(runtime.daemon.name)
+    return options
+
+
+def _most_files() -> int:
+    """No more than this process may have: a daemon in a container of its own cannot go beyond that."""
+    own = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return _MOST_FILES if own == resource.RLIM_INFINITY else min(_MOST_FILES, own)
+
+
+def _user() -> str:
+    """The caller, who can read the models, or nobody in place of root."""
+    return f"{os.getuid()}:{os.getgid()}" if os.getuid() else f"{_NOBODY}:{_NOBODY}"
+
+
+def _gpu(daemon: str) -> dict[str, Any]:
+    import docker
+
+    if daemon == "podman":  # it takes Docker's request without a word, and gives no GPU
+        return {"devices": ["nvidia.com/gpu=all"]}
+    return {"device_requests": [docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])]}
