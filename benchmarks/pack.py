@@ -27,7 +27,7 @@ from envpack.archive import ArchiveForm, pack_archive, place_folder
 from envpack.environment import Environment, build_environment
 from envpack.repository import set_execution_environment
 from envpack.requirements import Requirements
-from envpack.verification import VerifyOptions, verify
+from envpack.verification import RuntimeOptions, VerifyOptions, verify
 
 REQUIREMENTS = ("numpy==1.26.4", "scipy==1.13.1", "pandas==2.2.3", "scikit-learn==1.5.2")
 COUNTS = (1, 2, 5, 10, 20, 50, 100)
@@ -91,7 +91,7 @@ def placed_forms(environment: Environment, folder: Path) -> dict[str, Path]:
 
 
 def load_seconds(repository: Path) -> float:
-    verdict = verify(repository, options=VerifyOptions(load_timeout=120))
+    verdict = verify(repository, options=VerifyOptions(RuntimeOptions("process")))
     (model,) = verdict.models
     if model.failure or model.load_seconds is None:
         raise SystemExit(f"the model was not loaded: {model.failure}")

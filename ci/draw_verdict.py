@@ -15,7 +15,7 @@ from envpack.cli.verdict_view import draw
 
 
 def main(repository: Path, picture: Path) -> None:
-    verdict = verify(repository.absolute())
+    verdict = verify(repository.absolute(), options=VerifyOptions(RuntimeOptions("process")))
     console = Console(record=True, width=118, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print("$ envpack verify")
     for part in draw(verdict):

@@ -17,6 +17,8 @@ def draw(verdict: Verdict) -> Iterator[RenderableType]:
     yield _table(verdict)
     for model in verdict.models:
         yield from _failure(model)
+        yield from _warnings(model)
+    yield from _server_checks(verdict)
     for leftover in verdict.leftovers:
         yield f"[red]left behind:[/red] {leftover}"
     yield _last_line(verdict)
@@ -27,9 +29,11 @@ def _table(verdict: Verdict) -> Table:
     from rich.table import Table
 
     table = Table(
-        title=f"Triton {verdict.release or '?'} (server {verdict.server})", box=box.SIMPLE_HEAD, title_justify="left"
+        title=f"Triton {verdict.release or '?'} (server {verdict.server}), {_where(verdict)}",
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
     )
-    for heading in ("model", "verdict", "Python", "NumPy", "stub", "loaded in", "answers"):
+    for heading in ("model", "verdict", "Python", "NumPy", "stub", "loaded in", "answers in", "answers"):
         table.add_column(heading)
     for model in verdict.models:
         table.add_row(
@@ -39,6 +43,7 @@ def _table(verdict: Verdict) -> Table:
             model.numpy or "–",
             _stub(model),
             f"{model.load_seconds:.2f} s",
+            f"{model.latency.p50 * 1000:.1f} ms" if model.latency else "–",
             _answers(model),
         )
     return table
@@ -53,8 +58,30 @@ def _stub(model: ModelVerdict) -> str:
 def _answers(model: ModelVerdict) -> str:
     if model.samples is not None:
         return f"{model.samples.right} {model.samples.noun} right of {model.samples.sent} {model.samples.noun} sent"
-    passed = sum(check.ok for check in model.checks)
+    passed = sum(check.status == "ok" for check in model.checks)
     return f"{passed} of {len(model.checks)} checks passed"
+
+
+def _where(verdict: Verdict) -> str:
+    return f"{verdict.runtime}: {verdict.image}" if verdict.image else "a process of this machine"
+
+
+def _warnings(model: ModelVerdict) -> Iterator[RenderableType]:
+    from rich.markup import escape
+
+    for check in model.checks:
+        if check.status == "warning":
+            yield f"[yellow]{model.name}: {check.id}:[/yellow] {escape(check.evidence)}"
+            yield f"  [dim]{escape(check.fix)}[/dim]"
+
+
+def _server_checks(verdict: Verdict) -> Iterator[RenderableType]:
+    from rich.markup import escape
+
+    for check in verdict.checks:
+        if not check.ok:
+            yield f"[red]{check.id}:[/red] {escape(check.evidence)}"
+            yield f"[bold]  fix:[/bold] {escape(check.fix)}"
 
 
 def _failure(model: ModelVerdict) -> Iterator[RenderableType]:
@@ -78,6 +105,10 @@ def _failure(model: ModelVerdict) -> Iterator[RenderableType]:
 def _last_line(verdict: Verdict) -> str:
     right = sum(model.ok for model in verdict.models)
     count = f"{right} of {len(verdict.models)} models serve"
+    if verdict.kept:
+        count = f"{count}, left running at {verdict.kept}"
+    elif verdict.ok:
+        count = f"{count}, nothing left behind"
     if verdict.ok:
-        return f"[bold green]VERDICT: yes[/bold green] – {count}, nothing left behind, {verdict.seconds:.1f} s"
+        return f"[bold green]VERDICT: yes[/bold green] – {count}, {verdict.seconds:.1f} s"
     return f"[bold red]VERDICT: no[/bold red] – {count}, {verdict.seconds:.1f} s"

@@ -2,57 +2,148 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from envpack.cli import options
 from envpack.cli.console import Console
+from envpack.cli.sizes import SIZE
+
+if TYPE_CHECKING:
+    from envpack.verification import RuntimeOptions
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
+_WHERE = (
+    click.option(
+        "--runtime",
+        type=click.Choice(["auto", "docker", "process"]),
+        default="auto",
+        help="How to run the server: in a container (Docker, or podman through its socket), or as a process of this "
+        "machine. Default: auto, a container if a daemon is there and has the image.",
+    ),
+    click.option("--image", default="", metavar="IMAGE", help="Container image. Default: the release's official one."),
+    click.option("--triton", default="", metavar="RELEASE", help="The release whose image to take, such as 24.10."),
+    click.option("--pull", is_flag=True, help="Fetch the image if it is not there."),
+    click.option("--gpu", is_flag=True, help="Give the server all GPUs, and prove that models can use them."),
+    click.option(
+        "--server", type=click.Path(path_type=Path), help="The tritonserver to boot. Default: the one found here."
+    ),
+    click.option("--port", type=click.IntRange(1, 65535), help="HTTP port on 127.0.0.1. Default: a free one."),
+    click.option(
+        "--served-from",
+        default="",
+        metavar="PATH",
+        help="Where a container sees the repository. Default: what envpack.toml says, else /models.",
+    ),
+    click.option(
+        "--shm-size", type=SIZE, default="256m", metavar="SIZE", help="A container's /dev/shm. Default: 256m."
+    ),
+    click.option("--env", "variables", multiple=True, metavar="KEY=VALUE", help="Variable for the server; repeatable."),
+    click.option(
+        "--preload",
+        "preload",
+        multiple=True,
+        metavar="NAME",
+        help="tcmalloc, jemalloc or the path of a library for the server's LD_PRELOAD; repeatable.",
+    ),
+    click.option(
+        "--backend-config",
+        "backend_settings",
+        multiple=True,
+        metavar="BACKEND,NAME=VALUE",
+        help="Passed on to the server; repeatable.",
+    ),
+    click.option(
+        "--server-arg", "arguments", multiple=True, metavar="ARG", help="Passed on to the server; repeatable."
+    ),
+    click.option("--keep", is_flag=True, help="Leave the server running, and say how to reach and how to stop it."),
+)
+
+
+def _where(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say where to run the server."""
+    for option in reversed(_WHERE):
+        command = option(command)
+    return command
 
 
 @click.command(short_help="Boot a real Triton server and prove that it serves the models.")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option(
-    "--runtime",
-    type=click.Choice(["auto", "process"]),
-    default="auto",
-    help="How to run the server. Default: auto, at present always a process of this machine.",
-)
-@click.option(
-    "--server", type=click.Path(path_type=Path), help="The tritonserver to boot. Default: the one found here."
-)
-@click.option("--port", type=click.IntRange(1, 65535), help="HTTP port on 127.0.0.1. Default: a free one.")
+@_where
 @click.option(
     "--load-timeout",
     type=_SECONDS,
-    default=120,
     metavar="SECONDS",
-    help="How long a model may take to load. Default: 120.",
+    help="How long a model may take to load. Default: 120, with --gpu 300.",
 )
 @click.option(
     "--infer-timeout", type=_SECONDS, default=30, metavar="SECONDS", help="How long an answer may take. Default: 30."
+)
+@click.option(
+    "--requests",
+    type=click.IntRange(min=0),
+    default=20,
+    metavar="N",
+    help="Requests to each model whose time is measured, within a second. Default: 20.",
 )
 @options.repository
 @options.with_console
 def command(
     models: tuple[str, ...],
-    runtime: str,  # noqa: ARG001 - there is one so far
-    server: Path | None,
-    port: int | None,
-    load_timeout: float,
+    load_timeout: float | None,
     infer_timeout: float,
+    requests: int,
     repository: Path,
     console: Console,
+    **where: Any,
 ) -> int:
     """Boot a real Triton server and prove that it serves each MODEL, by default all of the repository."""
     from envpack.cli.verdict_view import draw
     from envpack.verification import VerifyOptions, verify
 
-    choices = VerifyOptions(server=server, port=port, load_timeout=load_timeout, infer_timeout=infer_timeout)
+    runtime = _runtime_options(repository, **where)
+    choices = VerifyOptions(
+        where=runtime,
+        load_timeout=load_timeout or (300.0 if runtime.gpu else 120.0),
+        infer_timeout=infer_timeout,
+        requests=requests,
+    )
     verdict = verify(repository.absolute(), models, options=choices, progress=console)
     for part in draw(verdict):
         console.say(part, even_if_quiet=not verdict.ok)
     console.result({"verdict": verdict.to_json()})
     return 0 if verdict.ok else 1
+
+
+def _runtime_options(
+    repository: Path,
+    *,
+    triton: str,
+    served_from: str,
+    shm_size: int,
+    variables: tuple[str, ...],
+    preload: tuple[str, ...],
+    **same: Any,
+) -> RuntimeOptions:
+    from envpack.project import open_project
+    from envpack.verification import RuntimeOptions, find_preload
+
+    project = open_project(repository)
+    return RuntimeOptions(
+        release=triton or project.triton,
+        served_from=served_from or project.served_from,
+        shm_bytes=shm_size,
+        environment=dict(map(_variable, variables)),
+        preload=tuple(map(find_preload, preload)),
+        **same,
+    )
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--env wants KEY=VALUE, not {text!r}.")
+    return name, value

@@ -1,5 +1,7 @@
 """Proves that a model repository is fit to serve, in a real Triton server."""
 
+from envpack.verification.runtimes.choice import RuntimeOptions
+from envpack.verification.runtimes.preload import find_preload
 from envpack.verification.runtimes.server_location import ServerInstallation, find_server
 from envpack.verification.verdict import (
     SCHEMA,
@@ -17,11 +19,13 @@ __all__ = [
     "Check",
     "Failure",
     "ModelVerdict",
+    "RuntimeOptions",
     "SampleCount",
     "ServerInstallation",
     "StubIdentity",
     "Verdict",
     "VerifyOptions",
+    "find_preload",
     "find_server",
     "verify",
 ]

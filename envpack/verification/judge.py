@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from envpack.errors import InputError
 from envpack.preflight import Mismatch
@@ -12,31 +13,50 @@ from envpack.repository import Model
 from envpack.verification.asking.kserve import Client, RequestError
 from envpack.verification.asking.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.asking.served_config import ServedConfig, read_served_config
-from envpack.verification.asking.smoke_inputs import make_smoke_inputs
-from envpack.verification.checks import (
-    check_formats,
-    check_isolation,
-    check_numpy,
-    check_samples,
-    check_smoke,
-    check_stub,
-)
+from envpack.verification.asking.smoke_inputs import Question, make_questions
+from envpack.verification.checks import answers, process
+from envpack.verification.environment_size import measure_environment
 from envpack.verification.fault_catalogue import explain
 from envpack.verification.loading import Loaded, load
 from envpack.verification.runtimes.interface import Server
 from envpack.verification.server_log import last_lines, plain_lines, read_model_error
-from envpack.verification.stubs import dead_stubs
-from envpack.verification.verdict import Check, Failure, ModelVerdict, SampleCount
+from envpack.verification.stubs import dead_stubs, stub_processes
+from envpack.verification.timeline import read_phases
+from envpack.verification.verdict import Check, Failure, Latency, ModelVerdict, SampleCount, failed, passed, skipped
 
 _KINDS = {
     "stub": "stub-died",
     "numpy": "numpy-unsupported",
+    "environment": "wrong-environment",
+    "libpython": "wrong-libpython",
     "isolation": "not-isolated",
+    "user-site": "user-site-leaks",
+    "preload": "preload-missing",
     "infer": "bad-output",
     "formats": "formats-differ",
     "expected": "wrong-answers",
+    "stability": "stub-died",
 }
 _STUCK_KINDS = frozenset({"stub-died", "inference-timeout"})
+_LOG_LINES = 40
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """What judging needs to know beside the server.
+
+    Attributes:
+        load_timeout: seconds that one model may take to load.
+        requests: how many requests are timed at most.
+        preload: the libraries in the server's ``LD_PRELOAD``.
+        release: what is known of the server's release; None if nothing is.
+
+    """
+
+    load_timeout: float
+    requests: int = 20
+    preload: tuple[Path, ...] = ()
+    release: Release | None = None
 
 
 class Judge:
@@ -45,8 +65,7 @@ class Judge:
     Args:
         server: the running server.
         client: a client of it.
-        load_timeout: seconds that one model may take to load.
-        release: what is known of the server's release; None if nothing is.
+        options: see there.
         preflight: says of a model what will not go together.
 
     """
@@ -55,27 +74,26 @@ class Judge:
         self,
         server: Server,
         client: Client,
-        load_timeout: float,
-        release: Release | None = None,
+        options: JudgeOptions,
         preflight: Callable[[Model], Sequence[Mismatch]] = lambda _: (),
     ) -> None:
         self._server = server
         self._preflight = preflight
         self._client = client
-        self._load_timeout = load_timeout
-        self._release = release
+        self._options = options
         self._failed: set[str] = set()
         self._log_start = 0
         self.stuck = False
 
     def judge(self, model: Model) -> ModelVerdict:
         """Load a model, ask it, and say whether it is fit to serve; never raises for a fault of the model."""
+        self._log_start = len(self._server.log())
         verdict = self._judge(model)
         if not verdict.ok:
             self._failed.add(model.name)
             # With a stub dead the server does not stop by itself before its time is up, and leaves things behind.
             self.stuck = self.stuck or (verdict.failure is not None and verdict.failure.kind in _STUCK_KINDS)
-        return verdict
+        return replace(verdict, log=last_lines(self._log(), _LOG_LINES), environment=measure_environment(model))
 
     def _judge(self, model: Model) -> ModelVerdict:
         broken = [step for step in model.steps if step in self._failed]
@@ -84,69 +102,120 @@ class Judge:
             return ModelVerdict(model.name, False, 0.0, failure=Failure("step-failed", reason))
         for mismatch in self._preflight(model):
             # Not loaded: a stub that speaks otherwise than its server can make that crash.
-            check = Check("preflight", False, mismatch.reason, mismatch.fix)
+            check = failed("preflight", mismatch.reason, mismatch.fix)
             failure = Failure(mismatch.kind, mismatch.reason, (), mismatch.fix)
             return ModelVerdict(model.name, False, 0.0, failure=failure, checks=(check,))
-        self._log_start = len(self._server.log())
         dead_before = frozenset(dead_stubs(self._server))
-        loaded = load(self._server, self._client, model, timeout=self._load_timeout, ignore_dead=dead_before)
+        timeout = self._options.load_timeout
+        loaded = load(self._server, self._client, model, timeout=timeout, ignore_dead=dead_before)
         self.stuck = self.stuck or loaded.stuck
         if loaded.failure:
-            check = Check("load", False, loaded.failure.reason, loaded.failure.fix)
+            check = failed("load", loaded.failure.reason, loaded.failure.fix)
             return ModelVerdict(model.name, False, loaded.seconds, failure=loaded.failure, checks=(check,))
         return self._examined(model, loaded)
 
     def _examined(self, model: Model, loaded: Loaded) -> ModelVerdict:
         """The verdict on a model that is loaded."""
         verdict = ModelVerdict(model.name, True, loaded.seconds)
-        checks = [Check("load", True, f"READY after {loaded.seconds:.1f} s")]
+        checks = [passed("load", f"READY after {loaded.seconds:.1f} s")]
         if not model.is_ensemble:
-            check, stub = check_stub(self._server, model)
+            check, stub = process.check_stub(self._server, model)
             checks.append(check)
-            verdict = replace(verdict, stub=stub)
-            if stub:
-                more = check_numpy(model, stub, self._release), check_isolation(self._server, model, stub)
-                checks += [check for check in more if check]
+            verdict = replace(verdict, stub=stub, phases=read_phases(self._server.log(), self._log_start))
+            numpy = process.check_numpy(model, stub, self._options.release) if stub else None
+            checks += [*([numpy] if numpy else []), *self._process_checks(model)]
         try:
-            answers, count = self._answers(model)
-            verdict = replace(verdict, samples=count, checks=(*checks, *answers))
+            given = self._answers(model)
+            verdict = replace(verdict, samples=given.samples, latency=given.latency, checks=(*checks, *given.checks))
         except (RequestError, InputError) as error:
             failure = self._inference_failure(model, error)
-            check = Check("infer", False, failure.reason, failure.fix)
+            check = failed("infer", failure.reason, failure.fix)
             verdict = replace(verdict, ok=False, failure=failure, checks=(*checks, check))
         bad = next((check for check in verdict.checks if not check.ok), None)
         if bad is None or verdict.failure:
             return verdict
         return replace(verdict, ok=False, failure=Failure(_KINDS[bad.id], bad.evidence, (), bad.fix))
 
-    def _answers(self, model: Model) -> tuple[list[Check], SampleCount | None]:
+    def _process_checks(self, model: Model) -> Iterator[Check]:
+        """What the first instance's process shows; all are started alike."""
+        processes = stub_processes(self._server, model.name)
+        if not processes:
+            return
+        running = process.look_at(self._server, model, processes[0])
+        found = (
+            process.check_environment(running),
+            process.check_libpython(running),
+            process.check_user_site(self._log(), running.variables),
+            process.check_isolation(running),
+            process.check_libraries(self._server, model, running),
+            process.check_preload(running, self._options.preload),
+        )
+        yield from (check for check in found if check)
+
+    def _answers(self, model: Model) -> _Answers:
         """What the model answers to the user's samples, or to inputs made up."""
         config = read_served_config(self._client.config(model.name))
-        if config.decoupled:
-            return [Check("infer", True, "not asked: a decoupled model has no plain inference over HTTP")], None
-        samples = self._samples(model, config)
-        inputs = samples.samples[0].inputs if samples else make_smoke_inputs(config)
-        if not inputs:
-            return [Check("infer", True, "not asked: neither config.pbtxt nor the model names an input")], None
-        smoke = check_smoke(self._client, model.name, config, inputs)
-        formats = check_formats(self._client, model.name, config, inputs) if smoke.ok else None
-        checks = [smoke, *([formats] if formats else [])]
-        if samples is None:
-            return checks, None
-        expected, count = check_samples(self._client, model.name, samples)
-        return [*checks, expected], count
-
-    def _samples(self, model: Model, config: ServedConfig) -> Samples | None:
         file = model.folder / SAMPLES_FILE
-        return read_samples(file, config) if file.is_file() else None
+        samples = read_samples(file, config) if file.is_file() else None
+        questions = _first_of(samples) if samples else tuple(make_questions(config))
+        if not questions:
+            nothing = skipped("infer", "not asked: neither config.pbtxt nor the model names an input")
+            return _Answers((nothing,))
+        if config.decoupled:
+            return _Answers((answers.check_stream(self._client, model.name, config, questions[0]),))
+        return self._plain_answers(model, config, questions, samples)
+
+    def _plain_answers(
+        self, model: Model, config: ServedConfig, questions: tuple[Question, ...], samples: Samples | None
+    ) -> _Answers:
+        before = {p.pid: self._server.resident_bytes(p.pid) for p in stub_processes(self._server, model.name)}
+        smoke = answers.check_smoke(self._client, model.name, config, questions)
+        if not smoke.ok:
+            return _Answers((smoke,))
+        formats = answers.check_formats(self._client, model.name, config, questions[0])
+        checks = [smoke, *([formats] if formats else [])]
+        count = None
+        if samples is not None:
+            expected, count = answers.check_samples(self._client, model.name, samples)
+            checks.append(expected)
+        latency = answers.measure_latency(self._client, model.name, questions[0], self._options.requests)
+        if not model.is_ensemble:
+            checks.append(process.check_stability(self._server, model, before))
+        return _Answers(tuple(checks), count, latency)
 
     def _inference_failure(self, model: Model, error: RequestError | InputError) -> Failure:
         if isinstance(error, InputError):
             return Failure(error.kind, f"{error.where}: {error.message}", (), error.hint)
-        log = self._server.log()[self._log_start :]
+        log = self._log()
         if error.status == 0 and not error.timed_out:
             return Failure("server-died", "the server ended while it was asked", last_lines(log))
-        told = read_model_error(error.message, str(model.folder))
+        told = read_model_error(error.message, self._server.place_of(model.folder))
         kind, fix = explain(error.message, "inference-timeout" if error.timed_out else "inference-failed")
         details = told.frames or plain_lines(log)
-        return Failure(kind, told.reason, details, fix)
+        return Failure(kind, told.reason, details, fix or _own_samples(model))
+
+    def _log(self) -> str:
+        """What was written since the model's turn began."""
+        return self._server.log()[self._log_start :]
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What asking a model gave."""
+
+    checks: tuple[Check, ...]
+    samples: SampleCount | None = None
+    latency: Latency | None = None
+
+
+def _first_of(samples: Samples) -> tuple[Question, ...]:
+    """The first sample as a sequence of its own; the others are asked for what the user expects of them."""
+    first = samples.samples[0]
+    parameters = {**first.parameters, "sequence_end": True} if first.parameters else {}
+    return (Question("with the first sample", first.inputs, parameters),)
+
+
+def _own_samples(model: Model) -> str:
+    if (model.folder / SAMPLES_FILE).is_file():
+        return ""
+    return f"if the model cannot take inputs that are all one, give it samples: {model.name}/{SAMPLES_FILE}"

@@ -29,6 +29,11 @@ def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
     return tuple(child for child in server.children() if not child.dead and _model_of(child) == model)
 
 
+def living_stubs(server: Server) -> tuple[Process, ...]:
+    """The living stubs of all models."""
+    return tuple(child for child in server.children() if not child.dead and _model_of(child))
+
+
 def identify(server: Server, process: Process) -> StubIdentity:
     """Tell what a stub is: by its own report if it is one of ours, else by the files in its memory."""
     executable = server.executable(process.pid)

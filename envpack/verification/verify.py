@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.errors import InputError, ServerError
 from envpack.preflight import preflight_model
 from envpack.progress import Progress, Silent
-from envpack.releases import all_releases, release_of_server
+from envpack.releases import Release, all_releases, release_of_server
 from envpack.repository import STUB_NAME, Model, find_models, no_models, open_model
 from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.checks.server import check_together, unload_all
 from envpack.verification.interrupts import interruptible
-from envpack.verification.judge import Judge
-from envpack.verification.runtimes.interface import Runtime, Stopped
-from envpack.verification.runtimes.process import ProcessRuntime
-from envpack.verification.runtimes.server_location import find_server
-from envpack.verification.verdict import ModelVerdict, Verdict
+from envpack.verification.judge import Judge, JudgeOptions
+from envpack.verification.runtimes.choice import RuntimeOptions, choose_runtime
+from envpack.verification.runtimes.interface import Runtime, Server, Stopped
+from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed
 
 
 @dataclass(frozen=True)
@@ -29,21 +30,19 @@ class VerifyOptions:
     """How to verify.
 
     Attributes:
-        server: a ``tritonserver`` program or installation; None looks for one, see `find_server`.
-        port: HTTP port on 127.0.0.1; None chooses a free one.
+        where: where to run the server.
         load_timeout: seconds that one model may take to load.
         infer_timeout: seconds that one request may take.
-        environment: further environment variables for the server.
-        extra_backends: folder of further backend folders, for models that name one.
+        requests: how many requests to each model are timed at most; 0 times none.
+        together: load all models at the same time as well, after one by one.
 
     """
 
-    server: Path | None = None
-    port: int | None = None
+    where: RuntimeOptions = field(default_factory=RuntimeOptions)
     load_timeout: float = 120.0
     infer_timeout: float = 30.0
-    environment: Mapping[str, str] = field(default_factory=dict)
-    extra_backends: Path | None = None
+    requests: int = 20
+    together: bool = True
 
 
 def verify(
@@ -61,7 +60,7 @@ def verify(
         models: names of the models to verify, with those that their ensembles need; all by default.
         options: how to verify.
         progress: told of each step.
-        runtime: where to run the server; a process of this machine by default.
+        runtime: where to run the server; chosen by ``options.where`` if not given.
 
     Raises:
         InputError: the repository or a model is wrong as it stands, before any server was asked.
@@ -71,59 +70,114 @@ def verify(
     options, progress = options or VerifyOptions(), progress or Silent()
     repository = repository.absolute()
     chosen = _in_loading_order(repository, models)
-    runtime = runtime or ProcessRuntime(
-        find_server(options.server), options.port, options.environment, options.extra_backends
-    )
-    started = time.monotonic()
+    runtime = runtime or choose_runtime(options.where, repository, chosen)
     with interruptible(), _kept_modes(chosen):
-        return _verify(repository, chosen, options, progress, runtime, started)
+        return _Verification(repository, chosen, options, progress, runtime).run()
 
 
-def _verify(
-    repository: Path,
-    models: tuple[Model, ...],
-    options: VerifyOptions,
-    progress: Progress,
-    runtime: Runtime,
-    started: float,
-) -> Verdict:
-    progress.begin("start Triton")
-    with runtime.start(repository) as server:
-        client = Client(server.url, timeout=options.infer_timeout)
-        try:
-            version = client.server_version()
-        except RequestError as error:
-            raise ServerError(
-                f"the server does not answer: {error.message}",
-                kind="server-failed",
-                hint="run the command again with more time: --infer-timeout 120",
-            ) from error
-        progress.end(f"Triton {version}, {time.monotonic() - started:.1f} s")
-        release = all_releases().get(runtime.release) or release_of_server(version)
-        preflight = functools.partial(
-            preflight_model, default_stub=runtime.default_stub, release=release, host=runtime.host
+class _Verification:
+    """One run, from the start of the server to its end."""
+
+    def __init__(
+        self,
+        repository: Path,
+        models: tuple[Model, ...],
+        options: VerifyOptions,
+        progress: Progress,
+        runtime: Runtime,
+    ) -> None:
+        self._repository, self._models = repository, models
+        self._options, self._progress, self._runtime = options, progress, runtime
+        self._began = datetime.datetime.now().astimezone()
+        self._started = time.monotonic()
+
+    def run(self) -> Verdict:
+        self._progress.begin("start Triton")
+        with self._runtime.start(self._repository) as server:
+            client = Client(server.url, timeout=self._options.infer_timeout)
+            version = _version(client)
+            self._progress.end(f"Triton {version}, {self._seconds():.1f} s")
+            release = all_releases().get(self._runtime.release) or release_of_server(version)
+            judge = self._judge(server, client, release)
+            verdicts = tuple(self._judged(judge, model) for model in self._models)
+            all_right = all(verdict.ok for verdict in verdicts)
+            checks = list(self._server_checks(server, client)) if all_right and not judge.stuck else []
+            judged = self._seconds()
+            kept, leftovers = self._end(server, client, judge, checks)
+        return Verdict(
+            ok=all_right and all(check.ok for check in checks) and not leftovers,
+            repository=str(self._repository),
+            release=release.name if release else "",
+            server=version,
+            runtime=self._runtime.name,
+            image=self._runtime.image,
+            models=verdicts,
+            checks=tuple(checks),
+            leftovers=leftovers,
+            started=self._began.isoformat(timespec="seconds"),
+            seconds=self._seconds(),
+            verdict_seconds=judged,
+            kept=kept,
         )
-        judge = Judge(server, client, options.load_timeout, release, preflight)
-        verdicts: list[ModelVerdict] = []
-        for model in models:
-            progress.begin(f"verify {model.name}")
-            verdicts.append(judge.judge(model))
-            progress.end(_outcome(verdicts[-1]))
-        judged = time.monotonic()
-        progress.begin("stop Triton")
+
+    def _judge(self, server: Server, client: Client, release: Release | None) -> Judge:
+        preflight = functools.partial(
+            preflight_model, default_stub=self._runtime.default_stub, release=release, host=self._runtime.host
+        )
+        options, where = self._options, self._options.where
+        return Judge(
+            server, client, JudgeOptions(options.load_timeout, options.requests, where.preload, release), preflight
+        )
+
+    def _judged(self, judge: Judge, model: Model) -> ModelVerdict:
+        self._progress.begin(f"verify {model.name}")
+        verdict = judge.judge(model)
+        self._progress.end(_outcome(verdict))
+        return verdict
+
+    def _server_checks(self, server: Server, client: Client) -> Iterator[Check]:
+        """What can only be seen of all models at once; only tried when each by itself is fit to serve."""
+        names = [model.name for model in self._models]
+        if self._options.together and len(names) > 1:
+            self._progress.begin("load all models at the same time")
+            unload_all(client, server, names)
+            together = check_together(client, names, self._options.load_timeout)
+            yield together
+            self._progress.end(together.evidence)
+        self._progress.begin("unload")
+        unloaded = unload_all(client, server, names)
+        yield unloaded
+        self._progress.end(unloaded.evidence)
+
+    def _end(self, server: Server, client: Client, judge: Judge, checks: list[Check]) -> tuple[str, tuple[str, ...]]:
+        """Stop the server, or keep it with every model loaded; returns how it was kept, and what was left behind."""
+        if self._options.where.keep and not judge.stuck and not server.ended():
+            for model in self._models:
+                with contextlib.suppress(RequestError):  # what cannot be loaded has been told
+                    client.load(model.name, timeout=self._options.load_timeout)
+            return server.keep(), ()
+        self._progress.begin("stop Triton")
         stopped = server.stop(force=judge.stuck)
+        self._progress.end(_stop_outcome(stopped))
         leftovers = _unclean(stopped)
-        progress.end(_stop_outcome(stopped))
-    return Verdict(
-        ok=all(verdict.ok for verdict in verdicts) and not leftovers,
-        release=release.name if release else "",
-        server=version,
-        runtime=runtime.name,
-        models=tuple(verdicts),
-        leftovers=leftovers,
-        seconds=time.monotonic() - started,
-        verdict_seconds=judged - started,
-    )
+        if not stopped.forced and not leftovers:
+            checks.append(passed("stop", f"stopped in {stopped.seconds:.1f} s with exit status 0, nothing left behind"))
+        return "", leftovers
+
+    def _seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._started
+
+
+def _version(client: Client) -> str:
+    try:
+        return client.server_version()
+    except RequestError as error:
+        raise ServerError(
+            f"the server does not answer: {error.message}",
+            kind="server-failed",
+            hint="run the command again with more time: --infer-timeout 120",
+        ) from error
 
 
 @contextlib.contextmanager

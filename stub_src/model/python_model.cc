@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <utility>
 
 #include "build_info.h"
@@ -25,8 +26,11 @@ py::object VersionOfNumpy() {
 
 }  // namespace
 
-PythonModel::PythonModel(const abi::Launch& launch, abi::Wire& wire)
-    : launch_(launch), wire_(wire), class_(ImportModel(launch, wire).attr("TritonPythonModel")) {}
+PythonModel::PythonModel(const abi::Launch& launch, abi::Wire& wire) : launch_(launch), wire_(wire) {
+  const auto started = std::chrono::steady_clock::now();
+  class_ = ImportModel(launch, wire).attr("TritonPythonModel");
+  import_time_ = std::chrono::steady_clock::now() - started;
+}
 
 std::string PythonModel::AutoComplete(const std::string& model_config) {
   const auto config_class = py::module_::import(kUtilities).attr("ModelConfig");
@@ -85,6 +89,7 @@ std::string PythonModel::Describe() const {
   facts["python"] = py::module_::import("sys").attr("version").attr("split")().attr("__getitem__")(0);
   facts["numpy"] = VersionOfNumpy();
   facts["stub"] = build::kVersion;
+  facts["import_seconds"] = import_time_.count();
   facts["triton"] = abi::NameOf(wire_.ServerRelease());
   return "envpack-stub " + py::module_::import("json").attr("dumps")(facts).cast<std::string>();
 }

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <chrono>
 #include <map>
 #include <string>
 
@@ -37,12 +38,14 @@ class PythonModel {
   // What the model raises here is logged and goes no further.
   void Finalize();
 
-  // One line of JSON that tells verification what really runs: Python, NumPy, stub, release, instance.
+  // One line of JSON that tells verification what really runs (Python, NumPy, stub, release, instance) and
+  // how many seconds the import of the model's file took.
   std::string Describe() const;
 
  private:
   const abi::Launch& launch_;
   const abi::Wire& wire_;
+  std::chrono::duration<double> import_time_{};
   pybind11::object class_;
   pybind11::object instance_;
   EventLoop loop_;

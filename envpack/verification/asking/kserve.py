@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -130,6 +131,36 @@ class Client:
         except (ValueError, KeyError, TypeError) as error:
             raise RequestError(f"the answer cannot be read: {error}", status=200) from error
 
+    def generate_stream(self, model: str, inputs: Sequence[Tensor], *, limit: int = 1000) -> list[dict[str, Any]]:
+        """Ask a decoupled model, which may answer any number of times, each answer with one element per output.
+
+        Args:
+            model: its name.
+            inputs: its inputs; their types must be ones that JSON can carry.
+            limit: how many answers are read at most.
+
+        Raises:
+            RequestError: the model failed.
+
+        """
+        body: dict[str, object] = {}
+        for tensor in inputs:
+            values = [item.decode("utf-8") if isinstance(item, bytes) else item for item in tensor.data]
+            body[tensor.name] = values[0] if len(values) == 1 else values
+        answer = self._send("POST", f"/v2/models/{model}/generate_stream", body=json.dumps(body).encode(), stream=True)
+        answers: list[dict[str, Any]] = []
+        with contextlib.closing(answer):
+            for line in answer.iter_lines():
+                if not line.startswith(b"data:"):
+                    continue
+                event = json.loads(line.removeprefix(b"data:"))
+                if "error" in event:
+                    raise RequestError(str(event["error"]), status=answer.status_code)
+                answers.append(event)
+                if len(answers) >= limit:
+                    break
+        return answers
+
     def _answers(self, path: str) -> bool:
         try:
             self._send("GET", path, timeout=2.0)
@@ -149,12 +180,13 @@ class Client:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        stream: bool = False,
     ) -> Any:
         import requests
 
         try:
             answer = self._session.request(
-                method, self._url + path, data=body, headers=headers, timeout=timeout or self._timeout
+                method, self._url + path, data=body, headers=headers, timeout=timeout or self._timeout, stream=stream
             )
         except requests.Timeout as error:
             raise RequestError(f"no answer within {timeout or self._timeout:g} s", timed_out=True) from error

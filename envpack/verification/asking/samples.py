@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,18 @@ _SETTINGS = {"rtol", "atol", "outputs", "minimum_match", "noun"}
 
 @dataclass(frozen=True)
 class Sample:
-    """One request and what is expected of the answer (nothing, if ``expected`` is empty)."""
+    """One request.
+
+    Attributes:
+        inputs: its inputs.
+        expected: what is expected of the answer; nothing, if empty.
+        parameters: parameters of the request: the sequence that it belongs to.
+
+    """
 
     inputs: tuple[Tensor, ...]
     expected: tuple[Tensor, ...]
+    parameters: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,21 +80,29 @@ def read_samples(file: Path, config: ServedConfig) -> Samples:
 
 
 def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
-    data = _list(content["data"], "data")
-    expected = _list(content.get("validation_data", []), "validation_data")
-    if expected and len(expected) != len(data):
-        raise ValueError(f"data has {len(data)} entries but validation_data has {len(expected)}")
+    data = _streams(content["data"], "data", config)
+    expected = _streams(content["validation_data"], "validation_data", config) if "validation_data" in content else []
+    if expected and [len(stream) for stream in expected] != [len(stream) for stream in data]:
+        raise ValueError("validation_data must have an entry for each of data, in the same lists")
     if not data:
         raise ValueError("data is empty")
     known_inputs = {entry.name: entry for entry in config.inputs}
     known_outputs = {entry.name: entry for entry in config.outputs}
-    samples = []
-    for index, entry in enumerate(data):
-        inputs = _tensors(entry, known_inputs, f"data[{index}]", batched=config.batched)
-        answer = expected[index] if expected else {}
-        wanted = _tensors(answer, known_outputs, f"validation_data[{index}]", batched=config.batched)
-        samples.append(Sample(inputs, wanted))
+    samples: list[Sample] = []
+    for number, stream in enumerate(data, 1):
+        for step, entry in enumerate(stream):
+            where = f"[{len(samples)}]"
+            answer = expected[number - 1][step] if expected else {}
+            inputs = _tensors(entry, known_inputs, f"data{where}", batched=config.batched)
+            wanted = _tensors(answer, known_outputs, f"validation_data{where}", batched=config.batched)
+            samples.append(Sample(inputs, wanted, _sequence(config, number, step, len(stream))))
     return _with_settings(tuple(samples), content.get("envpack", {}), known_outputs)
+
+
+def _sequence(config: ServedConfig, number: int, step: int, length: int) -> dict[str, object]:
+    if not config.sequence:
+        return {}
+    return {"sequence_id": number, "sequence_start": step == 0, "sequence_end": step == length - 1}
 
 
 def _with_settings(
@@ -111,12 +127,13 @@ def _tolerance(settings: Mapping[str, Any], default: Tolerance) -> Tolerance:
     return Tolerance(float(settings.get("rtol", default.rtol)), float(settings.get("atol", default.atol)))
 
 
-def _list(value: object, name: str) -> Sequence[Any]:
+def _streams(value: object, name: str, config: ServedConfig) -> list[list[Any]]:
+    """The entries by sequence: a list in the list is one; an entry by itself is one of one request."""
     if not isinstance(value, list):
         raise TypeError(f"{name} must be a list")
-    if any(isinstance(entry, list) for entry in value):
-        raise TypeError(f"{name} holds sequences (a list in the list), which envpack does not send yet")
-    return value
+    if any(isinstance(entry, list) for entry in value) and not config.sequence:
+        raise TypeError(f"{name} holds sequences (a list in the list), but the model has no sequence_batching")
+    return [entry if isinstance(entry, list) else [entry] for entry in value]
 
 
 def _tensors(

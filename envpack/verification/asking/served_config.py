@@ -17,12 +17,14 @@ class TensorConfig:
         name: its name.
         datatype: KServe's name of its type.
         dims: dimensions as a client sees them, batch included; -1 is any.
+        optional: whether a request may leave it out.
 
     """
 
     name: str
     datatype: str
     dims: tuple[int, ...]
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,28 +34,41 @@ class ServedConfig:
     Attributes:
         inputs: its inputs, in order.
         outputs: its outputs, in order.
-        batched: whether the first dimension is a batch.
+        largest_batch: how many items a request may hold; 0 if the first dimension is no batch.
         decoupled: whether it may answer any number of times (no plain inference then).
         sequence: whether requests belong to sequences.
+        instances: how many processes serve it.
+        kinds: where its instances run, ``"KIND_CPU"``, ``"KIND_GPU"``, …, each once.
 
     """
 
     inputs: tuple[TensorConfig, ...]
     outputs: tuple[TensorConfig, ...]
-    batched: bool
+    largest_batch: int
     decoupled: bool
     sequence: bool
+    instances: int
+    kinds: tuple[str, ...]
+
+    @property
+    def batched(self) -> bool:
+        """Whether the first dimension is a batch."""
+        return self.largest_batch > 0
 
 
 def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
     """Read the answer of ``GET /v2/models/<name>/config``."""
-    batched = int(config.get("max_batch_size", 0)) > 0
+    largest_batch = int(config.get("max_batch_size", 0))
+    batched = largest_batch > 0
+    groups = config.get("instance_group", ())
     return ServedConfig(
         inputs=tuple(_tensor(entry, batched=batched) for entry in config.get("input", ())),
         outputs=tuple(_tensor(entry, batched=batched) for entry in config.get("output", ())),
-        batched=batched,
+        largest_batch=largest_batch,
         decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled", False)),
         sequence="sequence_batching" in config,
+        instances=sum(int(group.get("count", 1)) * max(1, len(group.get("gpus", ()))) for group in groups),
+        kinds=tuple(dict.fromkeys(str(group.get("kind", "")) for group in groups)),
     )
 
 
@@ -64,4 +79,5 @@ def _tensor(entry: Mapping[str, Any], *, batched: bool) -> TensorConfig:
         entry["name"],
         _DATATYPES.get(datatype, datatype.removeprefix("TYPE_")),
         (-1, *dims) if batched else dims,
+        bool(entry.get("optional", False)),
     )

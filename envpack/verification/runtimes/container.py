@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +19,11 @@ from envpack.verification.asking.kserve import Client
 from envpack.verification.runtimes.command import STOP_SECONDS, server_command
 from envpack.verification.runtimes.container_daemon import Daemon, daemon_errors
 from envpack.verification.runtimes.container_look import ContainerLook
-from envpack.verification.runtimes.container_options import LABEL, Mount, container_options
+from envpack.verification.runtimes.container_options import HOME, KEPT_LABEL, LABEL, Mount, container_options
 from envpack.verification.runtimes.interface import Process, Stopped
 from envpack.verification.runtimes.owner import is_gone
 from envpack.verification.server_log import last_lines
+from envpack.verification.user_site_trap import set_trap
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -38,11 +40,13 @@ class ContainerServer:
 
     look_seconds = 0.3
 
-    def __init__(self, container: Container, url: str, mounts: Sequence[Mount]) -> None:
+    def __init__(self, container: Container, url: str, mounts: Sequence[Mount], daemon: str) -> None:
         self._container = container
+        self._daemon = daemon
         self._mounts = mounts
         self._look = ContainerLook(self._run)
         self._stopped: Stopped | None = None
+        self.kept = False
         self._written: list[bytes] = []
         self._reader = threading.Thread(target=self._read_log, name="container log", daemon=True)
         self._reader.start()
@@ -88,6 +92,10 @@ class ContainerServer:
     def file_here(self, place: str) -> Path | None:
         files = (mount.file_here(place) for mount in self._mounts)
         return next((file for file in files if file), None)
+
+    def keep(self) -> str:
+        self.kept = True
+        return f"{self.url}; stop it with: {self._daemon} rm --force {self.container}"
 
     def stop(self, *, force: bool = False) -> Stopped:
         if self._stopped is None:
@@ -145,7 +153,8 @@ class ContainerRuntime:
         daemon: what runs containers.
         image: the image; it is never pulled unless ``pull`` says so.
         served_from: where the model repository is in the container.
-        environments: folders and archives outside of the repository that models name, seen at the same place.
+        at_same_place: further files and folders that the server sees at the same place: environments outside of the
+            repository that models name, and libraries.
         backends: further backend folders, by name.
         environment: variables for the server beyond the few that it gets anyway.
         arguments: further arguments of tritonserver.
@@ -155,13 +164,14 @@ class ContainerRuntime:
         shm_bytes: size of ``/dev/shm``, bytes.
         tmp_bytes: size of ``/tmp``, where the server unpacks environments, bytes.
         start_seconds: how long it may take until it answers.
+        keep: it may be left running; later runs do not take it for one that was abandoned.
 
     """
 
     daemon: Daemon
     image: str
     served_from: str = "/models"
-    environments: tuple[Path, ...] = ()
+    at_same_place: tuple[Path, ...] = ()
     backends: Mapping[str, Path] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
@@ -171,6 +181,7 @@ class ContainerRuntime:
     shm_bytes: int = 256 << 20
     tmp_bytes: int = 4 << 30
     start_seconds: float = 60.0
+    keep: bool = False
 
     @property
     def name(self) -> str:
@@ -190,29 +201,48 @@ class ContainerRuntime:
         known: Release | None = all_releases().get(self.release)
         return host_of_image(known) if known else Host(f"the image {self.image}", "", "", "")
 
+    def has_image(self) -> bool:
+        """Whether the daemon has the image."""
+        import docker
+
+        with daemon_errors():
+            try:
+                self.daemon.client.images.get(self.image)
+            except docker.errors.ImageNotFound:
+                return False
+        return True
+
     @contextlib.contextmanager
     def start(self, repository: Path) -> Iterator[ContainerServer]:
         """Start the server and wait until it answers; see `envpack.verification.runtimes.interface.Runtime`."""
         remove_abandoned(self.daemon)
-        mounts = self._mounts(repository)
+        with tempfile.TemporaryDirectory(prefix="envpack-home-") as home:
+            set_trap(Path(home))
+            mounts = (*self._mounts(repository), Mount(Path(home) / ".local", f"{HOME}/.local"))
+            with self._running(mounts) as server:
+                self._wait_until_live(server)
+                yield server
+
+    @contextlib.contextmanager
+    def _running(self, mounts: tuple[Mount, ...]) -> Iterator[ContainerServer]:
         container = self._created(mounts)
         server = None
         try:
             with daemon_errors():
                 container.start()
                 container.reload()
-            server = ContainerServer(container, self._url(container), mounts)
-            self._wait_until_live(server)
+            server = ContainerServer(container, self._url(container), mounts, self.name)
             yield server
         finally:
-            # Whatever has happened, also to the daemon: a container that cannot be removed now is found by its label.
-            with contextlib.suppress(Exception):
-                container.remove(force=True, v=True)
+            if server is None or not server.kept:
+                # Whatever has happened, also to the daemon: what cannot be removed now is found by its label.
+                with contextlib.suppress(Exception):
+                    container.remove(force=True, v=True)
 
     def _mounts(self, repository: Path) -> tuple[Mount, ...]:
         return (
             Mount(repository.resolve(), self.served_from),
-            *(Mount(path.resolve(), str(path)) for path in self.environments),
+            *(Mount(path.resolve(), str(path)) for path in self.at_same_place),
             *(Mount(folder.resolve(), f"{_BACKENDS}/{name}") for name, folder in self.backends.items()),
         )
 
@@ -255,7 +285,7 @@ def remove_abandoned(daemon: Daemon) -> tuple[str, ...]:
     removed = []
     with daemon_errors():
         for container in daemon.client.containers.list(all=True, filters={"label": LABEL}):
-            if is_gone(container.labels[LABEL]):
+            if KEPT_LABEL not in container.labels and is_gone(container.labels[LABEL]):
                 container.remove(force=True, v=True)
                 removed.append(str(container.name))
     return tuple(removed)

@@ -13,7 +13,8 @@ from envpack.verification.runtimes.owner import this_owner
 if TYPE_CHECKING:
     from envpack.verification.runtimes.container import ContainerRuntime
 
-LABEL = "envpack.verify"
+LABEL, KEPT_LABEL = "envpack.verify", "envpack.keep"
+HOME = "/tmp"  # noqa: S108 - in the container, where it is memory of its own
 _NOBODY = 65534
 _MOST_PROCESSES = 4096  # threads count too, and a BLAS starts one for each core in every model
 _MOST_FILES = 65536
@@ -54,9 +55,9 @@ def container_options(runtime: ContainerRuntime, mounts: tuple[Mount, ...], http
     import docker
 
     options: dict[str, Any] = {
-        "labels": {LABEL: this_owner()},
+        "labels": {LABEL: this_owner()} | ({KEPT_LABEL: "yes"} if runtime.keep else {}),
         "read_only": True,
-        "tmpfs": {"/tmp": f"exec,mode=1777,size={runtime.tmp_bytes}"},  # noqa: S108 - in the container
+        "tmpfs": {"/tmp": f"exec,mode=1777,size={runtime.tmp_bytes}"},  # noqa: S108
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "user": _user(),
@@ -68,7 +69,7 @@ def container_options(runtime: ContainerRuntime, mounts: tuple[Mount, ...], http
         ],
         "shm_size": runtime.shm_bytes,
         "ports": {f"{http_port}/tcp": ("127.0.0.1", runtime.port)},
-        "environment": {"HOME": "/tmp", "PYTHONNOUSERSITE": "1", **runtime.environment},  # noqa: S108
+        "environment": {"HOME": HOME, **runtime.environment},
         "mounts": [docker.types.Mount(m.target, str(m.source), type="bind", read_only=True) for m in mounts],
     }
     if runtime.gpu:

@@ -52,10 +52,12 @@ class Server(Protocol):
 
     Attributes:
         look_seconds: how often it is worth looking at its processes; a look into a container starts one there.
+        kept: whether it lives on after the block that started it.
 
     """
 
     look_seconds: float
+    kept: bool
 
     @property
     def url(self) -> str:
@@ -94,6 +96,9 @@ class Server(Protocol):
     def file_here(self, place: str) -> Path | None:
         """The file of this machine that the server sees at ``place``, None if it is the server's alone."""
 
+    def keep(self) -> str:
+        """Let it live on after the block that started it; returns how to reach it and how to stop it."""
+
     def stop(self, *, force: bool = False) -> Stopped:
         """End it, wait, and remove what it left behind; ``force`` skips the polite request.
 
@@ -107,6 +112,10 @@ class Runtime(Protocol):
     @property
     def name(self) -> str:
         """``"process"``, ``"docker"`` or ``"podman"``."""
+
+    @property
+    def image(self) -> str:
+        """The container image, ``""`` without one."""
 
     @property
     def release(self) -> str:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,12 +17,21 @@ from envpack.errors import ServerError
 from envpack.preflight import Host, this_host
 from envpack.verification.asking.kserve import Client
 from envpack.verification.runtimes import proc
+from envpack.verification.runtimes.abandoned import (
+    LOG,
+    disown,
+    new_home,
+    note_group,
+    region_prefix,
+    remove_abandoned_homes,
+)
 from envpack.verification.runtimes.backend_folder import default_stub, link_backends
 from envpack.verification.runtimes.command import STOP_SECONDS, server_command
 from envpack.verification.runtimes.interface import Process, Stopped
 from envpack.verification.runtimes.leftovers import extracted_folders, remove_leftovers, shared_memory_named
 from envpack.verification.runtimes.server_location import ServerInstallation
 from envpack.verification.server_log import last_lines
+from envpack.verification.user_site_trap import set_trap
 
 _POLL_SECONDS = 0.02
 _ATTEMPTS = 5
@@ -38,10 +46,12 @@ class ProcessServer:
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, home: Path, prefix: str) -> None:
         self._process = process
-        self._log_file = home / "log"
+        self._home = home
+        self._log_file = home / LOG
         self._prefix = prefix
         self._before = extracted_folders()
         self._stopped: Stopped | None = None
+        self.kept = False
         self.url = f"http://127.0.0.1:{port}"
 
     @property
@@ -84,6 +94,11 @@ class ProcessServer:
 
     def file_here(self, place: str) -> Path | None:
         return Path(place)
+
+    def keep(self) -> str:
+        self.kept = True
+        disown(self._home)
+        return f"{self.url}, log {self._log_file}; stop it with: kill {self.pid} && rm -r {self._home}"
 
     def stop(self, *, force: bool = False) -> Stopped:
         if self._stopped is None:
@@ -139,6 +154,10 @@ class ProcessRuntime:
         return "process"
 
     @property
+    def image(self) -> str:
+        return ""
+
+    @property
     def release(self) -> str:
         return self.installation.release
 
@@ -155,9 +174,11 @@ class ProcessRuntime:
         """Start the server and wait until it answers; see `envpack.verification.runtimes.interface.Runtime`."""
         if self.port is not None and not _is_free(self.port):
             raise _port_taken(self.port)
-        home = Path(tempfile.mkdtemp(prefix="envpack-verify-"))
+        remove_abandoned_homes()
+        home = new_home()
         server = None
         try:
+            set_trap(home)
             backends = link_backends(self.installation, home / "backends", self.extra_backends)
             server = self._answering(repository, home, backends)
             yield server
@@ -166,9 +187,10 @@ class ProcessRuntime:
                 server.stop(force=True)
             raise
         finally:
-            if server is not None:
-                server.stop()
-            shutil.rmtree(home, ignore_errors=True)
+            if server is None or not server.kept:
+                if server is not None:
+                    server.stop()
+                shutil.rmtree(home, ignore_errors=True)
 
     def _answering(self, repository: Path, home: Path, backends: tuple[str, ...]) -> ProcessServer:
         """A server that answers; another process may take a port that was free a moment ago, so try some."""
@@ -189,7 +211,7 @@ class ProcessRuntime:
         raise AssertionError("unreachable")
 
     def _launch(self, repository: Path, home: Path, backends: tuple[str, ...], port: int) -> ProcessServer:
-        prefix = f"envpack_{home.name.removeprefix('envpack-verify-')}_"
+        prefix = region_prefix(home)
         own_regions = (f"--backend-config={name},shm-region-prefix-name={prefix}" for name in backends)
         command = server_command(
             str(self.installation.executable),
@@ -199,7 +221,7 @@ class ProcessRuntime:
             port,
             (*own_regions, *self.arguments),
         )
-        with (home / "log").open("wb") as log:
+        with (home / LOG).open("wb") as log:
             process = subprocess.Popen(
                 command,
                 cwd=home,
@@ -209,6 +231,7 @@ class ProcessRuntime:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        note_group(home, process.pid)
         return ProcessServer(process, port, home, prefix)
 
     def _variables(self, home: Path) -> dict[str, str]:
@@ -216,7 +239,6 @@ class ProcessRuntime:
             "PATH": _PATH,
             "HOME": str(home),
             "LC_ALL": "C.UTF-8",
-            "PYTHONNOUSERSITE": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         if self.installation.libraries is not None:

@@ -7,7 +7,9 @@ import time
 import pytest
 
 from envpack.errors import InputError, ServerError
-from envpack.verification import VerifyOptions, verify
+from envpack.verification import RuntimeOptions, VerifyOptions, verify
+
+PROCESS = VerifyOptions(RuntimeOptions("process"))
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +20,7 @@ def verdict(environment, faults, tmp_path_factory):
         faults.write_model(repository, broken, environment)
     (repository / "whole/1").mkdir(parents=True)
     (repository / "whole/config.pbtxt").write_text(faults.ENSEMBLE)
-    return verify(repository)
+    return verify(repository, options=PROCESS)
 
 
 @pytest.fixture
@@ -34,7 +36,22 @@ def of(verdict, name):
 def test_a_good_model_is_fit_to_serve(verdict):
     model = of(verdict, "good")
     assert model.ok, model.failure
-    assert [check.id for check in model.checks] == ["load", "stub", "isolation", "infer", "formats", "expected"]
+    assert {check.id: check.status for check in model.checks} == {
+        "load": "ok",
+        "stub": "ok",
+        "environment": "ok",
+        "libpython": "ok",
+        "user-site": "ok",
+        "isolation": "ok",
+        "libraries": "warning",  # the environment is made of links into an interpreter that is this machine's
+        "infer": "ok",
+        "formats": "ok",
+        "expected": "ok",
+        "stability": "ok",
+    }
+    assert model.latency.requests > 0
+    assert 0 < model.latency.p50 <= model.latency.p95
+    assert [phase.name for phase in model.phases][-1] in {"instance", "initialize"}
     assert model.python.startswith("3.10")
     assert model.numpy == "1.26.4"
     assert (model.samples.right, model.samples.sent, model.samples.noun) == (1, 2, "numbers")
@@ -59,18 +76,19 @@ def test_every_broken_model_is_told_apart(verdict, faults):
 
 def test_one_good_model_within_five_seconds(good):
     started = time.monotonic()
-    verdict = verify(good)
+    verdict = verify(good, options=PROCESS)
     assert verdict.ok, verdict.models
     assert verdict.release == "24.10"
     assert verdict.leftovers == ()
-    assert verdict.to_json()["schema"] == 1
+    assert {check.id: check.status for check in verdict.checks} == {"shutdown": "ok", "stop": "ok"}
+    assert verdict.to_json()["schema"] == 2
     assert verdict.verdict_seconds < 5 < 30 > time.monotonic() - started
 
 
 def test_a_crash_while_answering_leaves_nothing(environment, faults, tmp_path):
     broken = next(fault for fault in faults.FAULTS if fault.name == "crashes_answering")
     faults.write_model(tmp_path, broken, environment)
-    verdict = verify(tmp_path)
+    verdict = verify(tmp_path, options=PROCESS)
     assert verdict.models[0].failure.kind == "stub-died"
     assert verdict.leftovers == ()
     assert verdict.seconds < 12
@@ -98,23 +116,102 @@ class TritonPythonModel:
 """
 
 
-def test_types_sequences_and_decoupled_models(environment, faults, tmp_path):
-    echo = faults.Broken("types", ECHO, "", "")
-    folder = faults.write_model(tmp_path, echo, environment)
+STREAM = """import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            data = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            for factor in range(1, 4):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", data * factor)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+SUM_OF_SEQUENCE = """import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.total = 0
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            if pb_utils.get_input_tensor_by_name(request, "START").as_numpy().any():
+                self.total = 0
+            self.total = self.total + pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.total)]))
+        return answers
+"""
+SEQUENCE = """sequence_batching { control_input [ {
+  name: "START"
+  control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ]
+} ] }
+"""
+WITH_OPTION = """import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            data = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            factor = pb_utils.get_input_tensor_by_name(request, "FACTOR")
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", data * (factor.as_numpy()))]))
+        return answers
+"""
+
+
+@pytest.fixture(scope="module")
+def kinds(environment, faults, tmp_path_factory):
+    """A model of every kind that is asked in a way of its own."""
+    repository = tmp_path_factory.mktemp("kinds")
+
+    def write(name, code, config="", **files):
+        folder = faults.write_model(repository, faults.Broken(name, code, "", "", files=files), environment)
+        text = (folder / "config.pbtxt").read_text()
+        (folder / "config.pbtxt").write_text(text + config)
+        return folder
+
     parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}\n'
-    (folder / "config.pbtxt").write_text(TYPES + parameter)
-    for name, extra in (
-        ("sequence", "sequence_batching { }\n"),
-        ("decoupled", "model_transaction_policy { decoupled: true }\n"),
-    ):
-        file = faults.write_model(tmp_path, faults.Broken(name, faults.DOUBLE, "", ""), environment) / "config.pbtxt"
-        file.write_text(file.read_text() + extra)
-    verdict = verify(tmp_path)
-    assert verdict.ok, verdict.models
-    infer = {model.name: check.evidence for model in verdict.models for check in model.checks if check.id == "infer"}
-    assert "HALF_OUT FP16[2], TEXT_OUT BYTES[1], FLAG_OUT BOOL[1], BIG_OUT UINT64[1, 1]" in infer["types"]
-    assert "OUT FP32[1, 1]" in infer["sequence"]
-    assert "decoupled" in infer["decoupled"]
+    (write("types", ECHO) / "config.pbtxt").write_text(TYPES + parameter)
+    write("decoupled", STREAM, "model_transaction_policy { decoupled: true }\n")
+    two_sequences = (
+        '{"data": [[{"IN": [1]}, {"IN": [2]}], [{"IN": [5]}, {"IN": [7]}]],'
+        ' "validation_data": [[{"OUT": [1]}, {"OUT": [3]}], [{"OUT": [5]}, {"OUT": [12]}]]}'
+    )
+    write("sequence", SUM_OF_SEQUENCE, SEQUENCE, **{"envpack/smoke.json": two_sequences})
+    option = 'input [ { name: "FACTOR" data_type: TYPE_FP32 dims: [ 1 ] optional: true } ]\n'
+    write("needs_option", WITH_OPTION, option)
+    write("has_option", WITH_OPTION.replace("(factor.as_numpy())", "(factor.as_numpy() if factor else 2)"), option)
+    return verify(repository, options=PROCESS)
+
+
+def infer_check(verdict, name):
+    return next(check for check in of(verdict, name).checks if check.id == "infer")
+
+
+def test_every_datatype_is_sent_and_read_back(kinds):
+    assert "HALF_OUT FP16[2], TEXT_OUT BYTES[1], FLAG_OUT BOOL[1], BIG_OUT UINT64[1, 1]" in (
+        infer_check(kinds, "types").evidence
+    )
+
+
+def test_a_decoupled_model_is_asked_by_stream(kinds):
+    assert infer_check(kinds, "decoupled").status == "ok"
+    assert "streamed 3 answers" in infer_check(kinds, "decoupled").evidence
+
+
+def test_sequences_of_samples_are_sent_as_sequences(kinds):
+    model = of(kinds, "sequence")
+    assert model.ok, model.failure
+    assert (model.samples.right, model.samples.sent) == (4, 4)
+
+
+def test_optional_inputs_are_also_left_out(kinds):
+    assert "without the optional inputs" in infer_check(kinds, "has_option").evidence
+    assert of(kinds, "needs_option").failure.kind == "inference-failed"
 
 
 def test_a_packed_environment_is_cleaned_up_after_a_hang(environment, faults, tmp_path):
@@ -123,14 +220,14 @@ def test_a_packed_environment_is_cleaned_up_after_a_hang(environment, faults, tm
     subprocess.run(["tar", "-C", environment, "-cf", archive, "."], check=True)
     faults.write_model(repository, faults.GOOD, archive)
     faults.write_model(repository, faults.HANGS, archive)
-    good, hangs = verify(repository, options=VerifyOptions(load_timeout=8)).models
+    good, hangs = verify(repository, options=VerifyOptions(PROCESS.where, load_timeout=8)).models
     assert good.ok, good.failure
     assert hangs.failure.kind == "load-timeout"
 
 
 def test_a_model_that_hangs_is_given_up(environment, faults, tmp_path):
     faults.write_model(tmp_path, faults.HANGS, environment)
-    (model,) = verify(tmp_path, options=VerifyOptions(load_timeout=5)).models
+    (model,) = verify(tmp_path, options=VerifyOptions(PROCESS.where, load_timeout=5)).models
     assert model.failure.kind == faults.HANGS.kind
     assert faults.HANGS.says in model.failure.reason
     assert faults.HANGS.details in model.failure.details
@@ -142,13 +239,13 @@ def test_a_taken_port_is_named(good):
         busy.listen()
         port = busy.getsockname()[1]
         with pytest.raises(ServerError, match=str(port)) as caught:
-            verify(good, options=VerifyOptions(port=port))
+            verify(good, options=VerifyOptions(RuntimeOptions("process", port=port)))
     assert caught.value.kind == "port-taken"
 
 
 def test_a_missing_server_is_named(good, tmp_path):
     with pytest.raises(ServerError) as caught:
-        verify(good, options=VerifyOptions(server=tmp_path / "nowhere"))
+        verify(good, options=VerifyOptions(RuntimeOptions(server=tmp_path / "nowhere")))
     assert caught.value.kind == "server-missing"
 
 

@@ -6,7 +6,7 @@ import pytest
 from envpack.errors import InputError
 from envpack.verification.asking.samples import read_samples
 from envpack.verification.asking.served_config import read_served_config
-from envpack.verification.asking.smoke_inputs import make_smoke_inputs
+from envpack.verification.asking.smoke_inputs import make_questions
 from envpack.verification.asking.tensors import Tolerance
 
 CONFIG = read_served_config(
@@ -75,7 +75,7 @@ ONE = {"IN": [1, 2], "TEXT": ["a"]}
         ({"data": [{"IN": ["a", "b"]}]}, r"data\[0\].IN: 'a' is no FP32"),
         ({"data": [{"IN": [1, 2, 3]}]}, r"3 elements do not fill the shape \[1, 2\]"),
         ({"data": [{"IN": {"b64": "?"}}]}, "b64"),
-        ({"data": [ONE], "validation_data": [{}, {}]}, "data has 1 entries but validation_data has 2"),
+        ({"data": [ONE], "validation_data": [{}, {}]}, "an entry for each of data"),
         ({"data": [ONE], "envpack": {"tol": 1}}, "unknown key 'tol'"),
         ({"data": [ONE], "envpack": {"minimum_match": 2}}, "between 0 and 1"),
         ({"data": [ONE], "envpack": {"outputs": {"X": {}}}}, "no output 'X'"),
@@ -89,10 +89,24 @@ def test_bad_samples_are_explained(tmp_path, content, said):
 
 
 def test_inputs_made_up_are_ones():
-    inputs = make_smoke_inputs(CONFIG)
-    assert [(t.name, t.datatype, t.shape, t.data) for t in inputs] == [
+    alone, two = make_questions(CONFIG)
+    assert [(t.name, t.datatype, t.shape, t.data) for t in alone.inputs] == [
         ("IN", "FP32", (1, 1, 2), (1.0, 1.0)),
         ("TEXT", "BYTES", (1, 1), (b"1",)),
+    ]
+    assert [(t.shape, t.data) for t in two.inputs] == [((2, 1, 2), (1.0,) * 4), ((2, 1), (b"1", b"1"))]
+
+
+def test_a_list_in_the_list_is_a_sequence(tmp_path):
+    config = read_served_config(
+        {"sequence_batching": {}, "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [1]}]}
+    )
+    file = tmp_path / "smoke.json"
+    file.write_text(json.dumps({"data": [[{"IN": [1]}, {"IN": [2]}], {"IN": [3]}]}))
+    assert [sample.parameters for sample in read_samples(file, config).samples] == [
+        {"sequence_id": 1, "sequence_start": True, "sequence_end": False},
+        {"sequence_id": 1, "sequence_start": False, "sequence_end": True},
+        {"sequence_id": 2, "sequence_start": True, "sequence_end": True},
     ]
 
 
@@ -101,6 +115,7 @@ def test_every_type_can_be_made_up(kind):
     from envpack.verification.asking.tensors import encode
 
     config = read_served_config({"input": [{"name": "IN", "data_type": f"TYPE_{kind}", "dims": [-1, 3]}]})
-    (tensor,) = make_smoke_inputs(config)
+    (question,) = make_questions(config)
+    (tensor,) = question.inputs
     assert tensor.shape == (1, 3)
     assert len(encode(kind, tensor.data)) % 3 == 0

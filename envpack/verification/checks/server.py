@@ -1,0 +1,68 @@
+"""What the server as a whole must show: all models together, and a clean end."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from collections.abc import Sequence
+
+from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.runtimes.interface import Server
+from envpack.verification.stubs import living_stubs
+from envpack.verification.verdict import Check, failed, passed
+
+_UNLOAD_SECONDS = 10.0
+_POLL_SECONDS = 0.1
+
+
+def check_together(client: Client, models: Sequence[str], timeout: float) -> Check:
+    """Load all models at once, as a server does that starts on the repository."""
+    started = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
+        errors = dict(zip(models, pool.map(lambda name: _load(client, name, timeout), models), strict=True))
+    broken = {name: error for name, error in errors.items() if error}
+    states = {entry.name: entry.state for entry in client.index() if entry.state}
+    broken |= {name: f"its state is {states.get(name)}" for name in models if states.get(name) != "READY"} | broken
+    if broken:
+        name, reason = next(iter(broken.items()))
+        fix = "each loads alone, so they are in each other's way: memory, GPU memory, a port, a file that both write"
+        return failed("together", f"loaded at the same time, {name} fails: {reason.splitlines()[0]}", fix)
+    return passed("together", f"all {len(models)} loaded at the same time in {time.monotonic() - started:.1f} s")
+
+
+def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
+    """Unload every model, the ones that run others first; then no process and no shared memory may be left."""
+    started = time.monotonic()
+    try:
+        for name in reversed(models):
+            client.unload(name)
+    except RequestError as error:
+        return failed("shutdown", f"a model cannot be unloaded: {error.message}", "look at its finalize")
+    left = _left(client, server, models)
+    while left and time.monotonic() < started + _UNLOAD_SECONDS:
+        time.sleep(_POLL_SECONDS)
+        left = _left(client, server, models)
+    if left:
+        fix = "a model that does not end when it is unloaded: look at its finalize, and at threads that it starts"
+        return failed("shutdown", f"{_UNLOAD_SECONDS:g} s after all models were unloaded there is still {left}", fix)
+    return passed("shutdown", f"unloaded in {time.monotonic() - started:.1f} s: no process, no shared memory left")
+
+
+def _load(client: Client, model: str, timeout: float) -> str:
+    try:
+        client.load(model, timeout=timeout)
+    except RequestError as error:
+        return error.message or "no reason given"
+    return ""
+
+
+def _left(client: Client, server: Server, models: Sequence[str]) -> str:
+    """What is still there of the models, in words; nothing if they are gone."""
+    loaded = [entry.name for entry in client.index() if entry.name in models and entry.state == "READY"]
+    if loaded:
+        return f"the model {loaded[0]}"
+    stubs = living_stubs(server)
+    if stubs:
+        return f"process {stubs[0].pid} ({stubs[0].name})"
+    regions = server.shared_memory()
+    return f"shared memory {regions[0]}" if regions else ""

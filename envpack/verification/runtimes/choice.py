@@ -1,0 +1,137 @@
+"""Chooses where a server is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from envpack.errors import ServerError
+from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.repository import Model, environment_of
+from envpack.verification.runtimes.container import ContainerRuntime
+from envpack.verification.runtimes.container_daemon import Daemon, find_daemon
+from envpack.verification.runtimes.interface import Runtime
+from envpack.verification.runtimes.process import ProcessRuntime
+from envpack.verification.runtimes.server_location import find_server
+
+RuntimeName = Literal["auto", "docker", "process"]
+_GIB = 1 << 30
+# What a packed environment takes when it is unpacked, at most, as a multiple of the archive; each backend that uses it
+# unpacks it for itself.
+_UNPACKED = 8
+
+
+@dataclass(frozen=True)
+class RuntimeOptions:
+    """Where, and with what, to run the server.
+
+    Attributes:
+        runtime: ``"docker"`` (or podman, by Docker's interface), ``"process"``, or ``"auto"``: a container if a daemon
+            answers and has the image, else a process.
+        server: process only: a ``tritonserver`` program or installation; None looks for one, see `find_server`.
+        image: container only: the image; ``""`` is the official one of ``release``.
+        release: name of the Triton release whose image is meant; ``""`` is the default release.
+        pull: container only: fetch the image if it is not there.
+        gpu: hand all GPUs to the server.
+        port: HTTP port on 127.0.0.1; None chooses a free one.
+        served_from: container only: where the repository is for the server; ``""`` is ``/models``.
+        extra_backends: folder of further backend folders, for models that name one.
+        environment: further environment variables for the server.
+        preload: libraries for the server's ``LD_PRELOAD``, see `find_preload`. A container sees those of this machine
+            at the same place.
+        backend_settings: ``backend,name=value`` for ``--backend-config``.
+        arguments: further arguments of tritonserver.
+        shm_bytes: container only: size of ``/dev/shm``, bytes.
+        keep: leave the server running in the end.
+
+    """
+
+    runtime: RuntimeName = "auto"
+    server: Path | None = None
+    image: str = ""
+    release: str = ""
+    pull: bool = False
+    gpu: bool = False
+    port: int | None = None
+    served_from: str = ""
+    extra_backends: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    preload: tuple[Path, ...] = ()
+    backend_settings: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    shm_bytes: int = 256 << 20
+    keep: bool = False
+
+    def all_arguments(self) -> tuple[str, ...]:
+        """Arguments of tritonserver."""
+        return (*(f"--backend-config={setting}" for setting in self.backend_settings), *self.arguments)
+
+    def all_variables(self) -> dict[str, str]:
+        """Variables of the server."""
+        preload = ":".join(map(str, self.preload))
+        return {**self.environment, **({"LD_PRELOAD": preload} if preload else {})}
+
+
+def choose_runtime(options: RuntimeOptions, repository: Path, models: tuple[Model, ...]) -> Runtime:
+    """The runtime for some models of a repository.
+
+    Raises:
+        ServerError: there is no daemon, no image, or no server on this machine.
+
+    """
+    if options.runtime == "process" or (options.runtime == "auto" and options.server is not None):
+        return _process(options)
+    if options.runtime == "docker":
+        return _container(options, find_daemon(), repository, models)
+    try:
+        daemon = find_daemon()
+    except ServerError:
+        return _process(options)
+    container = _container(options, daemon, repository, models)
+    if options.image or options.pull or container.has_image():
+        return container
+    return _process(options)
+
+
+def _process(options: RuntimeOptions) -> ProcessRuntime:
+    return ProcessRuntime(
+        find_server(options.server),
+        port=options.port,
+        environment=options.all_variables(),
+        extra_backends=options.extra_backends,
+        arguments=options.all_arguments(),
+        start_seconds=60.0 if options.gpu else 10.0,
+    )
+
+
+def _container(
+    options: RuntimeOptions, daemon: Daemon, repository: Path, models: tuple[Model, ...]
+) -> ContainerRuntime:
+    environments = [place for model in models if (place := environment_of(model)) and place.exists()]
+    packed = sum(place.stat().st_size for place in environments if place.is_file())
+    return ContainerRuntime(
+        daemon,
+        options.image or find_release(options.release or DEFAULT_RELEASE).image,
+        served_from=options.served_from or "/models",
+        at_same_place=(
+            *(place for place in environments if not place.is_relative_to(repository)),
+            *(library for library in options.preload if library.exists()),
+        ),
+        backends=_backend_folders(options.extra_backends),
+        environment=options.all_variables(),
+        arguments=options.all_arguments(),
+        port=options.port,
+        gpu=options.gpu,
+        pull=options.pull,
+        shm_bytes=options.shm_bytes,
+        tmp_bytes=_GIB + _UNPACKED * packed,
+        start_seconds=300.0 if options.gpu else 60.0,
+        keep=options.keep,
+    )
+
+
+def _backend_folders(extra: Path | None) -> dict[str, Path]:
+    folders = sorted(extra.iterdir()) if extra is not None else []
+    return {folder.name: folder for folder in folders if folder.is_dir() and folder.name != "python"}
