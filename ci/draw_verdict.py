@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from envpack import verify
 from envpack.cli.verdict_view import draw
+from envpack.verification import RuntimeOptions, VerifyOptions, verify
 
 
 def main(repository: Path, picture: Path) -> None:

@@ -52,15 +52,18 @@ def ensure_image(client: docker.DockerClient) -> str:
     with tempfile.TemporaryDirectory(prefix="envpack-image-") as temporary:
         _download(Path(temporary))
         archive = Path(temporary) / "image.tar"
-        with tarfile.open(archive, "w") as image:
-            _add_system(image, Path(temporary))
-            _add_server(image, server)
+        with tarfile.open(archive, "w") as content:
+            _add_system(content, Path(temporary))
+            _add_server(content, server)
         changes = (
             f"LABEL {_RECIPE_LABEL}={recipe}",
             f"ENV PATH=/{_HOME}/bin:/usr/local/bin:/usr/bin:/bin",
             f"WORKDIR /{_HOME}",
         )
         client.api.import_image_from_file(str(archive), repository=TAG, tag=tag.rpartition(":")[2], changes=changes)
+    if not client.images.list(name=tag):  # podman does not listen to the tag of an import
+        (image,) = client.images.list(filters={"label": f"{_RECIPE_LABEL}={recipe}"})
+        image.tag(TAG, tag.rpartition(":")[2])
     return tag
 
 

@@ -69,8 +69,12 @@ FAULTS = (
         r"init_fs_encoding|No module named 'encodings'|Could not find platform independent libraries",
         "Python did not find its standard library: the environment is incomplete or its activate script is wrong",
     ),
+    _fault(
+        "shared-memory-full",
+        r"Failed to increase the shared memory pool|[Uu]nable to create shared memory region|/dev/shm",
+        "give the server more /dev/shm: --shm-size 1g, for docker run as well",
+    ),
     _fault("disk-full", r"No space left on device|archive_write_data_block\(\) failed", "free some space in /tmp"),
-    _fault("shared-memory-full", r"Failed to increase the shared memory pool", "give the server more /dev/shm"),
     _fault(
         "stub-died",
         r"is not healthy",

@@ -7,7 +7,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -203,19 +203,33 @@ class ContainerRuntime:
 
     def has_image(self) -> bool:
         """Whether the daemon has the image."""
+        return bool(self._known_image())
+
+    def _known_image(self) -> str:
+        """The name by which the daemon knows the image, ``""`` if it does not have it.
+
+        Podman puts ``localhost/`` in front of the names of images that were made here.
+        """
         import docker
 
+        names = (self.image, f"localhost/{self.image}") if self.daemon.name == "podman" else (self.image,)
         with daemon_errors():
-            try:
-                self.daemon.client.images.get(self.image)
-            except docker.errors.ImageNotFound:
-                return False
-        return True
+            for name in names:
+                with contextlib.suppress(docker.errors.ImageNotFound):
+                    self.daemon.client.images.get(name)
+                    return name
+        return ""
 
     @contextlib.contextmanager
     def start(self, repository: Path) -> Iterator[ContainerServer]:
         """Start the server and wait until it answers; see `envpack.verification.runtimes.interface.Runtime`."""
-        remove_abandoned(self.daemon)
+        with contextlib.closing(self.daemon.client):  # of its connections; another start opens new ones
+            remove_abandoned(self.daemon)
+            with self._answering(repository) as server:
+                yield server
+
+    @contextlib.contextmanager
+    def _answering(self, repository: Path) -> Iterator[ContainerServer]:
         with tempfile.TemporaryDirectory(prefix="envpack-home-") as home:
             set_trap(Path(home))
             mounts = (*self._mounts(repository), Mount(Path(home) / ".local", f"{HOME}/.local"))
@@ -247,21 +261,20 @@ class ContainerRuntime:
         )
 
     def _created(self, mounts: tuple[Mount, ...]) -> Container:
-        import docker
-
         # All of the container's own addresses; of this machine's, it is published on 127.0.0.1 only.
         everywhere = "0.0.0.0"  # noqa: S104
         command = server_command("tritonserver", self.served_from, _BACKENDS, everywhere, _HTTP_PORT, self.arguments)
         options = container_options(self, mounts, _HTTP_PORT)
-        create: Callable[[], Container] = lambda: self.daemon.client.containers.create(self.image, command, **options)  # noqa: E731
+        image = self._known_image() or self._pulled()
         with daemon_errors():
-            try:
-                return create()
-            except docker.errors.ImageNotFound as error:
-                if not self.pull:
-                    raise _image_missing(self.image) from error
-                self.daemon.client.images.pull(self.image)
-                return create()
+            return self.daemon.client.containers.create(image, command, **options)
+
+    def _pulled(self) -> str:
+        if not self.pull:
+            raise _image_missing(self.image)
+        with daemon_errors():
+            self.daemon.client.images.pull(self.image)
+        return self.image
 
     def _url(self, container: Container) -> str:
         ports = container.attrs["NetworkSettings"]["Ports"].get(f"{_HTTP_PORT}/tcp") or []
@@ -282,12 +295,16 @@ class ContainerRuntime:
 
 def remove_abandoned(daemon: Daemon) -> tuple[str, ...]:
     """Remove the containers of runs of envpack that were killed; gives their names."""
+    import docker
+
     removed = []
     with daemon_errors():
-        for container in daemon.client.containers.list(all=True, filters={"label": LABEL}):
+        found = daemon.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+        for container in found:
             if KEPT_LABEL not in container.labels and is_gone(container.labels[LABEL]):
-                container.remove(force=True, v=True)
-                removed.append(str(container.name))
+                with contextlib.suppress(docker.errors.NotFound):  # another run was faster
+                    container.remove(force=True, v=True)
+                    removed.append(str(container.name))
     return tuple(removed)
 
 

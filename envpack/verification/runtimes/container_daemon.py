@@ -98,7 +98,8 @@ def _connect(address: str) -> Daemon:
 
     with daemon_errors():
         client = docker.DockerClient(base_url=address, timeout=_ANSWER_SECONDS)
-        components = client.version().get("Components") or []
+        with contextlib.closing(client):  # of the connections that this question takes
+            components = client.version().get("Components") or []
     is_podman = any("podman" in str(component.get("Name", "")).lower() for component in components)
     return Daemon(client, "podman" if is_podman else "docker", address)
 

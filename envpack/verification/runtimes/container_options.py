@@ -61,12 +61,9 @@ def container_options(runtime: ContainerRuntime, mounts: tuple[Mount, ...], http
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "user": _user(),
-        "init": True,
+        "init": runtime.daemon.name == "docker",  # podman's is a package of its own, which is often missing
         "pids_limit": _MOST_PROCESSES,
-        "ulimits": [
-            docker.types.Ulimit(name="nofile", soft=_most_files(), hard=_most_files()),
-            docker.types.Ulimit(name="core", soft=0, hard=0),
-        ],
+        "ulimits": [docker.types.Ulimit(name=name, soft=most, hard=most) for name, most in _limits(runtime).items()],
         "shm_size": runtime.shm_bytes,
         "ports": {f"{http_port}/tcp": ("127.0.0.1", runtime.port)},
         "environment": {"HOME": HOME, **runtime.environment},
@@ -77,10 +74,20 @@ def container_options(runtime: ContainerRuntime, mounts: tuple[Mount, ...], http
     return options
 
 
-def _most_files() -> int:
-    """No more than this process may have: a daemon in a container of its own cannot go beyond that."""
-    own = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return _MOST_FILES if own == resource.RLIM_INFINITY else min(_MOST_FILES, own)
+def _limits(runtime: ContainerRuntime) -> dict[str, int]:
+    """No core dumps, and no more than this process may have: a daemon in a container cannot go beyond that.
+
+    Podman asks for as many processes as there can be unless it is told otherwise.
+    """
+    limits = {"nofile": _at_most(_MOST_FILES, resource.RLIMIT_NOFILE), "core": 0}
+    if runtime.daemon.name == "podman":
+        limits["nproc"] = _at_most(_MOST_PROCESSES, resource.RLIMIT_NPROC)
+    return limits
+
+
+def _at_most(most: int, kind: int) -> int:
+    own = resource.getrlimit(kind)[1]
+    return most if own == resource.RLIM_INFINITY else min(most, own)
 
 
 def _user() -> str:

@@ -1,0 +1,159 @@
+"""What can go wrong around the container: each has one clear answer, and nothing stays."""
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.container.conftest import SIGNALS, write_model
+
+
+@pytest.fixture
+def hanging(repository):
+    """The repository's only model never finishes its load."""
+    write_model(repository, "hangs", "__import__('time').sleep(1000)", like=repository / "double")
+    shutil.rmtree(repository / "double")
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_an_interrupted_run_leaves_no_container(hanging, interrupted, daemon, number):
+    assert interrupted(number) in {130, 128 + number, -number}
+    assert daemon.containers() == []
+
+
+def test_the_container_of_a_killed_run_is_removed_by_the_next(envpack, repository, daemon):
+    write_model(repository, "hangs", "__import__('time').sleep(1000)", like=repository / "double")
+    process = envpack.start("hangs")
+    left = envpack.wait_for_container()
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert [container.id for container in daemon.containers()] == [left.id]
+    code, document = envpack.verify("double")
+    assert code == 0, document
+    assert daemon.containers() == []
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(envpack):
+    first, second = envpack.start(), envpack.start()
+    for process in (first, second):
+        out, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error
+        assert json.loads(out)["verdict"]["ok"]
+
+
+def test_a_missing_image_is_named_and_nothing_is_fetched(envpack, daemon):
+    envpack.daemon.image, kept = "not-there/tritonserver:1.0", daemon.image
+    try:
+        code, document = envpack.verify()
+    finally:
+        envpack.daemon.image = kept
+    assert (code, document["error"]["kind"]) == (6, "image-missing")
+    assert "--pull" in document["error"]["hint"]
+
+
+def test_a_gpu_that_the_daemon_cannot_give_is_named(envpack, daemon):
+    if "nvidia" in daemon.client.info()["Runtimes"] or Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    code, document = envpack.verify("--gpu")
+    assert (code, document["error"]["kind"]) == (6, "no-gpu")
+    assert "nvidia-container-toolkit" in document["error"]["hint"]
+
+
+def test_no_daemon_is_named(envpack, tmp_path):
+    code, document = envpack.verify(DOCKER_HOST=f"unix://{tmp_path}/nothing.sock")
+    assert (code, document["error"]["kind"]) == (6, "docker-missing")
+    code, document = envpack.verify(DOCKER_HOST="tcp://someone:secret@192.0.2.1:2376")
+    assert (code, document["error"]["kind"]) == (6, "docker-remote")
+    assert "secret" not in json.dumps(document)
+
+
+def test_a_server_that_ends_in_the_middle_is_named(envpack, repository):
+    write_model(repository, "hangs", "__import__('time').sleep(1000)", like=repository / "double")
+    process = envpack.start("hangs")
+    envpack.wait_for_container().kill()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert json.loads(out)["verdict"]["models"][0]["failure"]["kind"] == "server-died"
+
+
+def test_a_daemon_that_goes_away_is_named(envpack, repository, tmp_path):
+    write_model(repository, "hangs", "__import__('time').sleep(1000)", like=repository / "double")
+    with Relay(envpack.daemon.address.removeprefix("unix://"), tmp_path / "relay.sock") as relay:
+        process = envpack.start("hangs", DOCKER_HOST=f"unix://{tmp_path}/relay.sock")
+        container = envpack.wait_for_container()
+        relay.break_off()
+        out, _ = process.communicate(timeout=60)
+    # It could not remove its container; the next run can.
+    container.remove(force=True)
+    assert (process.returncode, json.loads(out)["error"]["kind"]) == (6, "docker-failed")
+
+
+class Relay:
+    """Stands between a program and a daemon, and can go away."""
+
+    def __init__(self, daemon, place):
+        self.daemon, self.place = daemon, str(place)
+        self.sockets = []
+
+    def __enter__(self):
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(self.place)
+        self.server.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.break_off()
+
+    def break_off(self):
+        Path(self.place).unlink(missing_ok=True)
+        for one in (self.server, *self.sockets):
+            with contextlib.suppress(OSError):  # it has ended by itself
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self):
+        while True:
+            try:
+                here, _ = self.server.accept()
+            except OSError:
+                return
+            there = socket.socket(socket.AF_UNIX)
+            there.connect(self.daemon)
+            self.sockets += [here, there]
+            for source, target in ((here, there), (there, here)):
+                threading.Thread(target=self._pass_on, args=(source, target), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source, target):
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+
+def test_a_kept_server_answers_until_it_is_removed(envpack, daemon):
+    code, document = envpack.verify("--keep")
+    assert code == 0, document
+    kept = document["verdict"]["kept"]
+    try:
+        assert kept.startswith("http://127.0.0.1:")
+        time.sleep(0.5)
+        address = kept.partition(";")[0]
+        done = subprocess.run(["curl", "-sf", f"{address}/v2/models/double/ready"], check=False)
+        assert done.returncode == 0
+        assert envpack.verify()[0] == 0  # a later run leaves it alone
+        assert len(daemon.containers()) == 1
+    finally:
+        subprocess.run(
+            ["docker", "-H", daemon.address, *kept.rpartition("docker ")[2].split()], check=True, capture_output=True
+        )

@@ -1,0 +1,95 @@
+"""Verification in a real container: the same verdict, and nothing of it left behind."""
+
+import shutil
+
+from tests.container.conftest import write_model
+
+
+def statuses(checks):
+    return {check["id"]: check["status"] for check in checks}
+
+
+def test_a_model_is_served_from_a_read_only_mount_by_an_unprivileged_user(envpack, daemon):
+    code, document = envpack.verify()
+    verdict = document["verdict"]
+    (model,) = verdict["models"]
+    assert code == 0, model
+    assert (verdict["runtime"], verdict["image"]) == ("docker", daemon.image)
+    assert set(statuses(model["checks"]).values()) <= {"ok", "warning"}
+    assert model["stub"]["executable"] == "/models/double/triton_python_backend_stub"
+    assert statuses(verdict["checks"]) == {"shutdown": "ok", "stop": "ok"}
+
+
+def test_the_container_has_no_right_that_it_does_not_need(envpack, repository):
+    write_model(repository, "hangs", "__import__('time').sleep(1000)", like=repository / "double")
+    process = envpack.start("hangs")
+    settings = envpack.wait_for_container().attrs
+    process.terminate()
+    process.communicate(timeout=60)
+    host = settings["HostConfig"]
+    assert host["ReadonlyRootfs"]
+    assert host["CapDrop"] == ["ALL"]
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert host["Privileged"] is False
+    assert settings["Config"]["User"] not in {"", "0", "root", "0:0"}
+    assert all(not mount["RW"] for mount in settings["Mounts"])
+    assert {port["HostIp"] for ports in host["PortBindings"].values() for port in ports} == {"127.0.0.1"}
+
+
+def test_a_packed_environment_and_several_models_at_the_same_time(envpack, repository):
+    double = repository / "double"
+    (environment,) = (entry for entry in double.iterdir() if (entry / "bin/activate").is_file())
+    archive = shutil.make_archive(str(repository / "environment"), "tar", environment)
+    shutil.move(archive, double / f"{environment.name}.tar")
+    config = (double / "config.pbtxt").read_text().replace(environment.name, f"{environment.name}.tar")
+    shutil.rmtree(environment)
+    (double / "config.pbtxt").unlink()
+    (double / "config.pbtxt").write_text(config)
+    twin = write_model(repository, "twin", like=double)
+    shutil.copy(double / f"{environment.name}.tar", twin)
+    code, document = envpack.verify()
+    assert code == 0, document["verdict"]["models"]
+    assert statuses(document["verdict"]["checks"])["together"] == "ok"
+    first = document["verdict"]["models"][0]["phases"][0]
+    assert (first["name"], first["seconds"] > 0.1) == ("extraction", True)
+
+
+def test_another_place_in_the_container(envpack):
+    code, document = envpack.verify("--served-from", "/srv/triton/models")
+    assert code == 0, document
+    assert document["verdict"]["models"][0]["stub"]["executable"].startswith("/srv/triton/models/double/")
+
+
+def test_a_model_that_hangs_or_dies_is_named_with_what_it_said(envpack, repository):
+    double = repository / "double"
+    write_model(repository, "dies", "print('going away', flush=True); __import__('os')._exit(3)", like=double)
+    write_model(repository, "hangs", "print('asleep', flush=True); __import__('time').sleep(1000)", like=double)
+    code, document = envpack.verify("dies")
+    assert code == 1
+    assert document["verdict"]["models"][0]["failure"]["kind"] == "stub-died"
+    assert "going away" in str(document["verdict"]["models"][0]["failure"]["details"])
+    code, document = envpack.verify("hangs", "--load-timeout", "4")
+    assert code == 1
+    assert document["verdict"]["models"][0]["failure"]["kind"] == "load-timeout"
+    assert "asleep" in str(document["verdict"]["models"][0]["failure"]["details"])
+
+
+def test_too_little_shared_memory_is_named(envpack, repository):
+    million = ", ".join(["1"] * 1_000_000)
+    (repository / "double/envpack").mkdir()
+    (repository / "double/envpack/smoke.json").write_text(f'{{"data": [{{"X": [{million}]}}]}}')
+    code, document = envpack.verify("--shm-size", "3m")
+    failure = document["verdict"]["models"][0]["failure"]
+    assert (code, failure["kind"]) == (1, "shared-memory-full")
+    assert "--shm-size" in failure["fix"]
+    assert envpack.verify("--shm-size", "64m")[0] == 0
+
+
+def test_variables_arguments_and_a_preloaded_library_reach_the_model(envpack, repository):
+    library = str(next((repository / "double").glob("*/lib/python3*/site-packages/numpy.libs/libquadmath*")))
+    see = "assert __import__('os').environ['SEEN'] == 'yes' and 'LD_PRELOAD' in __import__('os').environ"
+    write_model(repository, "sees", see, like=repository / "double")
+    wanted = ("--env", "SEEN=yes", "--preload", library, "--backend-config", "python,shm-default-byte-size=4194304")
+    code, document = envpack.verify("sees", *wanted, "--server-arg", "--id=named")
+    assert code == 0, document["verdict"]["models"][0]
+    assert statuses(document["verdict"]["models"][0]["checks"])["preload"] == "ok"
