@@ -74,6 +74,16 @@ def write_text(destination: Path, text: str, *, mode: int = 0o644) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def replace_link(destination: Path, target: str) -> None:
+    """Replace ``destination`` by a symbolic link to ``target``, which need not exist."""
+    with tempfile.TemporaryDirectory(
+        prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent
+    ) as folder:
+        link = Path(folder, "link")
+        link.symlink_to(target)
+        link.replace(destination)
+
+
 @contextlib.contextmanager
 def replaced_folder(destination: Path) -> Iterator[Path]:
     """Give an empty temporary folder beside ``destination``; when the block ends well it becomes ``destination``.

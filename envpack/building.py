@@ -18,18 +18,26 @@ from envpack.progress import Progress, Silent
 from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import (
+    PYTHON_BACKEND,
+    Backend,
     Model,
+    backend_for,
+    backends_of,
     forget_release,
     get_string_parameter,
     in_model_folder,
     open_model,
+    place_backend,
     place_stub,
     point_to_environment,
+    python_of_backend,
+    remove_stub,
 )
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix
 from envpack.stub.toolchain import ToolchainName
 
 ArchiveFormat = Literal["dir", "tar.gz", "tar"]
+Layout = Literal["model", "backend"]
 StubPolicy = Literal["auto", "always", "never"]
 
 
@@ -49,6 +57,10 @@ class BuildOptions:
         stub: ``"auto"`` places one when the release's own stub has another Python, or cannot do the model's NumPy.
         toolchain: compiler for the stub.
         from_prefix: folder of an environment that is taken over instead of building one from requirements.
+        layout: ``"model"`` puts the stub beside the model; ``"backend"`` into a backend for its Python, which the model
+            then names. None for what the project says, or else what the model names already.
+        backends: folder of those backends; None for what the project says, or else ``backends`` beside the repository.
+        copy_library: folder of a server's own Python backend, whose library the backend gets instead of a link.
     """
 
     choice: Choice = field(default_factory=Choice)
@@ -61,6 +73,9 @@ class BuildOptions:
     stub: StubPolicy = "auto"
     toolchain: ToolchainName = "auto"
     from_prefix: Path | None = None
+    layout: Layout | None = None
+    backends: Path | None = None
+    copy_library: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +88,8 @@ class BuiltModel:
         numpy: version of NumPy in the environment.
         packages: how many packages the environment holds.
         environment: folder or archive beside the model.
-        stub: the stub beside the model; ``None`` if the release's own serves it.
+        stub: the stub beside the model or in its backend; ``None`` if the release's own serves it.
+        backend: name of the backend that serves it, ``""`` for an ensemble.
         changed: whether anything on disk was changed.
         forms: what each form of the environment costs, whichever was built.
         sizes: what each package brings, the largest first.
@@ -85,6 +101,7 @@ class BuiltModel:
     packages: int
     environment: Path | None
     stub: Path | None
+    backend: str
     changed: bool
     forms: tuple[Form, ...] = ()
     sizes: tuple[PackageSize, ...] = ()
@@ -110,14 +127,16 @@ def build_model(
     if model.is_ensemble:
         progress.begin(f"{model.name}: an ensemble")
         progress.end("needs no environment")
-        return BuiltModel(name, "", "", 0, None, None, changed=False)
+        return BuiltModel(name, "", "", 0, None, None, "", changed=False)
     release = release_for(project, options.choice)
     _refuse_folder(release, options)
     _refuse_foreign_packer(options)
+    backends = _backends(project, model, options)
     with storage_errors(model.folder):
         environment = _environment(project, model, options, progress)
         said = bool(options.choice.triton or options.choice.abi or project.triton)
-        server = _Server(release, said, options.served_from or project.served_from or str(project.repository))
+        repository = options.served_from or project.served_from or str(project.repository)
+        server = _Server(release, said, repository, backends)
         return _place(model, environment, server, options, progress)
 
 
@@ -153,46 +172,55 @@ def _refuse_foreign_packer(options: BuildOptions) -> None:
         )
 
 
+def _backends(project: Project, model: Model, options: BuildOptions) -> Path | None:
+    """Where the model's backend goes; None if its stub is to be beside it."""
+    named = "backend" if python_of_backend(model.backend) else "model"
+    layout = options.layout or project.settings(model.folder.name).layout or project.layout or named
+    if layout == "backend" and options.stub == "never":
+        raise UsageError(
+            "a backend of its own is a stub in the first place, and --stub never asks for none",
+            kind="layout-limits",
+            hint="leave --stub out, or take --layout model",
+        )
+    return backends_of(project, options.backends) if layout == "backend" else None
+
+
 @dataclass(frozen=True)
 class _Server:
-    """The server that is built for, whether the user named it or it is only the default, and where models are there."""
+    """The server that is built for, and how it will see what is built.
+
+    Attributes:
+        release: which it is.
+        said: whether the user named it; if not, it is only the default.
+        repository: where models are there.
+        backends: folder of the backends that it gets; None if stubs are beside their models.
+    """
 
     release: Release
     said: bool
     repository: str
+    backends: Path | None
 
 
 def _place(
     model: Model, environment: Environment, server: _Server, options: BuildOptions, progress: Progress
 ) -> BuiltModel:
-    stub = model.folder / STUB_NAME
     facts = read_environment_facts(environment.prefix)
     for mismatch in find_mismatches(None, facts, server.release, host_of_image(server.release)):
         raise EnvironmentBuildError(mismatch.reason, kind=mismatch.kind, where=str(model.folder), hint=mismatch.fix)
-    wanted = options.stub == "auto" and (_needs_stub(environment, server.release) or stub.exists())
     binary = None
-    if options.stub == "always" or wanted:
+    if _wants_stub(model, environment, server, options):
         binary = _fitting_stub(facts, server.release, options.toolchain, progress)
 
     progress.begin(f"{model.name}: Python {environment.python}, {len(environment.packages)} packages")
-    place = model.folder / f"python{environment.minor}"
-    selection = Selection(options.exclude, options.include)
-    if options.archive_format == "dir":
-        served_as = f"{server.repository.rstrip('/')}/{model.folder.name}/{place.name}"
-        changed = place_folder(environment, place, selection, served_as=served_as)
-    else:
-        place = place.with_name(f"{place.name}.{options.archive_format}")
-        if environment.stand_ins:
-            progress.detail(f"{environment.stand_ins} files cannot name their folder, since nobody knows it yet")
-        changed = pack_archive(
-            environment, place, form=options.archive_format, selection=selection, packer=options.packer
-        )
-    if binary is not None:
-        changed |= place_stub(binary, model.folder, server.release if server.said else None)
-    if not server.said:
-        changed |= forget_release(model.folder)
+    place, changed = _place_environment(model, environment, server, options, progress)
+    backend = backend_for(environment.minor, server.backends) if server.backends else None
+    stub = backend.stub if backend else model.folder / STUB_NAME
+    changed |= _place_stub(binary, model, backend, server, options)
     previous = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
-    changed |= point_to_environment(model, in_model_folder(place.name))
+    changed |= point_to_environment(model, in_model_folder(place.name), _backend_named(model, backend))
+    if backend:
+        changed |= remove_stub(model.folder)  # it would be preferred to the backend's
     _remove_previous(model, previous, place)
     progress.end(f"placed as {place.name}" if changed else "up to date")
     told = told_beside(place)
@@ -203,10 +231,56 @@ def _place(
         len(environment.packages),
         place,
         stub if stub.exists() else None,
+        backend.name if backend else PYTHON_BACKEND,
         changed,
         forms_of(told),
         package_sizes(environment, told),
     )
+
+
+def _place_environment(
+    model: Model, environment: Environment, server: _Server, options: BuildOptions, progress: Progress
+) -> tuple[Path, bool]:
+    """The environment's place beside the model, and whether that was changed."""
+    place = model.folder / f"python{environment.minor}"
+    selection = Selection(options.exclude, options.include)
+    if options.archive_format == "dir":
+        served_as = f"{server.repository.rstrip('/')}/{model.folder.name}/{place.name}"
+        return place, place_folder(environment, place, selection, served_as=served_as)
+    place = place.with_name(f"{place.name}.{options.archive_format}")
+    if environment.stand_ins:
+        progress.detail(f"{environment.stand_ins} files cannot name their folder, since nobody knows it yet")
+    form, packer = options.archive_format, options.packer
+    return place, pack_archive(environment, place, form=form, selection=selection, packer=packer)
+
+
+def _place_stub(
+    binary: Path | None, model: Model, backend: Backend | None, server: _Server, options: BuildOptions
+) -> bool:
+    """Put the stub, if there is one, where it belongs; whether that changed anything."""
+    release = server.release if server.said else None
+    changed = False
+    if binary is not None and backend is not None:
+        changed = place_backend(binary, backend, release, options.copy_library)
+    elif binary is not None:
+        changed = place_stub(binary, model.folder, release)
+    if not server.said:
+        changed |= forget_release(backend.folder if backend else model.folder)
+    return changed
+
+
+def _backend_named(model: Model, backend: Backend | None) -> str:
+    """What config.pbtxt is to name: nothing else than it does, unless it named a backend for one Python."""
+    if backend:
+        return backend.name
+    return PYTHON_BACKEND if python_of_backend(model.backend) else ""
+
+
+def _wants_stub(model: Model, environment: Environment, server: _Server, options: BuildOptions) -> bool:
+    if server.backends is not None or options.stub == "always":
+        return True
+    needed = _needs_stub(environment, server.release) or (model.folder / STUB_NAME).exists()
+    return options.stub == "auto" and needed
 
 
 def _fitting_stub(

@@ -10,13 +10,16 @@ from pathlib import Path
 from envpack.errors import InputError
 
 FILE_NAME = "envpack.toml"
-_PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "models"}
+_PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "layout", "backends", "models"}
 PLATFORMS = ("linux-64", "linux-aarch64")
-_MODEL_KEYS = {"python", "requirements", "from_prefix"}
+LAYOUTS = ("model", "backend")
+_MODEL_KEYS = {"python", "requirements", "from_prefix", "layout"}
 _EXAMPLES = {
     "triton": "24.10",
     "platform": "linux-64",
     "served_from": "/models",
+    "layout": "backend",
+    "backends": "../backends",
     "python": "3.10",
     "requirements": "core/requirements.txt",
     "from_prefix": "/home/me/venv",
@@ -31,11 +34,13 @@ class ModelSettings:
         python: Python minor version, for example ``"3.8"``.
         requirements: requirements file, absolute.
         from_prefix: folder of an environment that is to be taken over instead, absolute.
+        layout: where its stub goes, see `Project`.
     """
 
     python: str = ""
     requirements: Path | None = None
     from_prefix: Path | None = None
+    layout: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,9 @@ class Project:
         platform: ``"linux-64"`` or ``"linux-aarch64"``, ``""`` if nobody said.
         channels: conda channels in order of preference; none if nobody said.
         served_from: path of the model repository on the server, ``""`` if it is the same there.
+        layout: ``"model"`` for stubs beside their models, ``"backend"`` for one for each Python, in a folder of
+            backends; ``""`` if nobody said.
+        backends: that folder, absolute; None if nobody said.
         models: settings by model name; models without an entry are not listed.
     """
 
@@ -56,6 +64,8 @@ class Project:
     platform: str = ""
     channels: tuple[str, ...] = ()
     served_from: str = ""
+    layout: str = ""
+    backends: Path | None = None
     models: dict[str, ModelSettings] = field(default_factory=dict)
 
     @property
@@ -97,26 +107,29 @@ def open_project(repository: Path) -> Project:
         ) from error
     _refuse_unknown(content, _PROJECT_KEYS, file, "the top level")
     models = {name: _model_settings(name, entry, file) for name, entry in _table(content, "models", file).items()}
+    backends = _text(content, "backends", file, "the top level")
     return Project(
         repository,
         _text(content, "triton", file, "the top level"),
-        _platform(content, file),
+        _one_of(PLATFORMS, content, "platform", file, "the top level"),
         _channels(content, file),
         _text(content, "served_from", file, "the top level"),
+        _one_of(LAYOUTS, content, "layout", file, "the top level"),
+        file.parent / Path(backends).expanduser() if backends else None,
         models,
     )
 
 
-def _platform(content: dict[str, object], file: Path) -> str:
-    platform = _text(content, "platform", file, "the top level")
-    if platform and platform not in PLATFORMS:
+def _one_of(known: tuple[str, ...], table: dict[str, object], key: str, file: Path, place: str) -> str:
+    value = _text(table, key, file, place)
+    if value and value not in known:
         raise InputError(
-            f"unknown platform {platform!r}",
+            f"unknown {key} {value!r} in {place}",
             kind="bad-project-file",
             where=str(file),
-            hint=f"known: {', '.join(PLATFORMS)}",
+            hint=f"known: {', '.join(known)}",
         )
-    return platform
+    return value
 
 
 def _channels(content: dict[str, object], file: Path) -> tuple[str, ...]:
@@ -148,6 +161,7 @@ def _model_settings(name: str, entry: object, file: Path) -> ModelSettings:
         _text(entry, "python", file, place),
         file.parent / requirements if requirements else None,
         file.parent / Path(prefix).expanduser() if prefix else None,
+        _one_of(LAYOUTS, entry, "layout", file, place),
     )
 
 

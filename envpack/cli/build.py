@@ -16,6 +16,7 @@ from envpack.cli.sizes_view import forms_line, sizes_table
 
 if TYPE_CHECKING:
     from envpack.building import BuiltModel
+    from envpack.project import Project
 
 
 @click.command(short_help="Build execution environments and put them beside their models.")
@@ -55,6 +56,19 @@ if TYPE_CHECKING:
     metavar="DIRECTORY",
     help="Take over this environment, conda's or a virtual one, instead of building from requirements.",
 )
+@click.option(
+    "--layout",
+    type=click.Choice(["model", "backend"]),
+    help="Where the stub goes: beside the model, or into a backend for its Python, which models share. Default: what "
+    "envpack.toml says, else as it is.",
+)
+@options.backends
+@click.option(
+    "--copy-library",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="Folder of a server's own Python backend: copy its library into ours instead of linking to it.",
+)
 @click.option("--strip", is_flag=True, help="Take debug information out of libraries and programs.")
 @click.option(
     "--served-from",
@@ -86,6 +100,7 @@ def command(
         if sizes and model.sizes:
             console.say(sizes_table(model))
     console.warned(_unpacked_often(built))
+    console.warned(_unpacked_at_once(project, built))
     console.result({"models": [_as_json(dataclasses.asdict(model), sizes=sizes) for model in built]})
 
 
@@ -96,6 +111,21 @@ def _unpacked_often(built: Sequence[BuiltModel]) -> str:
     if most < 2:
         return ""
     return f"{most} models have the same archive, and a server unpacks it for each of them; --format dir is shared"
+
+
+def _unpacked_at_once(project: Project, built: Sequence[BuiltModel]) -> str:
+    """What to say if the repository has archives that servers unpack at the same time, and mix."""
+    from envpack.repository import ONE_AT_A_TIME, PYTHON_BACKEND, find_models, unpacking_backends
+
+    if {model.backend for model in built} <= {"", PYTHON_BACKEND}:
+        return ""  # a folder of models without backends of their own may hold anything
+    unpacking = unpacking_backends(find_models(project.repository))
+    if len(unpacking) < 2:
+        return ""
+    return (
+        f"the backends {' and '.join(unpacking)} unpack archives at the same time, and their files get mixed:"
+        f" start the server with {ONE_AT_A_TIME}, or build with --format dir"
+    )
 
 
 def _as_json(fields: dict[str, Any], *, sizes: bool) -> dict[str, Any]:

@@ -20,6 +20,13 @@ repository = click.option(
     default=Path(),
     help="Model repository: the folder that holds the model folders. Default: the current folder.",
 )
+backends = click.option(
+    "--backends",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="Folder of the backends for one Python each. Default: what envpack.toml says, else backends beside the "
+    "repository.",
+)
 toolchain = click.option(
     "--toolchain",
     type=click.Choice(["auto", "system", "zig"]),

@@ -89,6 +89,7 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="N",
     help="Requests to each model whose time is measured, within a second. Default: 20.",
 )
+@options.backends
 @options.repository
 @options.with_console
 def command(
@@ -126,15 +127,18 @@ def _runtime_options(
     shm_size: int,
     variables: tuple[str, ...],
     preload: tuple[str, ...],
+    backends: Path | None,
     **same: Any,
 ) -> RuntimeOptions:
     from envpack.project import open_project
+    from envpack.repository import backends_of
     from envpack.verification import RuntimeOptions, find_preload
 
     project = open_project(repository)
     return RuntimeOptions(
         release=triton or project.triton,
         served_from=served_from or project.served_from,
+        extra_backends=backends_of(project, backends),
         shm_bytes=shm_size,
         environment=dict(map(_variable, variables)),
         preload=tuple(map(find_preload, preload)),

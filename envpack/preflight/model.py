@@ -10,11 +10,16 @@ from envpack.preflight.host import Host
 from envpack.preflight.rules import Mismatch, find_mismatches
 from envpack.preflight.stub_needs import read_stub_needs
 from envpack.releases import Release
-from envpack.repository import STUB_NAME, Model, environment_of
+from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
 
 
 def preflight_model(
-    model: Model, *, default_stub: Path | None = None, release: Release | None = None, host: Host | None = None
+    model: Model,
+    *,
+    default_stub: Path | None = None,
+    release: Release | None = None,
+    host: Host | None = None,
+    backends: Path | None = None,
 ) -> tuple[Mismatch, ...]:
     """What will not go together when a server loads the model; empty if nothing is known to be wrong.
 
@@ -23,16 +28,26 @@ def preflight_model(
         default_stub: the stub of the server's Python backend, which serves models that have none of their own.
         release: the server's release, None if it is not known.
         host: what the server runs in.
+        backends: folder of further backends, for models that name one.
     """
     if model.is_ensemble:
         return ()
     own = model.folder / STUB_NAME
-    stub = own if own.is_file() else default_stub if model.backend == "python" else None
+    stub = own if own.is_file() else _backends_stub(model, default_stub, backends)
     try:
         needs = read_stub_needs(stub) if stub else None
     except StubError as error:
-        return (Mismatch(error.kind, f"{stub} is no stub: {error.message}", error.hint),) if stub == own else ()
+        no_stub = Mismatch(error.kind, f"{stub} is no stub: {error.message}", error.hint)
+        return () if stub == default_stub else (no_stub,)
     return find_mismatches(needs, _environment(model), release, host)
+
+
+def _backends_stub(model: Model, default_stub: Path | None, backends: Path | None) -> Path | None:
+    """The stub of the backend that the model names, if it is known."""
+    if model.backend == PYTHON_BACKEND:
+        return default_stub
+    stub = backends / model.backend / STUB_NAME if backends else None
+    return stub if stub and stub.is_file() else None
 
 
 def _environment(model: Model) -> EnvironmentFacts | None:

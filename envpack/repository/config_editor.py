@@ -1,4 +1,4 @@
-"""Changes one parameter of a config.pbtxt and leaves every other byte as its author wrote it."""
+"""Changes one field or parameter of a config.pbtxt and leaves every other byte as its author wrote it."""
 
 from __future__ import annotations
 
@@ -61,23 +61,56 @@ def set_string_parameter(text: str, key: str, value: str, where: str | Path) -> 
         InputError: ``text`` is not a model configuration, or it is written in a way that cannot be edited safely.
 
     """
-    before = parse_config(text, where)
-    if key in before.parameters and before.parameters[key].string_value == value:
+    config = parse_config(text, where)
+    if key in config.parameters and config.parameters[key].string_value == value:
         return text
-    edited = _edited(text, key, value)
-    before.parameters[key].string_value = value
-    wanted = before.SerializeToString(deterministic=True)
-    if parse_config(edited, where).SerializeToString(deterministic=True) != wanted:
+    config.parameters[key].string_value = value
+    return _checked(_with_parameter(text, key, value), config, f"the parameter {key}", value, where)
+
+
+def set_backend(text: str, name: str, where: str | Path) -> str:
+    """Give ``text`` with ``backend`` set to ``name``; everything else as `set_string_parameter`.
+
+    Args:
+        text: content of a config.pbtxt.
+        name: the backend, for example ``"python_3_8"``.
+        where: file that the text is from, for error messages.
+
+    Raises:
+        InputError: as `set_string_parameter`.
+
+    """
+    config = parse_config(text, where)
+    if config.backend == name:
+        return text
+    config.backend = name
+    return _checked(_with_field(text, "backend", name), config, "the field backend", name, where)
+
+
+def _checked(edited: str, wanted: ModelConfig, what: str, value: str, where: str | Path) -> str:
+    """The edited text, if it says what is wanted and nothing else."""
+    if parse_config(edited, where).SerializeToString(deterministic=True) != wanted.SerializeToString(
+        deterministic=True
+    ):
         raise InputError(
-            f"cannot set the parameter {key} without touching something else",
+            f"cannot set {what} without touching something else",
             kind="config-not-editable",
             where=str(where),
-            hint=f"set the parameter {key} to {value!r} by hand",
+            hint=f"set {what} to {value!r} by hand",
         )
     return edited
 
 
-def _edited(text: str, key: str, value: str) -> str:
+def _with_field(text: str, name: str, value: str) -> str:
+    """The text with a field of the outermost message, which has at most one of the name."""
+    literal = _quoted(value)
+    found = [field.value for field in _fields(tuple(_tokens(text))) if field.name == name]
+    if found:
+        return text[: found[-1][0].start] + literal + text[found[-1][-1].end :]
+    return _with_lines(text, [f"{name}: {literal}"])
+
+
+def _with_parameter(text: str, key: str, value: str) -> str:
     literal = _quoted(value)
     entry = None
     for candidate in _parameter_entries(_tokens(text)):
@@ -95,10 +128,13 @@ def _edited(text: str, key: str, value: str) -> str:
 
 
 def _appended(text: str, key: str, literal: str) -> str:
+    return _with_lines(text, ["parameters {", f"  key: {_quoted(key)}", f"  value {{ string_value: {literal} }}", "}"])
+
+
+def _with_lines(text: str, lines: list[str]) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
-    lines = ["parameters {", f"  key: {_quoted(key)}", f"  value {{ string_value: {literal} }}", "}", ""]
     gap = "" if not text or text.endswith("\n") else newline
-    return text + gap + newline.join(lines)
+    return text + gap + newline.join([*lines, ""])
 
 
 def _inserted(text: str, position: int, addition: str) -> str:

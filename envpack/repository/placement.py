@@ -10,7 +10,7 @@ from pathlib import Path
 from envpack.atomic import replaced_file, write_text
 from envpack.errors import InputError
 from envpack.releases import Release
-from envpack.repository.config_editor import get_string_parameter, set_execution_environment
+from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
 from envpack.repository.model import CONFIG_NAME, Model, config_text
 
 STUB_NAME = "triton_python_backend_stub"
@@ -29,12 +29,13 @@ def environment_of(model: Model) -> Path | None:
     return Path(value.replace(_MODEL_DIRECTORY, str(model.folder))) if value else None
 
 
-def point_to_environment(model: Model, path_value: str) -> bool:
+def point_to_environment(model: Model, path_value: str, backend: str = "") -> bool:
     """Let the model's config.pbtxt name its execution environment; create the file if there is none.
 
     Args:
         model: the model.
         path_value: an absolute path, or what `in_model_folder` gives.
+        backend: the backend that it shall name too, in the same step; ``""`` leaves that as it is.
 
     Returns:
         Whether the file was changed; False if it already said so.
@@ -55,6 +56,8 @@ def point_to_environment(model: Model, path_value: str) -> bool:
     file = (model.folder / CONFIG_NAME).resolve()
     text = config_text(model)
     edited = set_execution_environment(text, path_value, model.folder / CONFIG_NAME)
+    if backend:
+        edited = set_backend(edited, backend, model.folder / CONFIG_NAME)
     if file.is_file() and edited == text:
         return False
     write_text(file, edited, mode=stat.S_IMODE(file.stat().st_mode) if file.is_file() else 0o644)
@@ -89,6 +92,14 @@ def forget_release(model_folder: Path) -> bool:
     was_there = file.is_file()
     file.unlink(missing_ok=True)
     return was_there
+
+
+def remove_stub(folder: Path) -> bool:
+    """Remove a stub, and its release file; whether there was one."""
+    stub = folder / STUB_NAME
+    was_there = stub.is_file()
+    stub.unlink(missing_ok=True)
+    return forget_release(folder) | was_there
 
 
 def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = None) -> bool:

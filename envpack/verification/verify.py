@@ -122,7 +122,11 @@ class _Verification:
 
     def _judge(self, server: Server, client: Client, release: Release | None) -> Judge:
         preflight = functools.partial(
-            preflight_model, default_stub=self._runtime.default_stub, release=release, host=self._runtime.host
+            preflight_model,
+            default_stub=self._runtime.default_stub,
+            release=release,
+            host=self._runtime.host,
+            backends=self._options.where.extra_backends,
         )
         options, where = self._options, self._options.where
         return Judge(

@@ -29,6 +29,19 @@ def test_a_model_can_take_over_an_environment(tmp_path, monkeypatch):
     assert found == [f"{tmp_path}/env", "/env", "/home/me/env"]
 
 
+def test_layouts_and_the_folder_of_backends(tmp_path):
+    (tmp_path / "envpack.toml").write_text(
+        "layout = 'backend'\nbackends = '../shared'\n[models.core]\nlayout = 'model'\n"
+    )
+    project = open_project(tmp_path)
+    assert (project.layout, project.settings("core").layout, project.settings("other").layout) == (
+        "backend",
+        "model",
+        "",
+    )
+    assert project.backends == tmp_path / "../shared"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -36,6 +49,9 @@ def test_a_model_can_take_over_an_environment(tmp_path, monkeypatch):
         ("pythn = '3.8'", "unknown key 'pythn'"),
         ("[models.core]\npythn = '3.8'", "unknown key 'pythn' in [models.core]"),
         ("[models.core]\npython = 3.10", "must be text"),
+        ("layout = 'folder'", "unknown layout 'folder' in the top level"),
+        ("[models.core]\nlayout = 'folder'", "unknown layout 'folder' in [models.core]"),
+        ("backends = 3", "backends in the top level must be text"),
         ("[models.core]\nrequirements = 'r.txt'\nfrom_prefix = 'env'", "both requirements and from_prefix"),
         ("[models.core]\nfrom_prefix = 3", "from_prefix in [models.core] must be text"),
         ("models = 3", "models must be a table"),

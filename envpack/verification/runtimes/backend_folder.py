@@ -30,7 +30,7 @@ def link_backends(installation: ServerInstallation, destination: Path, extra: Pa
         (python / name).symlink_to(source / name)
     _link_default_stub(installation, python / _STUB)
     names = ["python"]
-    for folder in sorted(extra.iterdir()) if extra is not None else ():
+    for folder in sorted(extra.iterdir()) if extra is not None and extra.is_dir() else ():
         if folder.name != "python" and (folder / _STUB).is_file():
             _link_extra(folder, destination / folder.name, source)
             names.append(folder.name)
@@ -57,7 +57,9 @@ def _link_default_stub(installation: ServerInstallation, link: Path) -> None:
 def _link_extra(folder: Path, destination: Path, source: Path) -> None:
     destination.mkdir()
     for entry in folder.iterdir():
-        (destination / entry.name).symlink_to(entry.absolute())
+        # A link to the Python backend beside it leads to the server's, here as where the folder will be deployed.
+        to_neighbour = entry.is_symlink() and str(entry.readlink()).startswith("../python/")
+        (destination / entry.name).symlink_to(entry.readlink() if to_neighbour else entry.absolute())
     for name, origin in ((f"libtriton_{folder.name}.so", _LIBRARY), (_UTILITIES, _UTILITIES)):
         if not (destination / name).exists():
             (destination / name).symlink_to(source / origin)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from envpack.errors import ServerError
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.repository import Model, environment_of
+from envpack.repository import STUB_NAME, Model, environment_of
 from envpack.verification.runtimes.container import ContainerRuntime
 from envpack.verification.runtimes.container_daemon import Daemon, find_daemon
 from envpack.verification.runtimes.interface import Runtime
@@ -133,5 +133,5 @@ def _container(
 
 
 def _backend_folders(extra: Path | None) -> dict[str, Path]:
-    folders = sorted(extra.iterdir()) if extra is not None else []
-    return {folder.name: folder for folder in folders if folder.is_dir() and folder.name != "python"}
+    folders = sorted(extra.iterdir()) if extra is not None and extra.is_dir() else []
+    return {folder.name: folder for folder in folders if (folder / STUB_NAME).is_file() and folder.name != "python"}

@@ -23,6 +23,7 @@ from envpack.environment import interpreter_for
 from envpack.environment.interpreters import SUPPORTED
 from envpack.errors import EnvpackError
 from envpack.releases import all_releases, find_release
+from envpack.repository import set_backend
 from envpack.stub.build import STUB_NAME
 from envpack.verification.asking.kserve import Client, RequestError
 from envpack.verification.asking.tensors import Tensor
@@ -48,7 +49,7 @@ LOAD_SECONDS = 60
 
 
 def pytest_generate_tests(metafunc):
-    if "served" in metafunc.fixturenames:
+    if "release" in metafunc.fixturenames:
         pairs = _pairs(metafunc.config)
         metafunc.parametrize(("release", "python"), pairs, ids=["-".join(pair) for pair in pairs], scope="module")
 
@@ -117,17 +118,22 @@ class Served:
         return sorted(Path("/dev/shm").glob(f"{self.server._prefix}*"))
 
 
-def _place(repository, name, environment, stub):
+def place(repository, name, environment, stub=None, backend=""):
+    """Put a model of this folder into a repository, with a stub of its own or with a backend that has one."""
     source, line, _ = VARIANTS.get(name, (name, "", ""))
     folder = repository / name
     shutil.copytree(MODELS / source, folder)
-    shutil.copy(stub, folder / STUB_NAME)
+    if stub:
+        shutil.copy(stub, folder / STUB_NAME)
+    if backend:
+        config = folder / "config.pbtxt"
+        config.write_text(set_backend(config.read_text(), backend, config))
     with (folder / "config.pbtxt").open("a") as config:
         config.write(f'{line}\nparameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}\n')
         config.write("instance_group [ { kind: KIND_CPU } ]\n")  # 23.04 asks for a GPU otherwise
 
 
-def _load(client, names):
+def load(client, names):
     """Load models side by side; gives what was said of those that failed."""
 
     def failure(name):
@@ -187,7 +193,7 @@ def served(release, python, choice, installation, stub, environment, tmp_path_fa
     names = [folder.name for folder in MODELS.iterdir()]
     names += [name for name, (_, _, first) in VARIANTS.items() if release >= first]
     for name in names:
-        _place(repository, name, environment, stub)
+        place(repository, name, environment, stub)
     with ProcessRuntime(installation).start(repository) as server:
         client = Client(server.url, timeout=15)
-        yield Served(release, python, choice == "own", server, client, _load(client, names))
+        yield Served(release, python, choice == "own", server, client, load(client, names))

@@ -7,6 +7,7 @@ from envpack.errors import InputError
 from envpack.repository import (
     get_string_parameter,
     parse_config,
+    set_backend,
     set_execution_environment,
     set_string_parameter,
 )
@@ -65,6 +66,21 @@ def test_twice_is_once(text):
 def test_unusual_ways_to_write_an_entry(text):
     edited = set_string_parameter(text, "K", "v", "f")
     assert get_string_parameter(parse_config(edited, "f"), "K") == "v"
+
+
+@pytest.mark.parametrize(
+    ("text", "edited"),
+    [
+        (REPEATED, REPEATED.replace("'python'", '"python_3_8"')),
+        (LIST, LIST.replace('"python"', '"python_3_8"')),
+        ("", 'backend: "python_3_8"\n'),
+        ("# only a comment", '# only a comment\nbackend: "python_3_8"\n'),
+        ("backend: 'py' # one\r\n 'thon', max_batch_size: 1", 'backend: "python_3_8", max_batch_size: 1'),
+    ],
+)
+def test_the_backend(text, edited):
+    assert set_backend(text, "python_3_8", "f") == edited
+    assert set_backend(edited, "python_3_8", "f") == edited
 
 
 def test_carriage_returns_stay():

@@ -1,0 +1,74 @@
+"""The command line moves models between the two layouts, and the real server serves them in either."""
+
+import re
+
+import pytest
+
+from envpack.environment import interpreter_for
+from envpack.errors import EnvpackError
+from envpack.releases import DEFAULT_RELEASE, find_release
+
+PYTHON = "3.11"
+STUB = "triton_python_backend_stub"
+LIBRARY = "libtriton_python_3_11.so"
+
+
+@pytest.fixture(autouse=True)
+def python():
+    try:
+        interpreter_for(PYTHON)
+    except EnvpackError as error:
+        pytest.skip(f"needs Python {PYTHON}: {error}")
+
+
+def test_into_a_backend_and_back(doubler, envpack_json):
+    backend = doubler.parents[1] / "backends/python_3_11"
+    words = ("doubler", "--repository", doubler.parent)
+    (doubler.parent / "envpack.toml").write_text('layout = "backend"\n')
+    code, document = envpack_json("build", *words, "--python", PYTHON)
+    assert code == 0, document
+    (built,) = document["models"]
+    assert (built["backend"], built["stub"]) == ("python_3_11", str(backend / STUB))
+    assert sorted(file.name for file in backend.iterdir()) == sorted(
+        [LIBRARY, "model.py", STUB, "triton_python_backend_utils.py"]
+    )
+    assert not (doubler / STUB).exists()
+    assert 'backend: "python_3_11"' in (doubler / "config.pbtxt").read_text()
+    code, document = envpack_json("verify", *words)
+    assert code == 0, document
+    assert document["verdict"]["models"][0]["stub"]["python"].startswith(PYTHON)
+
+    code, document = envpack_json("build", *words, "--python", PYTHON)
+    assert document["models"][0]["changed"] is False
+
+    (doubler.parent / "envpack.toml").unlink()
+    code, document = envpack_json("build", *words, "--python", PYTHON)
+    assert document["models"][0]["backend"] == "python_3_11"  # as it was
+
+    code, document = envpack_json("build", *words, "--python", PYTHON, "--layout", "model")
+    assert (document["models"][0]["backend"], document["models"][0]["stub"]) == ("python", str(doubler / STUB))
+    assert re.search(r'^backend: "python"$', (doubler / "config.pbtxt").read_text(), re.MULTILINE)
+    code, document = envpack_json("verify", *words)
+    assert code == 0, document
+
+
+def test_a_copied_library_replaces_the_link(doubler, envpack_json, tmp_path):
+    server = tmp_path / "server"
+    server.mkdir()
+    (server / "libtriton_python.so").write_text("library")
+    words = ("build", "doubler", "--repository", doubler.parent, "--python", PYTHON, "--layout", "backend")
+    backends = tmp_path / "elsewhere"
+    code, document = envpack_json(*words, "--backends", backends, "--copy-library", server)
+    assert (code, document["error"]["kind"]) == (3, "no-python-backend")
+    (server / "triton_python_backend_utils.py").write_text("utilities")
+    assert envpack_json(*words, "--backends", backends)[0] == 0
+    assert (backends / "python_3_11" / LIBRARY).is_symlink()
+    assert envpack_json(*words, "--backends", backends, "--copy-library", server)[0] == 0
+    assert (backends / "python_3_11" / LIBRARY).read_text() == "library"
+    assert not (backends / "python_3_11" / LIBRARY).is_symlink()
+
+
+def test_no_stub_and_a_backend_do_not_go_together(doubler, envpack_json):
+    words = ("--repository", doubler.parent, "--python", find_release(DEFAULT_RELEASE).python)
+    code, document = envpack_json("build", "doubler", *words, "--layout", "backend", "--stub", "never")
+    assert (code, document["error"]["kind"]) == (2, "layout-limits")
