@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from envpack.building import BuildOptions, BuiltModel, build_model
     from envpack.cache import list_cache, prune_cache
+    from envpack.deployment import Deployment, assemble, build_image, plan_deployment
     from envpack.errors import EnvpackError
     from envpack.locking import Choice, LockedModel, lock_model
     from envpack.project import Project, open_project
@@ -32,6 +33,7 @@ _HOMES = {
     "BuildOptions": "envpack.building",
     "BuiltModel": "envpack.building",
     "Choice": "envpack.locking",
+    "Deployment": "envpack.deployment",
     "EnvpackError": "envpack.errors",
     "LockedModel": "envpack.locking",
     "Project": "envpack.project",
@@ -39,6 +41,8 @@ _HOMES = {
     "Stub": "envpack.stub",
     "Verdict": "envpack.verification",
     "VerifyOptions": "envpack.verification",
+    "assemble": "envpack.deployment",
+    "build_image": "envpack.deployment",
     "build_matrix": "envpack.stubs",
     "build_model": "envpack.building",
     "build_stub": "envpack.stub",
@@ -48,6 +52,7 @@ _HOMES = {
     "list_cache": "envpack.cache",
     "lock_model": "envpack.locking",
     "open_project": "envpack.project",
+    "plan_deployment": "envpack.deployment",
     "plan_matrix": "envpack.stub",
     "prune_cache": "envpack.cache",
     "verify": "envpack.verification",
@@ -57,6 +62,7 @@ __all__ = [
     "BuildOptions",
     "BuiltModel",
     "Choice",
+    "Deployment",
     "EnvpackError",
     "LockedModel",
     "Project",
@@ -64,6 +70,8 @@ __all__ = [
     "Stub",
     "Verdict",
     "VerifyOptions",
+    "assemble",
+    "build_image",
     "build_matrix",
     "build_model",
     "build_stub",
@@ -73,6 +81,7 @@ __all__ = [
     "list_cache",
     "lock_model",
     "open_project",
+    "plan_deployment",
     "plan_matrix",
     "prune_cache",
     "verify",

@@ -19,6 +19,7 @@ ORDER = [
     {"repository"},
     {"preflight"},
     {"verification"},
+    {"deployment"},
     {"locking"},
     {"building", "stubs", "cache"},
     {"cli"},

@@ -1,0 +1,177 @@
+"""A container image with models and backends in it, built from the image of a Triton release."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envpack.deployment.build_context import context_of
+from envpack.deployment.plan import Deployment
+from envpack.deployment.start import SERVER_BACKENDS, server_arguments
+from envpack.deployment.tree import MANIFEST_NAME
+from envpack.errors import ServerError
+from envpack.progress import Progress, Silent
+from envpack.verification.runtimes.container_daemon import Daemon, daemon_errors, find_daemon
+
+if TYPE_CHECKING:
+    import docker
+
+MANIFEST_IN_IMAGE = f"/opt/envpack/{MANIFEST_NAME}"
+_LABELS = "org.opencontainers.image"
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """How to build an image.
+
+    Attributes:
+        base: image to build upon; ``""`` for the official one of the release.
+        pull: whether it may be fetched from its registry. If not, it must be there.
+    """
+
+    base: str = ""
+    pull: bool = False
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """An image.
+
+    Attributes:
+        tag: as it was asked for.
+        id: by which the daemon knows it.
+        base: what it was built upon.
+        size: bytes, with those of the base.
+    """
+
+    tag: str
+    id: str
+    base: str
+    size: int
+
+
+def build_image(
+    deployment: Deployment,
+    tree: Path,
+    tag: str,
+    options: ImageOptions | None = None,
+    progress: Progress | None = None,
+) -> BuiltImage:
+    """Build an image that serves a deployment when it is run.
+
+    Args:
+        deployment: what the tree holds.
+        tree: made by `assemble`.
+        tag: name of the image.
+        options: how to build it.
+        progress: told of each step.
+
+    Raises:
+        ServerError: no daemon answers (``docker-missing``); the base is not there and must not be fetched, or cannot
+            be (``image-missing``); the build failed (``image-failed``).
+    """
+    options, progress = options or ImageOptions(), progress or Silent()
+    base = options.base or deployment.release.image
+    daemon = find_daemon()
+    progress.begin(f"build {tag} from {base}")
+    found = _base(daemon, base, pull=options.pull, progress=progress)
+    labels = _labels(deployment, tag, base, found)
+    with context_of(tree, _dockerfile(deployment, base)) as context:
+        _build(daemon, context, tag, labels)
+    with daemon_errors():
+        image = daemon.client.images.get(tag)
+    built = BuiltImage(tag, str(image.id), base, int(image.attrs["Size"]))
+    progress.end(f"{built.size / 1e6:.0f} MB")
+    return built
+
+
+def _base(daemon: Daemon, name: str, *, pull: bool, progress: Progress) -> Any:
+    import docker
+
+    try:
+        with daemon_errors():
+            try:
+                return daemon.client.images.get(name)
+            except docker.errors.ImageNotFound:
+                if not pull:
+                    raise _missing(name, "this daemon does not have it", "allow it to be fetched: --pull") from None
+            progress.detail(f"fetch {name}")
+            return daemon.client.images.pull(*_name_and_tag(name))
+    except ServerError as error:
+        if error.kind == "docker-failed":
+            raise _missing(
+                name, f"it cannot be fetched: {error.message}", "look at its name; --from names another"
+            ) from (error)
+        raise
+
+
+def _name_and_tag(name: str) -> tuple[str, str]:
+    """Without a tag the library fetches all that there are."""
+    repository, colon, tag = name.rpartition(":")
+    if "@" in name or not colon or "/" in tag:
+        return name, "" if "@" in name else "latest"
+    return repository, tag
+
+
+def _missing(name: str, why: str, hint: str) -> ServerError:
+    return ServerError(f"no image to build upon: {why}", kind="image-missing", where=name, hint=hint)
+
+
+def _dockerfile(deployment: Deployment, base: str) -> str:
+    copies = [("models", f"{deployment.served_from.rstrip('/')}/"), (MANIFEST_NAME, MANIFEST_IN_IMAGE)]
+    if deployment.backends:
+        copies.append(("backends", f"{SERVER_BACKENDS}/"))
+    lines = [
+        f"FROM {base}",
+        *(f"COPY {_quoted(pair)}" for pair in copies),
+        "ENV PYTHONNOUSERSITE=1",
+        f"CMD {json.dumps(list(server_arguments(deployment)))}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(paths: tuple[str, str]) -> str:
+    return json.dumps(list(paths)).replace("$", "\\\\$")
+
+
+def _labels(deployment: Deployment, tag: str, base: str, image: Any) -> dict[str, str]:
+    names = ", ".join(model.name for model in deployment.models)
+    digests = image.attrs.get("RepoDigests") or []
+    labels = {
+        f"{_LABELS}.title": tag.rpartition("/")[2].partition(":")[0],
+        f"{_LABELS}.description": f"Triton {deployment.release.name} with {names}",
+        f"{_LABELS}.created": _now().isoformat(),
+        f"{_LABELS}.base.name": base,
+    }
+    if digests:
+        labels[f"{_LABELS}.base.digest"] = str(digests[0]).rpartition("@")[2]
+    return labels
+
+
+def _now() -> datetime.datetime:
+    """The time, or the one that https://reproducible-builds.org/specs/source-date-epoch says."""
+    said = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if said.isdecimal():
+        return datetime.datetime.fromtimestamp(int(said), datetime.UTC)
+    return datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+
+
+def _build(daemon: Daemon, context: Iterator[bytes], tag: str, labels: dict[str, str]) -> None:
+    client: docker.APIClient = daemon.client.api
+    with daemon_errors():
+        said = client.build(
+            fileobj=context, custom_context=True, tag=tag, labels=labels, rm=True, forcerm=True, pull=False, decode=True
+        )
+        for line in said:
+            if "error" in line:
+                raise ServerError(
+                    f"the image could not be built: {str(line['error']).strip()}",
+                    kind="image-failed",
+                    where=tag,
+                    hint="the daemon's disk may be full; docker system df shows what it keeps",
+                )

@@ -1,0 +1,174 @@
+"""What a deployment consists of, checked before anything is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.environment.store import MANIFEST as ENVIRONMENT_MANIFEST
+from envpack.errors import InputError
+from envpack.project import Project
+from envpack.releases import Release
+from envpack.repository import (
+    PYTHON_BACKEND,
+    Backend,
+    Model,
+    environment_of,
+    find_backends,
+    find_models,
+    get_string_parameter,
+    no_models,
+    open_model,
+    unpacking_backends,
+)
+
+MODELS_ON_SERVER = "/models"
+
+
+@dataclass(frozen=True)
+class DeployedModel:
+    """A model of a deployment.
+
+    Attributes:
+        name: its folder's name.
+        folder: where it is now.
+        backend: the backend that runs it; ``""`` for an ensemble.
+        environment: its execution environment within the folder; None if it has none there.
+    """
+
+    name: str
+    folder: Path
+    backend: str
+    environment: Path | None
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What is to be deployed.
+
+    Attributes:
+        models: sorted by name.
+        backends: those that models name and that a server does not bring.
+        release: the server that it is for.
+        served_from: where the models will be on the server.
+        unpacking: backends that unpack archives, see `envpack.repository.archives`.
+        cautions: what may be wrong, but need not be; sentences.
+    """
+
+    models: tuple[DeployedModel, ...]
+    backends: tuple[Backend, ...]
+    release: Release
+    served_from: str
+    unpacking: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+
+def plan_deployment(
+    project: Project, backends: Path, release: Release, names: Sequence[str] = (), *, served_from: str = ""
+) -> Deployment:
+    """Find out what belongs to a deployment of a repository.
+
+    Args:
+        project: whose repository.
+        backends: folder of the backends for one Python each.
+        release: the server that it is for.
+        names: folders of the models, with those that their ensembles run; all by default.
+        served_from: where the models will be on the server; by default what the project says, else ``/models``.
+
+    Raises:
+        InputError: the repository or a model is wrong, or has no models (``repository-empty``); a backend is not there
+            (``backend-missing``); an environment is not there (``environment-missing``), or named by a path that will
+            be another one (``environment-elsewhere``).
+    """
+    models = _chosen(project.repository, names)
+    if not models:
+        raise no_models(project.repository)
+    served_from = (served_from or project.served_from or MODELS_ON_SERVER).rstrip("/") or "/"
+    cautions = tuple(caution for model in models for caution in _cautions(model, project.repository, served_from))
+    return Deployment(
+        tuple(_deployed(model) for model in models),
+        _needed(models, backends),
+        release,
+        served_from,
+        unpacking_backends(models),
+        cautions,
+    )
+
+
+def _chosen(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
+    if not names:
+        return find_models(repository)
+    chosen: dict[str, Model] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in chosen:
+            chosen[name] = open_model(repository / name)
+            waiting += [step for step in chosen[name].steps if (repository / step).is_dir()]
+    return tuple(chosen[name] for name in sorted(chosen))
+
+
+def _needed(models: Iterable[Model], backends: Path) -> tuple[Backend, ...]:
+    there = {backend.name: backend for backend in find_backends(backends)}
+    needed: dict[str, Backend] = {}
+    for model in models:
+        if model.backend in there:
+            needed[model.backend] = there[model.backend]
+        elif model.backend not in ("", PYTHON_BACKEND):
+            raise InputError(
+                f"config.pbtxt names the backend {model.backend!r}, which is not in {backends}",
+                kind="backend-missing",
+                where=str(model.folder),
+                hint=f"run `envpack build --layout backend {model.folder.name}`, or say where it is: --backends",
+            )
+    return tuple(needed[name] for name in sorted(needed))
+
+
+def _deployed(model: Model) -> DeployedModel:
+    environment = environment_of(model)
+    inside = environment is not None and environment.is_relative_to(model.folder)
+    return DeployedModel(model.folder.name, model.folder, model.backend, environment if inside else None)
+
+
+def _cautions(model: Model, repository: Path, served_from: str) -> list[str]:
+    """What may be wrong with a model's environment on the server.
+
+    Raises:
+        InputError: what is wrong with it for certain.
+    """
+    environment = environment_of(model)
+    if environment is None:
+        return []
+    written = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
+    if environment.is_relative_to(model.folder) and written.startswith("$$"):
+        if not environment.exists():
+            raise InputError(
+                f"EXECUTION_ENV_PATH names {environment.name}, which is not there",
+                kind="environment-missing",
+                where=str(model.folder),
+                hint=f"run `envpack build {model.folder.name}`",
+            )
+        return _named_otherwise(model, environment, served_from)
+    if environment.is_relative_to(repository):
+        raise InputError(
+            f"EXECUTION_ENV_PATH names {written}, and the server will have it elsewhere",
+            kind="environment-elsewhere",
+            where=str(model.folder),
+            hint=f"run `envpack build {model.folder.name}`, which names it from the model's folder",
+        )
+    return [f"{model.name} takes its environment from {written}, which is no part of this: the server must have it"]
+
+
+def _named_otherwise(model: Model, environment: Path, served_from: str) -> list[str]:
+    """Some files must name their folder, and were written for one that the server will not have."""
+    try:
+        told = json.loads((environment / ENVIRONMENT_MANIFEST).read_text(encoding="utf-8"))
+        named = str(told["selection"]["final_prefix"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    if named in ("", f"{served_from}/{model.folder.name}/{environment.name}"):
+        return []
+    command = f"envpack build --served-from {served_from} {model.folder.name}"
+    return [f"files of {model.name}'s environment name their folder as {named}: run `{command}`"]

@@ -1,0 +1,39 @@
+import pytest
+
+from envpack.project import Project
+from envpack.releases import find_release
+from envpack.repository import backend_for, in_model_folder, open_model, place_backend, point_to_environment
+
+BRINGS_ITS_OWN = {"early": "python_3_8", "late": ""}
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Two models, of which one names a backend, with small folders for environments, and an ensemble."""
+    repository = tmp_path / "repository"
+    stub = tmp_path / "stub"
+    stub.write_bytes(b"\x7fELF")
+    for name, backend in BRINGS_ITS_OWN.items():
+        folder = repository / name
+        (folder / "1").mkdir(parents=True)
+        (folder / "1/model.py").write_text("code")
+        (folder / "1/.cache").mkdir()
+        (folder / "python3.8/bin").mkdir(parents=True)
+        (folder / "python3.8/bin/.hidden").write_text("activate")
+        (folder / "python3.8/lib").symlink_to("bin")
+        point_to_environment(open_model(folder), in_model_folder("python3.8"), backend)
+    (repository / "late/triton_python_backend_stub").write_bytes(b"\x7fELF")
+    (repository / "late/triton_python_backend_stub").chmod(0o755)
+    (repository / "both").mkdir()
+    (repository / "both/1").mkdir()
+    steps = ", ".join(f'{{ model_name: "{name}" model_version: -1 }}' for name in BRINGS_ITS_OWN)
+    (repository / "both/config.pbtxt").write_text(f"ensemble_scheduling {{ step [ {steps} ] }}")
+    (repository / ".git").mkdir()
+    (repository / "notes").mkdir()
+    place_backend(stub, backend_for("3.8", tmp_path / "backends"))
+    return Project(repository)
+
+
+@pytest.fixture
+def release():
+    return find_release("24.10")

@@ -1,0 +1,86 @@
+import json
+
+import pytest
+
+from envpack.deployment import docker_command, plan_deployment, server_arguments
+from envpack.environment.store import MANIFEST
+from envpack.errors import InputError
+from envpack.project import Project
+from envpack.repository import backends_of, open_model, point_to_environment
+
+
+def plan(project, release, *names, **options):
+    return plan_deployment(project, backends_of(project), release, names, **options)
+
+
+def test_all_models_and_the_backends_that_they_name(project, release):
+    found = plan(project, release)
+    assert [(model.name, model.backend) for model in found.models] == [
+        ("both", ""),
+        ("early", "python_3_8"),
+        ("late", "python"),
+    ]
+    assert [backend.name for backend in found.backends] == ["python_3_8"]
+    assert (found.served_from, found.cautions, found.unpacking) == ("/models", (), ())
+
+
+def test_some_models_with_those_that_their_ensembles_run(project, release):
+    assert [model.name for model in plan(project, release, "late").models] == ["late"]
+    assert plan(project, release, "late").backends == ()
+    assert [model.name for model in plan(project, release, "both").models] == ["both", "early", "late"]
+
+
+def test_the_start_command_mounts_each_part_and_keeps_archives_apart(project, release, tmp_path):
+    found = plan(project, release)
+    command = " ".join(docker_command(found, tmp_path / "tree"))
+    assert f"-v {tmp_path}/tree/models:/models:ro " in command
+    backend = "backends/python_3_8"
+    assert f"-v {tmp_path}/tree/{backend}:/opt/tritonserver/{backend}:ro " in command
+    assert command.endswith("nvcr.io/nvidia/tritonserver:24.10-py3 tritonserver --model-repository=/models")
+    assert docker_command(found, tmp_path, "mine:1")[-1] == "mine:1"
+    for name in ("early", "late"):
+        (project.repository / name / "env.tar").touch()
+        point_to_environment(open_model(project.repository / name), "$$TRITON_MODEL_DIRECTORY/env.tar")
+    assert server_arguments(plan(project, release))[-1] == "--model-load-thread-count=1"
+
+
+@pytest.mark.parametrize(
+    ("named", "kind"),
+    [
+        ("$$TRITON_MODEL_DIRECTORY/none", "environment-missing"),
+        ("{repository}/late/python3.8", "environment-elsewhere"),
+    ],
+)
+def test_an_environment_that_the_server_would_not_find(project, release, named, kind):
+    model = open_model(project.repository / "late")
+    point_to_environment(model, named.format(repository=project.repository))
+    with pytest.raises(InputError) as caught:
+        plan(project, release)
+    assert caught.value.kind == kind
+
+
+def test_an_environment_of_the_server_is_cautioned_about(project, release):
+    point_to_environment(open_model(project.repository / "late"), "/opt/envs/late")
+    (caution,) = plan(project, release).cautions
+    assert "late takes its environment from /opt/envs/late" in caution
+
+
+def test_files_that_name_another_folder_are_cautioned_about(project, release):
+    manifest = project.repository / "late/python3.8" / MANIFEST
+    for prefix, count in (("/models/late/python3.8", 0), ("/srv/late/python3.8", 1), ("", 0)):
+        manifest.write_text(json.dumps({"selection": {"final_prefix": prefix}}))
+        assert len(plan(project, release).cautions) == count
+    manifest.write_text(json.dumps({"selection": {"final_prefix": "/srv/late/python3.8"}}))
+    assert plan(Project(project.repository, served_from="/srv/"), release).cautions == ()
+
+
+def test_a_backend_that_is_not_there(project, release, tmp_path):
+    with pytest.raises(InputError, match="'python_3_8'") as caught:
+        plan_deployment(project, tmp_path / "elsewhere", release)
+    assert caught.value.kind == "backend-missing"
+
+
+def test_a_repository_without_models(tmp_path, release):
+    with pytest.raises(InputError) as caught:
+        plan(Project(tmp_path), release)
+    assert caught.value.kind == "repository-empty"

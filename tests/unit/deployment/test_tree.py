@@ -1,0 +1,137 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from envpack.deployment import MANIFEST_NAME, assemble, plan_deployment
+from envpack.errors import InputError, UsageError
+from envpack.repository import backends_of
+
+
+@pytest.fixture
+def plan(project, release):
+    return plan_deployment(project, backends_of(project), release)
+
+
+def everything(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_the_tree(plan, tmp_path):
+    output = tmp_path / "tree"
+    described = assemble(plan, output)
+    assert json.loads((output / MANIFEST_NAME).read_text()) == described
+    assert everything(output / "backends") == [
+        "python_3_8",
+        *(f"python_3_8/{name}" for name in ("libtriton_python_3_8.so", "model.py")),
+        *(f"python_3_8/triton_python_backend_{name}" for name in ("stub", "utils.py")),
+    ]
+    assert everything(output / "models/late") == [
+        *("1", "1/model.py", "config.pbtxt"),
+        *("python3.8", "python3.8/bin", "python3.8/bin/.hidden", "python3.8/lib"),
+        "triton_python_backend_stub",
+    ]
+    assert os.listdir(output / "models/both/1") == []
+    library = output / "backends/python_3_8/libtriton_python_3_8.so"
+    assert os.readlink(library) == "../python/libtriton_python.so"
+    assert described["models"][2] == {
+        "name": "late",
+        "backend": "python",
+        "environment": "python3.8",
+        "stub": True,
+    }
+
+
+def test_what_is_shared_is_linked_and_what_people_edit_is_not(plan, project, tmp_path):
+    output = tmp_path / "tree"
+    assemble(plan, output)
+
+    def same(name):
+        return (output / "models/late" / name).samefile(project.repository / "late" / name)
+
+    assert same("python3.8/bin/.hidden")
+    assert same("triton_python_backend_stub")
+    assert not same("config.pbtxt")
+    assert not same("1/model.py")
+
+
+def test_across_file_systems_it_is_copied(plan, project, tmp_path, monkeypatch):
+    other = os.stat("/dev/shm").st_dev
+    if other == tmp_path.stat().st_dev:
+        pytest.skip("needs /dev/shm on another file system than the temporary folder")
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        described = assemble(plan, type(tmp_path)(folder) / "tree")
+        assert described["files"] > 8
+        assert (type(tmp_path)(folder) / "tree/models/late/python3.8/bin/.hidden").read_text() == "activate"
+
+
+def test_links_that_lead_outside_of_a_model_become_what_they_lead_to(plan, project, tmp_path):
+    (tmp_path / "weights").write_text("w")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/table").write_text("t")
+    late = project.repository / "late"
+    (late / "1/weights").symlink_to(tmp_path / "weights")
+    (late / "1/latest").symlink_to("model.py")
+    (late / "1/shared").symlink_to(tmp_path / "shared")
+    assemble(plan, tmp_path / "tree")
+    placed = tmp_path / "tree/models/late/1"
+    assert (placed / "weights").read_text() == "w"
+    assert not (placed / "weights").is_symlink()
+    assert (placed / "shared/table").read_text() == "t"
+    assert os.readlink(placed / "latest") == "model.py"
+
+
+def test_a_tree_is_replaced_and_nothing_else_is(plan, project, tmp_path):
+    output = tmp_path / "tree"
+    assemble(plan, output)
+    (output / "models/old").mkdir()
+    assemble(plan, output)
+    assert not (output / "models/old").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").touch()
+    with pytest.raises(InputError) as caught:
+        assemble(plan, tmp_path / "mine")
+    assert caught.value.kind == "output-not-ours"
+    assert (tmp_path / "mine/file").exists()
+    for inside in (project.repository / "tree", project.repository, tmp_path):
+        with pytest.raises(UsageError) as caught:
+            assemble(plan, inside)
+        assert caught.value.kind == "output-inside"
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from envpack.deployment import assemble, plan_deployment
+from envpack.project import Project
+from envpack.releases import find_release
+from envpack.repository import backends_of
+
+project = Project(Path(sys.argv[1]))
+print("ready", flush=True)
+while True:
+    assemble(plan_deployment(project, backends_of(project), find_release("24.10")), Path(sys.argv[2]))
+"""
+
+
+def test_a_kill_leaves_a_complete_tree(plan, project, tmp_path):
+    output = tmp_path / "place/tree"
+    for number in range(200):
+        (project.repository / f"late/1/{number}").write_text("x")
+    described = assemble(plan, output)
+    for delay in (0.05, 0.11, 0.17, 0.23):
+        command = [sys.executable, "-c", PROGRAM, project.repository, output]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            time.sleep(delay)
+            child.send_signal(signal.SIGKILL)
+        assert json.loads((output / MANIFEST_NAME).read_text()) == described
+        assert len(os.listdir(output / "models/late/1")) == 201
+    assemble(plan, output)
+    assert os.listdir(output.parent) == ["tree"]
