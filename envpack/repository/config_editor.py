@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,7 @@ def _with_field(text: str, name: str, value: str) -> str:
     literal = _quoted(value)
     found = [field.value for field in _fields(tuple(_tokens(text))) if field.name == name]
     if found:
-        return text[: found[-1][0].start] + literal + text[found[-1][-1].end :]
+        return _replaced(text, found[-1], literal)
     return _with_lines(text, [f"{name}: {literal}"])
 
 
@@ -124,7 +125,7 @@ def _with_parameter(text: str, key: str, value: str) -> str:
     strings = _last(holder, "string_value")
     if not strings:
         return _inserted(text, holder[0].end, f" string_value: {literal} ")
-    return text[: strings[0].start] + literal + text[strings[-1].end :]
+    return _replaced(text, strings, literal)
 
 
 def _appended(text: str, key: str, literal: str) -> str:
@@ -135,6 +136,13 @@ def _with_lines(text: str, lines: list[str]) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
     gap = "" if not text or text.endswith("\n") else newline
     return text + gap + newline.join([*lines, ""])
+
+
+def _replaced(text: str, strings: tuple[Token, ...], literal: str) -> str:
+    """The text with one literal in place of several side by side; comments between them stay."""
+    gaps = [text[one.end : next_one.start] for one, next_one in itertools.pairwise(strings)]
+    comments = "".join(gap for gap in gaps if "#" in gap)
+    return text[: strings[0].start] + literal + comments + text[strings[-1].end :]
 
 
 def _inserted(text: str, position: int, addition: str) -> str:

@@ -75,7 +75,7 @@ def test_unusual_ways_to_write_an_entry(text):
         (LIST, LIST.replace('"python"', '"python_3_8"')),
         ("", 'backend: "python_3_8"\n'),
         ("# only a comment", '# only a comment\nbackend: "python_3_8"\n'),
-        ("backend: 'py' # one\r\n 'thon', max_batch_size: 1", 'backend: "python_3_8", max_batch_size: 1'),
+        ("backend: 'py' # one\r\n 'thon', platform: 'x'", "backend: \"python_3_8\" # one\r\n , platform: 'x'"),
     ],
 )
 def test_the_backend(text, edited):
