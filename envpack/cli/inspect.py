@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     help="Folder or archive of an environment: does the stub fit it? Of an archive nothing is unpacked.",
 )
 @click.option("--triton", default="", metavar="RELEASE", help="Does it fit this Triton release and its official image?")
-@click.option("--strict", is_flag=True, help="Of an environment: what cannot be proven is wrong too.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Of an environment: what cannot be proven is wrong too. Of a repository: warnings count.",
+)
+@options.backends
 @click.option("--sbom", type=click.Path(path_type=Path), metavar="FILE", help="Write its packages as CycloneDX JSON.")
 @click.option(
     "--limit",
@@ -38,13 +43,21 @@ if TYPE_CHECKING:
 )
 @options.with_console
 def command(path: Path, environment: Path | None, triton: str, console: Console, **settings: Any) -> int:
-    """Say what a stub, or an environment in a folder or an archive, is, and what of it does not fit.
+    """Say what a stub, an environment in a folder or an archive, or a model repository is, and what does not fit.
 
     PATH is told apart by its content. Nothing of it is run or unpacked. Every file of an environment is compared with
     the environment's own list. The exit status is 1 if something does not fit, or is not as it was.
     """
     from envpack.archive.reading import is_archive
+    from envpack.inspection import is_repository
 
+    backends = settings.pop("backends")
+    if is_repository(path):
+        from envpack.cli.inspect_repository import inspect_repository_at
+
+        if environment or settings["sbom"]:
+            raise click.UsageError("--environment is for stubs, --sbom for environments, and this is a repository.")
+        return inspect_repository_at(path, triton, backends, console, strict=settings["strict"])
     if path.is_dir() or is_archive(path):
         from envpack.cli.inspect_environment import inspect_environment_at
 

@@ -17,7 +17,18 @@ from envpack.repository.config_editor import (
     set_execution_environment,
     set_string_parameter,
 )
-from envpack.repository.model import CONFIG_NAME, DEFAULT_CONFIG, Model, config_text, find_models, no_models, open_model
+from envpack.repository.model import (
+    CONFIG_NAME,
+    DEFAULT_CONFIG,
+    Model,
+    config_text,
+    examine_model,
+    find_models,
+    looks_like_model,
+    no_models,
+    open_model,
+    version_folders,
+)
 from envpack.repository.placement import (
     RELEASE_FILE,
     STUB_NAME,
@@ -44,12 +55,14 @@ __all__ = [
     "backends_of",
     "config_text",
     "environment_of",
+    "examine_model",
     "find_backends",
     "find_models",
     "forget_release",
     "get_string_parameter",
     "in_model_folder",
     "is_stub_placed",
+    "looks_like_model",
     "no_models",
     "open_model",
     "parse_config",
@@ -62,4 +75,5 @@ __all__ = [
     "set_execution_environment",
     "set_string_parameter",
     "unpacking_backends",
+    "version_folders",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,28 +49,36 @@ def open_model(folder: Path) -> Model:
             ``not-a-python-model`` and ``model-without-code``.
 
     """
+    model, faults = examine_model(folder)
+    for fault in faults:
+        raise fault
+    if model is None:
+        raise AssertionError("unreachable: a model that cannot be read has a fault")
+    return model
+
+
+def examine_model(folder: Path) -> tuple[Model | None, tuple[InputError, ...]]:
+    """Read the model in ``folder`` as far as that goes, and tell all that is wrong with it, not only the first.
+
+    Returns:
+        The model, None if its configuration cannot be read; and the errors of `open_model`.
+
+    """
     folder = folder.absolute()
     if not folder.is_dir():
-        raise InputError(
-            f"model {folder.name!r} not found",
-            kind="model-missing",
-            where=str(folder),
-            hint="a model is a folder of the model repository; see --repository",
-        )
-    _check_path(folder)
-    config = parse_config(config_text(folder), folder / CONFIG_NAME)
+        return None, (_missing(folder),)
+    faults = list(_path_faults(folder))
+    try:
+        config = parse_config(config_text(folder), folder / CONFIG_NAME)
+    except InputError as error:
+        return None, (*faults, error)
     if config.name and config.name != folder.name:
-        raise InputError(
-            f"the configuration calls the model {config.name!r} but its folder is {folder.name!r}",
-            kind="model-name-mismatch",
-            where=str(folder / CONFIG_NAME),
-            hint="remove the line with name, or rename the folder: Triton wants both to agree",
-        )
+        faults.append(_name_mismatch(folder, config.name))
     is_ensemble = config.platform == "ensemble" or config.HasField("ensemble_scheduling")
     if not is_ensemble:
-        _check_code(folder, config)
+        faults += _code_faults(folder, config)
     backend = "" if is_ensemble else config.backend or "python"
-    return Model(config.name or folder.name, folder, config, is_ensemble, backend)
+    return Model(config.name or folder.name, folder, config, is_ensemble, backend), tuple(faults)
 
 
 def find_models(repository: Path) -> tuple[Model, ...]:
@@ -91,7 +100,7 @@ def find_models(repository: Path) -> tuple[Model, ...]:
         )
     models = []
     for folder in sorted(repository.iterdir()):
-        if folder.name.startswith(".") or not folder.is_dir() or not _looks_like_model(folder):
+        if folder.name.startswith(".") or not folder.is_dir() or not looks_like_model(folder):
             continue
         try:
             models.append(open_model(folder))
@@ -132,19 +141,38 @@ def config_text(model: Model | Path) -> str:
         ) from error
 
 
-def _looks_like_model(folder: Path) -> bool:
-    return (folder / CONFIG_NAME).is_file() or any((f / _MODEL_FILE).is_file() for f in _version_folders(folder))
+def looks_like_model(folder: Path) -> bool:
+    """Whether a folder holds a configuration, or the code of a version."""
+    return (folder / CONFIG_NAME).is_file() or any((f / _MODEL_FILE).is_file() for f in version_folders(folder))
 
 
-def _version_folders(folder: Path) -> list[Path]:
+def version_folders(folder: Path) -> list[Path]:
     """What the server takes for versions: every folder whose name starts with a digit other than zero."""
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] in "123456789")
 
 
-def _check_path(folder: Path) -> None:
+def _missing(folder: Path) -> InputError:
+    return InputError(
+        f"model {folder.name!r} not found",
+        kind="model-missing",
+        where=str(folder),
+        hint="a model is a folder of the model repository; see --repository",
+    )
+
+
+def _name_mismatch(folder: Path, name: str) -> InputError:
+    return InputError(
+        f"the configuration calls the model {name!r} but its folder is {folder.name!r}",
+        kind="model-name-mismatch",
+        where=str(folder / CONFIG_NAME),
+        hint="remove the line with name, or rename the folder: Triton wants both to agree",
+    )
+
+
+def _path_faults(folder: Path) -> Iterator[InputError]:
     unsafe = _SHELL_CHARACTER.search(str(folder))
     if unsafe:
-        raise InputError(
+        yield InputError(
             f"the path contains {unsafe.group()!r}, and Triton hands paths to a shell without quotes",
             kind="bad-path",
             where=str(folder),
@@ -152,30 +180,31 @@ def _check_path(folder: Path) -> None:
         )
 
 
-def _check_code(folder: Path, config: ModelConfig) -> None:
+def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     file_name = config.default_model_filename or _MODEL_FILE
-    versions = _version_folders(folder)
+    versions = version_folders(folder)
     without = [version for version in versions if not (version / file_name).is_file()]
     named = config.backend or config.platform
     if len(without) == len(versions) and named and not named.startswith("python"):
-        raise InputError(
+        yield InputError(
             f"a model of the backend {named!r}, not a Python model",
             kind="not-a-python-model",
             where=str(folder / CONFIG_NAME),
             hint="envpack prepares models of Triton's Python backend only",
         )
+        return
     if not versions:
-        raise InputError(
+        yield InputError(
             f"no version folder with a {file_name}",
             kind="model-without-code",
             where=str(folder),
             hint=f"put the model's code into {folder.name}/1/{file_name}",
         )
-    if without:
-        raise InputError(
+    for version in reversed(without):
+        yield InputError(
             f"Triton takes this folder for a version of the model, but it has no {file_name}",
             kind="model-without-code",
-            where=str(without[-1]),
+            where=str(version),
             hint="add the file, or give the folder a name that does not start with a digit; "
             "a server would wait for ever on loading it",
         )

@@ -18,6 +18,7 @@ ORDER = [
     {"stub"},
     {"repository"},
     {"preflight"},
+    {"inspection"},
     {"verification"},
     {"deployment"},
     {"locking"},

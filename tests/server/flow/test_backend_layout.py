@@ -38,6 +38,16 @@ def test_into_a_backend_and_back(doubler, envpack_json):
     assert code == 0, document
     assert document["verdict"]["models"][0]["stub"]["python"].startswith(PYTHON)
 
+    code, document = envpack_json("inspect", doubler.parent)
+    assert (code, document["findings"]) == (0, [])
+
+    tree = doubler.parents[1] / "tree"
+    code, document = envpack_json("layout", "--repository", doubler.parent, "--output", tree)
+    assert code == 0, document
+    deployed = ("--repository", tree / "models", "--backends", tree / "backends")
+    code, document = envpack_json("verify", *deployed)
+    assert code == 0, document
+
     code, document = envpack_json("build", *words, "--python", PYTHON)
     assert document["models"][0]["changed"] is False
 

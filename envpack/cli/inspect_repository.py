@@ -1,0 +1,61 @@
+"""`envpack inspect` of a model repository."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envpack.cli.console import Console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from envpack.inspection import RepositoryInspection
+
+
+def inspect_repository_at(path: Path, triton: str, backends: Path | None, console: Console, *, strict: bool) -> int:
+    """Show all that is wrong with a repository; the exit status."""
+    from envpack.inspection import inspect_repository
+    from envpack.project import open_project
+    from envpack.releases import DEFAULT_RELEASE, find_release
+
+    project = open_project(path)
+    release = find_release(triton or project.triton or DEFAULT_RELEASE)
+    found = inspect_repository(project, release, backends=backends)
+    good = found.ok and not (strict and found.findings)
+    if found.findings:
+        console.say(_table(found), even_if_quiet=not good)
+    console.say(_summary(found), even_if_quiet=not good)
+    console.result(
+        {
+            "repository": str(found.repository),
+            "triton": release.name,
+            "models": list(found.models),
+            "ok": good,
+            "findings": [dataclasses.asdict(finding) | {"where": str(finding.where)} for finding in found.findings],
+        }
+    )
+    return 0 if good else 1
+
+
+def _table(found: RepositoryInspection) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 1, 0))
+    for finding in found.findings:
+        where = finding.where
+        shown = where.relative_to(found.repository) if where.is_relative_to(found.repository) else where
+        style = "red" if finding.severity == "error" else "yellow"
+        table.add_row(
+            f"[{style}]{finding.kind}[/{style}]",
+            f"{escape(str(shown))}: {escape(finding.what)}\n[bold]fix:[/bold] {escape(finding.fix)}",
+        )
+    return table
+
+
+def _summary(found: RepositoryInspection) -> str:
+    errors = sum(finding.severity == "error" for finding in found.findings)
+    warnings = len(found.findings) - errors
+    return f"{len(found.models)} models for Triton {found.release.name}: {errors} errors, {warnings} warnings"

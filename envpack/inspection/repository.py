@@ -1,0 +1,142 @@
+"""A whole repository: each folder in it, each model, each backend, and what they are to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.errors import InputError
+from envpack.inspection.backends import backend_findings
+from envpack.inspection.environments import ACTIVATE, environment_findings
+from envpack.inspection.finding import Finding, caution, fault, of_error
+from envpack.inspection.folders import folder_findings, mode_findings
+from envpack.inspection.stubs import fit_findings, stub_findings
+from envpack.project import FILE_NAME, Project
+from envpack.releases import Release
+from envpack.repository import (
+    CONFIG_NAME,
+    ONE_AT_A_TIME,
+    PYTHON_BACKEND,
+    STUB_NAME,
+    Model,
+    backends_of,
+    environment_of,
+    examine_model,
+    looks_like_model,
+    unpacking_backends,
+)
+
+
+@dataclass(frozen=True)
+class RepositoryInspection:
+    """What was found in a repository.
+
+    Attributes:
+        repository: its folder.
+        release: the server that it was inspected for.
+        models: names of the folders that are models.
+        findings: what is wrong, by where it is.
+    """
+
+    repository: Path
+    release: Release
+    models: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong for certain."""
+        return all(finding.severity != "error" for finding in self.findings)
+
+
+def is_repository(folder: Path) -> bool:
+    """Whether a folder holds models, and is no environment."""
+    if (folder / ACTIVATE).is_file() or not folder.is_dir():
+        return False
+    return (folder / FILE_NAME).is_file() or any(looks_like_model(f) for f in folder.iterdir() if f.is_dir())
+
+
+def inspect_repository(
+    project: Project, release: Release, names: Sequence[str] = (), *, backends: Path | None = None
+) -> RepositoryInspection:
+    """Find all that is wrong with a repository.
+
+    Args:
+        project: whose repository.
+        release: the server that it is for.
+        names: models to look at; by default all, and the repository itself.
+        backends: folder of the backends for one Python each; by default as `backends_of` says.
+
+    Raises:
+        InputError: a model that was named is not there (``model-missing``), or something cannot be read
+            (``unreadable``).
+    """
+    repository = project.repository
+    backends = backends_of(project, backends)
+    try:
+        folders = [f for f in sorted(repository.iterdir()) if f.is_dir() and looks_like_model(f)]
+        chosen = [repository / name for name in names] or folders
+        findings = [] if names else list(folder_findings(repository))
+        examined = [examine_model(folder) for folder in chosen]
+        for folder, (model, faults) in zip(chosen, examined, strict=True):
+            if any(error.kind == "model-missing" for error in faults):
+                raise faults[0]
+            findings += _of_model(folder, model, faults, release, backends)
+        models = [model for model, _ in examined if model]
+        findings += [*_of_backends(models, backends, release), *_of_all(repository, models)]
+    except OSError as error:
+        raise InputError(
+            f"this cannot be read: {error.strerror}",
+            kind="unreadable",
+            where=str(error.filename or repository),
+            hint="give yourself the right to read it: chmod -R u+rX on the repository",
+        ) from error
+    findings.sort(key=lambda one: (str(one.where), one.severity, one.kind))
+    return RepositoryInspection(repository, release, tuple(folder.name for folder in chosen), tuple(findings))
+
+
+def _of_model(
+    folder: Path, model: Model | None, faults: Sequence[InputError], release: Release, backends: Path
+) -> Iterator[Finding]:
+    foreign = any(error.kind == "not-a-python-model" for error in faults)
+    yield from (of_error(error, folder) for error in faults if error.kind != "not-a-python-model")
+    yield from mode_findings(folder)
+    if model is None or model.is_ensemble or foreign:
+        return
+    if (folder / STUB_NAME).exists() or (folder / STUB_NAME).is_symlink():
+        yield from stub_findings(folder / STUB_NAME)
+    unusable = list(environment_findings(model, release))
+    yield from unusable
+    if not any(finding.severity == "error" for finding in unusable):
+        yield from fit_findings(model, release, backends)
+
+
+def _of_backends(models: Sequence[Model], backends: Path, release: Release) -> Iterator[Finding]:
+    named = {model.backend: model for model in reversed(models) if model.backend.startswith(f"{PYTHON_BACKEND}_")}
+    for name in sorted(named):
+        yield from backend_findings(name, backends, named[name].folder / CONFIG_NAME, release)
+
+
+def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
+    for model in models:
+        for step in model.steps:
+            if not (repository / step).is_dir():
+                yield fault(
+                    "step-missing",
+                    model.folder / CONFIG_NAME,
+                    f"the ensemble runs {step}, which is not in the repository",
+                    "add that model, or take the step out",
+                )
+    unpacking = unpacking_backends(model for model in models if _is_in_python(model))
+    if len(unpacking) > 1:
+        yield caution(
+            "unpacked-at-once",
+            repository,
+            f"the backends {' and '.join(unpacking)} unpack archives at the same time, and mix their files",
+            f"start the server with {ONE_AT_A_TIME}, or build with --format dir",
+        )
+
+
+def _is_in_python(model: Model) -> bool:
+    return model.backend.startswith(PYTHON_BACKEND) and environment_of(model) is not None

@@ -1,0 +1,92 @@
+"""Stubs by their files, and whether they fit the environment and the release."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from envpack.archive.forms import told_beside
+from envpack.errors import InputError, StubError
+from envpack.inspection.finding import Finding, caution, fault, of_error, of_mismatch
+from envpack.preflight import host_of_image, preflight_model, read_environment_facts, read_stub_needs
+from envpack.releases import Release
+from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
+
+_COMPILE = "compile one: `envpack stub --python VERSION --output {}`"
+
+
+def stub_findings(stub: Path) -> Iterator[Finding]:
+    """Whether a server will start it, by its mode and what it needs before anything of it runs."""
+    try:
+        mode = stat.S_IMODE(stub.stat().st_mode)
+    except OSError as error:
+        yield fault("not-a-stub", stub, f"the stub cannot be read: {error.strerror}", _COMPILE.format(stub.parent))
+        return
+    if mode & 0o111 != 0o111 or mode & 0o444 != 0o444:
+        yield fault(
+            "stub-not-executable",
+            stub,
+            f"its mode is {mode:04o}: a server that does not own it, or finds it on a read-only mount, cannot run it",
+            f"chmod 755 {stub}",
+        )
+    if not os.access(stub, os.R_OK):
+        return
+    try:
+        needs = read_stub_needs(stub)
+    except StubError as error:
+        yield of_error(error, stub)
+        return
+    if not needs.epochs:
+        yield caution(
+            "stub-needs-libpython",
+            stub,
+            f"it cannot start without libpython{needs.python}.so.1.0, and where only the environment has that, the"
+            " trial run of a server fails: it changes the file's mode, or refuses the model if it may not",
+            f"use envpack's: `envpack stub --python {needs.python} --output {stub.parent}`",
+        )
+
+
+def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Finding]:
+    """Whether stub, environment and release go together."""
+    for mismatch in preflight_model(model, release=release, host=host_of_image(release), backends=backends):
+        if mismatch.kind != "not-a-stub":  # which is a finding of its own
+            yield of_mismatch(mismatch, model.folder)
+    if model.backend == PYTHON_BACKEND and not (model.folder / STUB_NAME).is_file():
+        yield from _fits_the_releases_own(model, release)
+
+
+def _fits_the_releases_own(model: Model, release: Release) -> Iterator[Finding]:
+    environment = environment_of(model)
+    if environment is None:
+        return
+    try:
+        python = read_environment_facts(environment).python
+    except InputError:
+        return  # a finding of its own
+    if python and python != release.python:
+        yield fault(
+            "python-mismatch",
+            model.folder,
+            f"the environment has Python {python}, and the model has no stub: that of Triton {release.name} embeds"
+            f" Python {release.python}",
+            f"compile a stub for it: `envpack stub --python {python} --output {model.folder}`",
+        )
+    elif _numpy_of(environment) >= 2 and not release.numpy2:
+        yield fault(
+            "numpy-unsupported",
+            model.folder,
+            f"the environment has NumPy 2, with which the stub of Triton {release.name} gives empty answers",
+            f"put envpack's beside the model: `envpack stub --python {release.python} --output {model.folder}`",
+        )
+
+
+def _numpy_of(environment: Path) -> int:
+    """Major version of its NumPy, 0 if it does not say."""
+    packages = told_beside(environment).get("packages")
+    for package in packages if isinstance(packages, list) else ():
+        if isinstance(package, dict) and package.get("name") == "numpy":
+            major = str(package.get("version", "")).partition(".")[0]
+            return int(major) if major.isdecimal() else 0
+    return 0

@@ -1,0 +1,60 @@
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from envpack.environment import interpreter_for
+from envpack.environment.elf import _patchelf
+from envpack.errors import EnvpackError
+from envpack.project import Project
+from envpack.releases import find_release
+from envpack.repository import in_model_folder, open_model, point_to_environment
+from tests.unit.stub.elf_files import _library_of_this_process
+
+
+@pytest.fixture(scope="session")
+def release():
+    return find_release("24.10")
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory, release):
+    """What counts of an environment for the server's own Python."""
+    try:
+        interpreter = interpreter_for(release.python)
+    except EnvpackError as error:
+        pytest.skip(f"needs Python {release.python}: {error}")
+    folder = tmp_path_factory.mktemp("environment") / "env"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    (folder / "bin/activate").write_text("true")
+    shutil.copy(interpreter.library, folder / "lib")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def foreign_stub(tmp_path_factory, release):
+    """A program that is linked against libpython, as stubs of other makers are."""
+    stub = tmp_path_factory.mktemp("stub") / "triton_python_backend_stub"
+    shutil.copy(_library_of_this_process("libm.so.6"), stub)
+    library = f"libpython{release.python}.so.1.0"
+    subprocess.run([_patchelf(), "--add-needed", library, stub], check=True)
+    stub.chmod(0o755)
+    return stub
+
+
+@pytest.fixture
+def project(tmp_path, environment):
+    """Two models with an environment each, and an ensemble of them."""
+    repository = tmp_path / "repository"
+    for name in ("one", "two"):
+        folder = repository / name
+        (folder / "1").mkdir(parents=True)
+        (folder / "1/model.py").write_text("code")
+        shutil.copytree(environment, folder / "env", copy_function=os.link)
+        point_to_environment(open_model(folder), in_model_folder("env"))
+    (repository / "both/1").mkdir(parents=True)
+    steps = ", ".join(f'{{ model_name: "{name}" model_version: -1 }}' for name in ("one", "two"))
+    (repository / "both/config.pbtxt").write_text(f"ensemble_scheduling {{ step [ {steps} ] }}")
+    return Project(repository)

@@ -1,0 +1,351 @@
+"""A good repository has no findings, and each way to break it has its own."""
+
+import gzip
+import io
+import shutil
+import tarfile
+
+import pytest
+
+from envpack.errors import InputError
+from envpack.inspection import inspect_repository, is_repository
+from envpack.releases import find_release
+from envpack.repository import (
+    backend_for,
+    in_model_folder,
+    open_model,
+    place_backend,
+    point_to_environment,
+    set_backend,
+)
+
+
+def kinds(project, release, **options):
+    found = inspect_repository(project, release, **options)
+    return [(finding.severity, finding.kind) for finding in found.findings]
+
+
+def name_environment(model, value):
+    point_to_environment(open_model(model), value)
+
+
+def pack(environment, file, *, mode="w:gz", change=None, extra=()):
+    with tarfile.open(file, mode) as archive:
+        archive.add(environment, ".", filter=change)
+        for entry in extra:
+            archive.addfile(entry)
+
+
+def named(name, kind=tarfile.REGTYPE, target=""):
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, target
+    return entry
+
+
+def test_a_good_repository_has_no_findings(project, release):
+    found = inspect_repository(project, release)
+    assert found.findings == ()
+    assert found.models == ("both", "one", "two")
+    assert found.ok
+
+
+def test_repositories_are_told_from_environments(project, environment, tmp_path):
+    assert is_repository(project.repository)
+    assert not is_repository(environment)
+    assert not is_repository(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    assert not is_repository(tmp_path / "empty")
+    (tmp_path / "empty/envpack.toml").touch()
+    assert is_repository(tmp_path / "empty")
+
+
+def stray(model):
+    (model.parent / "notes").mkdir()
+
+
+def hidden(model):
+    (model.parent / ".git").mkdir()
+
+
+def odd_version(model):
+    (model / "2tmp").mkdir()
+    (model / "2tmp/model.py").touch()
+
+
+def empty_version(model):
+    (model / "2").mkdir()
+
+
+def no_code(model):
+    (model / "1/model.py").unlink()
+
+
+def broken_config(model):
+    (model / "config.pbtxt").write_text("nonsense {")
+
+
+def config_of_a_newer_server(model):
+    (model / "config.pbtxt").write_text('backend: "python"\nno_such_field: 1\n')
+
+
+def other_name(model):
+    with (model / "config.pbtxt").open("a") as config:
+        config.write('name: "other"\n')
+
+
+def no_environment(model):
+    shutil.rmtree(model / "env")
+
+
+def unusable_environment(model):
+    (model / "env/bin/activate").unlink()
+
+
+def environment_without_libpython(model):
+    next((model / "env/lib").glob("libpython*")).unlink()
+
+
+def relative_environment(model):
+    text = (model / "config.pbtxt").read_text()
+    (model / "config.pbtxt").write_text(text.replace("$$TRITON_MODEL_DIRECTORY/", ""))
+
+
+def keyword_in_the_middle(model):
+    text = (model / "config.pbtxt").read_text()
+    (model / "config.pbtxt").write_text(text.replace("$$TRITON", "/tmp/$$TRITON"))
+
+
+def spaced_environment(model):
+    (model / "env").rename(model / "my env")
+    name_environment(model, in_model_folder("my env"))
+
+
+def private_code(model):
+    (model / "1/model.py").chmod(0o600)
+
+
+def broken_link(model):
+    (model / "1/weights").symlink_to("/nowhere/weights")
+
+
+def no_step(model):
+    shutil.rmtree(model)
+
+
+def unknown_backend(model):
+    config = model / "config.pbtxt"
+    config.write_text(set_backend(config.read_text(), "python_3_10", config))
+
+
+def not_a_stub(model):
+    (model / "triton_python_backend_stub").write_text("#!/bin/sh\nexit 1\n")
+    (model / "triton_python_backend_stub").chmod(0o755)
+
+
+def dangling_stub(model):
+    (model / "triton_python_backend_stub").symlink_to("../stub")
+
+
+BREAKS = {
+    stray: [("error", "stray-folder")],
+    hidden: [("error", "stray-folder")],
+    odd_version: [("error", "odd-version")],
+    empty_version: [("error", "model-without-code")],
+    no_code: [("error", "model-without-code")],
+    broken_config: [("error", "bad-config")],
+    config_of_a_newer_server: [("error", "bad-config")],
+    other_name: [("error", "model-name-mismatch")],
+    no_environment: [("error", "environment-missing")],
+    unusable_environment: [("error", "environment-unusable")],
+    environment_without_libpython: [("warning", "libpython-missing")],
+    relative_environment: [("error", "bad-environment-path")],
+    keyword_in_the_middle: [("error", "bad-environment-path")],
+    spaced_environment: [("error", "bad-path")],
+    private_code: [("warning", "not-for-everybody")],
+    broken_link: [("error", "broken-link")],
+    no_step: [("error", "step-missing")],
+    unknown_backend: [("error", "backend-missing")],
+    not_a_stub: [("error", "not-a-stub")],
+    dangling_stub: [("error", "broken-link"), ("error", "not-a-stub")],
+}
+
+
+@pytest.mark.parametrize("change", BREAKS, ids=lambda change: change.__name__)
+def test_each_way_to_break_it_is_found(project, release, change):
+    change(project.repository / "one")
+    assert kinds(project, release) == BREAKS[change]
+
+
+def test_all_of_them_are_found_at_once_and_say_what_to_do(project, release):
+    one, two = project.repository / "one", project.repository / "two"
+    together = [stray, odd_version, spaced_environment, other_name, private_code, broken_link, not_a_stub]
+    for change in together:
+        change(one)
+    broken_config(two)
+    found = inspect_repository(project, release)
+    expected = {kind for change in (*together, broken_config) for _, kind in BREAKS[change]}
+    assert {finding.kind for finding in found.findings} == expected
+    assert all(finding.what and finding.fix and finding.where.is_absolute() for finding in found.findings)
+    assert not found.ok
+
+
+class TestStubs:
+    @pytest.fixture
+    def stub(self, project, foreign_stub):
+        placed = project.repository / "one/triton_python_backend_stub"
+        shutil.copy(foreign_stub, placed)
+        placed.chmod(0o755)
+        return placed
+
+    def test_one_that_needs_libpython_to_start(self, project, release, stub):
+        assert kinds(project, release) == [("warning", "stub-needs-libpython")]
+
+    @pytest.mark.parametrize("mode", [0o644, 0o100, 0o744])
+    def test_a_mode_that_only_the_owner_can_mend(self, project, release, stub, mode):
+        stub.chmod(mode)
+        assert ("error", "stub-not-executable") in kinds(project, release)
+
+    def test_one_for_another_python_than_the_environment(self, project, release, stub):
+        for library in (project.repository / "one/env/lib").iterdir():
+            other = library.with_name("libpython3.9.so.1.0")
+            library.rename(other)
+        assert ("error", "python-mismatch") in kinds(project, release)
+
+    def test_none_where_the_releases_own_has_another_python(self, project):
+        assert ("error", "python-mismatch") in kinds(project, find_release("25.01"))
+
+    def test_numpy_2_with_the_releases_own(self, project, release):
+        manifest = '{"packages": [{"name": "numpy", "version": "2.2.6"}]}'
+        (project.repository / "one/env/envpack-environment.json").write_text(manifest)
+        assert kinds(project, release) == [("error", "numpy-unsupported")]
+
+
+class TestArchives:
+    @pytest.fixture
+    def packed(self, project, environment):
+        """Where the environment of the first model is named to be."""
+        shutil.rmtree(project.repository / "one/env")
+        name_environment(project.repository / "one", in_model_folder("env.tar.gz"))
+        return project.repository / "one/env.tar.gz"
+
+    def test_good_ones(self, project, release, environment, packed):
+        for mode in ("w:gz", "w"):
+            pack(environment, packed, mode=mode)
+            assert kinds(project, release) == []
+
+    def test_forms_that_servers_do_not_read(self, project, release, environment, packed):
+        import zstandard
+
+        plain = io.BytesIO()
+        with tarfile.open(fileobj=plain, mode="w") as archive:
+            archive.add(environment, ".")
+        packed.write_bytes(zstandard.compress(plain.getvalue()))
+        found = inspect_repository(project, release).findings
+        assert [finding.kind for finding in found] == ["archive-unsupported"]
+        assert "zstd" in found[0].what
+        for mode in ("w:xz", "w:bz2"):
+            pack(environment, packed, mode=mode)
+            assert kinds(project, release) == [("error", "archive-unsupported")]
+        packed.write_text("hello")
+        assert kinds(project, release) == [("error", "archive-unsupported")]
+
+    def test_truncated_and_damaged_ones(self, project, release, environment, packed):
+        pack(environment, packed)
+        whole = packed.read_bytes()
+        for part in (whole[:100], whole[: len(whole) // 2], whole[:-20], whole[:1000] + b"damage" + whole[1006:]):
+            packed.write_bytes(part)
+            assert kinds(project, release) == [("error", "environment-unreadable")]
+        packed.write_bytes(gzip.compress(b"no tar at all" * 100))
+        assert kinds(project, release) == [("error", "environment-unreadable")]
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            named("lib/leads-out", tarfile.SYMTYPE, "/usr/lib/python3"),
+            named("lib/leads-up", tarfile.SYMTYPE, "../../secret"),
+            named("../outside"),
+            named("/absolute"),
+        ],
+        ids=lambda entry: entry.name,
+    )
+    def test_members_that_lie_or_lead_outside(self, project, release, environment, packed, entry):
+        pack(environment, packed, extra=[entry])
+        assert kinds(project, release) == [("error", "archive-refused")]
+
+    def test_members_below_a_link_are_refused_by_newer_releases(self, project, release, environment, packed):
+        extra = [named("lib64", tarfile.SYMTYPE, "lib"), named("lib64/below")]
+        pack(environment, packed, extra=extra)
+        assert kinds(project, release) == [("warning", "archive-refused")]
+        strict = find_release("26.06")
+        assert ("error", "archive-refused") in kinds(project, strict)
+
+    def test_a_folder_around_everything(self, project, release, environment, packed):
+        with tarfile.open(packed, "w:gz") as archive:
+            archive.add(environment, "env")
+        assert kinds(project, release) == [("error", "archive-refused")]
+
+    def test_a_folder_where_only_archives_are_taken(self, project):
+        found = kinds(project, find_release("23.05"))
+        assert found.count(("error", "folder-unsupported")) == 2
+
+
+class TestBackends:
+    @pytest.fixture
+    def backend(self, project, foreign_stub, release, tmp_path):
+        """A backend that both models name."""
+        found = backend_for(release.python, tmp_path / "backends")
+        place_backend(foreign_stub, found)
+        for name in ("one", "two"):
+            config = project.repository / name / "config.pbtxt"
+            config.write_text(set_backend(config.read_text(), found.name, config))
+        return found
+
+    def test_a_complete_one(self, project, release, backend):
+        assert kinds(project, release) == [("warning", "stub-needs-libpython")]
+
+    def test_one_that_is_somewhere_else(self, project, release, backend, tmp_path):
+        backend.folder.parent.rename(tmp_path / "elsewhere")
+        assert kinds(project, release) == [("error", "backend-missing")]
+        assert kinds(project, release, backends=tmp_path / "elsewhere") == [("warning", "stub-needs-libpython")]
+
+    @pytest.mark.parametrize(
+        ("name", "kind"),
+        [
+            ("triton_python_backend_stub", "stub-missing"),
+            ("triton_python_backend_utils.py", "backend-incomplete"),
+            ("model.py", "backend-incomplete"),
+        ],
+    )
+    def test_a_file_that_is_missing(self, project, release, backend, name, kind):
+        (backend.folder / name).unlink()
+        assert ("error", kind) in kinds(project, release)
+
+    def test_a_library_that_is_missing_matters_to_older_servers(self, project, release, backend):
+        backend.library.unlink()
+        assert kinds(project, release) == [("warning", "stub-needs-libpython")]
+        assert ("error", "backend-incomplete") in kinds(project, find_release("23.07"))
+
+    def test_archives_of_several_backends(self, project, release, backend, environment):
+        for name, kind in (("one", "python"), ("two", backend.name)):
+            model = project.repository / name
+            config = model / "config.pbtxt"
+            config.write_text(set_backend(config.read_text(), kind, config))
+            shutil.rmtree(model / "env")
+            pack(environment, model / "env.tar")
+            name_environment(model, in_model_folder("env.tar"))
+        assert ("warning", "unpacked-at-once") in kinds(project, release)
+
+
+def test_only_some_models_and_one_that_is_not_there(project, release):
+    stray(project.repository / "one")
+    broken_config(project.repository / "two")
+    assert kinds(project, release, names=["one"]) == []
+    with pytest.raises(InputError) as caught:
+        inspect_repository(project, release, ["none"])
+    assert caught.value.kind == "model-missing"
+
+
+def test_models_of_other_backends_are_left_alone(project, release):
+    (project.repository / "net/1").mkdir(parents=True)
+    (project.repository / "net/config.pbtxt").write_text('backend: "onnxruntime"')
+    assert kinds(project, release) == []
