@@ -61,7 +61,7 @@ class Kitchen:
 
     def forget_something(self, chance: random.Random) -> None:
         """Remove a part of the cache, so that the next build has to make it again."""
-        kinds = ["environments", "segments", "archives", "bytecode", "solutions", "channel", "conda-packages"]
+        kinds = ["environments", "archives", "bytecode", "solutions", "channel", "conda-packages"]
         for kind in chance.sample(kinds, chance.randrange(1, 4)):
             shutil.rmtree(self.cache / kind, ignore_errors=True)
 
@@ -88,7 +88,7 @@ class Kitchen:
         assert take_inventory(folder, find_owners(folder, environment.minor)) == read_inventory(folder), folder
 
     def leftovers(self) -> list[str]:
-        kept = [path for kind in ("environments", "archives", "segments") for path in (self.cache / kind).rglob(".*")]
+        kept = [path for kind in ("environments", "archives") for path in (self.cache / kind).rglob(".*")]
         return [str(path) for path in (*self.model.glob(".*"), *kept) if "partial" in path.name]
 
 

@@ -25,7 +25,6 @@ _DAY = 86400.0  # seconds
 _ENTRIES = {
     "environments": "finished environments",
     "archives": "finished archives",
-    "segments": "packages compressed for archives",
     "selections": "which files of environments leave the store",
     "bytecode": "byte code of packages",
     "stubs": "compiled stubs",
@@ -37,6 +36,8 @@ _ENTRIES = {
 }
 # These are indexes of the entries within them, or are removed as a whole for another reason.
 _WHOLE = {"conda-index": "indexes of conda channels"}
+# Files beside an archive that say what it is, and where in it which package is: they go with it, and before it.
+_BESIDE = (".segments", ".json")
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,18 @@ def prune_cache(
 def _entries(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
-            if (not path.name.startswith(".") and path.suffix != ".lock") or path.parent.name == "solutions":
+            hidden = path.name.startswith(".") or path.suffix == ".lock" or _is_beside(path)
+            if not hidden or folder.name == "solutions":
                 yield path
+
+
+def _is_beside(path: Path) -> bool:
+    """Whether a file only says something of an archive that is there."""
+    return path.parent.name == "archives" and path.suffix in _BESIDE and path.with_suffix("").exists()
+
+
+def _beside(path: Path) -> list[Path]:
+    return [path.with_name(path.name + suffix) for suffix in _BESIDE] if path.parent.name == "archives" else []
 
 
 def _label(kind: str, path: Path) -> str:
@@ -137,7 +148,7 @@ def _label(kind: str, path: Path) -> str:
 
 def _size(path: Path, seen: set[tuple[int, int]]) -> int:
     total = 0
-    for file in _files(str(path)):
+    for file in (file for one in (path, *_beside(path)) for file in _files(str(one))):
         with contextlib.suppress(FileNotFoundError):
             status = os.lstat(file)
             if (status.st_dev, status.st_ino) not in seen:
@@ -183,6 +194,8 @@ def _remove(path: Path) -> bool:
     except Timeout:
         return False
     try:
+        for file in _beside(path):
+            file.unlink(missing_ok=True)
         removed = path.with_name(f".{path.name}.removed-{os.getpid()}")
         with contextlib.suppress(FileNotFoundError):
             path.rename(removed)

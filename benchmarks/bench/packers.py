@@ -18,8 +18,9 @@ import sys
 from pathlib import Path
 from envpack.archive import Selection, pack_archive, place_folder
 from envpack.environment import read_environment
-prefix, out, form, everything = sys.argv[1:]
-environment, selection = read_environment(Path(prefix)), Selection(include=("**",) if everything else ())
+prefix, out, form, include, exclude = sys.argv[1:]
+environment = read_environment(Path(prefix))
+selection = Selection(tuple(exclude.split()), tuple(include.split()))
 if form == "dir":
     place_folder(environment, Path(out), selection)
 else:
@@ -45,7 +46,7 @@ class Packer:
         name: what to call it.
         form: ``"dir"``, ``"tar.gz"`` or ``"tar"``.
         command: what runs; the last word is where it writes.
-        clean: folder of our store to empty before each run, ``""`` for none.
+        clean: what of our store is removed before each run: ``"*"`` for all, or a pattern of files, ``""`` for none.
 
     """
 
@@ -60,19 +61,20 @@ def packers(environment: Environment) -> list[Packer]:
     prefix = str(environment.prefix)
     theirs = (str(Path(sys.executable).with_name("conda-pack")), "--quiet", "--force", "-p", prefix)
 
-    def ours(form: str, everything: str = "") -> tuple[str, ...]:
-        return (sys.executable, "-c", _OURS, prefix, "{out}", form, everything)
+    def ours(form: str, include: str = "", exclude: str = "") -> tuple[str, ...]:
+        return (sys.executable, "-c", _OURS, prefix, "{out}", form, include, exclude)
 
     return [
         Packer("conda-pack", "tar.gz", (*theirs, "-o", "{out}")),
         Packer("conda-pack --n-threads -1", "tar.gz", (*theirs, "--n-threads", "-1", "-o", "{out}")),
         Packer("GNU tar", "tar", ("tar", "cf", "{out}", "-C", prefix, ".")),
-        Packer("envpack tar.gz, first, all files", "tar.gz", ours("tar.gz", "all"), "*"),
+        Packer("envpack tar.gz, first, all files", "tar.gz", ours("tar.gz", "**"), "*"),
         Packer("envpack tar.gz, first", "tar.gz", ours("tar.gz"), "*"),
-        Packer("envpack tar.gz, packed before", "tar.gz", ours("tar.gz"), "archives"),
+        # Other archives of these packages are in the store; that this choice is another one changes no file.
+        Packer("envpack tar.gz, packed before", "tar.gz", ours("tar.gz", exclude="/none/")),
         Packer("envpack tar.gz, second model", "tar.gz", ours("tar.gz")),
-        Packer("envpack tar, all files", "tar", ours("tar", "all"), "archives"),
-        Packer("envpack tar", "tar", ours("tar"), "archives"),
+        Packer("envpack tar, all files", "tar", ours("tar", "**"), "archives/*.tar"),
+        Packer("envpack tar", "tar", ours("tar"), "archives/*.tar"),
         Packer("envpack dir", "dir", ours("dir")),
     ]
 
@@ -80,8 +82,8 @@ def packers(environment: Environment) -> list[Packer]:
 def run(packer: Packer, folder: Path) -> Cost:
     """Run it once; its result is ``folder/out.FORM``, the store ``folder/store``."""
     out, store = folder / f"out.{packer.form}", folder / "store"
-    if packer.clean:
-        shutil.rmtree(store if packer.clean == "*" else store / packer.clean, ignore_errors=True)
+    for place in store.glob(packer.clean) if packer.clean else ():
+        remove(place)
     remove(out)
     command = [word.replace("{out}", str(out)) for word in packer.command]
     variables = {**os.environ, "ENVPACK_CACHE_DIR": str(store), "PYTHONPATH": str(ROOT)}

@@ -1,4 +1,4 @@
-"""Compressed segments of archives, one for each package, kept in the store: what was packed before is copied.
+"""Compressed segments of archives, one for each package: what an archive in the store has is copied from there.
 
 A gzip file may consist of several members one after the other, and a tar file is nothing but its members' blocks, so an
 archive is the segments of its packages behind one another.
@@ -9,27 +9,27 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
+from envpack.archive.packed_before import Segment, copy_segment, find_segments
 from envpack.archive.stream import PORTION, Packer, portions
-from envpack.atomic import replaced_file
 from envpack.environment.inventory import OWN, Entry
-from envpack.locations import cache_root
 
 RECIPE = 2  # counts the changes of how members are written
 LEVEL = 2  # the best of the table in docs/archives.md
-_SEAL = struct.Struct("<8sQI")  # behind the segment: what it is, its size, its CRC-32
-_MAGIC = b"envpkseg"
-_BUFFER = 1 << 20
-
-Write = Callable[[bytes | memoryview], object]
 
 
-class DamagedSegmentError(Exception):
-    """A segment in the store is not what was written there."""
+class Output(Protocol):
+    """Where an archive is written to, from start to end."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that were written so far."""
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Take the next bytes."""
 
 
 def compressed(content: bytes | memoryview) -> bytes:
@@ -58,52 +58,37 @@ def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
 
 
 def write_segments(
-    prefix: Path, entries: Sequence[Entry], write: Write, *, threads: int = 0, trusting: bool = True
-) -> None:
-    """Give the segments of an environment's packages to ``write``, in order: from the store, or made and kept there.
+    prefix: Path, entries: Sequence[Entry], out: Output, store: Path, *, threads: int = 0
+) -> dict[str, Segment]:
+    """Write the segments of an environment's packages, in order: copied from archives in the store, or made.
 
     Args:
         prefix: root of the environment.
         entries: of the files to pack.
-        write: takes the next bytes.
+        out: takes the next bytes.
+        store: the folder with archives; what it has of them is verified while it is copied.
         threads: how many compress; 0 for one for each core.
-        trusting: take segments in the store that look complete. They are verified while they are written; without
-            trust they are also read before, and made again if they are damaged.
+
+    Returns:
+        Where the segments are in what was written, by what names their content.
 
     Raises:
-        DamagedSegmentError: a segment in the store is damaged. What ``write`` got is of no use then.
+        DamagedSegmentError: a segment in the store is damaged, and forgotten now. What was written is of no use then.
         EnvironmentBuildError: kind ``store-damaged``: a file is not what it was when the environment was built.
         OSError: the disk is full, or the folder cannot be written to.
 
     """
-    folder = cache_root() / "segments"
-    folder.mkdir(parents=True, exist_ok=True)
-    found = [(name, folder / _digest(group), group) for name, group in by_package(entries)]
-    missing = {file: group for _, file, group in found if not _is_whole(file, trusting=trusting)}
+    groups = {_digest(group): group for _, group in by_package(entries)}
+    found = find_segments(store, groups)
+    missing = [list(portions(group)) for digest, group in groups.items() if digest not in found]
+    written = {}
     with Packer(prefix, compressed, threads) as packer:
-        made = packer.packed([list(portions(group)) for group in missing.values()])
-        for name, file, _ in found:
-            if file in missing:
-                _write(file, next(made), write)
-            elif not _read(file, write):
-                raise DamagedSegmentError(f"the packed {name} is not what was written there")
-
-
-def _read(file: Path, write: Write) -> bool:
-    """Whether all of a segment could be given to ``write``, and has the checksum that it should."""
-    from isal import isal_zlib
-
-    buffer = memoryview(bytearray(_BUFFER))
-    with file.open("rb", buffering=0) as content:
-        left, expected = _seal(content.fileno()) or (0, -1)
-        content.seek(0)
-        checksum = 0
-        while left and (count := content.readinto(buffer[: min(left, _BUFFER)])):
-            piece = buffer[:count]
-            checksum = isal_zlib.crc32(piece, checksum)
-            write(piece)
-            left -= count
-    return not left and checksum == expected
+        made = packer.packed(missing)
+        for digest in groups:
+            start = out.size
+            checksum = copy_segment(found[digest], out.write) if digest in found else _write(next(made), out)
+            written[digest] = Segment(start, out.size - start, checksum)
+    return written
 
 
 def _digest(entries: Sequence[Entry]) -> str:
@@ -111,36 +96,12 @@ def _digest(entries: Sequence[Entry]) -> str:
     return hashlib.sha256(json.dumps([compressor(), told]).encode()).hexdigest()
 
 
-def _write(file: Path, blocks: Iterator[bytes], also: Write) -> None:
-    """Keep a segment, and give it to ``also`` at once, while others are compressed.
-
-    The seal makes a flush to the disk needless: what a power failure leaves of a segment is not taken for one.
-    """
+def _write(blocks: Iterator[bytes], out: Output) -> int:
+    """Write what others compress meanwhile; its checksum."""
     from isal import isal_zlib
 
-    size = checksum = 0
-    with replaced_file(file, durable=False) as partial, partial.open("wb", buffering=0) as out:
-        for block in blocks:
-            out.write(block)
-            also(block)
-            size += len(block)
-            checksum = isal_zlib.crc32(block, checksum)
-        out.write(_SEAL.pack(_MAGIC, size, checksum))
-
-
-def _is_whole(file: Path, *, trusting: bool) -> bool:
-    try:
-        with file.open("rb", buffering=0) as content:
-            complete = _seal(content.fileno()) is not None
-        return complete and (trusting or _read(file, len))
-    except FileNotFoundError:
-        return False
-
-
-def _seal(file: int) -> tuple[int, int] | None:
-    """Size and checksum of the segment in a file; ``None`` if it is not complete."""
-    size = os.fstat(file).st_size - _SEAL.size
-    if size < 0:
-        return None
-    magic, expected, checksum = _SEAL.unpack(os.pread(file, _SEAL.size, size))
-    return (size, checksum) if (magic, expected) == (_MAGIC, size) else None
+    checksum = 0
+    for block in blocks:
+        out.write(block)
+        checksum = isal_zlib.crc32(block, checksum)
+    return checksum

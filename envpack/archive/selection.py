@@ -29,6 +29,8 @@ DEFAULT_EXCLUDE = (
 DEFAULT_INCLUDE = ("/include/python3.*/",)
 # What is left of a folder with tests goes too if it is no more than this, `__init__` being empty: nothing to import.
 _HOLLOW = re.compile(r"(?:^|.*/)(?:(__init__)|conftest)\.py|(?:^|.*/)__pycache__/(?:__init__|conftest)\.[^/]*\.pyc")
+# What `**/NAME/**/` becomes as an expression: pathspec's own words, so other words are only slower.
+_DEEP = re.compile(r"\^\(\?:\.\+/\)\?[\w-]+\(\?:/\.\+\)\?/(?![*+?{])")
 _TESTS = re.compile(r"(?:^|.*?/)tests?/")
 _ALWAYS = ("/bin/activate", "/pyvenv.cfg", "/bin/python*", "/lib/libpython*")
 
@@ -78,7 +80,7 @@ def _any_of(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
     """One expression for all patterns: there may be a hundred thousand names."""
     from pathspec import PathSpec
 
-    expressions = []
+    expressions: dict[str, list[str]] = {}
     for pattern in patterns:
         try:
             (one,) = PathSpec.from_lines("gitignore", [pattern]).patterns
@@ -92,8 +94,11 @@ def _any_of(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
                 kind="bad-pattern",
                 hint="write it as in .gitignore, without ! and #: /share/locale/, *.txt, **/examples/",
             )
-        expressions.append(f"(?:{one.regex.pattern})")
-    return re.compile("|".join(expressions))
+        folder = _DEEP.match(one.regex.pattern)
+        place = folder[0] if folder else ""
+        expressions.setdefault(place, []).append(one.regex.pattern.removeprefix(place))
+    # What many patterns begin with is tried once for each name, not once for each pattern: several times as fast.
+    return re.compile("|".join(f"{place}(?:{'|'.join(them)})" for place, them in expressions.items()))
 
 
 def _without_hollow(kept: list[Entry], included: re.Pattern[str]) -> list[Entry]:

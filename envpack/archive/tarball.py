@@ -7,17 +7,20 @@ import io
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from envpack.archive.manifest import SCHEMA, Chosen, beside, choose, is_of
 from envpack.archive.selection import Selection
 from envpack.atomic import replaced_file, write_text
 from envpack.environment.store import Environment
-from envpack.errors import EnvironmentBuildError
 from envpack.locations import cache_root
 from envpack.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from envpack.archive.packed_before import Segment
 
 ArchiveForm = Literal["tar.gz", "tar"]
 PackerName = Literal["envpack", "conda-pack"]
@@ -127,15 +130,14 @@ def pack_archive(
 def _pack(wanted: _Wanted, stored: Path, threads: int, progress: Progress) -> None:
     chosen = choose(wanted.environment, wanted.selection)
     progress.begin(f"pack {len(chosen.entries)} files as {wanted.form}")
-    from envpack.archive.segments import DamagedSegmentError
+    from envpack.archive.packed_before import DamagedSegmentError, write_index
 
-    try:
-        digest = _write(wanted, chosen, stored, threads, trusting=True)
-    except DamagedSegmentError:
+    while True:
         try:
-            digest = _write(wanted, chosen, stored, threads, trusting=False)
-        except DamagedSegmentError as error:
-            raise _unreliable(stored, error) from error
+            digest, segments = _write(wanted, chosen, stored, threads)
+            break
+        except DamagedSegmentError as error:  # known to nobody any more
+            progress.detail(str(error))
     status = stored.stat()
     measured = {
         "form": wanted.form,
@@ -146,25 +148,27 @@ def _pack(wanted: _Wanted, stored: Path, threads: int, progress: Progress) -> No
         "mtime_ns": status.st_mtime_ns,
     }
     write_text(sidecar_of(stored), beside(chosen, **measured))
+    if segments:
+        write_index(stored, segments)
     progress.end(f"{status.st_size / 1e6:.1f} MB")
 
 
-def _write(wanted: _Wanted, chosen: Chosen, stored: Path, threads: int, *, trusting: bool) -> str:
-    """Write an archive into the store; its SHA-256."""
+def _write(wanted: _Wanted, chosen: Chosen, stored: Path, threads: int) -> tuple[str, dict[str, Segment]]:
+    """Write an archive into the store; its SHA-256, and where it has which package."""
     prefix = wanted.environment.prefix
+    segments: dict[str, Segment] = {}
     with replaced_file(stored) as partial:
         if wanted.packer == "conda-pack":
             from envpack.archive.conda_packer import pack_with_conda_pack
 
             pack_with_conda_pack(prefix, partial, wanted.form)
-            return _sha256(partial)
-        with partial.open("wb", buffering=0) as raw:
-            out = _Hashed(raw)
+            return _sha256(partial), segments
+        with partial.open("wb", buffering=0) as raw, _Hashed(raw) as out:
             if wanted.form == "tar":
                 _write_plain(prefix, chosen, out, threads)
             else:
-                _write_compressed(prefix, chosen, out, threads, trusting=trusting)
-        return out.digest.hexdigest()
+                segments = _write_compressed(prefix, chosen, out, stored.parent, threads)
+        return out.hexdigest(), segments
 
 
 def _write_plain(prefix: Path, chosen: Chosen, out: _Hashed, threads: int) -> None:
@@ -181,13 +185,14 @@ def _write_plain(prefix: Path, chosen: Chosen, out: _Hashed, threads: int) -> No
     out.write(END)
 
 
-def _write_compressed(prefix: Path, chosen: Chosen, out: _Hashed, threads: int, *, trusting: bool) -> None:
+def _write_compressed(prefix: Path, chosen: Chosen, out: _Hashed, store: Path, threads: int) -> dict[str, Segment]:
     from envpack.archive.members import END
     from envpack.archive.segments import compressed, write_segments
 
     out.write(compressed(_head(chosen)))
-    write_segments(prefix, chosen.entries, out.write, threads=threads, trusting=trusting)
+    segments = write_segments(prefix, chosen.entries, out, store, threads=threads)
     out.write(compressed(END))
+    return segments
 
 
 def _head(chosen: Chosen) -> bytes:
@@ -201,28 +206,34 @@ def _head(chosen: Chosen) -> bytes:
 
 
 class _Hashed:
-    """A file that is written to from start to end, and the SHA-256 of what was."""
+    """A file that is written to from start to end, and the SHA-256 of what was: two threads do the two at once."""
 
     def __init__(self, file: io.FileIO | BinaryIO) -> None:
         self._file = file
-        self.digest = hashlib.sha256()
+        self._digest = hashlib.sha256()
+        self._other = ThreadPoolExecutor(1)
+        self.size = 0
+
+    def __enter__(self) -> _Hashed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._other.shutdown()
 
     def write(self, content: bytes | memoryview) -> None:
-        self.digest.update(content)
+        """Write, and wait for both: the caller may use its buffer again."""
+        hashed = self._other.submit(self._digest.update, content)
+        self.size += len(content)
         left = memoryview(content)
         while left:
             left = left[os.write(self._file.fileno(), left) :]
+        hashed.result()
+
+    def hexdigest(self) -> str:
+        """Of all that was written."""
+        return self._digest.hexdigest()
 
 
 def _sha256(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _unreliable(stored: Path, error: Exception) -> EnvironmentBuildError:
-    return EnvironmentBuildError(
-        str(error),
-        kind="store-damaged",
-        where=str(stored.parent),
-        hint="a disk that does not keep what is written is the usual cause; set ENVPACK_CACHE_DIR to another one",
-    )

@@ -120,7 +120,8 @@ def take_inventory(prefix: Path, owners: Owners) -> tuple[Entry, ...]:
 def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:
     """Write `INVENTORY` into an environment; the SHA-256 of that file."""
     rows = [[one.path, one.kind, one.package, one.size, one.sha256, one.target, one.stand_in] for one in entries]
-    text = "".join(f"{json.dumps(row, ensure_ascii=False)},\n" for row in rows).removesuffix(",\n")
+    encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # `dumps` makes one for each call
+    text = ",\n".join(map(encode, rows))
     content = f'{{"schema": {SCHEMA}, "files": [\n{text}\n]}}\n'
     write_text(prefix / INVENTORY, content)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -160,7 +160,7 @@ def test_killed_packer_leaves_the_old_archive_and_a_clean_store(numpy_env, tmp_p
         f"pack_archive(read_environment(Path({str(numpy_env.prefix)!r})), Path({str(archive)!r}))"
     )
     child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    wait_until(lambda: any(file.stat().st_size > 1e6 for file in tmp_path.glob("cache/segments/.*.partial")))
+    wait_until(lambda: any(file.stat().st_size > 1e6 for file in tmp_path.glob("cache/archives/.*.partial")))
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert archive.read_bytes() == before

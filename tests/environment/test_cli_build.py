@@ -235,8 +235,7 @@ def interrupted(repository, archive_format, number, changes) -> int:
     place = repository / "m"
     if archive_format != "dir":
         place = Path(changes["ENVPACK_CACHE_DIR"]) / "archives"
-        for kind in ("archives", "segments"):
-            shutil.rmtree(place.with_name(kind), ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
     words = ("build", "--repository", repository, "m", "--python", "3.8", "--stub", "never", "--format", archive_format)
     child = subprocess.Popen(
         command(*words),

@@ -51,9 +51,9 @@ def test_entries_are_listed_with_their_size_on_disk_and_shared_files_count_once(
 def test_pruning_removes_what_was_not_used_for_some_days(cache):
     entry(cache, "environments", "old", days=40)
     entry(cache, "environments", "new", days=20)
-    entry(cache, "segments", "old", days=40)
+    entry(cache, "bytecode", "old", days=40)
     pruned = prune_cache(30, cache=cache)
-    assert names(pruned.entries) == {("environments", "old"), ("segments", "old")}
+    assert names(pruned.entries) == {("environments", "old"), ("bytecode", "old")}
     assert pruned.size >= 10_000
     assert names(list_cache(cache)) == {("environments", "new")}
 
@@ -62,6 +62,27 @@ def test_an_environment_whose_lock_was_touched_is_in_use(cache):
     entry(cache, "environments", "old", days=40)
     (cache / "environments/.old.lock").touch()
     assert prune_cache(30, cache=cache).entries == ()
+
+
+def test_an_archive_goes_with_what_lies_beside_it(cache):
+    """Its index is younger, since it is read for other archives: it must not outlive what it points into."""
+    folder = cache / "archives"
+    folder.mkdir(parents=True)
+    for name in ("old.tar.gz", "old.tar.gz.json", "old.tar.gz.segments", "new.tar", "new.tar.json"):
+        (folder / name).write_bytes(b"x" * 5000)
+    used = time.time() - 40 * DAY
+    os.utime(folder / "old.tar.gz", (used, used))
+    assert names(list_cache(cache)) == {("archives", "old.tar.gz"), ("archives", "new.tar")}
+    pruned = prune_cache(30, cache=cache)
+    assert names(pruned.entries) == {("archives", "old.tar.gz")}
+    assert pruned.size >= 15_000
+    assert sorted(file.name for file in folder.iterdir() if file.suffix != ".lock") == ["new.tar", "new.tar.json"]
+
+
+def test_what_lies_beside_an_archive_that_is_gone_is_an_entry_like_others(cache):
+    (cache / "archives").mkdir(parents=True)
+    (cache / "archives/gone.tar.gz.segments").write_text("{}")
+    assert names(prune_cache(0, cache=cache).entries) == {("archives", "gone.tar.gz.segments")}
 
 
 def test_dry_run_removes_nothing(cache):

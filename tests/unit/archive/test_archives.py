@@ -10,7 +10,7 @@ import tarfile
 import pytest
 
 from envpack.archive import Selection, pack_archive, sidecar_of
-from envpack.archive.segments import write_segments
+from envpack.archive.packed_before import index_of
 from envpack.archive.stream import portions
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
@@ -92,7 +92,7 @@ def test_what_lies_beside_it_says_what_it_is(environment, tmp_path):
 def test_same_bytes_for_any_number_of_threads_and_with_or_without_segments(environment, tmp_path, cache, form):
     pack_archive(environment, tmp_path / "a", form=form, threads=1)
     os.utime(environment.prefix / "bin/tool", (1, 1))
-    shutil.rmtree(cache / "archives")
+    as_of_another(cache)
     pack_archive(environment, tmp_path / "b", form=form, threads=1)  # from segments
     shutil.rmtree(cache)
     pack_archive(environment, tmp_path / "c", form=form, threads=4)
@@ -106,17 +106,41 @@ def test_the_compressed_archive_is_the_plain_one_compressed(environment, tmp_pat
     assert unzipped == (tmp_path / "b").read_bytes()
 
 
-def test_a_package_that_was_packed_before_is_not_packed_again(environment, prefixes, monkeypatch):
+def as_of_another(cache):
+    """Let the store's only archive be of another environment with the same packages; where it is then."""
+    for file in list((cache / "archives").glob("[!.]*")):
+        file.rename(file.with_name(f"other-{file.name}"))
+    (archive,) = (file for file in (cache / "archives").glob("other-*") if file.suffix in (".gz", ".tar"))
+    return archive
+
+
+def test_a_package_that_was_packed_before_is_not_packed_again(environment, prefixes, tmp_path, monkeypatch):
     def other_y(prefix):
         (prefix / "lib/python3.8/site-packages/y/__init__.py").write_text("y = 2\n")
 
     other = prefixes.make("two", other_y)
-    assert packed(environment, monkeypatch) == {"envpack", "x", "y"}
-    assert packed(environment, monkeypatch) == set()
-    assert packed(other, monkeypatch) == {"y"}
+    less = Selection(exclude=("/nothing/",))
+    assert packed(environment, tmp_path / "a", monkeypatch) == {"envpack", "x", "y"}
+    assert packed(environment, tmp_path / "b", monkeypatch, less) == set()
+    assert packed(other, tmp_path / "c", monkeypatch) == {"y"}
 
 
-def packed(environment, monkeypatch):
+def test_packages_are_gathered_from_several_archives(prefixes, tmp_path, monkeypatch, cache):
+    def other_y(prefix):
+        (prefix / "lib/python3.8/site-packages/y/__init__.py").write_text("y = 2\n")
+
+    def other_x(prefix):
+        (prefix / "lib/x.txt").write_text("x")
+
+    one, two, both = prefixes.make("1"), prefixes.make("2", other_y), prefixes.make("3", other_y)
+    assert packed(one, tmp_path / "a", monkeypatch) == {"envpack", "x", "y"}
+    assert packed(two, tmp_path / "b", monkeypatch) == {"y"}
+    oldest = min((cache / "archives").glob("*.gz"), key=lambda file: file.stat().st_mtime_ns)
+    oldest.unlink()
+    assert packed(both, tmp_path / "c", monkeypatch) == set()
+
+
+def packed(environment, archive, monkeypatch, selection=None):
     """Packages that were compressed."""
     found = set()
 
@@ -125,12 +149,8 @@ def packed(environment, monkeypatch):
         return portions(entries)
 
     monkeypatch.setattr("envpack.archive.segments.portions", spy)
-    write_segments(environment.prefix, entries_of(environment), len)
+    assert pack_archive(environment, archive, selection=selection) is True
     return found
-
-
-def entries_of(environment):
-    return parse_inventory((environment.prefix / INVENTORY).read_bytes())
 
 
 @FORMS
@@ -155,15 +175,53 @@ def test_a_file_that_was_tampered_with_is_not_packed(environment, tmp_path, cach
     assert not list(cache.rglob("*.partial"))
 
 
-@pytest.mark.parametrize("damage", [b"", b"X", None], ids=["cut", "changed", "emptied"])
-def test_a_damaged_segment_is_made_again(environment, tmp_path, cache, damage):
+def changed_in_place(archive):
+    """So that size and time are what they were."""
+    content, times = archive.read_bytes(), archive.stat()
+    archive.write_bytes(content[:-200] + bytes(100) + content[-100:])
+    os.utime(archive, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def moved_by_one(archive):
+    told = json.loads(index_of(archive).read_text())
+    told["segments"] = {name: [start - 1, *others] for name, (start, *others) in told["segments"].items()}
+    index_of(archive).write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        changed_in_place,
+        moved_by_one,
+        lambda archive: archive.unlink(),
+        lambda archive: archive.write_bytes(b""),
+        lambda archive: archive.write_bytes(archive.read_bytes()[:-1]),
+        lambda archive: archive.write_bytes(bytes(archive.stat().st_size)),
+        lambda archive: os.truncate(index_of(archive), 50),
+        lambda archive: index_of(archive).write_bytes(b""),
+        lambda archive: index_of(archive).write_bytes(bytes(index_of(archive).stat().st_size)),
+        lambda archive: index_of(archive).write_text("[]"),
+        lambda archive: index_of(archive).write_text(index_of(archive).read_text().replace("[", "[-")),
+        lambda archive: index_of(archive).write_text(index_of(archive).read_text().replace("]", "9]")),
+        lambda archive: index_of(archive).write_text(index_of(archive).read_text().replace("]", ', "x"]')),
+        lambda archive: index_of(archive).unlink(),
+    ],
+)
+def test_an_archive_in_the_store_that_is_not_what_it_was_is_not_copied_from(environment, tmp_path, cache, damage):
     pack_archive(environment, tmp_path / "a.tar.gz")
-    shutil.rmtree(cache / "archives")
-    for segment in (cache / "segments").iterdir():
-        content = segment.read_bytes()
-        segment.write_bytes(b"" if damage is None else damage + content[1:])
-    pack_archive(environment, tmp_path / "b.tar.gz")
-    assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
+    before = (tmp_path / "a.tar.gz").read_bytes()
+    damage(as_of_another(cache))
+    assert pack_archive(environment, tmp_path / "b.tar.gz") is True
+    assert (tmp_path / "b.tar.gz").read_bytes() == before
+
+
+def test_a_damaged_archive_is_forgotten(environment, tmp_path, cache, monkeypatch):
+    pack_archive(environment, tmp_path / "a.tar.gz")
+    other = as_of_another(cache)
+    changed_in_place(other)
+    assert packed(environment, tmp_path / "b.tar.gz", monkeypatch) == {"envpack", "x", "y"}
+    assert not index_of(other).exists()
+    assert packed(environment, tmp_path / "c.tar.gz", monkeypatch, Selection(exclude=("/nothing/",))) == set()
 
 
 @pytest.mark.parametrize("target", ["/usr/lib/libz.so", "../../outside", "../.."])
