@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from envpack.archive.members import check_entries
 from envpack.archive.selection import Selection
 from envpack.atomic import replaced_file
 from envpack.environment.disk import storage_errors
-from envpack.environment.inventory import INVENTORY, OWN, Entry, parse_inventory, read_inventory, write_inventory
+from envpack.environment.inventory import INVENTORY, OWN, Entry, inventory_text, parse_inventory, read_inventory
 from envpack.environment.stand_in import with_prefix
 from envpack.environment.store import MANIFEST, Environment
 from envpack.errors import EnvironmentBuildError
@@ -106,12 +105,10 @@ def _choose(environment: Environment, selection: Selection, place: Path, final_p
     for entry in entries:
         sizes[entry.package] += entry.size
     size = sum(sizes.values())
-    with tempfile.TemporaryDirectory(prefix="envpack-") as folder:
-        content = write_inventory(Path(folder), entries)
-        inventory = (Path(folder) / INVENTORY).read_bytes()
+    inventory = inventory_text(entries).encode()
     told |= {
         "unpacked": {"files": len(entries), "size": size},
-        "content": content,
+        "content": hashlib.sha256(inventory).hexdigest(),
         "size": size,
         "packages": [package | {"size": sizes[package["name"]]} for package in told["packages"]],
         "selection": _selected(environment, selection, final_prefix)

@@ -119,12 +119,17 @@ def take_inventory(prefix: Path, owners: Owners) -> tuple[Entry, ...]:
 
 def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:
     """Write `INVENTORY` into an environment; the SHA-256 of that file."""
+    content = inventory_text(entries)
+    write_text(prefix / INVENTORY, content)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def inventory_text(entries: Sequence[Entry]) -> str:
+    """What `write_inventory` writes: a line for each entry."""
     rows = [[one.path, one.kind, one.package, one.size, one.sha256, one.target, one.stand_in] for one in entries]
     encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # `dumps` makes one for each call
     text = ",\n".join(map(encode, rows))
-    content = f'{{"schema": {SCHEMA}, "files": [\n{text}\n]}}\n'
-    write_text(prefix / INVENTORY, content)
-    return hashlib.sha256(content.encode()).hexdigest()
+    return f'{{"schema": {SCHEMA}, "files": [\n{text}\n]}}\n'
 
 
 def read_inventory(prefix: Path) -> tuple[Entry, ...]:
