@@ -1,11 +1,12 @@
 """Kill `envpack build` at random moments, and look each time whether everything is old or new.
 
-    .venv/bin/python ci/kill_builds.py --times 100 [--seed 1]
+    .venv/bin/python ci/kill_builds.py --times 100 [--seed 1] [--source prefix]
 
-Builds alternate between two sets of requirements and all forms, with a cache that often has to make things again.
-After each kill: what config.pbtxt names is complete and verifies file by file, and so does every environment in the
-store. In the end, undisturbed builds put all right and leave nothing half-made behind. The packages come from an index
-on 127.0.0.1.
+Builds alternate between two sets of requirements and all forms, from the requirements or by taking over a virtual
+environment that has them, with a cache that often has to make things again. After each kill: what config.pbtxt names is
+complete and verifies file by file, and so does every environment in the store; the virtual environments are untouched.
+In the end, undisturbed builds put all right and leave nothing half-made behind. The packages come from an index on
+127.0.0.1.
 """
 
 import argparse
@@ -17,24 +18,42 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+
+from uv import find_uv_bin
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(CHECKOUT))
 
 from envpack.archive.inspection import inspect_environment  # noqa: E402
 from envpack.environment import Environment, available_interpreters, read_environment  # noqa: E402
-from envpack.environment.inventory import find_owners, read_inventory, take_inventory  # noqa: E402
+from envpack.environment.inventory import Entry, find_owners, read_inventory, take_inventory  # noqa: E402
+from envpack.environment.prefix.records import UNKNOWN  # noqa: E402
 from tests.web import serve  # noqa: E402
 from tests.wheels import make_wheel, write_index  # noqa: E402
 
 FORMS = ("dir", "tar.gz", "tar")
+VERSIONS = ("1.0", "2.0")
+SOURCES = ("requirements", "prefix")
 CONFIG = 'name: "m"\nbackend: "python"\n# a comment of mine\n'
 VALUE = f"VALUE = {'x' * 2000!r}\n"
 
 
+@dataclass(frozen=True)
+class Order:
+    """One build: which version of the packages, from where, in which form."""
+
+    version: str
+    source: str
+    form: str
+
+    def __str__(self) -> str:
+        return f"{self.form} of {self.source} {self.version}"
+
+
 class Kitchen:
-    """A model, an index with two versions of what it needs, and a cache of its own."""
+    """A model, an index and environments with two versions of what it needs, and a cache of its own."""
 
     def __init__(self, folder: Path, index: str, python: str) -> None:
         self.model = folder / "repository/m"
@@ -47,21 +66,35 @@ class Kitchen:
             "UV_CACHE_DIR": str(folder / "uv"), "ENVPACK_CACHE_DIR": str(self.cache),
         }  # fmt: skip
         self.python = python
+        self.prefixes = {version: folder / f"venv-{version}" for version in VERSIONS}
+        self.untouched = {}
 
-    def command(self, version: str, form: str) -> list[str]:
-        (self.model / "requirements.txt").write_text(f"numpy=={version}\nbulk=={version}\n")
-        build = [sys.executable, "-m", "envpack.cli", "build", "m", "--python", self.python, "--format", form]
+    def make_prefixes(self, executable: Path) -> None:
+        """Make the virtual environments, and remember how they look."""
+        for version, root in self.prefixes.items():
+            for words in (
+                ("venv", "--quiet", "--python", executable, root),
+                ("pip", "install", "--quiet", "--python", root / "bin/python", *needs(version)),
+            ):
+                subprocess.run([find_uv_bin(), *words], env=self.variables, check=True)
+            self.untouched[version] = snapshot(root)
+
+    def command(self, order: Order) -> list[str]:
+        (self.model / "requirements.txt").write_text("\n".join(needs(order.version)))
+        build = [sys.executable, "-m", "envpack.cli", "build", "m", "--python", self.python, "--format", order.form]
+        if order.source == "prefix":
+            build += ["--from-prefix", str(self.prefixes[order.version])]
         return [*build, "--stub", "never", "--quiet", "--repository", str(self.model.parent)]
 
-    def start(self, version: str, form: str) -> "subprocess.Popen[str]":
+    def start(self, order: Order) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            self.command(version, form), env=self.variables, cwd=CHECKOUT, stderr=subprocess.PIPE, text=True,
+            self.command(order), env=self.variables, cwd=CHECKOUT, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
 
     def forget_something(self, chance: random.Random) -> None:
         """Remove a part of the cache, so that the next build has to make it again."""
-        kinds = ["environments", "archives", "bytecode", "solutions", "channel", "conda-packages"]
+        kinds = ["environments", "archives", "bytecode", "solutions", "channel", "conda-packages", "prefixes"]
         for kind in chance.sample(kinds, chance.randrange(1, 4)):
             shutil.rmtree(self.cache / kind, ignore_errors=True)
 
@@ -80,66 +113,93 @@ class Kitchen:
             assert found.verified > 1000, found.verified
         for folder in (self.cache / "environments").glob("[!.]*"):
             self.check_environment(folder)
+        for version, seen in self.untouched.items():
+            assert snapshot(self.prefixes[version]) == seen, f"the virtual environment {version} was changed"
         return named
 
     def check_environment(self, folder: Path) -> None:
         environment = read_environment(folder)
         assert isinstance(environment, Environment), f"{folder} is there without being one"
-        assert take_inventory(folder, find_owners(folder, environment.minor)) == read_inventory(folder), folder
+        told, found = read_inventory(folder), take_inventory(folder, find_owners(folder, environment.minor))
+        if any(entry.package == UNKNOWN for entry in told):  # taken over: what belongs to whom is not all in the files
+            told, found = contents(told), contents(found)
+        assert told == found, folder
 
     def leftovers(self) -> list[str]:
         kept = [path for kind in ("environments", "archives") for path in (self.cache / kind).rglob(".*")]
         return [str(path) for path in (*self.model.glob(".*"), *kept) if "partial" in path.name]
 
 
+def needs(version: str) -> tuple[str, ...]:
+    return f"numpy=={version}", f"bulk=={version}"
+
+
+def contents(entries: tuple[Entry, ...]) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple((entry.path, entry.kind, entry.sha256, entry.target) for entry in entries)
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, int]]:
+    """Which files there are, and when each was changed last in any way."""
+    return {str(file): (file.lstat().st_ino, file.lstat().st_ctime_ns) for file in sorted(root.rglob("*"))}
+
+
 def fill_index(root: Path) -> None:
-    for version in ("1.0", "2.0"):
+    for version in VERSIONS:
         modules = {f"bulk/module_{number}.py": VALUE for number in range(200)}
         make_wheel(root / "files", "bulk", version, {"bulk/__init__.py": "", **modules})
         make_wheel(root / "files", "numpy", version, {"numpy/__init__.py": f"__version__ = {version!r}\n"})
     write_index(root)
 
 
-def kill_once(kitchen: Kitchen, chance: random.Random, longest: float) -> str:
+def kill_once(kitchen: Kitchen, order: Order, chance: random.Random, longest: float) -> str:
     """One build with a kill somewhere in it; what became of it."""
     kitchen.forget_something(chance)
-    version, form = chance.choice(("1.0", "2.0")), chance.choice(FORMS)
-    child = kitchen.start(version, form)
+    child = kitchen.start(order)
     time.sleep(longest * chance.random() ** 2)  # most builds have to make only a part again
     done = child.poll() is not None
     # Only envpack itself is killed, as by the kernel when memory is short: what it has started must not go on.
     child.send_signal(signal.SIGKILL)
     said = child.communicate()[1]
     assert not done or child.returncode == 0, said
-    return f"{form} {version} {'ended before' if done else 'killed'}"
+    return f"{order} {'ended before' if done else 'killed'}"
+
+
+def kill_many(kitchen: Kitchen, sources: tuple[str, ...], times: int, seed: int) -> None:
+    chance = random.Random(seed)
+    start = time.monotonic()
+    assert kitchen.start(Order("1.0", sources[0], "dir")).wait() == 0
+    longest = 1.1 * (time.monotonic() - start)
+    kills = faster = 0
+    while kills < times:
+        order = Order(chance.choice(VERSIONS), chance.choice(sources), chance.choice(FORMS))
+        outcome = kill_once(kitchen, order, chance, longest)
+        kills, faster = kills + outcome.endswith("killed"), faster + outcome.endswith("before")
+        print(f"{kills}: {outcome}; config.pbtxt names {kitchen.check()}", flush=True)
+    for version, form in (("1.0", "tar.gz"), ("2.0", "tar"), ("1.0", "dir")):
+        for source in sources:
+            assert kitchen.start(Order(version, source, form)).wait() == 0
+            kitchen.check()
+    assert kitchen.leftovers() == [], kitchen.leftovers()
+    print(f"{kills} kills and {faster} builds that were faster, seed {seed}: always old or new")
 
 
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--times", type=int, default=100)
     options.add_argument("--seed", type=int, default=random.randrange(10**6))
+    options.add_argument("--source", choices=SOURCES, help="what is built from; both by default")
     given = options.parse_args()
-    chance = random.Random(given.seed)
-    python = next((one.minor for one in available_interpreters() if one.library), "")
+    python = next((one for one in available_interpreters() if one.library), None)
     if not python:
         sys.exit("error: there is no Python with a shared library on this machine")
+    sources = (given.source,) if given.source else SOURCES
     with tempfile.TemporaryDirectory() as folder:
         fill_index(Path(folder) / "index")
         with serve(Path(folder) / "index") as site:
-            kitchen = Kitchen(Path(folder), site.url("/simple"), python)
-            start = time.monotonic()
-            assert kitchen.start("1.0", "dir").wait() == 0
-            longest = 1.1 * (time.monotonic() - start)
-            kills = faster = 0
-            while kills < given.times:
-                outcome = kill_once(kitchen, chance, longest)
-                kills, faster = kills + outcome.endswith("killed"), faster + outcome.endswith("before")
-                print(f"{kills}: {outcome}; config.pbtxt names {kitchen.check()}", flush=True)
-            for version, form in (("1.0", "tar.gz"), ("2.0", "tar"), ("1.0", "dir")):
-                assert kitchen.start(version, form).wait() == 0
-                kitchen.check()
-            assert kitchen.leftovers() == [], kitchen.leftovers()
-    print(f"{kills} kills and {faster} builds that were faster, seed {given.seed}: always old or new")
+            kitchen = Kitchen(Path(folder), site.url("/simple"), python.minor)
+            if "prefix" in sources:
+                kitchen.make_prefixes(python.executable)
+            kill_many(kitchen, sources, given.times, given.seed)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CHECKOUT = Path(__file__).parents[2]
 
 
-def test_a_killed_build_leaves_the_old_state_or_the_new_one():
-    command = [sys.executable, CHECKOUT / "ci/kill_builds.py", "--times", "5"]
+@pytest.mark.parametrize("source", ["requirements", "prefix"])
+def test_a_killed_build_leaves_the_old_state_or_the_new_one(source):
+    command = [sys.executable, CHECKOUT / "ci/kill_builds.py", "--times", "5", "--source", source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("5 kills")
