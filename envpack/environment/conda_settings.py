@@ -119,7 +119,7 @@ def _read(file: Path, host: Mapping[str, str]) -> dict[str, Any]:
 
     try:
         content = yaml.safe_load(_expanded(file.read_text(encoding="utf-8"), host))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise _bad(file, "cannot be read as YAML") from error  # the text may hold passwords, so it is not quoted
     if content is None:
         return {}

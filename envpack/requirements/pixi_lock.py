@@ -33,14 +33,9 @@ def read_pixi_lock(content: YamlTable, target: Target) -> Requirements:
     """
     if content.text("version") not in _VERSIONS:
         raise content.get("version")[1].error(f"version {shown(content.text('version'))} is not read", hint=_AGAIN)
-    environment = _environment(content)
-    entries = {_key(entry): entry for entry in content.tables("packages")}
+    environment = default_environment(content)
     conda, wheels = [], []
-    for reference in environment.table("packages").tables(_platform(content, environment, target)):
-        kind, location = _key(reference)
-        entry = entries.get((kind, location))
-        if entry is None:
-            raise reference.spot.error(f"{shown(location)} is not among the packages", hint=_AGAIN)
+    for kind, location, entry in chosen_entries(content, _platform(content, environment, target)):
         if kind == "conda":
             conda.append(_conda(location, entry, target))
         else:
@@ -60,7 +55,13 @@ def read_pixi_lock(content: YamlTable, target: Target) -> Requirements:
     )
 
 
-def _environment(content: YamlTable) -> YamlTable:
+def default_environment(content: YamlTable) -> YamlTable:
+    """The environment of a lock that envpack reads, and writes.
+
+    Raises:
+        InputError: there is none.
+
+    """
     environments = content.table("environments")
     if _ENVIRONMENT not in environments:
         raise environments.spot.error(
@@ -68,6 +69,24 @@ def _environment(content: YamlTable) -> YamlTable:
             hint=f"envpack reads the environment {_ENVIRONMENT}",
         )
     return environments.table(_ENVIRONMENT)
+
+
+def chosen_entries(content: YamlTable, platform: str) -> list[tuple[str, str, YamlTable]]:
+    """What an environment has for a platform: of each package its kind, its address, and what the lock says of it.
+
+    Raises:
+        InputError: the lock is not what pixi writes.
+
+    """
+    entries = {_key(entry): entry for entry in content.tables("packages")}
+    found = []
+    for reference in default_environment(content).table("packages").tables(platform):
+        kind, location = _key(reference)
+        entry = entries.get((kind, location))
+        if entry is None:
+            raise reference.spot.error(f"{shown(location)} is not among the packages", hint=_AGAIN)
+        found.append((kind, location, entry))
+    return found
 
 
 def _platform(content: YamlTable, environment: YamlTable, target: Target) -> str:

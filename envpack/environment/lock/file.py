@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envpack.atomic import write_text
 from envpack.environment.lock.model import Lock, Target
 from envpack.errors import InputError
 from envpack.requirements import CondaPackage, PipPackage
 
+if TYPE_CHECKING:
+    from envpack.requirements.yaml_file import YamlTable
+
 LOCK_NAME = "envpack.lock"
 _OWN = "x-envpack"
 _SCHEMA = 1
+_HINT = "take it back from version control, or remove it and run envpack lock"
 _HEADER = "# Written by `envpack lock`, which also updates it; pixi and rattler can read it.\n"
 
 
@@ -82,48 +86,48 @@ def read_lock(file: Path) -> Lock | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise _bad(file, "cannot be read") from error
+        raise _bad(str(file), "cannot be read") from error
     return parse_lock(text, file)
 
 
 def parse_lock(text: str, file: Path) -> Lock:
     """The lock that a text says; ``file`` is where it comes from, for errors (as of `read_lock`)."""
-    import yaml
+    from envpack.requirements.yaml_file import parse_yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        told = yaml.load(text, Loader=loader)  # noqa: S506 - both are safe loaders
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise _bad(file, "is no YAML", mark.line + 1 if mark else 0) from error
-    if not isinstance(told, dict) or not isinstance(told.get(_OWN), dict):
-        raise _bad(file, f"has no table {_OWN}: it is another tool's lockfile")
-    if told[_OWN].get("schema") != _SCHEMA:
-        raise _bad(file, "is of another envpack")
-    try:
-        return _parsed(told)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise _bad(file, f"is damaged: {type(error).__name__}: {error}") from error
+        content = parse_yaml(text, file)
+        if _OWN not in content:
+            raise _bad(str(file), f"has no table {_OWN}: it is another tool's lockfile")
+        if content.table(_OWN).text("schema", "") != str(_SCHEMA):
+            raise _bad(str(file), "is of another envpack")
+        return _parsed(content)
+    except InputError as error:
+        if error.kind == "bad-lock":
+            raise
+        raise _bad(error.where, f"is damaged: {error.message}") from error
 
 
-def _parsed(told: dict[str, Any]) -> Lock:
-    own, default = told[_OWN], told["environments"]["default"]
-    ((platform, named),) = default["packages"].items()
-    by_address = {entry.get("conda") or entry["pypi"]: entry for entry in told["packages"]}
-    chosen = [by_address[entry.get("conda") or entry["pypi"]] for entry in named]
-    target = Target(platform, *(_matching(own, key, r"\d+(\.\d+)*|") for key in ("python", "glibc", "cuda")))
+def _parsed(content: YamlTable) -> Lock:
+    from envpack.requirements.pixi_lock import chosen_entries, default_environment
+
+    own, default = content.table(_OWN), default_environment(content)
+    platforms = list(default.table("packages").values)
+    if len(platforms) != 1:
+        raise default.spot.error("it must be for one platform", hint=_HINT)
+    chosen = chosen_entries(content, platforms[0])
+    target = Target(platforms[0], *(_matching(own, key, r"\d+(\.\d+)*|") for key in ("python", "glibc", "cuda")))
     return Lock(
         target,
-        tuple(str(channel["url"]).rstrip("/") for channel in default["channels"]),
-        tuple(_conda_package(entry) for entry in chosen if "conda" in entry),
-        tuple(_pip_package(entry) for entry in chosen if "pypi" in entry),
+        tuple(channel.text("url").rstrip("/") for channel in default.tables("channels")),
+        tuple(_conda_package(entry) for kind, _, entry in chosen if kind == "conda"),
+        tuple(_pip_package(entry) for kind, _, entry in chosen if kind == "pypi"),
         _matching(own, "asked", r"[0-9a-f]*"),
     )
 
 
-def _conda_package(entry: dict[str, Any]) -> CondaPackage:
-    if not (entry.get("sha256") or entry.get("md5")):
-        raise ValueError(f"{entry['name']} has no hash")
+def _conda_package(entry: YamlTable) -> CondaPackage:
+    if not (entry.text("sha256", "") or entry.text("md5", "")):
+        raise entry.spot.error(f"{entry.text('name')} has no hash", hint=_HINT)
     return CondaPackage(
         name=_matching(entry, "name", r"[\w.-]+"),
         version=_matching(entry, "version", r"[\w.!+~*-]+"),
@@ -132,34 +136,29 @@ def _conda_package(entry: dict[str, Any]) -> CondaPackage:
         url=_matching(entry, "conda", r"(https?|file|s3|gcs|oci)://\S(.*\S)?"),
         sha256=_matching(entry, "sha256", r"[0-9a-f]{64}|"),
         md5=_matching(entry, "md5", r"[0-9a-f]{32}|"),
-        size=int(entry.get("size", 0)),
-        license=str(entry.get("license", "")),
-        depends=tuple(map(str, entry.get("depends", ()))),
-        constrains=tuple(map(str, entry.get("constrains", ()))),
+        size=entry.number("size"),
+        license=entry.text("license", ""),
+        depends=tuple(text for text, _ in entry.texts("depends")),
+        constrains=tuple(text for text, _ in entry.texts("constrains")),
     )
 
 
-def _pip_package(entry: dict[str, Any]) -> PipPackage:
+def _pip_package(entry: YamlTable) -> PipPackage:
     return PipPackage(
         name=_matching(entry, "name", r"[\w.-]+"),
         version=_matching(entry, "version", r"[\w.!+-]+"),
         url=_matching(entry, "pypi", r"(https?|file)://\S(.*\S)?"),
         sha256=_matching(entry, "sha256", r"[0-9a-f]{64}"),
-        size=int(entry.get("size", 0)),
+        size=entry.number("size"),
     )
 
 
-def _matching(entry: dict[str, Any], key: str, pattern: str) -> str:
-    value = entry.get(key, "")
-    if not isinstance(value, str) or not re.fullmatch(pattern, value):
-        raise ValueError(f"{key} of {entry.get('name', _OWN)} is {value!r}")
+def _matching(entry: YamlTable, key: str, pattern: str) -> str:
+    value = entry.text(key, "")
+    if not re.fullmatch(pattern, value):
+        raise entry.get(key)[1].error(f"{key} of {entry.text('name', _OWN)} is {value!r}", hint=_HINT)
     return value
 
 
-def _bad(file: Path, reason: str, line: int = 0) -> InputError:
-    return InputError(
-        f"the lockfile {reason}",
-        kind="bad-lock",
-        where=f"{file}:{line}" if line else str(file),
-        hint="take it back from version control, or remove it and run envpack lock",
-    )
+def _bad(where: str, reason: str) -> InputError:
+    return InputError(f"the lockfile {reason}", kind="bad-lock", where=where, hint=_HINT)

@@ -86,7 +86,7 @@ def test_variables_in_a_file_are_expanded(home):
     assert settings.resolve(settings.channels).credentials["host.example"]["BasicHTTP"]["password"] == "s3cret"
 
 
-@pytest.mark.parametrize("text", ["channels: [", "- a list", "just text s3cret"])
+@pytest.mark.parametrize("text", ["channels: [", "- a list", "just text s3cret", "channels: " + "[" * 100_000])
 def test_a_damaged_file_is_named_and_not_quoted(home, text):
     with pytest.raises(InputError) as caught:
         read(home, text)

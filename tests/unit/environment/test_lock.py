@@ -93,12 +93,14 @@ def test_all_that_changes_the_choice_changes_what_is_asked(tmp_path):
     ("old", "new", "says"),
     [
         ("sha256: " + "d" * 64, "sha256: dddd", "sha256 of six is 'dddd'"),
-        ("version: 1.17.0", "version: [1]", "version of six is [1]"),
+        ("version: 1.17.0", "version: [1]", "version must be text"),
         ("  name: six\n", "", "name of x-envpack is ''"),
         ("schema: 1", "schema: 99", "of another envpack"),
         ("x-envpack", "x-other", "another tool's lockfile"),
         ("- pypi: https://files.example/six-1.17.0-py2.py3-none-any.whl\n  name", "- pypi: x\n  name", "damaged"),
-        ("version: 6", "version: [", "no YAML"),
+        ("version: 6", "version: " + "[" * 100_000, "nested too deeply"),
+        ("      linux-64:\n", "      linux-64: []\n      other:\n", "must be for one platform"),
+        ("version: 6", "version: [", "not valid YAML"),
     ],
 )
 def test_a_lockfile_edited_by_hand_is_refused_with_what_is_wrong(tmp_path, old, new, says):
