@@ -16,6 +16,8 @@ from envpack.errors import EnvironmentBuildError
 from envpack.process import run
 
 ENGINE_HINT = "pip install --force-reinstall py-rattler; if it comes again, remove the cache folder and build again"
+FORBIDDEN = r"\b40[13]\b|Unauthorized|Forbidden"  # how engines say that a channel asks for credentials
+CREDENTIALS_HINT = "put them into ~/.netrc, the file that RATTLER_AUTH_FILE names, or the channel's address in .condarc"
 _CHILD = Path(__file__).with_name("rattler_child.py")
 
 

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from envpack.environment.causes import Cause, explain
 from envpack.environment.conda_settings import CondaSettings, Credentials
-from envpack.environment.disk import FULL_TEXT, disk_full
-from envpack.environment.engine import ENGINE_HINT, EngineError, ask_engine
+from envpack.environment.engine import CREDENTIALS_HINT, ENGINE_HINT, FORBIDDEN, EngineError, ask_engine
 from envpack.environment.lock.model import Target
 from envpack.environment.lock.pip import as_pylock
 from envpack.environment.relocation import STAND_IN
@@ -62,33 +62,37 @@ def install_conda(
 def _explained(error: EngineError, packages: Sequence[CondaPackage], prefix: Path) -> EnvironmentBuildError:
     message = " ".join(str(error).split())
     named = next((one for one in packages if re.search(rf"(?<![\w-]){re.escape(one.name)}(?![\w])", message)), None)
-    about = f"conda package {named.name} {named.version}" if named else "a conda package"
-    if FULL_TEXT in message:
-        return disk_full(prefix.parent)
-    if re.search(r"hash mismatch|mismatch.*(?:sha256|md5)|(?:sha256|md5).*mismatch", message, re.IGNORECASE):
-        return EnvironmentBuildError(
-            f"{about}: the file is not the one that its hash names: {gist(message)}",
-            kind="hash-mismatch",
-            where=named.url if named else "",
-            hint="lock again if you trust the new file, else ask who runs the channel",
-        )
-    if re.search(r"\b40[13]\b|Unauthorized|Forbidden", message):
-        return EnvironmentBuildError(
-            f"{about}: the channel asks for credentials",
-            kind="channel-forbidden",
-            where=named.url if named else "",
-            hint="put them into ~/.netrc, the file that RATTLER_AUTH_FILE names, or the channel's address in .condarc",
-        )
-    if re.search(r"No such file|not found|404|error sending request|failed to fetch|timed? ?out|connect", message):
-        return EnvironmentBuildError(
-            f"{about} cannot be had: {gist(message)}",
-            kind="channel-unreachable",
-            where=named.url if named else "",
-            hint="check that the channel still has it, and the network; what is in the cache needs neither",
-        )
-    return EnvironmentBuildError(
-        f"{about} could not be installed: {gist(message)}", kind="engine-failed", hint=ENGINE_HINT
+    return explain(
+        _CAUSES,
+        message,
+        full=prefix.parent,
+        where=named.url if named else "",
+        about=f"conda package {named.name} {named.version}" if named else "a conda package",
+        gist=gist(message),
     )
+
+
+_CAUSES = (
+    Cause(
+        kind="hash-mismatch",
+        pattern=r"(?i)hash mismatch|mismatch.*(?:sha256|md5)|(?:sha256|md5).*mismatch",
+        says="{about}: the file is not the one that its hash names: {gist}",
+        hint="lock again if you trust the new file, else ask who runs the channel",
+    ),
+    Cause(
+        kind="channel-forbidden",
+        pattern=FORBIDDEN,
+        says="{about}: the channel asks for credentials",
+        hint=CREDENTIALS_HINT,
+    ),
+    Cause(
+        kind="channel-unreachable",
+        pattern=r"No such file|not found|404|error sending request|failed to fetch|timed? ?out|connect",
+        says="{about} cannot be had: {gist}",
+        hint="check that the channel still has it, and the network; what is in the cache needs neither",
+    ),
+    Cause(kind="engine-failed", pattern="", says="{about} could not be installed: {gist}", hint=ENGINE_HINT),
+)
 
 
 def install_pip(

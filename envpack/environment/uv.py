@@ -6,11 +6,10 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from envpack.environment.disk import FULL_TEXT, disk_full
+from envpack.environment.causes import Cause, explain
 from envpack.environment.isolation import clean_environment
 from envpack.environment.names import normalised
 from envpack.environment.wording import gist
@@ -67,72 +66,63 @@ def platform_name(machine: str, glibc: str) -> str:
 
 def explained(ended: Finished, requirements: Sequence[str], where: Path) -> EnvironmentBuildError:
     """The error for what uv has said; ``requirements`` as the user wrote them, ``where`` is what could be full."""
-    if FULL_TEXT in ended.stderr:
-        return disk_full(where)
     words = "\n".join(line for line in ended.last_lines().splitlines() if not line.startswith("Using "))
     guilty = guilty_requirement(ended.stderr, requirements)
-    for cause in _CAUSES:
-        if re.search(cause.pattern, ended.stderr):
-            about = f"pip requirement {guilty!r}" if guilty else "the pip requirements"
-            return EnvironmentBuildError(
-                f"{about}: {cause.says}", kind=cause.kind, hint=cause.hint, details=ended.stderr
-            )
-    if "No solution found" not in ended.stderr and not guilty:
-        return EnvironmentBuildError(
-            f"uv could not install the pip requirements:\n{words}",
-            kind="pip-failed",
-            hint="check the network and the index; UV_INDEX_URL or PIP_INDEX_URL names another",
-            details=ended.stderr,
-        )
-    return EnvironmentBuildError(
-        f"pip requirement {guilty or requirements[0]!r} cannot be resolved for this Python: {gist(_reason(words))}",
-        kind="unresolvable",
-        hint="check name and version; only wheels are used, so a version without a wheel for this Python is not found",
+    return explain(
+        (*_CAUSES, _UNRESOLVABLE if guilty or "No solution found" in ended.stderr else _FAILED),
+        ended.stderr,
+        full=where,
         details=ended.stderr,
+        about=f"pip requirement {guilty!r}" if guilty else "the pip requirements",
+        requirement=guilty or requirements[0],
+        reason=gist(_reason(words)),
+        words=words,
     )
-
-
-@dataclass(frozen=True)
-class Cause:
-    """A way to fail: its kind, how uv words it, what envpack says, what to do."""
-
-    kind: str
-    pattern: str
-    says: str
-    hint: str
 
 
 _CAUSES = (
     Cause(
         kind="hash-mismatch",
         pattern=r"Hash mismatch|hashes? (?:do|does) not match",
-        says="the downloaded file is not the one that its hash names",
+        says="{about}: the downloaded file is not the one that its hash names",
         hint="lock again if you trust the new file, else ask who runs the index",
     ),
     Cause(
         kind="index-forbidden",
         pattern=r"\b40[13] (?:Unauthorized|Forbidden)",
-        says="the package index asks for credentials",
+        says="{about}: the package index asks for credentials",
         hint="put them into ~/.netrc, or into UV_INDEX_URL",
     ),
     Cause(
         kind="not-in-cache",
         pattern=r"network was disabled|connectivity is disabled",
-        says="it is not in the cache, and the network may not be used",
+        says="{about}: it is not in the cache, and the network may not be used",
         hint="build once with the network, or take UV_OFFLINE away",
     ),
     Cause(
         kind="index-unreachable",
         pattern=r"error sending request|Could not connect|dns error|Connection refused|timed out|\d+ retr|decoding",
-        says="the package index does not answer",
+        says="{about}: the package index does not answer",
         hint="check the network and the address; UV_INDEX_URL or PIP_INDEX_URL names another",
     ),
     Cause(
         kind="build-failed",
         pattern=r"Failed to build|The build backend returned an error|Call to `.*build_wheel` failed",
-        says="it could not be built from its source",
+        says="{about}: it could not be built from its source",
         hint="install a compiler and what the package needs to build, or take a version that has a wheel",
     ),
+)
+_UNRESOLVABLE = Cause(
+    kind="unresolvable",
+    pattern="",
+    says="pip requirement {requirement!r} cannot be resolved for this Python: {reason}",
+    hint="check name and version; only wheels are used, so a version without a wheel for this Python is not found",
+)
+_FAILED = Cause(
+    kind="pip-failed",
+    pattern="",
+    says="uv could not install the pip requirements:\n{words}",
+    hint="check the network and the index; UV_INDEX_URL or PIP_INDEX_URL names another",
 )
 
 

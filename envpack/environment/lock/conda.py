@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from envpack.environment.causes import Cause, explain
 from envpack.environment.conda_settings import Channels, CondaSettings
-from envpack.environment.disk import FULL_TEXT, disk_full
-from envpack.environment.engine import ENGINE_HINT, EngineError, ask_engine
+from envpack.environment.engine import CREDENTIALS_HINT, ENGINE_HINT, FORBIDDEN, EngineError, ask_engine
 from envpack.environment.lock.model import Target
 from envpack.environment.wording import gist
 from envpack.errors import EnvironmentBuildError
 from envpack.requirements import CondaPackage
-
-_OFFLINE_HINT = "check the address and the network; the channel 'local' needs neither"
 
 
 def solve_conda(
@@ -80,42 +78,46 @@ def _explained(
     error: EngineError, specs: Sequence[str], channels: Channels, target: Target, cache: Path
 ) -> EnvironmentBuildError:
     message = " ".join(str(error).split())
-    if FULL_TEXT in message:
-        return disk_full(cache)
-    if error.type_name in {"SolverError", "InvalidMatchSpecError"}:
-        return _unresolvable(message, str(error), specs, target)
-    if re.search(r"\b40[13]\b|Unauthorized|Forbidden", message):
-        return EnvironmentBuildError(
-            f"a channel asks for credentials ({', '.join(channels.urls)})",
-            kind="channel-forbidden",
-            hint="put them into ~/.netrc, the file that RATTLER_AUTH_FILE names, or the channel's address in .condarc",
-        )
-    if error.type_name in {"GatewayError", "FetchRepoDataError"}:
-        return EnvironmentBuildError(
-            f"no answer from a channel ({', '.join(channels.urls)}): {gist(message)}",
-            kind="channel-unreachable",
-            hint=_OFFLINE_HINT,
-        )
-    return EnvironmentBuildError(
-        f"conda packages could not be chosen: {gist(message)}", kind="engine-failed", hint=ENGINE_HINT
+    return explain(
+        _CAUSES,
+        f"{error.type_name}: {message}",
+        full=cache,
+        details=str(error) if error.type_name in {"SolverError", "InvalidMatchSpecError"} else "",
+        guilty=guilty_spec(message, specs),
+        first=specs[0],
+        glibc=target.glibc,
+        channels=", ".join(channels.urls),
+        gist=gist(message),
     )
 
 
-def _unresolvable(message: str, whole: str, specs: Sequence[str], target: Target) -> EnvironmentBuildError:
-    needed = re.search(r"__glibc >=([\d.]+), for which no candidates", message)
-    if needed:
-        return EnvironmentBuildError(
-            f"{specs[0]!r} needs glibc {needed[1].rstrip('.')}, the target has {target.glibc}",
-            kind="glibc-too-old",
-            hint="ask for an older version, or take a release with a newer system with --triton",
-        )
-    guilty = guilty_spec(message, specs)
-    return EnvironmentBuildError(
-        f"conda requirement {guilty!r} cannot be resolved: {gist(message)}",
+_CAUSES = (
+    Cause(
+        kind="glibc-too-old",
+        pattern=r"^SolverError: .*__glibc >=(?P<needed>[\d.]*\d)\.?, for which no candidates",
+        says="{first!r} needs glibc {needed}, the target has {glibc}",
+        hint="ask for an older version, or take a release with a newer system with --triton",
+    ),
+    Cause(
         kind="unresolvable",
+        pattern="^(?:SolverError|InvalidMatchSpecError): ",
+        says="conda requirement {guilty!r} cannot be resolved: {gist}",
         hint="check name and version, or give a channel that has it; PyPI packages belong under pip:",
-        details=whole,
-    )
+    ),
+    Cause(
+        kind="channel-forbidden",
+        pattern=FORBIDDEN,
+        says="a channel asks for credentials ({channels})",
+        hint=CREDENTIALS_HINT,
+    ),
+    Cause(
+        kind="channel-unreachable",
+        pattern="^(?:GatewayError|FetchRepoDataError): ",
+        says="no answer from a channel ({channels}): {gist}",
+        hint="check the address and the network; the channel 'local' needs neither",
+    ),
+    Cause(kind="engine-failed", pattern="", says="conda packages could not be chosen: {gist}", hint=ENGINE_HINT),
+)
 
 
 def guilty_spec(message: str, specs: Sequence[str]) -> str:

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from envpack.environment.causes import Cause, explain
 from envpack.environment.conda_settings import Channels, CondaSettings
-from envpack.environment.disk import FULL_TEXT, disk_full
+from envpack.environment.engine import FORBIDDEN
 from envpack.environment.isolation import clean_environment
 from envpack.environment.lock.conda import guilty_spec
 from envpack.environment.lock.model import Target
@@ -27,11 +28,6 @@ from envpack.requirements import CondaPackage
 
 _NAMED_BY = {"conda": "CONDA_EXE", "mamba": "MAMBA_EXE", "micromamba": "MAMBA_EXE"}
 _SECRETS = re.compile(r"(?<=://)[^/\s\"@]+@|/t/[^/\s\"]+(?=/)")  # in addresses: accounts, and conda's tokens
-_UNSOLVABLE = re.compile(r"Unsatisfiable|NotFound|MatchSpec|solver_problems|nothing provides|Could not solve")
-_FORBIDDEN = re.compile(r"\b40[13]\b|Unauthorized|Forbidden")
-_UNREACHABLE = re.compile(
-    r"HTTP|Connection|UnavailableInvalidChannel|[Dd]ownload error|Could not (?:open|resolve|connect)"
-)
 
 
 def solve_with_program(
@@ -180,33 +176,41 @@ def _explained(
     whole = _SECRETS.sub("", "\n".join([*said, *map(str, problems), ended.stderr]).strip() or ended.last_lines())
     message = " ".join((said[1] or said[2] or " ".join(map(str, problems)) or ended.last_lines(4)).split())
     message = gist(_SECRETS.sub("", message)) if message else f"it ended with status {ended.returncode}"
-    where = ", ".join(channels.urls)
-    if FULL_TEXT in whole:
-        return disk_full(Path(tempfile.gettempdir()))
-    if problems or _UNSOLVABLE.search(whole):
-        return EnvironmentBuildError(
-            f"conda requirement {guilty_spec(whole, specs)!r} cannot be resolved by {engine}: {message}",
-            kind="unresolvable",
-            hint="check name and version, or give a channel that has it; PyPI packages belong under pip:",
-            details=whole,
-        )
-    if _FORBIDDEN.search(whole):
-        return EnvironmentBuildError(
-            f"a channel asks {engine} for credentials ({where})",
-            kind="channel-forbidden",
-            hint=f"give them to {engine} itself, as its documentation says; envpack does not pass them on",
-            details=whole,
-        )
-    if _UNREACHABLE.search(whole):
-        return EnvironmentBuildError(
-            f"no answer from a channel ({where}): {message}",
-            kind="channel-unreachable",
-            hint="check the address and the network; the channel 'local' needs neither",
-            details=whole,
-        )
-    return EnvironmentBuildError(
-        f"{engine} could not choose packages: {message}",
-        kind="engine-failed",
-        hint=f"run {engine} by hand to see more, or leave --engine {engine} out",
+    return explain(
+        _CAUSES,
+        f"solver_problems {whole}" if problems else whole,
+        full=Path(tempfile.gettempdir()),
         details=whole,
+        engine=engine,
+        guilty=guilty_spec(whole, specs),
+        channels=", ".join(channels.urls),
+        message=message,
     )
+
+
+_CAUSES = (
+    Cause(
+        kind="unresolvable",
+        pattern=r"Unsatisfiable|NotFound|MatchSpec|solver_problems|nothing provides|Could not solve",
+        says="conda requirement {guilty!r} cannot be resolved by {engine}: {message}",
+        hint="check name and version, or give a channel that has it; PyPI packages belong under pip:",
+    ),
+    Cause(
+        kind="channel-forbidden",
+        pattern=FORBIDDEN,
+        says="a channel asks {engine} for credentials ({channels})",
+        hint="give them to {engine} itself, as its documentation says; envpack does not pass them on",
+    ),
+    Cause(
+        kind="channel-unreachable",
+        pattern=r"HTTP|Connection|UnavailableInvalidChannel|[Dd]ownload error|Could not (?:open|resolve|connect)",
+        says="no answer from a channel ({channels}): {message}",
+        hint="check the address and the network; the channel 'local' needs neither",
+    ),
+    Cause(
+        kind="engine-failed",
+        pattern="",
+        says="{engine} could not choose packages: {message}",
+        hint="run {engine} by hand to see more, or leave --engine {engine} out",
+    ),
+)
