@@ -12,7 +12,7 @@ from envpack.cli.console import Console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.archive.inspection import Inspection
+    from envpack.archive.comparison import Inspection
     from envpack.preflight import Mismatch
 
 _SHOWN = 20  # findings; all of them are in the JSON document
