@@ -110,6 +110,16 @@ def conda(conda_lock, tmp_path):
     return root
 
 
+class Outcomes(Silent):
+    """Remembers how steps ended."""
+
+    def __init__(self):
+        self.said = []
+
+    def end(self, outcome):
+        self.said.append(outcome)
+
+
 def said_by(*words: str | Path, prefix: Path, server: bool = False) -> str:
     """What a program of an environment says with nothing in its environment but, at most, what a server sets."""
     variables = {"PATH": f"{prefix}/bin:/usr/bin"} if server else {}
@@ -397,3 +407,22 @@ def test_anything_else_is_refused_in_one_line(tmp_path, what):
     assert error.kind == ("other-platform" if what == "windows" else "not-a-prefix")
     assert error.where == str(root)
     assert "\n" not in str(error)
+
+
+def test_variables_that_conda_would_set_are_named_and_not_their_values(conda):
+    (conda / "conda-meta/state").write_text(json.dumps({"version": 1, "env_vars": {"MODEL_TOKEN": TOKEN}}))
+    (conda / "etc/conda/env_vars.d").mkdir(parents=True)
+    (conda / "etc/conda/env_vars.d/package.json").write_text('{"OF_A_PACKAGE": "1"}')
+    (conda / "etc/conda/env_vars.d/damaged.json").write_text("{")
+    progress = Outcomes()
+    environment_from_prefix(conda, progress=progress)
+    (told,) = (outcome for outcome in progress.said if "variables" in outcome)
+    assert "MODEL_TOKEN, OF_A_PACKAGE;" in told
+    assert TOKEN not in str(progress.said)
+
+
+def test_nothing_is_said_of_variables_where_there_are_none(conda):
+    progress = Outcomes()
+    environment_from_prefix(conda, progress=progress)
+    assert progress.said
+    assert "variables" not in str(progress.said)

@@ -22,6 +22,7 @@ from envpack.environment.prefix.files import Found, content_digest, hash_files, 
 from envpack.environment.prefix.places import named_places
 from envpack.environment.prefix.recognise import Prefix, recognise
 from envpack.environment.prefix.records import UNKNOWN, declared_files, drifted
+from envpack.environment.prefix.variables import activation_variables
 from envpack.environment.store import Environment, read_environment
 from envpack.errors import EnvironmentBuildError, InputError
 from envpack.locations import cache_root
@@ -175,7 +176,7 @@ class _Taken:
                 hint="wait until whatever installs into it has ended, and build again",
             )
         changed = drifted(self.prefix, declared, self.digests, places)
-        self.progress.end(_outcome(len(changed), copied))
+        self.progress.end(_outcome(len(changed), copied, activation_variables(self.prefix.root)))
         require_library(folder, minor)
         finish(
             how,
@@ -195,10 +196,12 @@ class _Taken:
             raise
 
 
-def _outcome(changed: int, copied: Copied) -> str:
+def _outcome(changed: int, copied: Copied, variables: Sequence[str]) -> str:
     told = [f"{changed} of them not as their packages brought them"] if changed else []
     if copied.left:
         told.append(f"{len(copied.left)} binaries name the old folder, such as {copied.left[0]}")
+    if variables:
+        told.append(f"without the variables that conda would set: {', '.join(variables)}; set them in the model")
     return "; ".join(told) or "copied"
 
 
