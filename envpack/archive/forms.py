@@ -10,12 +10,12 @@ from typing import Any
 from envpack.archive.tarball import sidecar_of
 from envpack.environment.store import MANIFEST, Environment
 
-# Fitted to what benchmarks/unpack.py measures: libarchive 3.6, which servers have too, unpacks four archives of 860 to
-# 11,000 files and 92 to 354 MB to ext4, on two cores that others use; the least of two or three. Each is met within a
-# third. In memory (/tmp as tmpfs) a file takes a quarter of this, a byte a fifth, and unzipping three quarters.
-_SECONDS_PER_FILE = 5.5e-5
-_SECONDS_PER_BYTE = 3.7e-9
-_SECONDS_PER_BYTE_UNZIPPED = 4.0e-9
+# Fitted to what benchmarks/unpack.py measures: libarchive 3.6, which servers have too, unpacks four archives of 854 to
+# 11,070 files and 91 to 351 MB to ext4, on two cores that others use; the least of three. Each is met within 13 %, and
+# the least of eight, five of them on a busier machine, within a third. In memory (/tmp as tmpfs) it is less.
+_SECONDS_PER_FILE = 4.3e-5
+_SECONDS_PER_BYTE = 2.8e-9
+_SECONDS_PER_BYTE_UNZIPPED = 2.7e-9
 _RATIO = 0.36  # of compressed bytes to others, until the archive is there
 _HEADER = 768  # bytes of a tar file for each file: a header, and what fills up its last block
 
