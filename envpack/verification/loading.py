@@ -79,8 +79,8 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
         if not request.is_alive():
             return Loaded(seconds, _answered(request.error, client, model, fresh))
         if now >= look_at:
-            for pid in set(dead_stubs(server)) - ignore_dead:
-                dead_since.setdefault(pid, now)
+            # One that the server has waited for since is none: each that completed a configuration ends like that.
+            dead_since = {pid: dead_since.get(pid, now) for pid in set(dead_stubs(server)) - ignore_dead}
             look_at = now + server.look_seconds
         grace = _GRACE_COMPLETING if last_launch(fresh) == model.name else _GRACE_INSTANCE
         if any(now - since > grace for since in dead_since.values()):

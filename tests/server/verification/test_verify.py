@@ -94,6 +94,45 @@ def test_a_crash_while_answering_leaves_nothing(environment, faults, tmp_path):
     assert verdict.seconds < 12
 
 
+# The process that completes the configuration ends while the server cannot take notice, as on a busy machine, and the
+# next one takes longer than a dead one is given.
+UNNOTICED = """import atexit, os, signal, time
+
+
+def end_unnoticed():
+    stub, server = os.getpid(), os.getppid()
+    if os.fork() == 0:
+        until = time.monotonic() + 10
+        while time.monotonic() < until and ") Z " not in open(f"/proc/{stub}/stat").read():
+            time.sleep(0.005)
+        time.sleep(0.2)
+        os.kill(server, signal.SIGCONT)
+        os._exit(0)
+    os.kill(server, signal.SIGSTOP)
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        atexit.register(end_unnoticed)
+        return config
+
+    def initialize(self, args):
+        time.sleep(5)
+
+    def execute(self, requests):
+        raise RuntimeError("never asked")
+"""
+
+
+def test_a_process_that_ended_as_it_should_is_not_taken_for_a_dead_one(environment, faults, tmp_path):
+    faults.write_model(tmp_path, faults.Broken("unnoticed", UNNOTICED, "", ""), environment)
+    model = of(verify(tmp_path), "unnoticed")
+    load = next(check for check in model.checks if check.id == "load")
+    assert load.ok, model.failure
+    assert model.load_seconds > 5
+
+
 TYPES = """backend: "python"
 input [
   { name: "HALF" data_type: TYPE_FP16 dims: [ 2 ] }, { name: "TEXT" data_type: TYPE_STRING dims: [ -1 ] },
