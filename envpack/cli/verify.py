@@ -90,6 +90,12 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Requests to each model whose time is measured, within a second. Default: 20.",
 )
 @options.backends
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the verdict as one self-contained HTML file.",
+)
 @options.repository
 @options.with_console
 def command(
@@ -97,6 +103,7 @@ def command(
     load_timeout: float | None,
     infer_timeout: float,
     requests: int,
+    report: Path | None,
     repository: Path,
     console: Console,
     **where: Any,
@@ -104,6 +111,7 @@ def command(
     """Boot a real Triton server and prove that it serves each MODEL, by default all of the repository."""
     from envpack.cli.verdict_view import draw
     from envpack.verification import VerifyOptions, verify
+    from envpack.verification.report import write_report
 
     runtime = _runtime_options(repository, **where)
     choices = VerifyOptions(
@@ -112,7 +120,11 @@ def command(
         infer_timeout=infer_timeout,
         requests=requests,
     )
+    if report is not None and not report.absolute().parent.is_dir():
+        raise click.UsageError(f"--report: there is no folder {report.absolute().parent}.")
     verdict = verify(repository.absolute(), models, options=choices, progress=console)
+    if report is not None:
+        write_report(verdict, report)
     for part in draw(verdict):
         console.say(part, even_if_quiet=not verdict.ok)
     console.result({"verdict": verdict.to_json()})

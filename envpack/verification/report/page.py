@@ -1,0 +1,45 @@
+"""Fills the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import envpack
+from envpack.atomic import write_text
+from envpack.verification.report.load_chart import draw_load
+from envpack.verification.report.treemap import draw_environments
+from envpack.verification.verdict import Verdict
+
+_TEMPLATES = Path(__file__).parent
+_TEMPLATE = "page.html.jinja"
+
+
+def write_report(verdict: Verdict, file: Path) -> None:
+    """Write a verdict as HTML, replacing what is there in one step.
+
+    Everything from the models, their logs and their environments is text, never markup.
+
+    Raises:
+        InputError: the file cannot be written.
+
+    """
+    write_text(file, render(verdict))
+
+
+def render(verdict: Verdict) -> str:
+    """The page."""
+    import jinja2
+
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return templates.get_template(_TEMPLATE).render(
+        verdict=verdict,
+        load=draw_load(verdict.models),
+        environments=draw_environments(verdict.models),
+        version=envpack.__version__,
+    )
