@@ -43,7 +43,7 @@ def _told(file: Path) -> dict[str, Any]:
 def _by_package(told: dict[str, Any]) -> Counter[str]:
     try:
         sizes = Counter({str(package["name"]): int(package["size"]) for package in told["packages"]})
-        sizes[""] += max(0, int(told["unpacked"]) - sizes.total())
+        sizes[""] += max(0, int(told["size"]) - sizes.total())
     except (KeyError, TypeError, ValueError):
         return Counter()
     return +sizes

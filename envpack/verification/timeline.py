@@ -54,19 +54,20 @@ def read_phases(log: str, since: int) -> tuple[Phase, ...]:
 
 
 def _of_instance(events: tuple[_Event, ...], log: str) -> Iterator[tuple[str, float, float]]:
-    """From the start of an instance's process until it is ready."""
+    """From the start of an instance's process until it is ready. Our stub says how long its parts took at their end."""
     launch, report, done = _find(events, _LAUNCH), _find(events, _REPORT), _find(events, _DONE)
     if launch is None or done is None:
         return
     told = next(iter(stub_reports(log).values()), {})
-    import_seconds = told.get("import_seconds")
-    if report is None or not isinstance(import_seconds, float):
+    import_seconds, initialize_seconds = told.get("import_seconds"), told.get("initialize_seconds")
+    if report is None or not isinstance(import_seconds, float) or not isinstance(initialize_seconds, float):
         yield "instance", launch.seconds, done.seconds
         return
-    imported_from = max(launch.seconds, report.seconds - import_seconds)
-    yield "stub start", launch.seconds, imported_from
-    yield "import", imported_from, report.seconds
-    yield "initialize", report.seconds, max(report.seconds, done.seconds)
+    initialized = report.seconds - initialize_seconds
+    imported = initialized - import_seconds
+    yield "stub start", launch.seconds, max(launch.seconds, imported)
+    yield "import", imported, initialized
+    yield "initialize", initialized, report.seconds
 
 
 def _find(events: tuple[_Event, ...], pattern: re.Pattern[str]) -> _Event | None:

@@ -46,8 +46,10 @@ std::string PythonModel::AutoComplete(const std::string& model_config) {
 }
 
 void PythonModel::Initialize(const std::map<std::string, std::string>& arguments) {
+  const auto started = std::chrono::steady_clock::now();
   instance_ = class_();
   if (py::hasattr(instance_, "initialize")) instance_.attr("initialize")(arguments);
+  initialize_time_ = std::chrono::steady_clock::now() - started;
 }
 
 abi::ExecuteAnswer PythonModel::Execute(Execution& execution) {
@@ -90,6 +92,7 @@ std::string PythonModel::Describe() const {
   facts["numpy"] = VersionOfNumpy();
   facts["stub"] = build::kVersion;
   facts["import_seconds"] = import_time_.count();
+  facts["initialize_seconds"] = initialize_time_.count();
   facts["triton"] = abi::NameOf(wire_.ServerRelease());
   return "envpack-stub " + py::module_::import("json").attr("dumps")(facts).cast<std::string>();
 }

@@ -39,13 +39,14 @@ class PythonModel {
   void Finalize();
 
   // One line of JSON that tells verification what really runs (Python, NumPy, stub, release, instance) and
-  // how many seconds the import of the model's file took.
+  // how many seconds the import of the model's file and its initialize took.
   std::string Describe() const;
 
  private:
   const abi::Launch& launch_;
   const abi::Wire& wire_;
   std::chrono::duration<double> import_time_{};
+  std::chrono::duration<double> initialize_time_{};
   pybind11::object class_;
   pybind11::object instance_;
   EventLoop loop_;
