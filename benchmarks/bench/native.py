@@ -48,7 +48,7 @@ def clock(
 ) -> tuple[float, float, float]:
     """Seconds to a stub's first message, to the answer of initialize, and of an echoed request of so many bytes."""
     server = find_server()
-    variables = {**clean_environment(), "LD_LIBRARY_PATH": str(server.libraries or ""), "HOME": os.devnull}
+    variables = {**clean_environment(), "LD_LIBRARY_PATH": server.library_path, "HOME": os.devnull}
     arguments = [program, stub, model, server.backends / "python", str(requests), str(size)]
     command = ["bash", "-c", _SPAWN, kitchen.environment, *arguments]
     done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, check=True, text=True, timeout=120)

@@ -118,13 +118,14 @@ def _of_system(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _add_server(image: tarfile.TarFile, server: ServerInstallation) -> None:
-    assert server.libraries is not None, "the server is not the one of a wheel"
+    libraries = Path(server.library_path)
+    assert server.library_path, "the server is not the one of a wheel"
     _add(image, server.executable, f"{_HOME}/bin/tritonserver", 0o755)
     for file in sorted((server.backends / "python").iterdir()):
         if file.is_file():
             _add(image, file, f"{_HOME}/backends/python/{file.name}", 0o755 if os.access(file, os.X_OK) else 0o644)
     _add_default_stub(image, server)
-    for file in sorted(server.libraries.iterdir()):
+    for file in sorted(libraries.iterdir()):
         if not file.name.startswith(_UNUSED_LIBRARY):
             _add(image, file, f"{_LIBRARIES}/{file.name}", 0o644)
     link = tarfile.TarInfo(_LIBRARIES_LINK)

@@ -148,7 +148,7 @@ def _variables(kitchen: Kitchen) -> dict[str, str]:
     """What the server gets of our own environment: where the driver is, and which devices it may use."""
     names = ("CUDA_", "NVIDIA_", "CUPY_")
     kept = {name: value for name, value in os.environ.items() if name.startswith(names)}
-    folders = [str(find_server().libraries or ""), *map(str, kitchen.libraries)]
+    folders = [str(find_server().library_path), *map(str, kitchen.libraries)]
     with suppress(NoGpuError):  # models that need none can be served
         folders.append(find_driver()[1].rstrip("/"))
     folders += os.environ.get("LD_LIBRARY_PATH", "").split(":")

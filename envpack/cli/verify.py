@@ -13,7 +13,7 @@ from envpack.cli.console import Console
 from envpack.cli.sizes import SIZE
 
 if TYPE_CHECKING:
-    from envpack.verification import RuntimeOptions
+    from envpack.verification import RuntimeOptions, VerifyOptions
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _WHERE = (
@@ -96,32 +96,36 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="FILE",
     help="Write the verdict as one self-contained HTML file.",
 )
+@click.option(
+    "--emit",
+    type=click.Choice(["kubernetes"]),
+    help="Verify nothing; print a Kubernetes Job that does the same in the cluster, with the image that will serve.",
+)
+@click.option(
+    "--claim", default="models", metavar="NAME", help="The PersistentVolumeClaim of such a Job. Default: models."
+)
 @options.repository
 @options.with_console
 def command(
-    models: tuple[str, ...],
-    load_timeout: float | None,
-    infer_timeout: float,
-    requests: int,
-    report: Path | None,
-    repository: Path,
-    console: Console,
-    **where: Any,
+    models: tuple[str, ...], emit: str | None, report: Path | None, repository: Path, console: Console, **settings: Any
 ) -> int:
     """Boot a real Triton server and prove that it serves each MODEL, by default all of the repository."""
-    from envpack.cli.verdict_view import draw
-    from envpack.verification import VerifyOptions, verify
-    from envpack.verification.report import write_report
-
-    runtime = _runtime_options(repository, **where)
-    choices = VerifyOptions(
-        where=runtime,
-        load_timeout=load_timeout or (300.0 if runtime.gpu else 120.0),
-        infer_timeout=infer_timeout,
-        requests=requests,
-    )
+    claim = settings.pop("claim")
+    choices = _verify_options(repository, **settings)
+    if emit:
+        return _emit_job(choices, models, claim, console)
     if report is not None and not report.absolute().parent.is_dir():
         raise click.UsageError(f"--report: there is no folder {report.absolute().parent}.")
+    return _verify(repository, models, choices, report, console)
+
+
+def _verify(
+    repository: Path, models: tuple[str, ...], choices: VerifyOptions, report: Path | None, console: Console
+) -> int:
+    from envpack.cli.verdict_view import draw
+    from envpack.verification import verify
+    from envpack.verification.report import write_report
+
     verdict = verify(repository.absolute(), models, options=choices, progress=console)
     if report is not None:
         write_report(verdict, report)
@@ -129,6 +133,16 @@ def command(
         console.say(part, even_if_quiet=not verdict.ok)
     console.result({"verdict": verdict.to_json()})
     return 0 if verdict.ok else 1
+
+
+def _verify_options(
+    repository: Path, *, load_timeout: float | None, infer_timeout: float, requests: int, **where: Any
+) -> VerifyOptions:
+    from envpack.verification import VerifyOptions
+
+    runtime = _runtime_options(repository, **where)
+    load_timeout = load_timeout or (300.0 if runtime.gpu else 120.0)
+    return VerifyOptions(runtime, load_timeout=load_timeout, infer_timeout=infer_timeout, requests=requests)
 
 
 def _runtime_options(
@@ -156,6 +170,26 @@ def _runtime_options(
         preload=tuple(map(find_preload, preload)),
         **same,
     )
+
+
+def _emit_job(choices: VerifyOptions, models: tuple[str, ...], claim: str, console: Console) -> int:
+    from envpack.verification import JobOptions, job_yaml, make_job
+
+    where = choices.where
+    job = JobOptions(
+        image=where.image_name(),
+        claim=claim,
+        served_from=where.served_from or "/models",
+        models=models,
+        gpus=1 if where.gpu else 0,
+        shm_bytes=where.shm_bytes,
+        load_timeout=choices.load_timeout,
+    )
+    if console.as_json:
+        console.result({"job": make_job(job)})
+    else:
+        click.echo(job_yaml(job), nl=False)
+    return 0
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -1,5 +1,7 @@
 """Proves that a model repository is fit to serve, in a real Triton server."""
 
+from envpack.verification.kubernetes import JobOptions, job_yaml, make_job
+from envpack.verification.run import VerifyOptions, verify
 from envpack.verification.runtimes.choice import RuntimeOptions
 from envpack.verification.runtimes.preload import find_preload
 from envpack.verification.runtimes.server_location import ServerInstallation, find_server
@@ -12,12 +14,12 @@ from envpack.verification.verdict import (
     StubIdentity,
     Verdict,
 )
-from envpack.verification.verify import VerifyOptions, verify
 
 __all__ = [
     "SCHEMA",
     "Check",
     "Failure",
+    "JobOptions",
     "ModelVerdict",
     "RuntimeOptions",
     "SampleCount",
@@ -27,5 +29,7 @@ __all__ = [
     "VerifyOptions",
     "find_preload",
     "find_server",
+    "job_yaml",
+    "make_job",
     "verify",
 ]

@@ -83,7 +83,7 @@ def served(release, installation, arm64_target, arm64_machine, arm64_environment
     # qemu stands between the stub and the server's executable, so the stub must be told which release that is.
     arm64_machine.script(stub, folder / "repository/model" / STUB_NAME, ENVPACK_TRITON_RELEASE=release)
     server = arm64_machine.script(
-        installation.executable, folder / "tritonserver", LD_LIBRARY_PATH=installation.libraries
+        installation.executable, folder / "tritonserver", LD_LIBRARY_PATH=installation.library_path
     )
     pretended = dataclasses.replace(installation, executable=server, libraries=None, stubs={})
     with ProcessRuntime(pretended, start_seconds=SECONDS).start(folder / "repository") as running:

@@ -98,7 +98,7 @@ def test_the_stub_of_the_release_does_not_start_beside_it(environment, installat
     """What this is about: a stub that takes libstdc++ from its surroundings."""
     if PYTHON not in installation.stubs:
         pytest.skip(f"the wheel of the server has no stub for Python {PYTHON}")
-    variables = {"LD_LIBRARY_PATH": f"{environment / 'lib'}:{installation.libraries}"}
+    variables = {"LD_LIBRARY_PATH": f"{environment / 'lib'}:{installation.library_path}"}
     done = subprocess.run(
         [installation.stubs[PYTHON]], env=variables, capture_output=True, text=True, check=False, timeout=60
     )

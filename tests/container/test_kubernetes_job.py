@@ -1,0 +1,60 @@
+"""What the Kubernetes Job says runs as it is written: its init script, then its container, here by Docker."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import docker
+
+from envpack import __version__
+from envpack.verification import JobOptions, make_job
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def test_the_job_verifies_in_the_image_that_will_serve(daemon, repository, tmp_path):
+    pod = make_job(JobOptions(daemon.image))["spec"]["template"]["spec"]
+    tools = tmp_path / "tools"
+    prepare(pod["initContainers"][0]["command"][-1], tools)
+    (container,) = pod["containers"]
+    places = {"models": repository, "tools": tools}
+    running = daemon.client.containers.run(
+        container["image"],
+        [*container["command"], "--json"],
+        environment={variable["name"]: variable["value"] for variable in container["env"]},
+        mounts=[
+            docker.types.Mount(mount["mountPath"], str(places[mount["name"]]), type="bind", read_only=mount["readOnly"])
+            for mount in container["volumeMounts"]
+            if mount["name"] in places
+        ],
+        tmpfs={"/tmp": "exec,mode=1777"},
+        user=str(pod["securityContext"]["runAsUser"]),
+        read_only=container["securityContext"]["readOnlyRootFilesystem"],
+        cap_drop=container["securityContext"]["capabilities"]["drop"],
+        security_opt=["no-new-privileges"],
+        init=True,
+        detach=True,
+    )
+    try:
+        ended = running.wait(timeout=120)
+        out = running.logs(stdout=True, stderr=False)
+        assert ended["StatusCode"] == 0, running.logs()[-2000:]
+        verdict = json.loads(out)["verdict"]
+        assert verdict["runtime"] == "process"
+        assert [(model["name"], model["ok"]) for model in verdict["models"]] == [("double", True)]
+    finally:
+        running.remove(force=True)
+
+
+def prepare(script, tools):
+    """Run the init container's script with this machine's Python in place of its image's, and this checkout."""
+    assert f"envpack=={__version__}" in script
+    base = Path(sys.base_prefix)
+    script = script.replace("/usr/local", str(base)).replace("/envpack", str(tools))
+    script = script.replace(f"envpack=={__version__}", str(CHECKOUT)).replace(
+        "python3 -m pip", f"{sys.executable} -m pip"
+    )
+    script = script.replace("--no-cache-dir", "--no-compile")
+    tools.mkdir()
+    subprocess.run(["sh", "-ec", script], check=True, capture_output=True)

@@ -1,0 +1,51 @@
+"""The Job is valid for Kubernetes, and asks for no right that it does not need."""
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from envpack.verification import JobOptions, job_yaml, make_job
+
+VERSIONS = ("1.25", "1.30", kubernetes_validate.latest_version())
+JOB = JobOptions("example/tritonserver:24.10-py3", models=("Model_A",), gpus=1, shm_bytes=(64 << 20) + 1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_job_is_valid(version):
+    kubernetes_validate.validate(yaml.safe_load(job_yaml(JOB)), version, strict=True)
+
+
+def test_the_judge_would_refuse_a_wrong_one():
+    wrong = make_job(JOB)
+    wrong["spec"]["template"]["spec"]["containers"][0]["volumeMount"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
+
+
+def test_it_verifies_what_was_asked_for():
+    pod = make_job(JOB)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == JOB.image
+    assert container["command"][2:5] == ["envpack.cli", "verify", "Model_A"]
+    assert container["command"][-1] == "--gpu"
+    assert container["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": 1}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "65Mi"}
+    assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
+
+
+def test_every_container_has_the_least_rights():
+    pod = make_job(JOB)["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert not pod["automountServiceAccountToken"]
+    for container in (*pod["initContainers"], *pod["containers"]):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_it_is_plain_yaml_with_a_name_that_kubernetes_takes():
+    assert "&id" not in job_yaml(JOB)
+    assert make_job(JOB)["metadata"]["name"] == "envpack-verify-model-a"
