@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
@@ -163,12 +162,13 @@ def _write(wanted: _Wanted, chosen: Chosen, stored: Path, threads: int) -> tuple
 
             pack_with_conda_pack(prefix, partial, wanted.form)
             return _sha256(partial), segments
-        with partial.open("wb", buffering=0) as raw, _Hashed(raw) as out:
+        with partial.open("wb", buffering=0) as raw:
+            out = _Hashed(raw)
             if wanted.form == "tar":
                 _write_plain(prefix, chosen, out, threads)
             else:
                 segments = _write_compressed(prefix, chosen, out, stored.parent, threads)
-        return out.hexdigest(), segments
+        return out.digest.hexdigest(), segments
 
 
 def _write_plain(prefix: Path, chosen: Chosen, out: _Hashed, threads: int) -> None:
@@ -206,32 +206,19 @@ def _head(chosen: Chosen) -> bytes:
 
 
 class _Hashed:
-    """A file that is written to from start to end, and the SHA-256 of what was: two threads do the two at once."""
+    """A file that is written to from start to end, and the SHA-256 of what was."""
 
     def __init__(self, file: io.FileIO | BinaryIO) -> None:
         self._file = file
-        self._digest = hashlib.sha256()
-        self._other = ThreadPoolExecutor(1)
+        self.digest = hashlib.sha256()
         self.size = 0
 
-    def __enter__(self) -> _Hashed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._other.shutdown()
-
     def write(self, content: bytes | memoryview) -> None:
-        """Write, and wait for both: the caller may use its buffer again."""
-        hashed = self._other.submit(self._digest.update, content)
+        self.digest.update(content)
         self.size += len(content)
         left = memoryview(content)
         while left:
             left = left[os.write(self._file.fileno(), left) :]
-        hashed.result()
-
-    def hexdigest(self) -> str:
-        """Of all that was written."""
-        return self._digest.hexdigest()
 
 
 def _sha256(file: Path) -> str:
