@@ -81,6 +81,9 @@ class ContainerServer:
     def names_in(self, folder: str) -> tuple[str, ...]:
         return self._look.names_in(folder)
 
+    def text_of(self, file: str) -> str:
+        return self._look.text_of(file)
+
     def shared_memory(self) -> tuple[str, ...]:
         return self._look.names_in(_SHARED_MEMORY)
 

@@ -41,7 +41,7 @@ class ContainerLook:
         return read_processes(self._text(_PROCESSES, ""))
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
-        return paths_in_maps(self._text(_TEXT, f"/proc/{pid}/maps"))
+        return paths_in_maps(self.text_of(f"/proc/{pid}/maps"))
 
     def executable(self, pid: int) -> str:
         return self._text(_LINK, f"/proc/{pid}/exe").rstrip("\n")
@@ -50,8 +50,11 @@ class ContainerLook:
         return split_variables(self._run(_VARIABLES, f"/proc/{pid}/environ"))
 
     def resident_bytes(self, pid: int) -> int:
-        fields = self._text(_TEXT, f"/proc/{pid}/statm").split()
+        fields = self.text_of(f"/proc/{pid}/statm").split()
         return int(fields[1]) * _PAGE_BYTES if len(fields) > 1 else 0
+
+    def text_of(self, file: str) -> str:
+        return self._text(_TEXT, file)
 
     def names_in(self, folder: str) -> tuple[str, ...]:
         return tuple(sorted(name for name in self._text(_NAMES, folder).split("\0") if name))

@@ -87,6 +87,9 @@ class Server(Protocol):
     def names_in(self, folder: str) -> tuple[str, ...]:
         """Names in a folder as the server sees it; none if it cannot be read."""
 
+    def text_of(self, file: str) -> str:
+        """A small text file as the server sees it; nothing if it cannot be read."""
+
     def shared_memory(self) -> tuple[str, ...]:
         """Names of the shared-memory regions that it and its stubs have, or have left behind."""
 

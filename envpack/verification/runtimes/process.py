@@ -86,6 +86,12 @@ class ProcessServer:
         except OSError:
             return ()
 
+    def text_of(self, file: str) -> str:
+        try:
+            return Path(file).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
     def shared_memory(self) -> tuple[str, ...]:
         return shared_memory_named(self._prefix)
 

@@ -1,0 +1,107 @@
+"""Serves the probe model in the environment of one of the user's models, and reads what it found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from envpack.errors import InputError
+from envpack.repository import STUB_NAME, Model, environment_of, set_execution_environment
+from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.asking.tensors import Tensor
+from envpack.verification.environment_size import measure_environment
+from envpack.verification.gpu import probe_model
+from envpack.verification.verdict import Check, failed, passed, skipped
+
+PROBE = "envpack_gpu_probe"
+_ELEMENTS = 1 << 20
+_LIBRARIES = {"torch": "PyTorch", "cupy": "CuPy"}
+_ON_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
+_CONFIGS = {
+    PROBE: """backend: "python"
+input [ { name: "COUNT" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "REPORT" data_type: TYPE_STRING dims: [ 1 ] } ]
+""",
+    probe_model.PEER: """backend: "python"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
+""",
+}
+
+
+def model_to_probe(models: Sequence[Model]) -> Model | None:
+    """The first model whose environment has a library that can use a GPU."""
+    return next((model for model in models if _library_of(model)), None)
+
+
+def write_probe(repository: Path, like: Model, environment: str) -> None:
+    """Write the probe's two models.
+
+    Args:
+        repository: an empty folder, which the server gets as a further model repository.
+        like: the model whose stub serves them.
+        environment: that model's environment, as the server sees it.
+
+    """
+    for name, config in _CONFIGS.items():
+        folder = repository / name
+        (folder / "1").mkdir(parents=True)
+        shutil.copy(probe_model.__file__, folder / "1/model.py")
+        text = set_execution_environment(config + _ON_GPU, environment, folder / "config.pbtxt")
+        (folder / "config.pbtxt").write_text(text, encoding="utf-8")
+        if (like.folder / STUB_NAME).is_file():
+            shutil.copy(like.folder / STUB_NAME, folder / STUB_NAME)
+    for folder, _, _ in os.walk(repository):
+        Path(folder).chmod(0o755)
+
+
+def run_probe(client: Client, like: Model, timeout: float) -> Check:
+    """Load the probe and let it send a tensor from process to process on the GPU."""
+    try:
+        for name in (probe_model.PEER, PROBE):
+            client.load(name, timeout=timeout)
+        count = Tensor("COUNT", "INT32", (1,), (_ELEMENTS,))
+        (answer,) = client.infer(PROBE, (count,), binary=True)
+        report = json.loads(bytes(answer.data[0]))  # type: ignore[arg-type]  # a string tensor's elements are bytes
+    except RequestError as error:
+        fix = f"is the library in {like.name}'s environment built for this driver? Compare it with nvidia-smi"
+        return failed("gpu-tensors", error.message.splitlines()[0], fix)
+    finally:
+        _unload(client)
+    return _judged(report)
+
+
+def no_probe(models: Sequence[Model]) -> Check:
+    """The check where no environment can try."""
+    names = " nor ".join(_LIBRARIES.values())
+    return skipped("gpu-tensors", f"not tried: no environment of {len(models)} models has {names}")
+
+
+def _judged(report: dict[str, object]) -> Check:
+    wrong = [name for name in ("sent_on_gpu", "returned_on_gpu", "equal") if not report.get(name)]
+    if wrong:
+        fix = "give the models envpack's stub: envpack build --stub always"
+        return failed("gpu-tensors", f"a tensor sent from process to process: not {', not '.join(wrong)}", fix)
+    evidence = f"{_ELEMENTS} numbers went by {report['library']} from one process to another and back on the GPU"
+    return passed("gpu-tensors", f"{evidence}, {report['device']}")
+
+
+def _unload(client: Client) -> None:
+    for name in (PROBE, probe_model.PEER):
+        try:
+            client.unload(name)
+        except RequestError:
+            return  # it was never loaded, or the server is gone, which others will notice
+
+
+def _library_of(model: Model) -> str:
+    try:
+        place = environment_of(model)
+        size = measure_environment(model) if place else None
+    except InputError:
+        return ""
+    names = {package.name.lower() for package in size.packages} if size else set()
+    return next((library for library in _LIBRARIES if any(name.startswith(library) for name in names)), "")
