@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from envpack.building import BuildOptions, BuiltModel, build_model
     from envpack.cache import list_cache, prune_cache
     from envpack.deployment import Deployment, assemble, build_image, plan_deployment
+    from envpack.doctor import examine
     from envpack.errors import EnvpackError
+    from envpack.inspection import inspect_repository
     from envpack.locking import Choice, LockedModel, lock_model
     from envpack.project import Project, open_project
     from envpack.releases import Release, find_release
@@ -46,8 +48,10 @@ _HOMES = {
     "build_matrix": "envpack.stubs",
     "build_model": "envpack.building",
     "build_stub": "envpack.stub",
+    "examine": "envpack.doctor",
     "find_pythons": "envpack.stub",
     "find_release": "envpack.releases",
+    "inspect_repository": "envpack.inspection",
     "inspect_stub": "envpack.stub",
     "list_cache": "envpack.cache",
     "lock_model": "envpack.locking",
@@ -75,8 +79,10 @@ __all__ = [
     "build_matrix",
     "build_model",
     "build_stub",
+    "examine",
     "find_pythons",
     "find_release",
+    "inspect_repository",
     "inspect_stub",
     "list_cache",
     "lock_model",

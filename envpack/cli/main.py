@@ -14,7 +14,7 @@ import envpack
 from envpack.cli.console import Console, Failure
 from envpack.errors import EnvpackError
 
-_COMMANDS = ("init", "lock", "build", "stub", "inspect", "channel", "releases", "layout", "verify", "cache")
+_COMMANDS = ("init", "lock", "build", "stub", "inspect", "channel", "releases", "layout", "verify", "cache", "doctor")
 _BUG = 70
 _INTERRUPTED = 130
 _EXPECTED = (EnvpackError, click.ClickException, click.Abort, KeyboardInterrupt)

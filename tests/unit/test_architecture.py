@@ -20,7 +20,7 @@ ORDER = [
     {"preflight"},
     {"inspection"},
     {"verification"},
-    {"deployment"},
+    {"deployment", "doctor"},
     {"locking"},
     {"building", "stubs", "cache"},
     {"cli"},

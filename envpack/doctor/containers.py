@@ -1,0 +1,65 @@
+"""Daemons that run containers: what they are, and whether they have GPUs to give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envpack.doctor.observation import Observation
+from envpack.errors import ServerError
+from envpack.project import Project
+from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.verification.runtimes.container_daemon import Daemon, daemon_errors, find_daemon
+
+if TYPE_CHECKING:
+    import docker
+
+_CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
+
+
+def containers(project: Project) -> Iterator[Observation]:
+    """The daemon that `envpack verify` and `envpack layout --image` use."""
+    try:
+        daemon = find_daemon()
+    except ServerError as error:
+        what = f"{error.message}; servers run as processes of this machine"
+        yield Observation("containers", "warn", what, error.hint)
+        return
+    with daemon_errors():
+        version, info = daemon.client.version(), daemon.client.info()
+    what = f"{daemon.name} {version.get('Version', '?')}, API {version.get('ApiVersion', '?')}, at {daemon.address}"
+    yield Observation("containers", "ok", what)
+    yield _image(daemon, find_release(project.triton or DEFAULT_RELEASE).image)
+    yield _gpus(daemon, info)
+
+
+def _image(daemon: Daemon, name: str) -> Observation:
+    if _has_image(daemon.client, name):
+        return Observation("image", "ok", name)
+    return Observation("image", "warn", f"{name} is not there", f"{daemon.name} pull {name}, or --pull")
+
+
+def _has_image(client: docker.DockerClient, name: str) -> bool:
+    import docker
+
+    try:
+        client.images.get(name)
+    except docker.errors.ImageNotFound:
+        return False
+    return True
+
+
+def _gpus(daemon: Daemon, info: dict[str, Any]) -> Observation:
+    """Whether containers could get GPUs. Podman starts them without any, and says nothing."""
+    runtimes = sorted(info.get("Runtimes") or {})
+    devices = [one.get("ID", "") for one in info.get("DiscoveredDevices") or [] if isinstance(one, dict)]
+    specified = [file.name for folder in _CDI_FOLDERS if folder.is_dir() for file in sorted(folder.iterdir())]
+    if "nvidia" in runtimes:
+        return Observation("GPUs in containers", "ok", f"runtime nvidia, of {', '.join(runtimes)}")
+    nvidia = [name for name in (*devices, *specified) if "nvidia" in name]
+    if nvidia:
+        return Observation("GPUs in containers", "ok", f"by CDI: {', '.join(nvidia)}")
+    what = f"{daemon.name} has none to give: runtimes {', '.join(runtimes) or 'unknown'}, no CDI device of NVIDIA"
+    fix = "for GPUs: install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart it"
+    return Observation("GPUs in containers", "warn", what, fix)

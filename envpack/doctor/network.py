@@ -1,0 +1,88 @@
+"""Whether packages can be had: conda channels, the index of wheels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from envpack.doctor.observation import Observation
+from envpack.environment.conda_settings import read_conda_settings
+from envpack.environment.isolation import clean_environment
+from envpack.environment.lock import LOCAL
+from envpack.environment.uv import public_url
+from envpack.project import Project
+
+_SECONDS = 3.0
+_DEFAULT_INDEX = "https://pypi.org/simple"
+_REFUSALS = {401, 403, 407}
+_NO = {"", "0", "false", "no"}
+
+
+def channels(project: Project) -> Iterator[Observation]:
+    """The channels of the project, else those of the user's settings for conda; without any, the local one."""
+    settings = read_conda_settings()
+    names = [name for name in project.channels or settings.channels if name != LOCAL]
+    if not names:
+        what = "none is configured; packages are made of the Pythons of this machine"
+        yield Observation("channels", "ok", what)
+        return
+    if _is_set("CONDA_OFFLINE"):
+        yield Observation("channels", "ok", "CONDA_OFFLINE is set; not asked")
+        return
+    for url in settings.resolve(names).urls:
+        reason = _unreachable(f"{url.rstrip('/')}/noarch/repodata.json")
+        fix = "check address, network and proxy; the channel `local` needs none of them"
+        yield Observation("channel", "warn" if reason else "ok", f"{url}{reason}", fix if reason else "")
+
+
+def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
+    """The index that wheels come from."""
+    variables = clean_environment()
+    if _is_set("UV_OFFLINE") or _is_set("UV_NO_INDEX"):
+        yield Observation("index", "ok", "UV_OFFLINE or UV_NO_INDEX is set; not asked")
+        return
+    url = variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL") or _DEFAULT_INDEX
+    reason = _unreachable(f"{url.rstrip('/')}/numpy/")
+    fix = "check network and proxy, or name an index that can be reached: UV_INDEX_URL"
+    yield Observation("index", "warn" if reason else "ok", f"{public_url(url)}{reason}", fix if reason else "")
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").lower() not in _NO
+
+
+def _unreachable(url: str) -> str:
+    """Why an address cannot be used, to be put behind it; ``""`` if it can."""
+    import requests
+
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        place = Path(unquote(parts.path))
+        return "" if place.exists() or place.parent.parent.is_dir() else ": there is no such folder"
+    try:
+        answer = requests.head(url, timeout=_SECONDS, allow_redirects=True, verify=_certificates())
+    except requests.RequestException as error:
+        return f": {_in_words(error)}"
+    if answer.status_code in _REFUSALS:
+        return f": it answers, and asks for credentials ({answer.status_code})"
+    return f": it answers {answer.status_code}" if answer.status_code >= 400 else ""
+
+
+def _certificates() -> str | bool:
+    return os.environ.get("SSL_CERT_FILE") or True
+
+
+def _in_words(error: Exception) -> str:
+    import requests
+
+    for kind, words in (
+        (requests.exceptions.ProxyError, "the proxy does not let it through"),
+        (requests.exceptions.SSLError, "its certificate is not trusted"),
+        (requests.exceptions.Timeout, f"no answer within {_SECONDS:g} s"),
+        (requests.exceptions.ConnectionError, "it cannot be reached"),
+    ):
+        if isinstance(error, kind):
+            return words
+    return "no valid address"
