@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -79,12 +80,13 @@ def build_image(
     base = options.base or deployment.release.image
     daemon = find_daemon()
     progress.begin(f"build {tag} from {base}")
-    found = _base(daemon, base, pull=options.pull, progress=progress)
-    labels = _labels(deployment, tag, base, found)
-    with context_of(tree, _dockerfile(deployment, base)) as context:
-        _build(daemon, context, tag, labels)
-    with daemon_errors():
-        image = daemon.client.images.get(tag)
+    with contextlib.closing(daemon.client):
+        found = _base(daemon, base, pull=options.pull, progress=progress)
+        labels = _labels(deployment, tag, base, found)
+        with context_of(tree, _dockerfile(deployment, base)) as context:
+            _build(daemon, context, tag, labels)
+        with daemon_errors():
+            image = daemon.client.images.get(tag)
     built = BuiltImage(tag, str(image.id), base, int(image.attrs["Size"]))
     progress.end(f"{built.size / 1e6:.0f} MB")
     return built

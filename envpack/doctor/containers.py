@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +27,15 @@ def containers(project: Project) -> Iterator[Observation]:
         what = f"{error.message}; servers run as processes of this machine"
         yield Observation("containers", "warn", what, error.hint)
         return
-    with daemon_errors():
-        version, info = daemon.client.version(), daemon.client.info()
+    with contextlib.closing(daemon.client), daemon_errors():
+        yield from _of_daemon(daemon, find_release(project.triton or DEFAULT_RELEASE).image)
+
+
+def _of_daemon(daemon: Daemon, image: str) -> Iterator[Observation]:
+    version, info = daemon.client.version(), daemon.client.info()
     what = f"{daemon.name} {version.get('Version', '?')}, API {version.get('ApiVersion', '?')}, at {daemon.address}"
     yield Observation("containers", "ok", what)
-    yield _image(daemon, find_release(project.triton or DEFAULT_RELEASE).image)
+    yield _image(daemon, image)
     yield _gpus(daemon, info)
 
 
