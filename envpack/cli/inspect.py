@@ -50,13 +50,14 @@ def command(path: Path, environment: Path | None, triton: str, console: Console,
     """
     from envpack.archive.reading import is_archive
     from envpack.inspection import is_repository
+    from envpack.repository import looks_like_model
 
     backends = settings.pop("backends")
-    if is_repository(path):
+    if path.is_dir() and (looks_like_model(path) or is_repository(path)):
         from envpack.cli.inspect_repository import inspect_repository_at
 
         if environment or settings["sbom"]:
-            raise click.UsageError("--environment is for stubs, --sbom for environments, and this is a repository.")
+            raise click.UsageError("--environment is for stubs, --sbom for environments; here are models.")
         return inspect_repository_at(path, triton, backends, console, strict=settings["strict"])
     if path.is_dir() or is_archive(path):
         from envpack.cli.inspect_environment import inspect_environment_at

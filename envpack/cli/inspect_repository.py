@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
 
 def inspect_repository_at(path: Path, triton: str, backends: Path | None, console: Console, *, strict: bool) -> int:
-    """Show all that is wrong with a repository; the exit status."""
+    """Show all that is wrong with a repository, or with one model of it; the exit status."""
     from envpack.inspection import inspect_repository
     from envpack.project import open_project
     from envpack.releases import DEFAULT_RELEASE, find_release
+    from envpack.repository import looks_like_model
 
-    project = open_project(path)
+    path = path.absolute()
+    names = [path.name] if looks_like_model(path) else []
+    project = open_project(path.parent if names else path)
     release = find_release(triton or project.triton or DEFAULT_RELEASE)
-    found = inspect_repository(project, release, backends=backends)
+    found = inspect_repository(project, release, names, backends=backends)
     good = found.ok and not (strict and found.findings)
     if found.findings:
         console.say(_table(found), even_if_quiet=not good)

@@ -103,21 +103,13 @@ def _base(daemon: Daemon, name: str, *, pull: bool, progress: Progress) -> Any:
                 if not pull:
                     raise _missing(name, "this daemon does not have it", "allow it to be fetched: --pull") from None
             progress.detail(f"fetch {name}")
-            return daemon.client.images.pull(*_name_and_tag(name))
+            return daemon.client.images.pull(name)
     except ServerError as error:
         if error.kind == "docker-failed":
             raise _missing(
                 name, f"it cannot be fetched: {error.message}", "look at its name; --from names another"
             ) from (error)
         raise
-
-
-def _name_and_tag(name: str) -> tuple[str, str]:
-    """Without a tag the library fetches all that there are."""
-    repository, colon, tag = name.rpartition(":")
-    if "@" in name or not colon or "/" in tag:
-        return name, "" if "@" in name else "latest"
-    return repository, tag
 
 
 def _missing(name: str, why: str, hint: str) -> ServerError:

@@ -1,0 +1,50 @@
+import json
+
+import pytest
+
+from envpack.cli.main import run
+
+
+@pytest.fixture
+def broken(project):
+    (project.repository / "one/1/weights").symlink_to("/nowhere")
+    (project.repository / "two/1/model.py").chmod(0o600)
+    return project.repository
+
+
+def test_findings_for_programs(broken, capsys):
+    assert run(["inspect", str(broken), "--json", "--quiet"]) == 1
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert (document["ok"], document["triton"], document["models"]) == (False, "24.10", ["both", "one", "two"])
+    found = {finding["kind"]: finding for finding in document["findings"]}
+    assert found["broken-link"]["severity"] == "error"
+    assert found["broken-link"]["where"] == str(broken / "one/1/weights")
+    assert "fix" in found["not-for-everybody"]
+    assert "1 errors, 1 warnings" in said.err
+
+
+def test_one_model_and_how_strict_to_be(broken, capsys):
+    assert run(["inspect", str(broken / "two")]) == 0
+    assert "not-for-everybody" in capsys.readouterr().err
+    assert run(["inspect", str(broken / "two"), "--strict"]) == 1
+    assert run(["inspect", str(broken / "one")]) == 1
+    assert run(["inspect", str(broken / "both")]) == 0
+
+
+def test_a_good_repository(project, capsys):
+    assert run(["inspect", str(project.repository), "--triton", "24.09"]) == 0
+    assert "3 models for Triton 24.09: 0 errors, 0 warnings" in capsys.readouterr().err
+    assert run(["inspect", str(project.repository), "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_what_does_not_go_with_models(project, capsys):
+    assert run(["inspect", str(project.repository), "--sbom", "file"]) == 2
+    assert run(["inspect", str(project.repository), "--triton", "1.2"]) == 2
+
+
+def test_a_kind_in_brackets_and_odd_names_are_shown_as_they_are(project, capsys):
+    (project.repository / "[bold]stray").mkdir()
+    assert run(["inspect", str(project.repository)]) == 1
+    assert "[bold]stray: a server takes every folder" in capsys.readouterr().err
