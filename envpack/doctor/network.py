@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -31,8 +32,10 @@ def channels(project: Project) -> Iterator[Observation]:
     if _is_set("CONDA_OFFLINE"):
         yield Observation("channels", "ok", "CONDA_OFFLINE is set; not asked")
         return
-    for url in settings.resolve(names).urls:
-        reason = _unreachable(f"{url.rstrip('/')}/noarch/repodata.json")
+    urls = settings.resolve(names).urls
+    with ThreadPoolExecutor(len(urls)) as pool:
+        reasons = list(pool.map(lambda url: _unreachable(f"{url.rstrip('/')}/noarch/repodata.json"), urls))
+    for url, reason in zip(urls, reasons, strict=True):
         fix = "check address, network and proxy; the channel `local` needs none of them"
         yield Observation("channel", "warn" if reason else "ok", f"{url}{reason}", fix if reason else "")
 

@@ -1,0 +1,41 @@
+import json
+import socket
+import time
+
+import pytest
+
+from envpack.cli.main import run
+
+
+@pytest.fixture
+def silent():
+    """An address where somebody listens and says nothing."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_where_nothing_answers_it_takes_some_seconds(tmp_path, silent, monkeypatch, capsys):
+    (tmp_path / "envpack.toml").write_text(f'channels = ["{silent}/one", "{silent}/two", "{silent}/three"]\n')
+    monkeypatch.setenv("UV_INDEX_URL", f"{silent}/simple")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+    started = time.monotonic()
+    assert run(["doctor", "--repository", str(tmp_path), "--json"]) == 0
+    assert time.monotonic() - started < 10
+    found = json.loads(capsys.readouterr().out)["checks"]
+    channels = [check["what"] for check in found if check["name"] == "channel"]
+    assert channels == [f"{silent}/{name}: no answer within 3 s" for name in ("one", "two", "three")]
+    checks = {check["name"]: check for check in found}
+    assert checks["index"]["what"] == f"{silent}/simple: no answer within 3 s"
+    assert all(check["fix"] for check in checks.values() if check["state"] != "ok")
+
+
+def test_only_who_is_strict_gets_an_exit_code(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "file/cache"))
+    words = ["doctor", "--repository", str(tmp_path)]
+    assert run(words) == 0
+    assert "ENVPACK_CACHE_DIR" in capsys.readouterr().err
+    assert run([*words, "--strict"]) == 1
