@@ -115,11 +115,13 @@ def _unpacked_often(built: Sequence[BuiltModel]) -> str:
 
 def _unpacked_at_once(project: Project, built: Sequence[BuiltModel]) -> str:
     """What to say if the repository has archives that servers unpack at the same time, and mix."""
-    from envpack.repository import ONE_AT_A_TIME, PYTHON_BACKEND, find_models, unpacking_backends
+    from envpack.repository import ONE_AT_A_TIME, PYTHON_BACKEND, examine_model, looks_like_model, unpacking_backends
 
     if {model.backend for model in built} <= {"", PYTHON_BACKEND}:
         return ""  # a folder of models without backends of their own may hold anything
-    unpacking = unpacking_backends(find_models(project.repository))
+    folders = [folder for folder in project.repository.iterdir() if folder.is_dir() and looks_like_model(folder)]
+    examined = (examine_model(folder)[0] for folder in folders)  # models that nobody asked for may be broken
+    unpacking = unpacking_backends(model for model in examined if model)
     if len(unpacking) < 2:
         return ""
     return (

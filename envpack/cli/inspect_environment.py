@@ -95,7 +95,7 @@ def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -
     for finding in found.findings[:_SHOWN]:
         wrong = strict or finding.kind != "unproven"
         text = f"{finding.path}: {finding.reason}" if finding.path else finding.reason
-        table.add_row(finding.kind, escape(_printable(text)), style="red" if wrong else "yellow")
+        table.add_row(finding.kind, escape(printable(text)), style="red" if wrong else "yellow")
     left = sum(found.count.values()) - _SHOWN
     if left > 0:
         table.add_row("", f"and {left} more")
@@ -104,6 +104,6 @@ def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -
     return table
 
 
-def _printable(text: str) -> str:
-    """Names in a hostile archive may hold anything, line ends and terminal commands too."""
+def printable(text: str) -> str:
+    """Text that does nothing when it is shown. Names of files may hold anything, terminal commands too."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

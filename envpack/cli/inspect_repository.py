@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envpack.cli.console import Console
+from envpack.cli.inspect_environment import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,7 +54,7 @@ def _table(found: RepositoryInspection) -> Table:
         style = "red" if finding.severity == "error" else "yellow"
         table.add_row(
             f"[{style}]{finding.kind}[/{style}]",
-            f"{escape(str(shown))}: {escape(finding.what)}\n[bold]fix:[/bold] {escape(finding.fix)}",
+            f"{escape(printable(str(shown)))}: {escape(finding.what)}\n[bold]fix:[/bold] {escape(finding.fix)}",
         )
     return table
 

@@ -70,6 +70,8 @@ def test_a_copied_library_replaces_the_link(doubler, envpack_json, tmp_path):
     backends = tmp_path / "elsewhere"
     code, document = envpack_json(*words, "--backends", backends, "--copy-library", server)
     assert (code, document["error"]["kind"]) == (3, "no-python-backend")
+    (doubler.parent / "neighbour").mkdir()
+    (doubler.parent / "neighbour/config.pbtxt").write_text("nonsense {")
     (server / "triton_python_backend_utils.py").write_text("utilities")
     assert envpack_json(*words, "--backends", backends)[0] == 0
     assert (backends / "python_3_11" / LIBRARY).is_symlink()

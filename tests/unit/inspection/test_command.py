@@ -45,6 +45,6 @@ def test_what_does_not_go_with_models(project, capsys):
 
 
 def test_a_kind_in_brackets_and_odd_names_are_shown_as_they_are(project, capsys):
-    (project.repository / "[bold]stray").mkdir()
+    (project.repository / "[bold]stray\n").mkdir()
     assert run(["inspect", str(project.repository)]) == 1
-    assert "[bold]stray: a server takes every folder" in capsys.readouterr().err
+    assert "[bold]stray\\n: a server takes every folder" in capsys.readouterr().err
