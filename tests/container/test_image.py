@@ -1,17 +1,19 @@
 """`envpack layout --image`: an image that serves by itself, built upon one that no registry has."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
 
 import pytest
+from docker.types import Ulimit
 
-from ci.containers.daemon import DaemonMissingError, docker_daemon
-from ci.containers.image import ensure_image
 from envpack.environment import interpreter_for
 from envpack.errors import EnvpackError
 from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.repository import ONE_AT_A_TIME
 from envpack.verification.asking.kserve import Client
 from envpack.verification.asking.tensors import Tensor
 
@@ -38,24 +40,6 @@ class TritonPythonModel:
 
 
 @pytest.fixture(scope="module")
-def daemon():
-    """The address of a daemon, which envpack finds too."""
-    try:
-        with docker_daemon() as address, pytest.MonkeyPatch.context() as patch:
-            patch.setenv("DOCKER_HOST", address)
-            yield address
-    except DaemonMissingError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def client(daemon):
-    import docker
-
-    return docker.DockerClient(base_url=daemon, timeout=60)
-
-
-@pytest.fixture(scope="module")
 def pythons():
     """The server's own and another one."""
     found = (find_release(DEFAULT_RELEASE).python, OTHER)
@@ -67,15 +51,16 @@ def pythons():
     return found
 
 
-def envpack_json(*arguments):
+def envpack_json(*arguments, daemon=None):
+    variables = {**os.environ, "DOCKER_HOST": daemon.address} if daemon else None
     command = [sys.executable, "-m", "envpack.cli", *map(str, arguments), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory, pythons):
+def models(tmp_path_factory, pythons):
     """A model on the server's Python whose stub is the server's, one that has a stub, and one in a backend."""
     folder = tmp_path_factory.mktemp("layout") / "repository"
     for name in ("own", "beside", "behind"):
@@ -90,20 +75,22 @@ def repository(tmp_path_factory, pythons):
     return folder
 
 
-def test_nothing_is_fetched_unless_it_may_be(daemon, repository, tmp_path):
-    words = ("layout", "own", "--repository", repository, "--output", tmp_path / "tree", "--image", TAG)
-    code, document = envpack_json(*words, "--from", "localhost:9/nobody/none:1")
+def test_nothing_is_fetched_unless_it_may_be(daemon, models, tmp_path):
+    words = ("layout", "own", "--repository", models, "--output", tmp_path / "tree", "--image", TAG)
+    code, document = envpack_json(*words, "--from", "localhost:9/nobody/none:1", daemon=daemon)
     assert (code, document["error"]["kind"]) == (6, "image-missing")
     assert "--pull" in document["error"]["hint"]
-    code, document = envpack_json(*words, "--from", "localhost:9/nobody/none:1", "--pull")
+    code, document = envpack_json(*words, "--from", "localhost:9/nobody/none:1", "--pull", daemon=daemon)
     assert (code, document["error"]["kind"]) == (6, "image-missing")
     assert "cannot be fetched" in document["error"]["message"]
 
 
-def test_an_image_serves_by_itself(client, repository, pythons, tmp_path):
-    base = ensure_image(client)
-    words = ("layout", "--repository", repository, "--output", tmp_path / "tree", "--image", TAG, "--from", base)
-    code, document = envpack_json(*words, "--triton", DEFAULT_RELEASE)
+@pytest.mark.parametrize("engine", ["daemon", "podman"])
+def test_an_image_serves_by_itself(request, engine, models, pythons, tmp_path):
+    daemon = request.getfixturevalue(engine)
+    client, base = daemon.client, daemon.image
+    words = ("layout", "--repository", models, "--output", tmp_path / "tree", "--image", TAG, "--from", base)
+    code, document = envpack_json(*words, "--triton", DEFAULT_RELEASE, daemon=daemon)
     assert code == 0, document
     image = client.images.get(TAG)
     try:
@@ -124,6 +111,48 @@ def test_an_image_serves_by_itself(client, repository, pythons, tmp_path):
         client.images.remove(TAG, force=True)
 
 
+def test_the_command_that_is_printed_serves_archives_of_several_backends(daemon, models, pythons, tmp_path):
+    """The tree is mounted into the image of the server, and all models are loaded at its start."""
+    if shutil.which("docker") is None:
+        pytest.skip("needs the docker program")
+    server, other = pythons
+    for name, python in (("own", server), ("behind", other)):
+        code, document = envpack_json("build", name, "--python", python, "--repository", models, "--format", "tar.gz")
+        assert code == 0, document
+    words = ("layout", "--repository", models, "--output", tmp_path / "tree", "--triton", DEFAULT_RELEASE)
+    code, document = envpack_json(*words)
+    assert code == 0, document
+    command = document["docker"]
+    assert command[-1] == ONE_AT_A_TIME
+    others = {find_release(DEFAULT_RELEASE).image: daemon.image, "8000:8000": "127.0.0.1::8000"}
+    command = [
+        "docker",
+        f"--host={daemon.address}",
+        "run",
+        "--detach",
+        *(others.get(word, word) for word in command[2:]),
+    ]
+    command = [word for word in command if word != "8001:8001"]
+    del command[command.index("-p", command.index("127.0.0.1::8000"))]
+    started = subprocess.run(command, capture_output=True, text=True, check=True)
+    container = daemon.client.containers.get(started.stdout.strip())
+    try:
+        asked = Client(address_of(container), timeout=15)
+        wait_until_ready(asked, container)
+        x = Tensor("X", "FP32", (2,), (1.0, 2.0))
+        found = {name: asked.infer(name, (x,))[0].data[0].decode() for name in ("own", "beside", "behind")}
+        minors = {name: version.rpartition(".")[0] for name, version in found.items()}
+        assert minors == {"own": server, "beside": other, "behind": other}
+    finally:
+        container.remove(force=True, v=True)
+
+
+def address_of(container):
+    container.reload()
+    port = container.attrs["NetworkSettings"]["Ports"]["8000/tcp"][0]["HostPort"]
+    return f"http://127.0.0.1:{port}"
+
+
 class serving:  # noqa: N801 - used like a function
     """A container of the image, as nobody and without the right to write."""
 
@@ -132,18 +161,22 @@ class serving:  # noqa: N801 - used like a function
 
     def __enter__(self):
         options = {
-            "detach": True,
             "read_only": True,
             "user": "65534:65534",
             "cap_drop": ["ALL"],
             "shm_size": "256m",
             "tmpfs": {"/tmp": "exec,mode=1777"},
             "ports": {"8000/tcp": ("127.0.0.1", None)},
+            # Podman's defaults are beyond what this process may pass on, if it is limited itself.
+            "ulimits": [Ulimit(name=name, soft=1024, hard=1024) for name in ("nofile", "nproc")],
         }
-        self.container = self.client.containers.run(TAG, **options)
-        self.container.reload()
-        port = self.container.attrs["NetworkSettings"]["Ports"]["8000/tcp"][0]["HostPort"]
-        return self.container, f"http://127.0.0.1:{port}"
+        self.container = self.client.containers.create(TAG, **options)
+        try:
+            self.container.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self.container, address_of(self.container)
 
     def __exit__(self, *_error):
         self.container.remove(force=True, v=True)
