@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envpack import __version__
-
 _NOBODY = 65534
 # envpack needs a newer Python than some Triton images have, and one whose C library is older than theirs.
 _PYTHON_IMAGE = "python:3.12-slim-bullseye"
@@ -93,10 +91,12 @@ def job_yaml(options: JobOptions) -> str:
 
 def _prepare() -> dict[str, Any]:
     """Puts Python and envpack into a volume, since an image of Triton need not have them."""
+    import envpack
+
     return {
         "name": "envpack",
         "image": _PYTHON_IMAGE,
-        "command": ["sh", "-c", _PREPARE.format(version=__version__)],
+        "command": ["sh", "-c", _PREPARE.format(version=envpack.__version__)],
         "env": [{"name": "HOME", "value": _TOOLS}],
         "securityContext": _least_rights(),
         "volumeMounts": [{"name": "tools", "mountPath": _TOOLS}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108

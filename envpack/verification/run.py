@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import functools
 import stat
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +16,16 @@ from envpack.errors import InputError, ServerError
 from envpack.preflight import preflight_model
 from envpack.progress import Progress, Silent
 from envpack.releases import Release, all_releases, release_of_server
-from envpack.repository import STUB_NAME, Model, find_models, no_models, open_model
+from envpack.repository import STUB_NAME, Model, environment_of, find_models, no_models, open_model
 from envpack.verification.asking.kserve import Client, RequestError
+from envpack.verification.checks.gpu import check_gpu
 from envpack.verification.checks.server import check_together, unload_all
+from envpack.verification.gpu.probe import model_to_probe, no_probe, run_probe, write_probe
 from envpack.verification.interrupts import interruptible
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.runtimes.choice import RuntimeOptions, choose_runtime
 from envpack.verification.runtimes.interface import Runtime, Server, Stopped
-from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed
+from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class _Verification:
 
     def run(self) -> Verdict:
         self._progress.begin("start Triton")
-        with self._runtime.start(self._repository) as server:
+        with _folder_for_probe(self._options.where) as probe, self._runtime.start(self._repository, probe) as server:
             client = Client(server.url, timeout=self._options.infer_timeout)
             version = _version(client)
             self._progress.end(f"Triton {version}, {self._seconds():.1f} s")
@@ -101,7 +104,8 @@ class _Verification:
             judge = self._judge(server, client, release)
             verdicts = tuple(self._judged(judge, model) for model in self._models)
             all_right = all(verdict.ok for verdict in verdicts)
-            checks = list(self._server_checks(server, client)) if all_right and not judge.stuck else []
+            checks = list(self._gpu_checks(server, client, probe)) if probe and not judge.stuck else []
+            checks += self._server_checks(server, client) if all_right and not judge.stuck else ()
             judged = self._seconds()
             kept, leftovers = self._end(server, client, judge, checks)
         return Verdict(
@@ -139,6 +143,23 @@ class _Verification:
         self._progress.end(_outcome(verdict))
         return verdict
 
+    def _gpu_checks(self, server: Server, client: Client, probe: Path) -> Iterator[Check]:
+        """Whether the server has a GPU, and whether a tensor stays on it from one process to another."""
+        self._progress.begin("try the GPU")
+        has_gpu = check_gpu(server)
+        yield has_gpu
+        like = model_to_probe(self._models)
+        environment = environment_of(like) if like else None
+        if has_gpu.ok and like and environment:
+            write_probe(probe, like, server.place_of(environment))
+            tensors = run_probe(client, like, self._options.load_timeout)
+        elif has_gpu.ok:
+            tensors = no_probe(self._models)
+        else:
+            tensors = skipped("gpu-tensors", "not tried without a GPU")
+        yield tensors
+        self._progress.end(tensors.evidence if has_gpu.ok else has_gpu.evidence)
+
     def _server_checks(self, server: Server, client: Client) -> Iterator[Check]:
         """What can only be seen of all models at once; only tried when each by itself is fit to serve."""
         names = [model.name for model in self._models]
@@ -171,6 +192,17 @@ class _Verification:
     def _seconds(self) -> float:
         """Since the start."""
         return time.monotonic() - self._started
+
+
+@contextlib.contextmanager
+def _folder_for_probe(where: RuntimeOptions) -> Iterator[Path | None]:
+    """A folder that the server takes for a second model repository, if a GPU is to be tried."""
+    if not where.gpu:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="envpack-probe-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def _version(client: Client) -> str:

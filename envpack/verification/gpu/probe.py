@@ -12,10 +12,10 @@ from envpack.repository import STUB_NAME, Model, environment_of, set_execution_e
 from envpack.verification.asking.kserve import Client, RequestError
 from envpack.verification.asking.tensors import Tensor
 from envpack.verification.environment_size import measure_environment
-from envpack.verification.gpu import probe_model
 from envpack.verification.verdict import Check, failed, passed, skipped
 
-PROBE = "envpack_gpu_probe"
+PROBE, PEER = "envpack_gpu_probe", "envpack_gpu_probe_peer"
+_CODE = Path(__file__).with_name("probe_model.py")
 _ELEMENTS = 1 << 20
 _LIBRARIES = {"torch": "PyTorch", "cupy": "CuPy"}
 _ON_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
@@ -24,7 +24,7 @@ _CONFIGS = {
 input [ { name: "COUNT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "REPORT" data_type: TYPE_STRING dims: [ 1 ] } ]
 """,
-    probe_model.PEER: """backend: "python"
+    PEER: """backend: "python"
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
@@ -49,19 +49,19 @@ def write_probe(repository: Path, like: Model, environment: str) -> None:
     for name, config in _CONFIGS.items():
         folder = repository / name
         (folder / "1").mkdir(parents=True)
-        shutil.copy(probe_model.__file__, folder / "1/model.py")
+        shutil.copy(_CODE, folder / "1/model.py")
         text = set_execution_environment(config + _ON_GPU, environment, folder / "config.pbtxt")
         (folder / "config.pbtxt").write_text(text, encoding="utf-8")
         if (like.folder / STUB_NAME).is_file():
             shutil.copy(like.folder / STUB_NAME, folder / STUB_NAME)
-    for folder, _, _ in os.walk(repository):
-        Path(folder).chmod(0o755)
+    for folder in (entry for entry in repository.rglob("*") if entry.is_dir()):
+        folder.chmod(0o755)  # another user runs the server in a container
 
 
 def run_probe(client: Client, like: Model, timeout: float) -> Check:
     """Load the probe and let it send a tensor from process to process on the GPU."""
     try:
-        for name in (probe_model.PEER, PROBE):
+        for name in (PEER, PROBE):
             client.load(name, timeout=timeout)
         count = Tensor("COUNT", "INT32", (1,), (_ELEMENTS,))
         (answer,) = client.infer(PROBE, (count,), binary=True)
@@ -90,7 +90,7 @@ def _judged(report: dict[str, object]) -> Check:
 
 
 def _unload(client: Client) -> None:
-    for name in (PROBE, probe_model.PEER):
+    for name in (PROBE, PEER):
         try:
             client.unload(name)
         except RequestError:

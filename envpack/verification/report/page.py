@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack import __version__
 from envpack.atomic import write_text
 from envpack.verification.report.load_chart import draw_load
 from envpack.verification.report.treemap import draw_environments
@@ -30,6 +29,8 @@ def render(verdict: Verdict) -> str:
     """The page."""
     import jinja2
 
+    import envpack
+
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -41,5 +42,5 @@ def render(verdict: Verdict) -> str:
         verdict=verdict,
         load=draw_load(verdict.models),
         environments=draw_environments(verdict.models),
-        version=__version__,
+        version=envpack.__version__,
     )

@@ -9,7 +9,7 @@ STOP_SECONDS = 15
 
 def server_command(
     program: str,
-    repository: str,
+    repositories: Sequence[str],
     backends: str,
     address: str,
     port: int,
@@ -22,7 +22,7 @@ def server_command(
 
     Args:
         program: the ``tritonserver`` program.
-        repository: model repository, as the server sees it.
+        repositories: model repositories, as the server sees them.
         backends: folder of the backends, as the server sees it.
         address: what to listen on.
         port: HTTP port.
@@ -31,7 +31,7 @@ def server_command(
     """
     return [
         program,
-        f"--model-repository={repository}",
+        *(f"--model-repository={repository}" for repository in repositories),
         f"--backend-directory={backends}",
         "--model-control-mode=explicit",
         f"--http-address={address}",

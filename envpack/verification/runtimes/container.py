@@ -32,6 +32,7 @@ _HTTP_PORT = 8000
 _POLL_SECONDS = 0.05
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel keeps POSIX shared memory
 _BACKENDS = "/opt/tritonserver/backends"
+_FURTHER = "/envpack/models"
 _RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
 
 
@@ -224,18 +225,19 @@ class ContainerRuntime:
         return ""
 
     @contextlib.contextmanager
-    def start(self, repository: Path) -> Iterator[ContainerServer]:
+    def start(self, repository: Path, further: Path | None = None) -> Iterator[ContainerServer]:
         """Start the server and wait until it answers; see `envpack.verification.runtimes.interface.Runtime`."""
         with contextlib.closing(self.daemon.client):  # of its connections; another start opens new ones
             remove_abandoned(self.daemon)
-            with self._answering(repository) as server:
+            with self._answering(repository, further) as server:
                 yield server
 
     @contextlib.contextmanager
-    def _answering(self, repository: Path) -> Iterator[ContainerServer]:
+    def _answering(self, repository: Path, further: Path | None) -> Iterator[ContainerServer]:
         with tempfile.TemporaryDirectory(prefix="envpack-home-") as home:
             set_trap(Path(home))
-            mounts = (*self._mounts(repository), Mount(Path(home) / ".local", f"{HOME}/.local"))
+            more = (Mount(further.resolve(), _FURTHER),) if further else ()
+            mounts = (*self._mounts(repository), *more, Mount(Path(home) / ".local", f"{HOME}/.local"))
             with self._running(mounts) as server:
                 self._wait_until_live(server)
                 yield server
@@ -266,7 +268,8 @@ class ContainerRuntime:
     def _created(self, mounts: tuple[Mount, ...]) -> Container:
         # All of the container's own addresses; of this machine's, it is published on 127.0.0.1 only.
         everywhere = "0.0.0.0"  # noqa: S104
-        command = server_command("tritonserver", self.served_from, _BACKENDS, everywhere, _HTTP_PORT, self.arguments)
+        repositories = [mount.target for mount in mounts if mount.target in (self.served_from, _FURTHER)]
+        command = server_command("tritonserver", repositories, _BACKENDS, everywhere, _HTTP_PORT, self.arguments)
         options = container_options(self, mounts, _HTTP_PORT)
         image = self._known_image() or self._pulled()
         with daemon_errors():

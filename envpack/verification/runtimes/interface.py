@@ -132,8 +132,12 @@ class Runtime(Protocol):
     def host(self) -> Host:
         """The system that the server runs in."""
 
-    def start(self, repository: Path) -> AbstractContextManager[Server]:
+    def start(self, repository: Path, further: Path | None = None) -> AbstractContextManager[Server]:
         """Start a server on a model repository, with no model loaded; leaving the block always stops it.
+
+        Args:
+            repository: the model repository.
+            further: one more, which is not the user's.
 
         Raises:
             ServerError: kinds ``port-taken`` and ``server-failed``; in containers also ``image-missing``,

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -176,7 +176,7 @@ class ProcessRuntime:
         return this_host()
 
     @contextlib.contextmanager
-    def start(self, repository: Path) -> Iterator[ProcessServer]:
+    def start(self, repository: Path, further: Path | None = None) -> Iterator[ProcessServer]:
         """Start the server and wait until it answers; see `envpack.verification.runtimes.interface.Runtime`."""
         if self.port is not None and not _is_free(self.port):
             raise _port_taken(self.port)
@@ -186,7 +186,8 @@ class ProcessRuntime:
         try:
             set_trap(home)
             backends = link_backends(self.installation, home / "backends", self.extra_backends)
-            server = self._answering(repository, home, backends)
+            repositories = [str(folder.absolute()) for folder in (repository, further) if folder]
+            server = self._answering(repositories, home, backends)
             yield server
         except BaseException:
             if server is not None:
@@ -198,11 +199,11 @@ class ProcessRuntime:
                     server.stop()
                 shutil.rmtree(home, ignore_errors=True)
 
-    def _answering(self, repository: Path, home: Path, backends: tuple[str, ...]) -> ProcessServer:
+    def _answering(self, repositories: Sequence[str], home: Path, backends: tuple[str, ...]) -> ProcessServer:
         """A server that answers; another process may take a port that was free a moment ago, so try some."""
         for attempt in range(1, _ATTEMPTS + 1):
             port = self.port or _free_port()
-            server = self._launch(repository, home, backends, port)
+            server = self._launch(repositories, home, backends, port)
             try:
                 if _wait_until_live(server, self.start_seconds):
                     return server
@@ -216,12 +217,12 @@ class ProcessRuntime:
                 raise _port_taken(port)
         raise AssertionError("unreachable")
 
-    def _launch(self, repository: Path, home: Path, backends: tuple[str, ...], port: int) -> ProcessServer:
+    def _launch(self, repositories: Sequence[str], home: Path, backends: tuple[str, ...], port: int) -> ProcessServer:
         prefix = region_prefix(home)
         own_regions = (f"--backend-config={name},shm-region-prefix-name={prefix}" for name in backends)
         command = server_command(
             str(self.installation.executable),
-            str(repository.absolute()),
+            repositories,
             str(home / "backends"),
             "127.0.0.1",
             port,
