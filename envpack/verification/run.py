@@ -74,7 +74,7 @@ def verify(
     repository = repository.absolute()
     chosen = _in_loading_order(repository, models)
     runtime = runtime or choose_runtime(options.where, repository, chosen)
-    with interruptible(), _kept_modes(chosen):
+    with interruptible(), _kept_modes(chosen, options.where.extra_backends):
         return _Verification(repository, chosen, options, progress, runtime).run()
 
 
@@ -217,9 +217,10 @@ def _version(client: Client) -> str:
 
 
 @contextlib.contextmanager
-def _kept_modes(models: Sequence[Model]) -> Iterator[None]:
+def _kept_modes(models: Sequence[Model], backends: Path | None) -> Iterator[None]:
     """Give the users' stubs back the modes they had: a server makes a stub that it mistrusts 0100."""
-    stubs = [model.folder / STUB_NAME for model in models]
+    shared = backends.glob(f"*/{STUB_NAME}") if backends else ()
+    stubs = [*(model.folder / STUB_NAME for model in models), *shared]
     before = {stub: stat.S_IMODE(stub.stat().st_mode) for stub in stubs if stub.is_file()}
     try:
         yield

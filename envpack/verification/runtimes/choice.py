@@ -68,9 +68,11 @@ class RuntimeOptions:
         """The image: the one asked for, or the official one of the release."""
         return self.image or find_release(self.release or DEFAULT_RELEASE).image
 
-    def all_arguments(self) -> tuple[str, ...]:
-        """Arguments of tritonserver."""
-        return (*(f"--backend-config={setting}" for setting in self.backend_settings), *self.arguments)
+    def all_arguments(self, models: tuple[Model, ...]) -> tuple[str, ...]:
+        """Arguments of tritonserver. What would unpack at once into one place is loaded one after the other."""
+        settings = (f"--backend-config={setting}" for setting in self.backend_settings)
+        careful = (ONE_AT_A_TIME,) if len(unpacking_backends(models)) > 1 else ()
+        return (*settings, *careful, *self.arguments)
 
     def all_variables(self) -> dict[str, str]:
         """Variables of the server."""
@@ -86,26 +88,26 @@ def choose_runtime(options: RuntimeOptions, repository: Path, models: tuple[Mode
 
     """
     if options.runtime == "process" or (options.runtime == "auto" and options.server is not None):
-        return _process(options)
+        return _process(options, models)
     if options.runtime == "docker":
         return _container(options, find_daemon(), repository, models)
     try:
         daemon = find_daemon()
     except ServerError:
-        return _process(options)
+        return _process(options, models)
     container = _container(options, daemon, repository, models)
     if options.image or options.pull or container.has_image():
         return container
-    return _process(options)
+    return _process(options, models)
 
 
-def _process(options: RuntimeOptions) -> ProcessRuntime:
+def _process(options: RuntimeOptions, models: tuple[Model, ...]) -> ProcessRuntime:
     return ProcessRuntime(
         find_server(options.server),
         port=options.port,
         environment=options.all_variables(),
         extra_backends=options.extra_backends,
-        arguments=options.all_arguments(),
+        arguments=options.all_arguments(models),
         start_seconds=60.0 if options.gpu else 10.0,
     )
 
@@ -125,7 +127,7 @@ def _container(
         ),
         backends=_backend_folders(options.extra_backends),
         environment=options.all_variables(),
-        arguments=options.all_arguments(),
+        arguments=options.all_arguments(models),
         port=options.port,
         gpu=options.gpu,
         pull=options.pull,
