@@ -9,7 +9,7 @@ from typing import Literal
 
 from envpack.errors import ServerError
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.repository import STUB_NAME, Model, environment_of
+from envpack.repository import ONE_AT_A_TIME, STUB_NAME, Model, environment_of, unpacking_backends
 from envpack.verification.runtimes.container import ContainerRuntime
 from envpack.verification.runtimes.container_daemon import Daemon, find_daemon
 from envpack.verification.runtimes.interface import Runtime

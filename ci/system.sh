@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Install from Debian's packages what the tests of containers and of the report use and this machine lacks: Docker,
+# podman, a browser. Nothing else in envpack needs them; without root or apt nothing is done, and those tests skip.
+set -euo pipefail
+declare -A package_of=(
+  [dockerd]=docker.io [podman]=podman [chromium]=chromium [chromedriver]=chromium-driver [pkill]=procps [curl]=curl
+)
+missing=()
+for program in "${!package_of[@]}"; do
+  command -v "$program" > /dev/null || missing+=("${package_of[$program]}")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
+  echo "not installed, so that their tests skip: ${missing[*]}"
+  exit 0
+fi
+echo "installing ${missing[*]}"
+apt-get update -qq
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" > /dev/null
