@@ -1,0 +1,109 @@
+"""What a killed run leaves, the next one removes; a server that is kept, and runs at the same time, are left alone."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from envpack.verification import RuntimeOptions, VerifyOptions, verify
+from envpack.verification.runtimes import owner
+from envpack.verification.runtimes.abandoned import HOME_PREFIX
+
+PROCESS = VerifyOptions(RuntimeOptions("process"))
+
+
+@pytest.fixture
+def repository(environment, faults, tmp_path):
+    for model in (faults.GOOD, faults.HANGS):
+        faults.write_model(tmp_path / "models", model, environment)
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def temporary(monkeypatch, tmp_path):
+    """A folder for temporary files that other runs on this machine do not use."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def start(repository, *words):
+    command = [sys.executable, "-m", "envpack.cli", "verify", *words, "--runtime", "process", "--json"]
+    return subprocess.Popen(
+        [*command, "--repository", str(repository)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(what, seconds=30):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
+
+
+def regions(home):
+    return sorted(Path("/dev/shm").glob(f"envpack_{home.name.removeprefix(HOME_PREFIX)}_*"))
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_the_server_of_a_killed_run_is_stopped_by_the_next(repository, temporary):
+    process = start(repository, "hangs")
+    home = wait_for(lambda: next(temporary.glob(f"{HOME_PREFIX}*"), None))
+    wait_for(lambda: regions(home))
+    server = int((home / "group").read_text())
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert is_running(server)
+    assert verify(repository, ["good"], options=PROCESS).ok
+    assert not is_running(server)
+    assert regions(home) == []
+    assert list(temporary.iterdir()) == []
+
+
+def test_runs_at_the_same_time_do_not_disturb_each_other(repository, temporary):
+    runs = [start(repository, "good") for _ in range(2)]
+    for run in runs:
+        out, error = run.communicate(timeout=120)
+        assert run.returncode == 0, (out, error)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_kept_server_lives_on_until_it_is_stopped_as_was_said(repository, temporary):
+    out, error = start(repository, "good", "--keep").communicate(timeout=120)
+    verdict = json.loads(out)["verdict"]
+    assert verdict["ok"], error
+    pid = int(re.search(r"kill (\d+)", verdict["kept"])[1])
+    try:
+        assert verify(repository, ["good"], options=PROCESS).ok
+        assert is_running(pid)
+    finally:
+        subprocess.run(["bash", "-c", verdict["kept"].partition("with: ")[2]], check=True)
+    wait_for(lambda: not is_running(pid))
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_owner_is_told_from_a_later_process_with_its_number():
+    own = owner.this_owner()
+    boot, space, pid, started = own.split("/")
+    assert not owner.is_gone(own)
+    assert owner.is_gone("/".join((boot, space, pid, str(int(started) + 1))))
+    assert owner.is_gone("/".join(("another-boot", space, pid, started)))
+    # The process ids of another container mean nothing here.
+    assert not owner.is_gone("/".join((boot, "pid:[1]", "999999999", started)))
+    assert not owner.is_gone("damaged")
