@@ -17,7 +17,7 @@ def draw(verdict: Verdict) -> Iterator[RenderableType]:
     yield _table(verdict)
     for model in verdict.models:
         yield from _failure(model)
-        yield from _warnings(model)
+    yield from _warnings(verdict)
     yield from _server_checks(verdict)
     for leftover in verdict.leftovers:
         yield f"[red]left behind:[/red] {leftover}"
@@ -57,7 +57,7 @@ def _stub(model: ModelVerdict) -> str:
 
 def _answers(model: ModelVerdict) -> str:
     if model.samples is not None:
-        return f"{model.samples.right} {model.samples.noun} right of {model.samples.sent} {model.samples.noun} sent"
+        return f"{model.samples.right} of {model.samples.sent} {model.samples.noun} right"
     passed = sum(check.status == "ok" for check in model.checks)
     return f"{passed} of {len(model.checks)} checks passed"
 
@@ -66,13 +66,19 @@ def _where(verdict: Verdict) -> str:
     return f"{verdict.runtime}: {verdict.image}" if verdict.image else "a process of this machine"
 
 
-def _warnings(model: ModelVerdict) -> Iterator[RenderableType]:
+def _warnings(verdict: Verdict) -> Iterator[RenderableType]:
+    """What may be meant so; advice that holds for several models stands once, below them."""
     from rich.markup import escape
 
-    for check in model.checks:
-        if check.status == "warning":
-            yield f"[yellow]{model.name}: {check.id}:[/yellow] {escape(check.evidence)}"
-            yield f"  [dim]{escape(check.fix)}[/dim]"
+    by_advice: dict[str, list[str]] = {}
+    for model in verdict.models:
+        for check in model.checks:
+            if check.status == "warning":
+                line = f"[yellow]{model.name}: {check.id}:[/yellow] {escape(check.evidence)}"
+                by_advice.setdefault(check.fix, []).append(line)
+    for advice, lines in by_advice.items():
+        yield from lines
+        yield f"  [dim]{escape(advice)}[/dim]"
 
 
 def _server_checks(verdict: Verdict) -> Iterator[RenderableType]:

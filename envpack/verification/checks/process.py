@@ -170,9 +170,9 @@ def check_libraries(server: Server, model: Model, running: Running) -> Check | N
     others = sorted(name for name, path in found.items() if _is_of_the_system(name, path, own_folders))
     if not others:
         return passed("libraries", f"{len(own)} native libraries, all the environment's")
-    shown = ", ".join(others[:4]) + (f" and {len(others) - 4} more" if len(others) > 4 else "")
-    fix = "they work as long as the server's image has them; add the packages that hold them to be independent of it"
-    return warning("libraries", f"{len(own)} native libraries are the environment's, but {shown} the system's", fix)
+    shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    fix = "fine as long as every server's image has them; add packages that hold them to be independent of it"
+    return warning("libraries", f"native libraries from the system: {shown}", fix)
 
 
 def _is_of_the_system(name: str, path: str, own_folders: tuple[str, ...]) -> bool:
