@@ -160,6 +160,10 @@ def _runtime_options(
     from envpack.repository import backends_of
     from envpack.verification import RuntimeOptions, find_preload
 
+    if same["runtime"] == "docker" and same["server"]:
+        raise click.UsageError("--server is for a process of this machine, and --runtime docker asks for a container.")
+    if same["runtime"] == "process" and (same["image"] or same["pull"]):
+        raise click.UsageError("--image and --pull are for containers, and --runtime process asks for none.")
     project = open_project(repository)
     return RuntimeOptions(
         release=triton or project.triton,

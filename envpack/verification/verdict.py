@@ -240,8 +240,12 @@ class Verdict:
     kept: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """A document for ``json.dumps``; its ``schema`` changes when a key changes its meaning or goes."""
+        """A document for ``json.dumps``, described by ``verdict.schema.json`` beside this file.
+
+        Its ``schema`` changes when a key changes its meaning or goes.
+        """
         document = dataclasses.asdict(self)
+        document["checks"] = [{**dataclasses.asdict(check), "ok": check.ok} for check in self.checks]
         for model, entry in zip(self.models, document["models"], strict=True):
             entry["python"], entry["numpy"] = model.python, model.numpy
             entry["checks"] = [{**dataclasses.asdict(check), "ok": check.ok} for check in model.checks]

@@ -160,6 +160,23 @@ def test_a_server_that_does_not_start_shows_its_last_words_below_the_error(repos
     assert "    one thing\n    another [thing]\n" in ended.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--runtime", "docker", "--server", "/opt/tritonserver"),
+        ("--runtime", "process", "--image", "example/triton:1"),
+        ("--runtime", "process", "--pull"),
+        ("--env", "no-equals-sign"),
+        ("--shm-size", "much"),
+        ("--report", "/not/there/report.html"),
+    ],
+    ids=" ".join,
+)
+def test_options_of_verify_that_make_no_sense_are_refused(repository, capsys, words):
+    code = run(["verify", "--json", "--repository", str(repository), *words])
+    assert_refused(Ended(code, *capsys.readouterr()), 2, "usage", words[0] if len(words) == 2 else words[2])
+
+
 def test_releases_are_listed_for_people_and_for_programs(capsys):
     assert run(["releases", "--json"]) == 0
     said = capsys.readouterr()
