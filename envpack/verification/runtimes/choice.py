@@ -115,7 +115,8 @@ def _process(options: RuntimeOptions, models: tuple[Model, ...]) -> ProcessRunti
 def _container(
     options: RuntimeOptions, daemon: Daemon, repository: Path, models: tuple[Model, ...]
 ) -> ContainerRuntime:
-    environments = [place for model in models if (place := environment_of(model)) and place.exists()]
+    named = (place for model in models if (place := environment_of(model)) and place.exists())
+    environments = list(dict.fromkeys(named))  # models may share one
     packed = sum(place.stat().st_size for place in environments if place.is_file())
     return ContainerRuntime(
         daemon,
