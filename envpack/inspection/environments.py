@@ -10,7 +10,7 @@ from envpack.archive.reading import is_archive
 from envpack.errors import InputError
 from envpack.inspection.finding import Finding, Severity, caution, fault, of_error
 from envpack.releases import Release
-from envpack.repository import CONFIG_NAME, Model, environment_of, get_string_parameter
+from envpack.repository import CONFIG_NAME, SHELL_CHARACTER, Model, environment_of, get_string_parameter
 
 ACTIVATE = "bin/activate"
 _KEYWORD = "$$TRITON_MODEL_DIRECTORY"
@@ -41,12 +41,13 @@ def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
             f"a server garbles EXECUTION_ENV_PATH {written!r}, or looks for it from its own working directory",
             f"write {_KEYWORD}/NAME, or an absolute path",
         )
-    elif any(char.isspace() for char in written):
+    elif unsafe := SHELL_CHARACTER.search(written.removeprefix(_KEYWORD)):
         yield fault(
             "bad-path",
             config,
-            f"EXECUTION_ENV_PATH {written!r} has white space, and servers hand it to a shell without quotes",
-            "give the environment another name",
+            f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers hand it to a shell"
+            " without quotes",
+            "give the environment a name of letters, digits, '_', '-' and '.'",
         )
     elif path.is_dir():
         yield from _of_folder(path, release)
@@ -76,7 +77,10 @@ def _of_folder(folder: Path, release: Release) -> Iterator[Finding]:
         )
     if not (folder / ACTIVATE).is_file():
         yield fault(
-            "environment-unusable", folder, f"it has no {ACTIVATE}, without which no server takes it", "build it again"
+            "environment-unusable",
+            folder,
+            f"it has no {ACTIVATE}, without which no server takes it",
+            f"build it again: `envpack build {folder.parent.name}`",
         )
     elif not any((folder / "lib").glob("libpython3.*.so.1.0")):
         yield caution(

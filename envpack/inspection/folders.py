@@ -12,6 +12,8 @@ from envpack.inspection.finding import Finding, caution, fault
 from envpack.repository import CONFIG_NAME, looks_like_model, version_folders
 
 _VERSION = re.compile(r"[1-9][0-9]*")
+_POINTER = b"version https://git-lfs.github.com/"
+_LARGEST_POINTER = 1024
 
 
 def folder_findings(repository: Path) -> Iterator[Finding]:
@@ -40,6 +42,25 @@ def _version_findings(model: Path) -> Iterator[Finding]:
                 f"a server takes this folder for version {number[0] if number else 0} of the model",
                 "remove it, or give it a name that does not start with a digit",
             )
+
+
+def pointer_findings(model: Path) -> Iterator[Finding]:
+    """Files whose content has not been fetched yet: git-lfs keeps a few lines in their place."""
+    pointers = [path for path in _entries(model) if path.is_file() and _is_pointer(path)]
+    if pointers:
+        more = f", and so are {len(pointers) - 1} more" if len(pointers) > 1 else ""
+        yield fault(
+            "lfs-pointer",
+            pointers[0],
+            f"it is a pointer of git-lfs, a few lines in place of the file{more}",
+            "fetch what it stands for: `git lfs pull`",
+        )
+
+
+def _is_pointer(file: Path) -> bool:
+    if file.stat().st_size > _LARGEST_POINTER or not os.access(file, os.R_OK):
+        return False
+    return file.read_bytes().startswith(_POINTER)
 
 
 def mode_findings(model: Path) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from envpack.errors import InputError
 from envpack.inspection.backends import backend_findings
 from envpack.inspection.environments import ACTIVATE, environment_findings
 from envpack.inspection.finding import Finding, caution, fault, of_error
-from envpack.inspection.folders import folder_findings, mode_findings
+from envpack.inspection.folders import folder_findings, mode_findings, pointer_findings
 from envpack.inspection.stubs import fit_findings, stub_findings
 from envpack.project import FILE_NAME, Project
 from envpack.releases import Release
@@ -102,6 +102,7 @@ def _of_model(
     foreign = any(error.kind == "not-a-python-model" for error in faults)
     yield from (of_error(error, folder) for error in faults if error.kind != "not-a-python-model")
     yield from mode_findings(folder)
+    yield from pointer_findings(folder)
     if model is None or model.is_ensemble or foreign:
         return
     if (folder / STUB_NAME).exists() or (folder / STUB_NAME).is_symlink():
@@ -128,6 +129,7 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
                     f"the ensemble runs {step}, which is not in the repository",
                     "add that model, or take the step out",
                 )
+    yield from _cycles({model.name: model for model in models})
     unpacking = unpacking_backends(model for model in models if _is_in_python(model))
     if len(unpacking) > 1:
         yield caution(
@@ -136,6 +138,33 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
             f"the backends {' and '.join(unpacking)} unpack archives at the same time, and mix their files",
             f"start the server with {ONE_AT_A_TIME}, or build with --format dir",
         )
+
+
+def _cycles(models: Mapping[str, Model]) -> Iterator[Finding]:
+    """Ensembles that run each other, each circle once."""
+    seen: set[str] = set()
+    for name in models:
+        circle = _circle(models, (name,))
+        if circle and not seen & set(circle):
+            yield fault(
+                "ensemble-cycle",
+                models[circle[0]].folder,
+                f"the ensembles {' -> '.join(circle)} run each other",
+                "take one of them out of the steps of another",
+            )
+        seen |= set(circle)
+
+
+def _circle(models: Mapping[str, Model], way: tuple[str, ...]) -> tuple[str, ...]:
+    """The way from the first model of ``way`` back to it, if its last one leads there."""
+    for step in models[way[-1]].steps if way[-1] in models else ():
+        if step == way[0]:
+            return (*way, step)
+        if step not in way:
+            found = _circle(models, (*way, step))
+            if found:
+                return found
+    return ()
 
 
 def _is_in_python(model: Model) -> bool:

@@ -20,6 +20,7 @@ from envpack.repository.config_editor import (
 from envpack.repository.model import (
     CONFIG_NAME,
     DEFAULT_CONFIG,
+    SHELL_CHARACTER,
     Model,
     config_text,
     examine_model,
@@ -47,6 +48,7 @@ __all__ = [
     "ONE_AT_A_TIME",
     "PYTHON_BACKEND",
     "RELEASE_FILE",
+    "SHELL_CHARACTER",
     "STUB_NAME",
     "Backend",
     "Model",

@@ -13,7 +13,7 @@ from envpack.repository.config import ModelConfig, parse_config
 CONFIG_NAME = "config.pbtxt"
 DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
-_SHELL_CHARACTER = re.compile(r"[\s\"'`$&|;<>()*?\[\]{}\\!]")
+SHELL_CHARACTER = re.compile(r"[\s\"'`$&|;<>()*?\[\]{}\\!]")
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _name_mismatch(folder: Path, name: str) -> InputError:
 
 
 def _path_faults(folder: Path) -> Iterator[InputError]:
-    unsafe = _SHELL_CHARACTER.search(str(folder))
+    unsafe = SHELL_CHARACTER.search(str(folder))
     if unsafe:
         yield InputError(
             f"the path contains {unsafe.group()!r}, and Triton hands paths to a shell without quotes",
