@@ -26,7 +26,74 @@ def _fault(kind: str, pattern: str, fix: str) -> Fault:
     return Fault(kind, re.compile(pattern), fix)
 
 
+# The first one that fits counts, so what is special comes before what is general.
 FAULTS = (
+    _fault(
+        "no-gpu",
+        r"kind KIND_GPU but no GPUs are available|libcuda\.so\.1: cannot open|Found no NVIDIA driver"
+        r"|no CUDA-capable device",
+        "the server has no GPU: verify with --gpu where there is one, or let instance_group say KIND_CPU",
+    ),
+    _fault(
+        "noexec-mount",
+        r"(?P<library>[^\s:]+): failed to map segment from shared object",
+        "a file system with noexec holds {library}: mount it with exec, in a container by --tmpfs /tmp:exec",
+    ),
+    _fault(
+        "backend-missing",
+        r"unable to find backend library for backend '(?P<backend>[^']+)'",
+        "correct backend in config.pbtxt, or say where the folder of the backend {backend} is: --backends",
+    ),
+    _fault(
+        "ensemble-mismatch",
+        r"in ensemble (?P<ensemble>[^,\s]+), ensemble tensor (?P<tensor>[^\s:]+)",
+        "compare the maps and types in config.pbtxt of {ensemble} with those of the models that it runs",
+    ),
+    _fault(
+        "interface-broken",
+        r"has no attribute 'TritonPythonModel'",
+        "define a class TritonPythonModel in model.py",
+    ),
+    _fault(
+        "interface-broken",
+        r"does not implement `execute` method",
+        "give TritonPythonModel a method execute(self, requests)",
+    ),
+    _fault(
+        "interface-broken",
+        r"objects do not match the number of InferenceRequest|in the execute function return list",
+        "let execute return a list with one InferenceResponse for each request, in their order",
+    ),
+    _fault(
+        "syntax-error",
+        r"(?:SyntaxError|IndentationError|TabError): .*\((?P<file>[^(),]+), line (?P<line>\d+)\)",
+        "correct line {line} of {file}; the syntax must be that of the environment's Python",
+    ),
+    _fault(
+        "out-of-memory",
+        r"MemoryError|std::bad_alloc|CUDA out of memory|Cannot allocate memory",
+        "give the server more memory, or let the model take less: fewer instances, smaller weights",
+    ),
+    _fault(
+        "too-many-files",
+        r"Too many open files",
+        "let the model close what it opens, or raise the server's limit: docker run --ulimit nofile=65536",
+    ),
+    _fault(
+        "read-only",
+        r"Read-only file system",
+        "the repository is read-only for servers: let the model write below /tmp, or where a variable says",
+    ),
+    _fault(
+        "not-for-everybody",
+        r"PermissionError|Permission denied",
+        "the server runs as another user: chmod -R a+rX on the model's folder, and on what it opens",
+    ),
+    _fault(
+        "port-taken",
+        r"Address already in use",
+        "another model or program has the port: let each instance take one of its own, port 0",
+    ),
     _fault(
         "backend-shadows-model",
         r"No module named 'model'",
@@ -49,6 +116,11 @@ FAULTS = (
         "add the package that holds {library} to the environment",
     ),
     _fault(
+        "library-missing",
+        r"(?P<library>[^\s:/'\"]+\.so[\w.]*): cannot open shared object file",
+        "add the package that holds {library} to the environment, or build it again if that is there already",
+    ),
+    _fault(
         "library-too-old",
         r"version [`'](?P<version>GLIBC(?:XX)?_[\d.]+)' not found",
         "something was built for a newer system: it wants {version}",
@@ -61,12 +133,18 @@ FAULTS = (
     ),
     _fault(
         "environment-missing",
-        r"Failed to get the canonical path|bin/activate does not exist|archive_read_open_filename\(\) failed",
+        r"Failed to get the canonical path for (?P<path>\S+?)\.?(?:\s|$)",
+        "{path} is not where the server runs: let EXECUTION_ENV_PATH begin with $$TRITON_MODEL_DIRECTORY",
+    ),
+    _fault(
+        "environment-missing",
+        r"bin/activate does not exist|archive_read_open_filename\(\) failed",
         "EXECUTION_ENV_PATH names no environment that the server can use; run envpack build",
     ),
     _fault(
         "environment-unusable",
-        r"init_fs_encoding|No module named 'encodings'|Could not find platform independent libraries",
+        r"init_fs_encoding|No module named 'encodings'|Could not find platform independent libraries"
+        r"|Python could not start|codec of the filesystem encoding",
         "Python did not find its standard library: the environment is incomplete or its activate script is wrong",
     ),
     _fault(
@@ -76,11 +154,30 @@ FAULTS = (
     ),
     _fault("disk-full", r"No space left on device|archive_write_data_block\(\) failed", "free some space in /tmp"),
     _fault(
+        "environment-unusable",
+        r"NumPy, which every model needs, cannot be imported",
+        "NumPy is not whole in the environment: build it again with envpack build",
+    ),
+    _fault(
+        "stub-died",
+        r"was ended by signal \d+ \((?P<signal>\w+)\)",
+        "look for what ends it: SIGKILL is too little memory, others are crashes in native code that Python called",
+    ),
+    _fault(
         "stub-died",
         r"is not healthy",
         "the model's process ended or stood still: look for a crash in native code, os._exit, or too little memory",
     ),
-    _fault("bad-config", r"failed to load model config|has no field named|failed to parse", "correct config.pbtxt"),
+    _fault(
+        "bad-config",
+        r"has no field named \"(?P<field>\w+)\"",
+        "take {field} out of config.pbtxt, or serve the model with a newer release",
+    ),
+    _fault(
+        "bad-config",
+        r"failed to load model config|failed to parse|must specify 'dims'|Invalid argument: (?:model|instance group)",
+        "correct config.pbtxt",
+    ),
 )
 
 

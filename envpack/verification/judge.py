@@ -17,7 +17,7 @@ from envpack.verification.asking.smoke_inputs import Question, make_questions
 from envpack.verification.checks import answers, process
 from envpack.verification.environment_size import measure_environment
 from envpack.verification.fault_catalogue import explain
-from envpack.verification.loading import Loaded, load
+from envpack.verification.loading import Loaded, fix_for, load
 from envpack.verification.runtimes.interface import Server
 from envpack.verification.server_log import last_lines, plain_lines, read_model_error
 from envpack.verification.stubs import dead_stubs, stub_processes
@@ -99,7 +99,8 @@ class Judge:
         broken = [step for step in model.steps if step in self._failed]
         if broken:
             reason = f"it runs {broken[0]}, which is not fit to serve"
-            return ModelVerdict(model.name, False, 0.0, failure=Failure("step-failed", reason))
+            failure = Failure("step-failed", reason, (), f"correct {broken[0]} first")
+            return ModelVerdict(model.name, False, 0.0, failure=failure)
         for mismatch in self._preflight(model):
             # Not loaded: a stub that speaks otherwise than its server can make that crash.
             check = failed("preflight", mismatch.reason, mismatch.fix)
@@ -192,7 +193,7 @@ class Judge:
         told = read_model_error(error.message, self._server.place_of(model.folder))
         kind, fix = explain(error.message, "inference-timeout" if error.timed_out else "inference-failed")
         details = told.frames or plain_lines(log)
-        return Failure(kind, told.reason, details, fix or _own_samples(model))
+        return Failure(kind, told.reason, details, fix or _advice(model, told.frames, timed_out=error.timed_out))
 
     def _log(self) -> str:
         """What was written since the model's turn began."""
@@ -215,7 +216,11 @@ def _first_of(samples: Samples) -> tuple[Question, ...]:
     return (Question("with the first sample", first.inputs, parameters),)
 
 
-def _own_samples(model: Model) -> str:
+def _advice(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:
+    """What to do about a request that failed for a reason of the model's own."""
+    if timed_out:
+        return "look for what blocks in execute, which must answer every request; or allow more time: --infer-timeout"
     if (model.folder / SAMPLES_FILE).is_file():
-        return ""
-    return f"if the model cannot take inputs that are all one, give it samples: {model.name}/{SAMPLES_FILE}"
+        return fix_for(frames) or "compare the samples with the inputs in config.pbtxt"
+    samples = f"if the model cannot take inputs that are all one, give it samples: {model.name}/{SAMPLES_FILE}"
+    return f"{fix_for(frames)}; {samples}" if frames else samples

@@ -10,7 +10,7 @@ from envpack.repository import Model
 from envpack.verification.asking.kserve import Client, RequestError
 from envpack.verification.fault_catalogue import explain
 from envpack.verification.runtimes.interface import Server
-from envpack.verification.server_log import last_launch, last_lines, plain_lines, read_model_error
+from envpack.verification.server_log import configuration_error, last_launch, last_lines, plain_lines, read_model_error
 from envpack.verification.stubs import dead_stubs
 from envpack.verification.verdict import Failure
 
@@ -96,11 +96,13 @@ def _cut_off(request: _Request) -> bool:
 
 def _answered(error: RequestError | None, client: Client, model: Model, log: str) -> Failure | None:
     if error is not None:
+        if "failed to poll" in error.message:
+            return _misconfigured(error.message, log)
         told = read_model_error(error.message, str(model.folder))
         said = plain_lines(log) if "not healthy" in error.message else ()
         kind, fix = explain("\n".join((error.message, *said)), "load-failed")
         details = told.frames or plain_lines(log)
-        return Failure(kind, told.reason, details, fix or _fix_for(told.frames))
+        return Failure(kind, told.reason, details, fix or fix_for(told.frames))
     entries = [entry for entry in client.index() if entry.name == model.name]
     if any(entry.state == "READY" for entry in entries):
         return None
@@ -108,7 +110,14 @@ def _answered(error: RequestError | None, client: Client, model: Model, log: str
     return Failure("load-failed", f"the server says it is loaded, but its state is {state or 'unknown'}")
 
 
-def _fix_for(frames: tuple[str, ...]) -> str:
+def _misconfigured(message: str, log: str) -> Failure:
+    reason = configuration_error(log) or message
+    kind, fix = explain(reason, "bad-config")
+    return Failure(kind, reason, plain_lines(log), fix or "correct config.pbtxt")
+
+
+def fix_for(frames: tuple[str, ...]) -> str:
+    """What to do about an exception that was raised in the model's own code."""
     return f"correct the model's code at {frames[-1].split(' in ')[0]}" if frames else ""
 
 
@@ -128,5 +137,5 @@ def _timed_out(log: str, timeout: float) -> Failure:
         "load-timeout",
         f"not loaded after {timeout:g} s",
         plain_lines(log),
-        "look for what blocks in the model's initialize, or allow more time",
+        "look for what blocks in the model's imports or initialize, or allow more time: --load-timeout",
     )

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 MARKER = "envpack-stub "
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]+:\d+\] ?")
 _FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
-_LOAD_PREFIX = re.compile(r"^load failed for model '[^']*': (version \d+ is at UNAVAILABLE state: )?(\w+: )?")
+_LOAD_PREFIX = re.compile(
+    r"^load failed for model '[^']*': (version \d+ is at UNAVAILABLE state: )?(\w+: )?"
+    r"|^Failed to process the request\(s\) for model '[^']*', message: "
+)
+# In the model's folder there may be an environment as well.
+_NOT_OF_THE_MODEL = re.compile(r"/lib/python3\.\d+/")
+_PARSING = re.compile(r"Error parsing text-format inference\.ModelConfig: (?P<line>\d+):(?P<column>\d+): (?P<what>.+)")
+_POLLING = re.compile(r"Poll failed for model directory '[^']*': (?P<what>.+?)\"?$", re.MULTILINE)
 _LAUNCH = re.compile(r"Starting Python backend stub")
 
 
@@ -42,16 +49,31 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
     frames = []
     for line in trace.splitlines():
         match = _FRAME.match(line)
-        if match and match["file"].startswith(f"{model_folder}/"):
+        if match and match["file"].startswith(f"{model_folder}/") and not _NOT_OF_THE_MODEL.search(match["file"]):
             frames.append(f"{match['file']}:{match['line']} in {match['function']}")
     reason = next((line.strip() for line in head.splitlines() if line.strip()), "no reason given")
     return ModelError(reason, tuple(reversed(frames)), body)
+
+
+def configuration_error(log: str) -> str:
+    """Why a server did not take a model's configuration, which it only writes to its log; ``""`` if it did not say."""
+    parsing = _PARSING.search(log)
+    if parsing:
+        return f"config.pbtxt:{parsing['line']}:{parsing['column']}: {parsing['what']}"
+    polling = _POLLING.search(log)
+    return polling["what"] if polling else ""
 
 
 def last_lines(log: str, count: int = 8) -> tuple[str, ...]:
     """The last lines that say something, tables and blank lines left out."""
     lines = [line for line in log.splitlines() if line.strip() and line[0] not in "+|"]
     return tuple(lines[-count:])
+
+
+def start_error(log: str) -> tuple[str, ...]:
+    """Why a server did not start: its last lines, but of one that did not understand its arguments the first."""
+    complaint, usage, _ = log.partition("\nUsage: ")
+    return last_lines(complaint if usage else log)
 
 
 def plain_lines(log: str, count: int = 8) -> tuple[str, ...]:

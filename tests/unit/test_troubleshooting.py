@@ -58,6 +58,8 @@ def _judged():
             yield from _texts(call.args[0])
         if file.parts[0] == "preflight" and call.func.id == "Mismatch":
             yield from _texts(call.args[0])
+        if file == Path("verification/checks/server.py") and call.func.id == "failed":
+            yield from _texts(call.args[0])
         if file.parts[0] == "verification" and call.func.id == "explain":
             yield from _texts(call.args[1])
 

@@ -158,6 +158,9 @@ def _tensor(config: TensorConfig, value: Any, *, batched: bool) -> Tensor:
     data = _elements(config.datatype, value)
     own_dims = config.dims[1:] if batched else config.dims
     dims = tuple(int(dim) for dim in shape) if shape is not None else _dims_for(own_dims, len(data))
+    if len(dims) != len(own_dims) or any(want not in (-1, have) for want, have in zip(own_dims, dims, strict=True)):
+        without = "; a sample is without the dimension of the batch" if batched else ""
+        raise ValueError(f"the shape {list(dims)} does not fit {list(own_dims)}{without}")
     if math.prod(dims) != len(data):
         raise ValueError(f"{len(data)} elements do not fill the shape {list(dims)}")
     return Tensor(config.name, config.datatype, (1, *dims) if batched else dims, data)

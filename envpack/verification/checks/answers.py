@@ -118,7 +118,7 @@ def _broken_promises(config: ServedConfig, answer: tuple[Tensor, ...]) -> str:
     for promised in config.outputs:
         tensor = got.get(promised.name)
         if tensor is None:
-            return f"the output {promised.name} is missing"
+            return f"the output {promised.name} is missing, the answer has {', '.join(got) or 'no output'}"
         if tensor.datatype != promised.datatype:
             return f"the output {promised.name} is {tensor.datatype}, not {promised.datatype}"
         fits = len(tensor.shape) == len(promised.dims) and all(

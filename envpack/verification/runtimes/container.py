@@ -22,7 +22,7 @@ from envpack.verification.runtimes.container_look import ContainerLook
 from envpack.verification.runtimes.container_options import HOME, KEPT_LABEL, LABEL, Mount, container_options
 from envpack.verification.runtimes.interface import Process, Stopped
 from envpack.verification.runtimes.owner import is_gone
-from envpack.verification.server_log import last_lines
+from envpack.verification.server_log import start_error
 from envpack.verification.user_site_trap import set_trap
 
 if TYPE_CHECKING:
@@ -323,9 +323,9 @@ def _image_missing(image: str) -> ServerError:
 
 
 def _failed(log: str) -> ServerError:
-    lines = "\n".join(last_lines(log)) or "it wrote nothing"
+    lines = "\n".join(start_error(log)) or "it wrote nothing"
     return ServerError(
         f"the Triton server did not start in its container; its last lines:\n{lines}",
         kind="server-failed",
-        hint="docker run the image by hand to see more",
+        hint="correct --server-arg and --backend-config if you gave any; docker run the image by hand to see more",
     )

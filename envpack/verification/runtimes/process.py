@@ -30,7 +30,7 @@ from envpack.verification.runtimes.command import STOP_SECONDS, server_command
 from envpack.verification.runtimes.interface import Process, Stopped
 from envpack.verification.runtimes.leftovers import extracted_folders, remove_leftovers, shared_memory_named
 from envpack.verification.runtimes.server_location import ServerInstallation
-from envpack.verification.server_log import last_lines
+from envpack.verification.server_log import start_error
 from envpack.verification.user_site_trap import set_trap
 
 _POLL_SECONDS = 0.02
@@ -296,9 +296,9 @@ def _port_taken(port: int) -> ServerError:
 
 
 def _failed(log: str, home: Path) -> ServerError:
-    lines = "\n".join(last_lines(log)) or "it wrote nothing"
+    lines = "\n".join(start_error(log)) or "it wrote nothing"
     return ServerError(
         f"the Triton server did not start; its last lines:\n{lines.replace(str(home), '<temporary>')}",
         kind="server-failed",
-        hint="run the server by hand to see more",
+        hint="correct --server-arg and --backend-config if you gave any; run the server by hand to see more",
     )
