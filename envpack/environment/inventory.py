@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
+import itertools
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,8 @@ from envpack.environment.relocation import STAND_IN
 INVENTORY = "envpack-files.json"
 SCHEMA = 1
 OWN = "envpack"  # the package that files belong to which no package brought
+_BATCH = 64  # files that a thread reads at once
+_SMALL = 1 << 20  # bytes of a file that is read in one piece
 _UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
 
 Kind = Literal["file", "program", "link", "folder"]
@@ -113,8 +117,10 @@ def take_inventory(prefix: Path, owners: Owners) -> tuple[Entry, ...]:
 
     """
     paths = sorted(_walk(str(prefix)))
+    batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return tuple(pool.map(lambda path: _entry(prefix, path, owners), paths, chunksize=64))
+        read = pool.map(lambda batch: [_entry(prefix, path, owners) for path in batch], batches)
+        return tuple(itertools.chain.from_iterable(read))
 
 
 def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:
@@ -184,14 +190,21 @@ def _entry(prefix: Path, path: str, owners: Owners) -> Entry:
     place = f"{prefix}/{path}"
     if os.path.islink(place):  # noqa: PTH114 - text is faster
         return Entry(path, "link", package, target=os.readlink(place))  # noqa: PTH115
-    with open(place, "rb") as content:  # noqa: PTH123
+    with open(place, "rb", buffering=0) as content:  # noqa: PTH123
         status = os.fstat(content.fileno())
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
+        digest = _digest(content, status.st_size)
     kind: Kind = "program" if status.st_mode & 0o100 else "file"
     stand_in: StandIn = owners.stand_ins.get(path, "")
     if stand_in and STAND_IN.encode() not in Path(place).read_bytes():
         stand_in = ""  # as in scripts, which find their interpreter otherwise
     return Entry(path, kind, package, status.st_size, digest, stand_in=stand_in)
+
+
+def _digest(content: io.FileIO, size: int) -> str:
+    """The SHA-256 of a file; `hashlib.file_digest` makes a large buffer for each, which takes longer than most do."""
+    if size > _SMALL:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+    return hashlib.sha256(content.readall()).hexdigest()
 
 
 def _source_of(path: str) -> str:

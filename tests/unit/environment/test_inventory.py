@@ -1,0 +1,16 @@
+import hashlib
+
+from envpack.environment.inventory import Owners, take_inventory
+
+
+def test_every_file_has_its_digest_whatever_its_size_and_however_many(tmp_path):
+    contents = {f"{number:03}": b"x" * number for number in range(200)}
+    for size in ((1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20):
+        contents[f"large-{size}"] = bytes(size - 1) + b"e"
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    found = take_inventory(tmp_path, Owners({}, (), {}))
+    assert [one.path for one in found] == sorted(contents)
+    assert [(one.size, one.sha256) for one in found] == [
+        (len(contents[one.path]), hashlib.sha256(contents[one.path]).hexdigest()) for one in found
+    ]
