@@ -27,6 +27,7 @@ _ENTRIES = {
     "archives": "finished archives",
     "selections": "which files of environments leave the store",
     "bytecode": "byte code of packages",
+    "needs": "what packages need of a system",
     "stubs": "compiled stubs",
     "conda-packages": "downloaded conda packages",
     "channel": "interpreters of this machine as conda packages",

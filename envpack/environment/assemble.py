@@ -18,7 +18,7 @@ from envpack.environment.bytecode import compile_packages
 from envpack.environment.channel import local_channel
 from envpack.environment.conda_settings import CondaSettings, Credentials
 from envpack.environment.contents import cuda_libraries, hidden_libraries, numpy_abi
-from envpack.environment.elf import SystemNeeds, is_elf, strip_environment, system_needs, version_key
+from envpack.environment.elf import SystemNeeds, strip_environment, version_key
 from envpack.environment.fingerprint import fingerprint
 from envpack.environment.install import check_consistency, install_conda, install_pip
 from envpack.environment.installed import installed_packages
@@ -27,6 +27,7 @@ from envpack.environment.inventory import Entry, Owners, find_owners, take_inven
 from envpack.environment.isolation import bare_environment
 from envpack.environment.lock.model import Lock
 from envpack.environment.names import normalised
+from envpack.environment.needs import environment_needs
 from envpack.environment.outside import refuse_outside
 from envpack.environment.relocation import STAND_IN, relocate, update_records
 from envpack.environment.store import MANIFEST, SCHEMA
@@ -110,8 +111,8 @@ def finish(
     refuse_outside(prefix, minor, owners)
     _compile(how, prefix, owners)
     version = _started(prefix, minor) if how.runs_here else _said_version(how.lock)
-    needs = _checked_needs(how, prefix)
     entries = take_inventory(prefix, owners)
+    needs = _checked_needs(how, prefix, entries)
     _write_manifest(how, prefix, version, needs, owners, entries)
     how.progress.end(f"{len(entries)} files")
 
@@ -232,9 +233,9 @@ def _said_version(lock: Lock) -> str:
     return next(package.version for package in lock.conda if package.name == "python")
 
 
-def _checked_needs(how: Assembly, prefix: Path) -> SystemNeeds:
+def _checked_needs(how: Assembly, prefix: Path, entries: Sequence[Entry]) -> SystemNeeds:
     """What the files need of a system; refused if the target's C library cannot give it."""
-    needs = system_needs(file for file in sorted(prefix.rglob("*")) if is_elf(file))
+    needs = environment_needs(prefix, entries, how.cache / "needs")
     need, target = needs.glibc, how.lock.target
     if version_key(need.version) > version_key(target.glibc):
         file = need.file.relative_to(prefix) if need.file else ""

@@ -61,12 +61,13 @@ def system_needs(files: Iterable[Path]) -> SystemNeeds:
     glibc = glibcxx = Need()
     for file in files:
         glibc_version, glibcxx_version = _needs_of(file)
-        glibc = _newer(glibc, Need(glibc_version, file))
-        glibcxx = _newer(glibcxx, Need(glibcxx_version, file))
+        glibc = newer(glibc, Need(glibc_version, file))
+        glibcxx = newer(glibcxx, Need(glibcxx_version, file))
     return SystemNeeds(glibc, glibcxx)
 
 
-def _newer(one: Need, other: Need) -> Need:
+def newer(one: Need, other: Need) -> Need:
+    """The need of the newer version; the first of two that are the same."""
     return other if version_key(other.version) > version_key(one.version) else one
 
 
