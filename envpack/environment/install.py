@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from envpack.environment.causes import Cause, explain
@@ -14,10 +14,13 @@ from envpack.environment.engine import CREDENTIALS_HINT, ENGINE_HINT, FORBIDDEN,
 from envpack.environment.lock.model import Target
 from envpack.environment.lock.pip import as_pylock
 from envpack.environment.relocation import STAND_IN
-from envpack.environment.uv import explained, platform_name, run_uv
+from envpack.environment.uv import explained, guilty_requirement, platform_name, run_uv
 from envpack.environment.wording import gist
 from envpack.errors import EnvironmentBuildError
+from envpack.process import Finished
 from envpack.requirements import CondaPackage, PipPackage
+
+_TRIES = 3  # to install from uv's cache, before all is asked for again; each names one wheel that is not there
 
 
 def install_conda(
@@ -116,18 +119,41 @@ def install_pip(
     into: list[str | Path] = ["--python", python]
     if not python.is_relative_to(prefix):
         into += ["--prefix", prefix]
-    with tempfile.TemporaryDirectory(prefix="envpack-install-") as scratch:
-        lock = Path(scratch, "pylock.toml")
-        lock.write_text(as_pylock(packages, target), encoding="utf-8")
-        ended = run_uv(
-            [
-                *("pip", "install", *into, "--no-deps", "--requirements", lock),
-                *("--python-platform", platform_name(target.machine, target.glibc)),
-            ],
-            variables=index_variables(indexes),
-        )
-    if ended.returncode != 0:
-        raise explained(ended, [f"{package.name}=={package.version}" for package in packages], prefix.parent)
+
+    def installed(some: Sequence[PipPackage], *options: str) -> Finished:
+        with tempfile.TemporaryDirectory(prefix="envpack-install-") as scratch:
+            lock = Path(scratch, "pylock.toml")
+            lock.write_text(as_pylock(some, target), encoding="utf-8")
+            return run_uv(
+                [
+                    *("pip", "install", *into, "--no-deps", "--requirements", lock, *options),
+                    *("--python-platform", platform_name(target.machine, target.glibc)),
+                ],
+                variables=index_variables(indexes),
+            )
+
+    missing = _not_cached(packages, installed)
+    ended = installed(missing) if missing else None
+    if ended and ended.returncode != 0:
+        raise explained(ended, [f"{package.name}=={package.version}" for package in missing], prefix.parent)
+
+
+def _not_cached(packages: Sequence[PipPackage], installed: Callable[..., Finished]) -> Sequence[PipPackage]:
+    """Install the wheels that uv has in its cache, and give the rest.
+
+    uv asks an index again for what it has if the index did not say for how long it may be kept, as many mirrors do
+    not, and then downloads all of it once more. A wheel with this hash cannot have changed.
+    """
+    tried = [package for package in packages if package.url.endswith(".whl")]
+    for _ in range(_TRIES):
+        if not tried:
+            break
+        ended = installed(tried, "--offline")
+        if ended.returncode == 0:
+            return [package for package in packages if package not in tried]
+        guilty = guilty_requirement(ended.stderr, [package.name for package in tried])
+        tried = [package for package in tried if guilty not in ("", package.name)]
+    return packages
 
 
 def index_variables(lines: Sequence[str]) -> dict[str, str]:

@@ -126,6 +126,16 @@ def test_a_lock_is_installed_without_the_network_once_the_cache_has_its_packages
     assert served.asked == []
 
 
+def test_wheels_in_the_cache_are_not_asked_for_again(served, tmp_path):
+    lock = lock_for(BOTH, served, tmp_path)
+    some = dataclasses.replace(lock, pip=tuple(one for one in lock.pip if one.name != "tree"))
+    environment_of(some, cache=tmp_path)
+    served.asked.clear()
+    built = environment_of(lock, cache=tmp_path)
+    assert {one.name for one in built.packages if one.source == "pip"} == {one.name for one in lock.pip}
+    assert {path.rpartition("/")[2].partition("-")[0] for path in served.asked} == {"tree"}
+
+
 def test_what_an_incomplete_cache_lacks_is_named_without_the_network(served, tmp_path, monkeypatch):
     lock = lock_for(BOTH, served, tmp_path)
     monkeypatch.setenv("UV_OFFLINE", "1")
