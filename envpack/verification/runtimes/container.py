@@ -20,6 +20,7 @@ from envpack.verification.runtimes.command import STOP_SECONDS, server_command
 from envpack.verification.runtimes.container_daemon import Daemon, daemon_errors
 from envpack.verification.runtimes.container_look import ContainerLook
 from envpack.verification.runtimes.container_options import HOME, KEPT_LABEL, LABEL, Mount, container_options
+from envpack.verification.runtimes.container_shell import ContainerShell
 from envpack.verification.runtimes.interface import Process, Stopped
 from envpack.verification.runtimes.owner import is_gone
 from envpack.verification.server_log import start_error
@@ -39,13 +40,14 @@ _RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
 class ContainerServer:
     """A server in a container that this process started; made by `ContainerRuntime.start`."""
 
-    look_seconds = 0.3
+    look_seconds = 0.1
 
     def __init__(self, container: Container, url: str, mounts: Sequence[Mount], daemon: str) -> None:
         self._container = container
         self._daemon = daemon
         self._mounts = mounts
-        self._look = ContainerLook(self._run)
+        self._shell = ContainerShell(container)
+        self._look = ContainerLook(self._shell.run)
         self._stopped: Stopped | None = None
         self.kept = False
         self._written: list[bytes] = []
@@ -99,12 +101,14 @@ class ContainerServer:
 
     def keep(self) -> str:
         self.kept = True
+        self._shell.close()
         return f"{self.url}; stop it with: {self._daemon} rm --force {self.container}"
 
     def stop(self, *, force: bool = False) -> Stopped:
         if self._stopped is None:
             started = time.monotonic()
             forced = self._end(force=force)
+            self._shell.close()
             exit_code = int(self._state().get("ExitCode", 0))
             self._reader.join(5)
             self._stopped = Stopped(exit_code, forced, (), time.monotonic() - started)
@@ -128,19 +132,6 @@ class ContainerServer:
             self._container.reload()
         state: Mapping[str, Any] = self._container.attrs["State"]
         return state
-
-    def _run(self, script: str, argument: str) -> bytes:
-        """Run a script as the server's own user; what ended a moment ago answers nothing."""
-        import docker
-
-        try:
-            with daemon_errors():
-                done = self._container.exec_run(["bash", "-c", script, "bash", argument], demux=True)
-        except ServerError as error:
-            if isinstance(error.__cause__, docker.errors.APIError):
-                return b""
-            raise
-        return done.output[0] or b""
 
     def _read_log(self) -> None:
         # The daemon may go away at any time; whoever asks it something next says so.

@@ -30,7 +30,7 @@ class ContainerLook:
     """Answers what `envpack.verification.runtimes.interface.Server` is asked about processes and files.
 
     Args:
-        run: runs a bash script, with one argument, in the container; gives its standard output, empty if it failed.
+        run: runs a bash script, with one argument, in the container; gives its standard output, see `ContainerShell`.
 
     """
 
