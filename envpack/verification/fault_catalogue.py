@@ -152,7 +152,11 @@ FAULTS = (
         r"Failed to increase the shared memory pool|[Uu]nable to create shared memory region|/dev/shm",
         "give the server more /dev/shm: --shm-size 1g, for docker run as well",
     ),
-    _fault("disk-full", r"No space left on device|archive_write_data_block\(\) failed", "free some space in /tmp"),
+    _fault(
+        "disk-full",
+        r"No space left on device|archive_write_data_block\(\) failed",
+        "free some space in /tmp, where the server unpacks environments, or build with --format dir",
+    ),
     _fault(
         "environment-unusable",
         r"NumPy, which every model needs, cannot be imported",

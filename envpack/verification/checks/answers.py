@@ -118,7 +118,9 @@ def _broken_promises(config: ServedConfig, answer: tuple[Tensor, ...]) -> str:
     for promised in config.outputs:
         tensor = got.get(promised.name)
         if tensor is None:
-            return f"the output {promised.name} is missing, the answer has {', '.join(got) or 'no output'}"
+            # A server drops what the configuration does not name.
+            why = f"the answer has {', '.join(got)}" if got else "the model gave none, or one of another name"
+            return f"the output {promised.name} is missing: {why}"
         if tensor.datatype != promised.datatype:
             return f"the output {promised.name} is {tensor.datatype}, not {promised.datatype}"
         fits = len(tensor.shape) == len(promised.dims) and all(

@@ -1,0 +1,77 @@
+"""Write the table of broken repositories into docs/troubleshooting.md, from the catalogue that the tests run.
+
+python ci/fault_table.py            write it
+python ci/fault_table.py --check    only say whether it is as it should be; the exit status is 1 if not
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.faults.repositories import CATALOGUE, Broken  # noqa: E402
+
+GUIDE = ROOT / "docs/troubleshooting.md"
+BEGIN, END = "<!-- faults: begin, written by ci/fault_table.py -->", "<!-- faults: end -->"
+_SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\|*_$<>[]"})
+
+
+def main(*, check: bool) -> int:
+    before = GUIDE.read_text(encoding="utf-8")
+    after = with_table(before)
+    if check:
+        if before != after:
+            print(f"error: the table in {GUIDE.relative_to(ROOT)} is not that of the catalogue")
+            print("  fix: run python ci/fault_table.py")
+        return int(before != after)
+    GUIDE.write_text(after, encoding="utf-8")
+    return 0
+
+
+def with_table(guide: str) -> str:
+    """The guide with the table of today between its marks."""
+    head, _, rest = guide.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n\n{table()}\n{END}{tail}"
+
+
+def table() -> str:
+    """One row for each entry, in the catalogue's order."""
+    rows = [
+        "| what is broken | envpack says | found by | within | kind | what to do |",
+        "|---|---|---|---|---|---|",
+        *(f"| {' | '.join(_row(entry))} |" for entry in CATALOGUE),
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _row(entry: Broken) -> tuple[str, ...]:
+    return (
+        entry.what,
+        _plain(entry.reason),
+        _found_by(entry),
+        f"{entry.seconds:g} s",
+        f"[{entry.kind}](#{entry.kind})",
+        _plain(entry.fix),
+    )
+
+
+def _found_by(entry: Broken) -> str:
+    where = " in a container" if entry.runtime == "docker" else ""
+    strict = " --strict" if "--strict" in entry.options else ""
+    return f"`{entry.found_by}{strict}`{where}"
+
+
+def _plain(text: str) -> str:
+    """What is said, as text of a table and not as its form; … stands for what differs."""
+    return text.replace("`", "").translate(_SPECIAL)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write the table of broken repositories.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if it is out of date")
+    sys.exit(main(check=parser.parse_args().check))

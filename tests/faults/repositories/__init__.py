@@ -1,0 +1,16 @@
+"""The catalogue of broken repositories: each a small change to a good one, with what envpack must say about it."""
+
+from tests.faults.repositories import code, configuration, container, environment, host, layout, stub
+from tests.faults.repositories.broken import ANY, Broken, Kit, Site
+
+CATALOGUE: tuple[Broken, ...] = (
+    *layout.ENTRIES,
+    *configuration.ENTRIES,
+    *environment.ENTRIES,
+    *stub.ENTRIES,
+    *code.ENTRIES,
+    *host.ENTRIES,
+    *container.ENTRIES,
+)
+
+__all__ = ["ANY", "CATALOGUE", "Broken", "Kit", "Site"]

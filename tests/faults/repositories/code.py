@@ -1,0 +1,313 @@
+"""Code of models that hangs, crashes, refuses, or answers something else than was promised."""
+
+import shutil
+import socket
+
+from tests.faults.repositories.broken import Broken, Site
+
+_PATIENCE = ("--load-timeout", "4", "--infer-timeout", "4")
+_IMPORT = """{}
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        {}
+
+    def execute(self, requests):
+        {}
+        answers = []
+        for request in requests:
+            data = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", data * 2)]))
+        return answers
+
+    def finalize(self):
+        {}
+"""
+_CRASH = "__import__('ctypes').string_at(0)"
+_SLEEP = "__import__('time').sleep(1000)"
+
+
+def written(imports="", initialize="pass", execute="pass", finalize="pass"):
+    return lambda site: site.code(_IMPORT.format(imports, initialize, execute, finalize))
+
+
+def _answers(new, old="data * 2"):
+    def change(site: Site):
+        text = _IMPORT.format("", "pass", "pass", "pass")
+        assert old in text
+        site.code(text.replace(old, new))
+
+    return change
+
+
+def _port(site: Site):
+    """Two models that use the same port; each by itself is all right."""
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    bind = f"self.socket = __import__('socket').create_server(('127.0.0.1', {port}))"
+    written(initialize=bind)(site)
+    shutil.copytree(site.model, site.model.with_name(f"{site.model.name}_second"))
+
+
+def _lock(site: Site):
+    """Two models that lock the same file while they start; one after the other they do not meet."""
+    begin = f"import fcntl, time; file = open({str(site.repository.parent / 'lock')!r}, 'w')"
+    held = "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB); time.sleep(1); file.close()"
+    written(initialize=f"{begin}; {held}")(site)
+    shutil.copytree(site.model, site.model.with_name(f"{site.model.name}_second"))
+
+
+def _v(name, what, change, kind, reason, fix, **more):
+    return Broken(name, what, change, kind, reason, fix, found_by="verify", **more)
+
+
+ENTRIES = (
+    _v(
+        "import-missing",
+        "the model imports what the environment does not have",
+        written("import sklearn"),
+        "module-missing",
+        "ModuleNotFoundError: No module named 'sklearn'",
+        "add sklearn to the model's requirements",
+    ),
+    _v(
+        "import-syntax",
+        "`model.py` is no Python",
+        written("def :"),
+        "syntax-error",
+        "SyntaxError: invalid syntax (model.py, line 1)",
+        "correct line 1 of model.py",
+    ),
+    _v(
+        "import-crash",
+        "the process crashes in an import",
+        written(_CRASH),
+        "stub-died",
+        'ended by signal 11 (SIGSEGV) while the model was being imported. … /1/model.py", line 1',
+        "crashes in native code that Python called",
+    ),
+    _v(
+        "import-exit",
+        "`model.py` ends the process when it is imported",
+        written("import sys; sys.exit(1)"),
+        "load-failed",
+        "SystemExit: 1",
+        "correct the model's code at … /1/model.py:1",
+    ),
+    _v(
+        "class-missing",
+        "`model.py` has no `TritonPythonModel`",
+        lambda s: s.code("class Model:\n    pass\n"),
+        "interface-broken",
+        "module '1.model' has no attribute 'TritonPythonModel'",
+        "define a class TritonPythonModel in model.py",
+    ),
+    _v(
+        "execute-missing",
+        "the model has no `execute`",
+        lambda s: s.code("class TritonPythonModel:\n    def initialize(self, args):\n        pass\n"),
+        "interface-broken",
+        "does not implement `execute` method",
+        "give TritonPythonModel a method execute(self, requests)",
+    ),
+    _v(
+        "initialize-raises",
+        "`initialize` raises",
+        written(initialize="raise FileNotFoundError('weights.bin')"),
+        "load-failed",
+        "FileNotFoundError: weights.bin … /1/model.py:8 in initialize",
+        "correct the model's code at … /1/model.py:8",
+    ),
+    _v(
+        "initialize-exits",
+        "`initialize` ends the process",
+        written(initialize="__import__('os')._exit(3)"),
+        "stub-died",
+        "is not healthy",
+        "look for a crash in native code, os._exit, or too little memory",
+    ),
+    _v(
+        "initialize-crash",
+        "the process crashes in `initialize`",
+        written(initialize=_CRASH),
+        "stub-died",
+        'Fatal Python error: Segmentation fault … /1/model.py", line 8 in initialize',
+        "look for a crash in native code, os._exit, or too little memory",
+    ),
+    _v(
+        "initialize-killed",
+        "the kernel kills the process for its memory",
+        written(initialize="__import__('os').kill(__import__('os').getpid(), 9)"),
+        "stub-died",
+        "is not healthy",
+        "look for a crash in native code, os._exit, or too little memory",
+    ),
+    _v(
+        "execute-raises",
+        "`execute` raises",
+        written(execute="raise ValueError('not today')"),
+        "inference-failed",
+        "ValueError: not today … /1/model.py:11 in execute",
+        "correct the model's code at … /1/model.py:11",
+    ),
+    _v(
+        "execute-crash",
+        "the process crashes in `execute`",
+        written(execute=_CRASH),
+        "stub-died",
+        'Fatal Python error: Segmentation fault … /1/model.py", line 11 in execute',
+        "look for a crash in native code, os._exit, or too little memory",
+    ),
+    _v(
+        "execute-exits",
+        "`execute` ends the process",
+        written(execute="__import__('os')._exit(3)"),
+        "stub-died",
+        "is not healthy",
+        "look for a crash in native code, os._exit, or too little memory",
+    ),
+    _v(
+        "answer-none",
+        "`execute` returns nothing",
+        written(execute="return None"),
+        "inference-timeout",
+        "no answer within 4 s",
+        "look for what blocks in execute, which must answer every request",
+        options=_PATIENCE,
+        seconds=6.0,
+    ),
+    _v(
+        "answer-count",
+        "`execute` returns too few responses",
+        written(execute="return []"),
+        "interface-broken",
+        "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0",
+        "let execute return a list with one InferenceResponse for each request, in their order",
+    ),
+    _v(
+        "answer-no-response",
+        "`execute` returns tensors in place of responses",
+        written(execute="return [1 for _ in requests]"),
+        "interface-broken",
+        "Expected an 'InferenceResponse' object … found type '<class 'int'>'",
+        "let execute return a list with one InferenceResponse for each request, in their order",
+    ),
+    _v(
+        "answer-shape",
+        "an output has another shape than promised",
+        _answers("(data * 2)[..., None]"),
+        "bad-output",
+        "the output OUT has the shape [1, 1, 1], not [-1, -1]",
+        "let the model return what config.pbtxt says, or correct config.pbtxt",
+    ),
+    _v(
+        "answer-dtype",
+        "an output has another type than promised",
+        _answers("(data * 2).astype(np.float64)"),
+        "bad-output",
+        "the output OUT is FP64, not FP32",
+        "let the model return what config.pbtxt says, or correct config.pbtxt",
+    ),
+    _v(
+        "answer-name",
+        "an output has another name than promised",
+        _answers('"RESULT"', '"OUT"'),
+        "bad-output",
+        "the output OUT is missing: the model gave none, or one of another name",
+        "let the model return what config.pbtxt says, or correct config.pbtxt",
+    ),
+    _v(
+        "answer-empty",
+        "an output is empty",
+        _answers("data[:, :0]"),
+        "bad-output",
+        "the output OUT is empty: 0 elements, shape [1, 0]",
+        "let the model return what config.pbtxt says, or correct config.pbtxt",
+    ),
+    _v(
+        "answer-missing",
+        "a response without outputs",
+        _answers("[]", '[pb_utils.Tensor("OUT", data * 2)]'),
+        "bad-output",
+        "the output OUT is missing: the model gave none, or one of another name",
+        "let the model return what config.pbtxt says, or correct config.pbtxt",
+    ),
+    _v(
+        "answer-object",
+        "an output is an array of Python objects",
+        _answers("np.array([[{}]], dtype=object)"),
+        "bad-output",
+        "the output OUT is BYTES, not FP32",
+        "let the model return what config.pbtxt says, or correct config.pbtxt",
+    ),
+    _v(
+        "memory-limit",
+        "the model asks for more memory than there is",
+        written(initialize="self.weights = np.ones(1 << 50)"),
+        "out-of-memory",
+        "MemoryError: Unable to allocate 8.00 PiB",
+        "give the server more memory, or let the model take less",
+    ),
+    _v(
+        "import-hangs",
+        "an import never ends",
+        written(_SLEEP),
+        "load-timeout",
+        "not loaded after 4 s",
+        "look for what blocks in the model's imports or initialize, or allow more time: --load-timeout",
+        options=_PATIENCE,
+        seconds=6.0,
+    ),
+    _v(
+        "initialize-hangs",
+        "`initialize` never ends",
+        written(initialize=_SLEEP),
+        "load-timeout",
+        "not loaded after 4 s",
+        "look for what blocks in the model's imports or initialize, or allow more time: --load-timeout",
+        options=_PATIENCE,
+        seconds=6.0,
+    ),
+    _v(
+        "execute-hangs",
+        "`execute` never ends",
+        written(execute=_SLEEP),
+        "inference-timeout",
+        "no answer within 4 s",
+        "look for what blocks in execute",
+        options=_PATIENCE,
+        seconds=6.0,
+    ),
+    _v(
+        "finalize-hangs",
+        "`finalize` never ends",
+        written(finalize=_SLEEP),
+        "shutdown",
+        "after all models were unloaded there is still process",
+        "look at its finalize, and at threads that it starts",
+        alone=True,
+    ),
+    _v(
+        "same-port",
+        "two models use the same port",
+        _port,
+        "port-taken",
+        "Address already in use … /1/model.py:8 in initialize",
+        "let each instance take one of its own, port 0",
+        alone=True,
+    ),
+    _v(
+        "same-file",
+        "two models are in each other's way while they start",
+        _lock,
+        "together",
+        "loaded at the same time, … fails: … BlockingIOError",
+        "each loads alone, so they are in each other's way",
+        alone=True,
+    ),
+)

@@ -1,0 +1,117 @@
+"""What goes wrong in a container only: other paths, another user, a file system that cannot be written to."""
+
+from tests.faults.repositories.broken import ENVIRONMENT, KEYWORD, STUB, Broken, Site
+from tests.faults.repositories.code import written
+
+_BIG = 'return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros((1, 4 << 20), np.float32))])]'
+
+
+def _mode(site: Site):
+    site.own(STUB).chmod(0o644)
+
+
+def _private(site: Site):
+    site.own("1/model.py").chmod(0o600)
+
+
+def _absolute(site: Site):
+    folder = site.own_environment()
+    site.configure(f"{KEYWORD}/{ENVIRONMENT}", str(folder))
+
+
+def _good(_: Site):
+    pass
+
+
+def _v(name, what, change, kind, reason, fix, **more):
+    return Broken(name, what, change, kind, reason, fix, found_by="verify", runtime="docker", **more)
+
+
+ENTRIES = (
+    _v(
+        "mode-on-read-only",
+        "the stub is not executable, and its file system is read-only",
+        _mode,
+        "stub-not-executable",
+        "Failed to give execute permission",
+        "run chmod 755 on the stub, as its owner",
+    ),
+    _v(
+        "private-for-nobody",
+        "the server's user may not read `model.py`",
+        _private,
+        "not-for-everybody",
+        "PermissionError: [Errno 13] Permission denied: '/models/private_for_nobody/1/model.py'",
+        "the server runs as another user: chmod -R a+rX on the model's folder",
+    ),
+    _v(
+        "absolute-path",
+        "`EXECUTION_ENV_PATH` is a path of another machine than the server's",
+        _absolute,
+        "environment-missing",
+        "Failed to get the canonical path for … python3.10",
+        "is not where the server runs: let EXECUTION_ENV_PATH begin with $$TRITON_MODEL_DIRECTORY",
+    ),
+    _v(
+        "writes-beside-itself",
+        "the model writes into its own folder, which is read-only",
+        written(initialize="open(__file__ + '.cache', 'w')"),
+        "read-only",
+        "Read-only file system: '/models/writes_beside_itself/1/model.py.cache'",
+        "let the model write below /tmp, or where a variable says",
+    ),
+    _v(
+        "shared-memory-small",
+        "`/dev/shm` is too small for an answer",
+        written(execute=_BIG),
+        "shared-memory-full",
+        "Failed to increase the shared memory pool size",
+        "give the server more /dev/shm: --shm-size 1g",
+        options=("--shm-size", "4m"),
+    ),
+    _v(
+        "image-missing",
+        "the image is not there",
+        _good,
+        "image-missing",
+        "the daemon does not have the image localhost/nothing:1",
+        "add --pull to fetch it, name another with --image, or use --runtime process",
+        options=("--image", "localhost/nothing:1"),
+    ),
+    _v(
+        "daemon-missing",
+        "no daemon answers",
+        _good,
+        "docker-missing",
+        "no container daemon answers",
+        "start Docker, or podman's socket",
+        variables=(("DOCKER_HOST", "unix:///run/nothing.sock"),),
+    ),
+    _v(
+        "daemon-remote",
+        "the daemon is another machine's",
+        _good,
+        "docker-remote",
+        "the container daemon is on another machine, which cannot see this model repository",
+        "run envpack there, or unset DOCKER_HOST",
+        variables=(("DOCKER_HOST", "tcp://192.0.2.1:2376"),),
+    ),
+    _v(
+        "gpu-missing",
+        "a GPU is asked for and the daemon has none",
+        _good,
+        "no-gpu",
+        "no GPU is within reach of this daemon",
+        "install nvidia-container-toolkit, run nvidia-ctk runtime configure",
+        options=("--gpu",),
+    ),
+    _v(
+        "preload-elsewhere",
+        "the library to preload is not in the image",
+        _good,
+        "preload-missing",
+        "/usr/lib/libnothing.so.1 is not in the memory of process",
+        "is it there for the server, for the same processor?",
+        options=("--preload", "/usr/lib/libnothing.so.1"),
+    ),
+)

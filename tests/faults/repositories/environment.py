@@ -1,0 +1,314 @@
+"""Environments that are not there, not whole, or not meant for what they are used for."""
+
+import io
+import shutil
+import subprocess
+import tarfile
+
+from tests.faults.repositories.broken import KEYWORD, Broken, Site
+
+_ACTIVATE = "export PATH={0}/bin:$PATH CONDA_PREFIX={0}\n"
+
+
+def packed(site: Site, name: str = "environment.tar.gz", extra=(), leave_out: str = "") -> None:
+    """A small packed environment: what makes it one, and what breaks it."""
+    site.name_environment(f"{KEYWORD}/{name}")
+    with tarfile.open(site.model / name, "w:gz" if name.endswith("gz") else "w") as tar:
+        for file in ("bin/activate", "bin/python3.10", "lib/libpython3.10.so.1.0"):
+            if file != leave_out:
+                tar.add(site.kit.environment / file, file)
+        for member in extra:
+            tar.addfile(member, io.BytesIO(b"x" * member.size))
+
+
+def _member(name: str, link: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = (tarfile.SYMTYPE, link) if link else (tarfile.REGTYPE, "")
+    member.size = 0 if link else 1
+    return member
+
+
+def _truncated(site: Site):
+    packed(site)
+    content = (site.model / "environment.tar.gz").read_bytes()
+    site.write("environment.tar.gz", content[: len(content) // 2])
+
+
+def _zstd(site: Site):
+    packed(site, "environment.tar")
+    tar = site.model / "environment.tar"
+    subprocess.run(["zstd", "-q", "--rm", tar, "-o", site.model / "environment.tar.zst"], check=True)
+    site.configure("environment.tar", "environment.tar.zst")
+
+
+def _lfs_pointer(site: Site):
+    site.name_environment(f"{KEYWORD}/environment.tar.gz")
+    site.write("environment.tar.gz", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 36000000\n")
+
+
+def _below(site: Site):
+    packed(site)
+    tar = site.model / "environment.tar.gz"
+    site.write("unpacked/readme", "")
+    subprocess.run(["tar", "-C", site.model / "unpacked", "-xzf", tar], check=True)
+    subprocess.run(["tar", "-C", site.model, "-czf", tar, "unpacked"], check=True)
+
+
+def _no_activate(site: Site):
+    (site.own_environment() / "bin/activate").unlink()
+
+
+def _no_libpython(site: Site):
+    for library in (site.own_environment() / "lib").glob("libpython3*"):
+        library.unlink()
+
+
+def _no_standard_library(site: Site):
+    (site.own_environment() / "lib/python3.10/encodings").rename(site.model / "encodings")
+
+
+def _elsewhere(site: Site):
+    """As a tool that writes the prefix into its scripts, after somebody has moved the folder."""
+    environment = site.own_environment()
+    other = site.kit.environment
+    site.own("python3.10/bin/activate").write_text(_ACTIVATE.format(other) + "export PYTHONNOUSERSITE=1\n")
+    assert environment != other
+
+
+def _user_site(site: Site):
+    site.upstream_stub("3.10")
+    environment = site.own_environment()
+    (environment / "pyvenv.cfg").unlink(missing_ok=True)
+    site.own("python3.10/bin/activate").write_text(_ACTIVATE.format("${BASH_SOURCE[0]%/bin/activate}"))
+
+
+def _numpy2(site: Site):
+    site.upstream_stub("3.10")
+    site.name_environment(str(site.kit.numpy2))
+
+
+def _numpy2_default(site: Site):
+    (site.model / "triton_python_backend_stub").unlink()
+    site.own_environment(site.kit.numpy2)
+
+
+def _no_numpy(site: Site):
+    packages = site.own_environment() / "lib/python3.10/site-packages"
+    shutil.rmtree(packages / "numpy")
+
+
+def _no_blas(site: Site):
+    packages = site.own_environment() / "lib/python3.10/site-packages"
+    for library in packages.glob("numpy.libs/*openblas*"):
+        library.unlink()
+
+
+def _with_space(site: Site):
+    site.own_environment().rename(site.model / "python 3.10")
+    site.configure("/python3.10", "/python 3.10")
+
+
+def _with_dollar(site: Site):
+    site.own_environment().rename(site.model / "python$310")
+    site.configure("/python3.10", "/python$310")
+
+
+def _relative(site: Site):
+    site.own_environment()
+    site.configure(f"{KEYWORD}/", "")
+
+
+def _venv(site: Site):
+    """A venv is links into the Python that made it."""
+    folder = site.model / "venv"
+    subprocess.run([site.kit.environment / "bin/python3.10", "-m", "venv", "--without-pip", folder], check=True)
+    site.name_environment(f"{KEYWORD}/venv")
+
+
+ENTRIES = (
+    Broken(
+        "environment-missing",
+        "`EXECUTION_ENV_PATH` names what is not there",
+        lambda s: s.name_environment(f"{KEYWORD}/gone.tar.gz"),
+        "environment-missing",
+        "EXECUTION_ENV_PATH names $$TRITON_MODEL_DIRECTORY/gone.tar.gz, which is not there",
+        "run `envpack build",
+    ),
+    Broken(
+        "environment-relative",
+        "`EXECUTION_ENV_PATH` is a relative path",
+        _relative,
+        "bad-environment-path",
+        "a server garbles EXECUTION_ENV_PATH 'python3.10', or looks for it from its own working directory",
+        "write $$TRITON_MODEL_DIRECTORY/NAME, or an absolute path",
+    ),
+    Broken(
+        "environment-space",
+        "the environment's name has a space in it",
+        _with_space,
+        "bad-path",
+        "contains ' ', and servers hand it to a shell without quotes",
+        "give the environment a name of letters, digits, '_', '-' and '.'",
+    ),
+    Broken(
+        "environment-dollar",
+        "the environment's name has a `$` in it",
+        _with_dollar,
+        "bad-path",
+        "contains '$', and servers hand it to a shell without quotes",
+        "give the environment a name of letters, digits, '_', '-' and '.'",
+    ),
+    Broken(
+        "activate-missing",
+        "the environment has no `bin/activate`",
+        _no_activate,
+        "environment-unusable",
+        "it has no bin/activate, without which no server takes it",
+        "build it again: `envpack build",
+    ),
+    Broken(
+        "environment-venv",
+        "the environment is a venv",
+        _venv,
+        "libpython-missing",
+        "it has no libpython, so its stub will take one of the server's system, if there is one",
+        "build one with `envpack build`",
+        options=("--strict",),
+    ),
+    Broken(
+        "libpython-missing",
+        "the environment has no libpython",
+        _no_libpython,
+        "libpython-missing",
+        "it has no libpython, so its stub will take one of the server's system, if there is one",
+        "build one with `envpack build`",
+        options=("--strict",),
+    ),
+    Broken(
+        "archive-truncated",
+        "the packed environment was cut off while it was copied",
+        _truncated,
+        "environment-unreadable",
+        "this archive cannot be read: Compressed file ended before the end-of-stream marker was reached",
+        "copy it again from where it was made, or build it again",
+    ),
+    Broken(
+        "archive-zstd",
+        "the packed environment is compressed with zstd",
+        _zstd,
+        "archive-unsupported",
+        "it is compressed with zstd, and servers read tar and gzipped tar only",
+        "build one that they read: `envpack build --format tar.gz`",
+    ),
+    Broken(
+        "archive-pointer",
+        "the packed environment is a pointer of git-lfs",
+        _lfs_pointer,
+        "lfs-pointer",
+        "it is a pointer of git-lfs, a few lines in place of the file",
+        "fetch what it stands for: `git lfs pull`",
+    ),
+    Broken(
+        "archive-folder",
+        "the packed environment has a folder around everything",
+        _below,
+        "archive-refused",
+        "it has no bin/activate at its root",
+        "build it with `envpack build`",
+    ),
+    Broken(
+        "archive-activate",
+        "the packed environment has no `bin/activate`",
+        lambda s: packed(s, leave_out="bin/activate"),
+        "archive-refused",
+        "it has no bin/activate at its root",
+        "build it with `envpack build`",
+    ),
+    Broken(
+        "archive-traversal",
+        "a name in the packed environment leads out of it",
+        lambda s: packed(s, extra=[_member("../../etc/cron.d/job")]),
+        "archive-refused",
+        "../../etc/cron.d/job: its name has .. in it",
+        "build it with `envpack build`",
+    ),
+    Broken(
+        "archive-link",
+        "a link in the packed environment leads out of it",
+        lambda s: packed(s, extra=[_member("lib/libssl.so", "/opt/conda/lib/libssl.so.3")]),
+        "archive-refused",
+        "lib/libssl.so: it leads out of the environment, to /opt/conda/lib/libssl.so.3",
+        "build it with `envpack build`",
+    ),
+    Broken(
+        "archive-below-link",
+        "a file in the packed environment lies below a link",
+        lambda s: packed(s, extra=[_member("lib64", "lib"), _member("lib64/libx.so")]),
+        "archive-refused",
+        "lib64/libx.so: it lies below a link",
+        "build it with `envpack build`",
+        options=("--triton", "26.06"),
+    ),
+    Broken(
+        "numpy2-default",
+        "NumPy 2 with the stub of the release itself",
+        _numpy2_default,
+        "numpy-unsupported",
+        "the environment has NumPy 2, with which the stub of Triton 24.10 gives empty answers",
+        "put envpack's beside the model: `envpack stub --python 3.10",
+    ),
+    Broken(
+        "numpy2-upstream",
+        "NumPy 2 with a stub of the release itself beside the model",
+        _numpy2,
+        "numpy-unsupported",
+        "the stub of Triton 24.10 itself runs NumPy 2.2.6; under NumPy 2 its answers are empty",
+        "give the model envpack's stub: envpack build … --stub always",
+        found_by="verify",
+    ),
+    Broken(
+        "standard-library",
+        "a part of Python's standard library is missing",
+        _no_standard_library,
+        "environment-unusable",
+        "Python could not start: failed to get the Python codec of the filesystem encoding",
+        "the environment is incomplete or its activate script is wrong",
+        found_by="verify",
+    ),
+    Broken(
+        "moved-by-hand",
+        "`bin/activate` names the folder where the environment was before",
+        _elsewhere,
+        "wrong-environment",
+        "the process was started in … not in",
+        "it is not relocatable; rebuild it",
+        found_by="verify",
+    ),
+    Broken(
+        "user-site",
+        "packages of the server's user get into the environment",
+        _user_site,
+        "user-site-leaks",
+        "the model's Python reads packages from ~/.local of the server's user",
+        "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build",
+        found_by="verify",
+    ),
+    Broken(
+        "numpy-missing",
+        "NumPy is missing in the environment",
+        _no_numpy,
+        "module-missing",
+        "NumPy, which every model needs, cannot be imported from … No module named 'numpy'",
+        "add numpy to the model's requirements",
+        found_by="verify",
+    ),
+    Broken(
+        "blas-missing",
+        "a shared library of a package is missing",
+        _no_blas,
+        "environment-unusable",
+        "NumPy, which every model needs, cannot be imported from",
+        "NumPy is not whole in the environment: build it again with envpack build",
+        found_by="verify",
+    ),
+)

@@ -1,0 +1,143 @@
+"""Folders and files that are not where, or not as, a server wants them."""
+
+from tests.faults.repositories.broken import Broken, Site
+
+
+def _stray_folder(site: Site):
+    (site.repository / "notes").mkdir()
+    (site.repository / "notes/readme.txt").write_text("not a model")
+
+
+def _dot_folder(site: Site):
+    (site.repository / ".git").mkdir()
+
+
+def _odd_version(site: Site):
+    site.write("2tmp/model.py", (site.model / "1/model.py").read_text())
+
+
+def _empty_version(site: Site):
+    (site.model / "2").mkdir()
+
+
+def _no_version(site: Site):
+    (site.model / "1").rename(site.model / "v1")
+
+
+def _code_beside(site: Site):
+    (site.model / "1/model.py").rename(site.model / "model.py")
+
+
+def _broken_link(site: Site):
+    (site.model / "1/weights.bin").symlink_to("/mnt/nas/weights.bin")
+
+
+def _private(site: Site):
+    site.own("1/model.py").chmod(0o600)
+
+
+def _space(site: Site):
+    return site.repository.rename(site.repository.with_name("my models"))
+
+
+def _dollar(site: Site):
+    return site.repository.rename(site.repository.with_name("models$1"))
+
+
+def _empty_repository(site: Site):
+    site.model.rename(site.repository.parent / "moved")
+
+
+ENTRIES = (
+    Broken(
+        "stray-folder",
+        "a folder that is no model lies in the repository",
+        _stray_folder,
+        "stray-folder",
+        "notes: a server takes every folder here for a model, this one too, and ends since it cannot load it",
+        "move it elsewhere, or serve a tree that `envpack layout --output` makes",
+    ),
+    Broken(
+        "dot-folder",
+        "the repository is a git checkout: `.git` lies in it",
+        _dot_folder,
+        "stray-folder",
+        ".git: a server takes every folder here for a model, this one too, and ends since it cannot load it",
+        "move it elsewhere, or serve a tree that `envpack layout --output` makes",
+    ),
+    Broken(
+        "version-2tmp",
+        "a version folder is called `2tmp`",
+        _odd_version,
+        "odd-version",
+        "2tmp: a server takes this folder for version 2 of the model",
+        "remove it, or give it a name that does not start with a digit",
+    ),
+    Broken(
+        "version-empty",
+        "a version folder is empty",
+        _empty_version,
+        "model-without-code",
+        "Triton takes this folder for a version of the model, but it has no model.py",
+        "add the file, or give the folder a name that does not start with a digit",
+    ),
+    Broken(
+        "version-none",
+        "the version folder is called `v1`",
+        _no_version,
+        "model-without-code",
+        "no version folder with a model.py",
+        "put the model's code into … /1/model.py",
+    ),
+    Broken(
+        "version-without-code",
+        "`model.py` lies beside the version folder",
+        _code_beside,
+        "model-without-code",
+        "Triton takes this folder for a version of the model, but it has no model.py",
+        "add the file, or give the folder a name that does not start with a digit",
+    ),
+    Broken(
+        "link-nowhere",
+        "a link in the model leads nowhere",
+        _broken_link,
+        "broken-link",
+        "this link leads nowhere: /mnt/nas/weights.bin",
+        "mend or remove it",
+    ),
+    Broken(
+        "file-private",
+        "only its owner can read `model.py`",
+        _private,
+        "not-for-everybody",
+        "only its owner or group can read it, and in a container the server often is somebody else",
+        "chmod -R a+rX",
+        options=("--strict",),
+    ),
+    Broken(
+        "path-with-space",
+        "the repository's path has a space in it",
+        _space,
+        "bad-path",
+        "the path contains ' ', and Triton hands paths to a shell without quotes",
+        "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
+    ),
+    Broken(
+        "path-with-dollar",
+        "the repository's path has a `$` in it",
+        _dollar,
+        "bad-path",
+        "the path contains '$', and Triton hands paths to a shell without quotes",
+        "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
+    ),
+    Broken(
+        "repository-empty",
+        "there is no model in the repository",
+        _empty_repository,
+        "repository-empty",
+        "no Python model in this repository",
+        "`envpack init FOLDER` makes one that works",
+        found_by="verify",
+        alone=True,
+    ),
+)

@@ -1,0 +1,200 @@
+"""Breaks repositories and asks envpack's command line about them: `inspect` one by one, `verify` many at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tests.faults.catalogue import CONFIG, DOUBLE
+from tests.faults.repositories.broken import ANY, ENVIRONMENT, STUB, Broken, Kit, Runtime, Site
+
+PYTHON = "3.10"
+_ENVPACK = (sys.executable, "-m", "envpack.cli")
+
+
+@dataclass(frozen=True)
+class Said:
+    """One thing that a command has said.
+
+    Attributes:
+        kind: of the finding, failure or error.
+        reason: what is wrong, with the details.
+        fix: what to do about it.
+        seconds: how long it took until it was known.
+    """
+
+    kind: str
+    reason: str
+    fix: str
+    seconds: float
+
+
+def build_kit(folder: Path) -> Kit:
+    """A good model and what else entries need, made by envpack itself."""
+    good, newer = folder / "good", folder / "newer"
+    for model, numpy in ((good, "numpy<2"), (newer, "numpy==2.2.6")):
+        (model / "1").mkdir(parents=True)
+        (model / "1/model.py").write_text(DOUBLE)
+        (model / "config.pbtxt").write_text(CONFIG)
+        (model / "requirements.txt").write_text(f"{numpy}\n")
+        command = [*_ENVPACK, "build", model.name, "--repository", str(folder), "--python", PYTHON, "--stub", "always"]
+        subprocess.run(command, check=True, capture_output=True)
+    environments = [(model / ENVIRONMENT).rename(folder / f"{model.name}-environment") for model in (good, newer)]
+    config = good / "config.pbtxt"
+    config.write_text(config.read_text().replace(f"$$TRITON_MODEL_DIRECTORY/{ENVIRONMENT}", str(environments[0])))
+    from envpack.verification import find_server
+
+    return Kit(good, *environments, dict(find_server().stubs), lambda release: _one_release(folder, release))
+
+
+def _one_release(folder: Path, release: str) -> Path:
+    command = [*_ENVPACK, "stub", "--python", PYTHON, "--triton", release, "--output", str(folder / release)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / release / STUB
+
+
+@dataclass
+class Catalogue:
+    """Answers what envpack says about an entry.
+
+    Attributes:
+        entries: all that may be asked for.
+        kit: what they are made of.
+        folder: where the repositories are made.
+        words: further words for every ``verify``.
+        variables: environment variables for every command.
+    """
+
+    entries: tuple[Broken, ...]
+    kit: Kit
+    folder: Path
+    words: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    _verdicts: dict[tuple[object, ...], dict[str, object]] = field(default_factory=dict)
+
+    def said(self, entry: Broken) -> list[Said]:
+        """All that the command said about an entry's model, most important first."""
+        if entry.found_by == "inspect":
+            return _of_inspection(self._run(entry, ("inspect", str(self._broken(entry, self.folder / entry.id)))))
+        group = _group(entry)
+        if group not in self._verdicts:
+            self._verdicts[group] = self._verify([other for other in self.entries if _group(other) == group])
+        return list(_of_verdict(self._verdicts[group], entry))
+
+    def of_the_good_one(self, command: Literal["inspect", "verify"], runtime: Runtime = "process") -> list[Said]:
+        """What is said about a repository that nothing was done to."""
+        options = ("--strict",) if command == "inspect" else ()
+        good = Broken(f"good-{command}", "nothing", lambda _: None, "", "", "", command, runtime, options, alone=True)
+        return Catalogue((good,), self.kit, self.folder, self.words, self.variables).said(good)
+
+    def _verify(self, entries: list[Broken]) -> dict[str, object]:
+        first = entries[0]
+        folder = self.folder / f"verify-{first.id}"
+        for entry in entries:
+            repository = self._broken(entry, folder)
+        words = ("verify", "--repository", str(repository), "--runtime", first.runtime, *self.words)
+        return self._run(first, words)
+
+    def _broken(self, entry: Broken, folder: Path) -> Path:
+        """Put the entry's model into ``folder/models``; where the repository is then."""
+        model = folder / "models" / entry.model
+        shutil.copytree(self.kit.model, model, copy_function=os.link, symlinks=True)
+        moved = entry.change(Site(model.parent, model, self.kit))
+        return moved if isinstance(moved, Path) and moved.is_dir() else model.parent
+
+    def _run(self, entry: Broken, words: tuple[str, ...]) -> dict[str, object]:
+        command = [*entry.host, *_ENVPACK, *words, *entry.options, "--json"]
+        began = time.monotonic()
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **self.variables, **dict(entry.variables)},
+        )
+        assert done.stdout, done.stderr
+        return {**json.loads(done.stdout), "code": done.returncode, "seconds": time.monotonic() - began}
+
+
+def _group(entry: Broken) -> tuple[object, ...]:
+    own = entry.id if entry.alone else ""
+    return entry.found_by, entry.runtime, entry.options, entry.host, entry.variables, own
+
+
+def _of_inspection(document) -> list[Said]:
+    seconds = document["seconds"]
+    if "error" in document:
+        return [_of_error(document["error"], seconds)]
+    assert document["code"] == (0 if document["ok"] else 1)
+    if document["ok"]:
+        return []
+    findings = sorted(document["findings"], key=lambda finding: finding["severity"] != "error")
+    return [Said(one["kind"], f"{one['where']}: {one['what']}", one["fix"], seconds) for one in findings]
+
+
+def _of_verdict(document, entry: Broken) -> Iterator[Said]:
+    if "error" in document:
+        yield _of_error(document["error"], document["seconds"])
+        return
+    verdict = document["verdict"]
+    assert document["code"] == (0 if verdict["ok"] else 1)
+    for model in verdict["models"]:
+        failure = model["failure"]
+        mine = model["name"].startswith(entry.model) if entry.alone else model["name"] == entry.model
+        if mine and failure:
+            yield Said(
+                failure["kind"],
+                "\n".join((failure["reason"], *failure["details"])),
+                failure["fix"],
+                _seconds(document, model, entry),
+            )
+    if entry.alone:
+        for check in verdict["checks"]:
+            if check["status"] == "failed":
+                yield Said(check.get("kind", check["id"]), check["evidence"], check["fix"], verdict["seconds"])
+
+
+def _seconds(document, model, entry: Broken) -> float:
+    """Until a model's failure was known: of the whole command if it was for that alone."""
+    return document["seconds"] if entry.alone else model["load_seconds"]
+
+
+def _of_error(error, seconds: float) -> Said:
+    return Said(error["kind"], f"{error['where']}: {error['message']}", error["hint"], seconds)
+
+
+def missing_tool(entry: Broken) -> str:
+    """What this machine lacks for an entry, ``""`` if nothing."""
+    for tool in entry.tools:
+        if shutil.which(tool) is None:
+            return tool
+    if "unshare" in entry.host and os.geteuid() != 0:
+        return "root's right to mount"
+    return ""
+
+
+def assert_told(entry: Broken, said: list[Said], record: Callable[[str, object], None]) -> None:
+    """One of the things said has the kind, the reason and the fix that the catalogue has."""
+    told = [one for one in said if one.kind == entry.kind]
+    assert told, said
+    assert any(holds(one.reason, entry.reason) and holds(one.fix, entry.fix) for one in told), told
+    record("seconds", told[0].seconds)
+
+
+def holds(text: str, expected: str) -> bool:
+    """Whether a text has all parts of what is expected, in that order."""
+    at = 0
+    for part in expected.split(ANY):
+        at = text.find(part.strip(), at)
+        if at < 0:
+            return False
+        at += len(part.strip())
+    return True

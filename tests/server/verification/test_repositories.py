@@ -1,0 +1,32 @@
+"""Every entry of the catalogue of broken repositories that needs no container is told rightly: cause and fix."""
+
+import pytest
+
+from tests.faults.repositories import CATALOGUE
+from tests.faults.repositories.running import Catalogue, assert_told, build_kit, missing_tool
+
+HERE = tuple(entry for entry in CATALOGUE if entry.runtime == "process")
+
+
+@pytest.fixture(scope="module")
+def kit(server, tmp_path_factory):
+    return build_kit(tmp_path_factory.mktemp("kit"))
+
+
+@pytest.fixture(scope="module")
+def catalogue(kit, tmp_path_factory):
+    entries = tuple(entry for entry in HERE if not missing_tool(entry))
+    return Catalogue(entries, kit, tmp_path_factory.mktemp("catalogue"))
+
+
+@pytest.mark.parametrize("entry", HERE, ids=lambda entry: entry.id)
+def test_what_is_broken_is_named(entry, catalogue, record_property):
+    missing = missing_tool(entry)
+    if missing:
+        pytest.skip(f"{entry.id} needs {missing}")
+    assert_told(entry, catalogue.said(entry), record_property)
+
+
+def test_the_good_repository_is_good(catalogue):
+    assert catalogue.of_the_good_one("inspect") == []
+    assert catalogue.of_the_good_one("verify") == []
