@@ -96,7 +96,7 @@ def _digest(entries: Sequence[Entry]) -> str:
     return hashlib.sha256(json.dumps([compressor(), told]).encode()).hexdigest()
 
 
-def _write(blocks: Iterator[bytes], out: Output) -> int:
+def _write(blocks: Iterator[bytes | memoryview], out: Output) -> int:
     """Write what others compress meanwhile; its checksum."""
     from isal import isal_zlib
 

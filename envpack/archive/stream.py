@@ -25,8 +25,23 @@ _MOST_THREADS = 16  # two portions each
 _SLACK = 256 << 10  # bytes of a buffer for headers; a portion with more gets a larger one
 
 Compress = Callable[[memoryview], bytes]
-# A portion compressed; of a part of a large file also the buffer that it lies in, and where.
-_Packed = tuple[bytes, bytearray, slice]
+Bytes = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A portion as it is written.
+
+    Attributes:
+        result: its bytes; valid until the buffer is used again.
+        buffer: what it was read into, if anybody still needs that.
+        content: where in the buffer a part of a large file is.
+
+    """
+
+    result: Bytes
+    buffer: bytearray | None = None
+    content: slice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +81,13 @@ def portions(entries: Iterable[Entry]) -> Iterator[Portion]:
 class Packer:
     """Turns portions into compressed bytes, in order, with several threads. To be used in a ``with`` block."""
 
-    def __init__(self, prefix: Path, compress: Compress, threads: int = 0) -> None:
-        """``threads``: 0 for one for each core that this process may use."""
+    def __init__(self, prefix: Path, compress: Compress | None, threads: int = 0) -> None:
+        """``compress`` is None to leave bytes as they are; ``threads`` is 0 for one for each core of this process."""
         self._prefix = str(prefix)
         self._compress = compress
         self._threads = min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS)
         self._pool = ThreadPoolExecutor(self._threads)
+        self._verifier = ThreadPoolExecutor(1)  # of large files, whose parts have to come in order
         self._free: list[bytearray] = []
 
     def __enter__(self) -> Packer:
@@ -79,9 +95,12 @@ class Packer:
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._verifier.shutdown(wait=True)
 
-    def packed(self, divided: Sequence[Sequence[Portion]]) -> Iterator[Iterator[bytes]]:
-        """For each group of portions its compressed bytes; a group is to be used up before the next is asked for.
+    def packed(self, divided: Sequence[Sequence[Portion]]) -> Iterator[Iterator[Bytes]]:
+        """For each group of portions its compressed bytes, each piece to be used before the next is asked for.
+
+        A group is to be used up before the next is asked for.
 
         Raises:
             EnvironmentBuildError: kind ``store-damaged``: a file is not the one that the entry is about.
@@ -99,19 +118,23 @@ class Packer:
         for group in divided:
             yield self._verified(group, result)
 
-    def _verified(self, group: Sequence[Portion], result: Callable[[], _Packed]) -> Iterator[bytes]:
+    def _verified(self, group: Sequence[Portion], result: Callable[[], _Packed]) -> Iterator[Bytes]:
         digest = hashlib.sha256()
         for portion in group:
-            packed, buffer, content = result()
-            if portion.stop:  # of large files, whose parts come here in order
-                digest.update(memoryview(buffer)[content])
-                self._free.append(buffer)
+            packed = result()
+            if not portion.stop:
+                yield packed.result
+            elif packed.buffer is not None and packed.content is not None:  # of a large file, whose parts come in order
+                verified = self._verifier.submit(digest.update, memoryview(packed.buffer)[packed.content])
+                yield packed.result  # is written meanwhile; what turns out to be damaged is thrown away
+                verified.result()
                 (entry,) = portion.entries
                 if portion.stop == entry.size:
                     if digest.hexdigest() != entry.sha256:
                         raise damaged(self._prefix, entry)
                     digest = hashlib.sha256()
-            yield packed
+            if packed.buffer is not None:
+                self._free.append(packed.buffer)
 
     def _pack(self, portion: Portion) -> _Packed:
         if portion.stop:
@@ -122,28 +145,30 @@ class Packer:
             for before, entry in zip(headers, portion.entries, strict=True)
         )
         buffer = self._buffer(length)
-        with memoryview(buffer) as room:
-            at = 0
-            for before, entry in zip(headers, portion.entries, strict=True):
-                room[at : at + len(before)] = before
-                at += len(before)
-                if entry.size:
-                    self._whole(entry, room[at : at + entry.size])
-                    at = _padded(room, at + entry.size, entry.size)
-            packed = self._compress(room[:length])
+        room = memoryview(buffer)
+        at = 0
+        for before, entry in zip(headers, portion.entries, strict=True):
+            room[at : at + len(before)] = before
+            at += len(before)
+            if entry.size:
+                self._whole(entry, room[at : at + entry.size])
+                at = _padded(room, at + entry.size, entry.size)
+        if self._compress is None:
+            return _Packed(room[:length], buffer)
+        packed = self._compress(room[:length])
         self._free.append(buffer)
-        return packed, bytearray(), slice(0)
+        return _Packed(packed)
 
     def _pack_part(self, portion: Portion) -> _Packed:
         (entry,) = portion.entries
         before = b"" if portion.start else header(entry)
         content = slice(len(before), len(before) + portion.stop - portion.start)
         buffer = self._buffer(content.stop + BLOCK)
-        with memoryview(buffer) as room:
-            room[: content.start] = before
-            self._read(entry, portion.start, room[content])
-            end = _padded(room, content.stop, entry.size) if portion.stop == entry.size else content.stop
-            return self._compress(room[:end]), buffer, content
+        room = memoryview(buffer)
+        room[: content.start] = before
+        self._read(entry, portion.start, room[content])
+        end = _padded(room, content.stop, entry.size) if portion.stop == entry.size else content.stop
+        return _Packed(self._compress(room[:end]) if self._compress else room[:end], buffer, content)
 
     def _buffer(self, length: int) -> bytearray:
         """One that was used before, where possible: the kernel has to clear each new page."""

@@ -7,9 +7,10 @@ import io
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal, Self
 
 from envpack.archive.manifest import SCHEMA, Chosen, beside, choose, is_of
 from envpack.archive.selection import Selection
@@ -162,8 +163,7 @@ def _write(wanted: _Wanted, chosen: Chosen, stored: Path, threads: int) -> tuple
 
             pack_with_conda_pack(prefix, partial, wanted.form)
             return _sha256(partial), segments
-        with partial.open("wb", buffering=0) as raw:
-            out = _Hashed(raw)
+        with partial.open("wb", buffering=0) as raw, _Hashed(raw) as out:
             if wanted.form == "tar":
                 _write_plain(prefix, chosen, out, threads)
             else:
@@ -178,7 +178,7 @@ def _write_plain(prefix: Path, chosen: Chosen, out: _Hashed, threads: int) -> No
 
     out.write(_head(chosen))
     divided = [list(portions(group)) for _, group in by_package(chosen.entries)]
-    with Packer(prefix, bytes, threads) as packer:
+    with Packer(prefix, None, threads) as packer:
         for blocks in packer.packed(divided):
             for block in blocks:
                 out.write(block)
@@ -206,19 +206,29 @@ def _head(chosen: Chosen) -> bytes:
 
 
 class _Hashed:
-    """A file that is written to from start to end, and the SHA-256 of what was."""
+    """A file that is written to from start to end, and the SHA-256 of what was. To be used in a ``with`` block."""
 
     def __init__(self, file: io.FileIO | BinaryIO) -> None:
         self._file = file
+        self._hasher = ThreadPoolExecutor(1)
         self.digest = hashlib.sha256()
         self.size = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hasher.shutdown(wait=True)
+
     def write(self, content: bytes | memoryview) -> None:
-        self.digest.update(content)
-        self.size += len(content)
-        left = memoryview(content)
-        while left:
-            left = left[os.write(self._file.fileno(), left) :]
+        hashed = self._hasher.submit(self.digest.update, content)
+        try:
+            self.size += len(content)
+            left = memoryview(content)
+            while left:
+                left = left[os.write(self._file.fileno(), left) :]
+        finally:
+            hashed.result()  # the caller may change what was written
 
 
 def _sha256(file: Path) -> str:
