@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import functools
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from envpack.verification.checks.server import check_together, unload_all
 from envpack.verification.gpu.probe import model_to_probe, no_probe, run_probe, write_probe
 from envpack.verification.interrupts import interruptible
 from envpack.verification.judge import Judge, JudgeOptions
+from envpack.verification.runtimes.abandoned import temporary_home
 from envpack.verification.runtimes.choice import RuntimeOptions, choose_runtime
 from envpack.verification.runtimes.interface import Runtime, Server, Stopped
 from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped
@@ -200,9 +200,11 @@ def _folder_for_probe(where: RuntimeOptions) -> Iterator[Path | None]:
     if not where.gpu:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="envpack-probe-") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
+    with temporary_home() as home:
+        folder = home / "models"
+        folder.mkdir()
+        folder.chmod(0o755)  # another user runs the server in a container
+        yield folder
 
 
 def _version(client: Client) -> str:

@@ -28,7 +28,9 @@ def test_an_interrupted_run_leaves_no_container(hanging, interrupted, daemon, nu
     assert daemon.containers() == []
 
 
-def test_the_container_of_a_killed_run_is_removed_by_the_next(envpack, repository, daemon):
+def test_what_a_killed_run_leaves_is_removed_by_the_next(envpack, repository, daemon, tmp_path):
+    (tmp_path / "temporary").mkdir()
+    envpack.environment["TMPDIR"] = str(tmp_path / "temporary")
     write_model(repository, "hangs", "__import__('time').sleep(1000)", like=repository / "double")
     process = envpack.start("hangs")
     left = envpack.wait_for_container()
@@ -38,6 +40,7 @@ def test_the_container_of_a_killed_run_is_removed_by_the_next(envpack, repositor
     code, document = envpack.verify("double")
     assert code == 0, document
     assert daemon.containers() == []
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(envpack):

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.verification.runtimes import proc
@@ -23,6 +24,16 @@ def new_home() -> Path:
     home = Path(tempfile.mkdtemp(prefix=HOME_PREFIX))
     (home / _OWNER).write_text(this_owner(), encoding="utf-8")
     return home
+
+
+@contextlib.contextmanager
+def temporary_home() -> Iterator[Path]:
+    """A folder as `new_home` makes it, for the time of the block."""
+    home = new_home()
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def region_prefix(home: Path) -> str:

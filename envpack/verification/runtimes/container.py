@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from envpack.errors import ServerError
 from envpack.preflight import Host, host_of_image
 from envpack.releases import Release, all_releases
 from envpack.verification.asking.kserve import Client
+from envpack.verification.runtimes.abandoned import remove_abandoned_homes, temporary_home
 from envpack.verification.runtimes.command import STOP_SECONDS, server_command
 from envpack.verification.runtimes.container_daemon import Daemon, daemon_errors
 from envpack.verification.runtimes.container_look import ContainerLook
@@ -220,15 +220,16 @@ class ContainerRuntime:
         """Start the server and wait until it answers; see `envpack.verification.runtimes.interface.Runtime`."""
         with contextlib.closing(self.daemon.client):  # of its connections; another start opens new ones
             remove_abandoned(self.daemon)
+            remove_abandoned_homes()
             with self._answering(repository, further) as server:
                 yield server
 
     @contextlib.contextmanager
     def _answering(self, repository: Path, further: Path | None) -> Iterator[ContainerServer]:
-        with tempfile.TemporaryDirectory(prefix="envpack-home-") as home:
-            set_trap(Path(home))
+        with temporary_home() as home:
+            set_trap(home)
             more = (Mount(further.resolve(), _FURTHER),) if further else ()
-            mounts = (*self._mounts(repository), *more, Mount(Path(home) / ".local", f"{HOME}/.local"))
+            mounts = (*self._mounts(repository), *more, Mount(home / ".local", f"{HOME}/.local"))
             with self._running(mounts) as server:
                 self._wait_until_live(server)
                 yield server
