@@ -51,35 +51,37 @@ def _missing(what):
 
 
 @contextlib.contextmanager
-def _running(daemon):
+def _running(daemon, base):
     try:
         with contextlib.ExitStack() as stack:
             address = stack.enter_context(daemon())
             client = stack.enter_context(contextlib.closing(docker.DockerClient(base_url=address)))
-            yield Daemon(address, client, ensure_image(client))
+            yield Daemon(address, client, ensure_image(client), base)
     except (DaemonMissingError, ServerError, RuntimeError) as error:
         _missing(str(error))
 
 
 class Daemon:
-    """A daemon with the image of the server."""
+    """A daemon with the image of the server; others may be using it too."""
 
-    def __init__(self, address, client, image):
-        self.address, self.client, self.image = address, client, image
+    def __init__(self, address, client, image, base):
+        self.address, self.client, self.image, self.base = address, client, image, base
 
     def containers(self):
-        return self.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+        """The containers of this test run: those that see folders of it."""
+        found = self.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+        return [one for one in found if any(m["Source"].startswith(f"{self.base}/") for m in one.attrs["Mounts"])]
 
 
 @pytest.fixture(scope="session")
-def daemon():
-    with _running(docker_daemon) as running:
+def daemon(tmp_path_factory):
+    with _running(docker_daemon, tmp_path_factory.getbasetemp()) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def podman():
-    with _running(podman_daemon) as running:
+def podman(tmp_path_factory):
+    with _running(podman_daemon, tmp_path_factory.getbasetemp()) as running:
         yield running
 
 

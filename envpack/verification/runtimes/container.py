@@ -34,6 +34,7 @@ _POLL_SECONDS = 0.05
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel keeps POSIX shared memory
 _BACKENDS = "/opt/tritonserver/backends"
 _FURTHER = "/envpack/models"
+_REMOVED_BY_ANOTHER = (404, 409)  # it is gone, or is just being removed
 _RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
 
 
@@ -300,9 +301,12 @@ def remove_abandoned(daemon: Daemon) -> tuple[str, ...]:
         found = daemon.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
         for container in found:
             if KEPT_LABEL not in container.labels and is_gone(container.labels[LABEL]):
-                with contextlib.suppress(docker.errors.NotFound):  # another run was faster
+                try:
                     container.remove(force=True, v=True)
-                    removed.append(str(container.name))
+                except docker.errors.APIError as error:
+                    if error.status_code not in _REMOVED_BY_ANOTHER:
+                        raise
+                removed.append(str(container.name))
     return tuple(removed)
 
 
