@@ -169,6 +169,21 @@ FAULTS = (
     ),
     _fault(
         "stub-died",
+        r"it was ended by SIGKILL",
+        "something killed it, mostly the kernel when memory runs out: give the server more, or let the model take less",
+    ),
+    _fault(
+        "stub-died",
+        r"it was ended by (?P<signal>\w+)",
+        "look for what crashes in native code below the last line of Python that is shown",
+    ),
+    _fault(
+        "stub-died",
+        r"it ended with exit status (?P<status>\d+)",
+        "look for what ends the process with {status}: os._exit or exit() in the model or in a library that it calls",
+    ),
+    _fault(
+        "stub-died",
         r"is not healthy",
         "the model's process ended or stood still: look for a crash in native code, os._exit, or too little memory",
     ),

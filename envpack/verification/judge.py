@@ -17,10 +17,10 @@ from envpack.verification.asking.smoke_inputs import Question, make_questions
 from envpack.verification.checks import answers, process
 from envpack.verification.environment_size import measure_environment
 from envpack.verification.fault_catalogue import explain
-from envpack.verification.loading import Loaded, fix_for, load
+from envpack.verification.loading import Loaded, fix_for, load, with_end
 from envpack.verification.runtimes.interface import Server
 from envpack.verification.server_log import last_lines, plain_lines, read_model_error
-from envpack.verification.stubs import dead_stubs, stub_processes
+from envpack.verification.stubs import dead_stubs, how_it_ended, stub_processes
 from envpack.verification.timeline import read_phases
 from envpack.verification.verdict import Check, Failure, Latency, ModelVerdict, SampleCount, failed, passed, skipped
 
@@ -83,6 +83,7 @@ class Judge:
         self._options = options
         self._failed: set[str] = set()
         self._log_start = 0
+        self._dead_before: frozenset[int] = frozenset()
         self.stuck = False
 
     def judge(self, model: Model) -> ModelVerdict:
@@ -106,9 +107,9 @@ class Judge:
             check = failed("preflight", mismatch.reason, mismatch.fix)
             failure = Failure(mismatch.kind, mismatch.reason, (), mismatch.fix)
             return ModelVerdict(model.name, False, 0.0, failure=failure, checks=(check,))
-        dead_before = frozenset(dead_stubs(self._server))
+        self._dead_before = frozenset(dead_stubs(self._server))
         timeout = self._options.load_timeout
-        loaded = load(self._server, self._client, model, timeout=timeout, ignore_dead=dead_before)
+        loaded = load(self._server, self._client, model, timeout=timeout, ignore_dead=self._dead_before)
         self.stuck = self.stuck or loaded.stuck
         if loaded.failure:
             check = failed("load", loaded.failure.reason, loaded.failure.fix)
@@ -191,9 +192,11 @@ class Judge:
         if error.status == 0 and not error.timed_out:
             return Failure("server-died", "the server ended while it was asked", last_lines(log))
         told = read_model_error(error.message, self._server.place_of(model.folder))
-        kind, fix = explain(error.message, "inference-timeout" if error.timed_out else "inference-failed")
+        ended = how_it_ended(self._server, self._dead_before) if "not healthy" in error.message else ""
+        kind, fix = explain(f"{error.message}\n{ended}", "inference-timeout" if error.timed_out else "inference-failed")
         details = told.frames or plain_lines(log)
-        return Failure(kind, told.reason, details, fix or _advice(model, told.frames, timed_out=error.timed_out))
+        reason = with_end(told.reason, ended)
+        return Failure(kind, reason, details, fix or _advice(model, told.frames, timed_out=error.timed_out))
 
     def _log(self) -> str:
         """What was written since the model's turn began."""

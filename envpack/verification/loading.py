@@ -11,7 +11,7 @@ from envpack.verification.asking.kserve import Client, RequestError
 from envpack.verification.fault_catalogue import explain
 from envpack.verification.runtimes.interface import Server
 from envpack.verification.server_log import configuration_error, last_launch, last_lines, plain_lines, read_model_error
-from envpack.verification.stubs import dead_stubs
+from envpack.verification.stubs import dead_stubs, how_it_ended
 from envpack.verification.verdict import Failure
 
 _POLL_SECONDS = 0.05
@@ -69,6 +69,7 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
     request.start()
     dead_since: dict[int, float] = {}
     look_at = started
+    ended = ""
     while True:
         request.join(_POLL_SECONDS)
         now = time.monotonic()
@@ -77,10 +78,11 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
         if server.ended() or _cut_off(request):
             return Loaded(seconds, _server_died(fresh))
         if not request.is_alive():
-            return Loaded(seconds, _answered(request.error, client, model, fresh))
+            return Loaded(seconds, _answered(request.error, client, model, fresh, ended))
         if now >= look_at:
             # One that the server has waited for since is none: each that completed a configuration ends like that.
             dead_since = {pid: dead_since.get(pid, now) for pid in set(dead_stubs(server)) - ignore_dead}
+            ended = how_it_ended(server, ignore_dead) or ended  # the server takes it away before it answers
             look_at = now + server.look_seconds
         grace = _GRACE_COMPLETING if last_launch(fresh) == model.name else _GRACE_INSTANCE
         if any(now - since > grace for since in dead_since.values()):
@@ -94,20 +96,27 @@ def _cut_off(request: _Request) -> bool:
     return error is not None and error.status == 0 and not error.timed_out
 
 
-def _answered(error: RequestError | None, client: Client, model: Model, log: str) -> Failure | None:
+def _answered(error: RequestError | None, client: Client, model: Model, log: str, ended: str) -> Failure | None:
     if error is not None:
         if "failed to poll" in error.message:
             return _misconfigured(error.message, log)
         told = read_model_error(error.message, str(model.folder))
-        said = plain_lines(log) if "not healthy" in error.message else ()
+        unhealthy = "not healthy" in error.message
+        said = (ended, *plain_lines(log)) if unhealthy else ()
         kind, fix = explain("\n".join((error.message, *said)), "load-failed")
         details = told.frames or plain_lines(log)
-        return Failure(kind, told.reason, details, fix or fix_for(told.frames))
+        reason = with_end(told.reason, ended) if unhealthy else told.reason
+        return Failure(kind, reason, details, fix or fix_for(told.frames))
     entries = [entry for entry in client.index() if entry.name == model.name]
     if any(entry.state == "READY" for entry in entries):
         return None
     state = entries[0].state if entries else "not in the repository index"
     return Failure("load-failed", f"the server says it is loaded, but its state is {state or 'unknown'}")
+
+
+def with_end(reason: str, ended: str) -> str:
+    """What the server says of a process that does not answer, and how that ended, if it did."""
+    return f"{reason.rstrip('.')}: {ended}" if ended else reason
 
 
 def _misconfigured(message: str, log: str) -> Failure:

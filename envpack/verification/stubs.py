@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,6 +72,27 @@ def _version_of_ours(executable: Path | None) -> str:
 def dead_stubs(server: Server) -> tuple[int, ...]:
     """Process ids of stubs (or of the shells that should have become stubs) that ended without being waited for."""
     return tuple(c.pid for c in server.children() if c.dead and c.name in _DYING_NAMES)
+
+
+def how_it_ended(server: Server, ignore: frozenset[int]) -> str:
+    """How the stub that ended last did so, in words; ``""`` if that cannot be seen, or it ended as it should.
+
+    Args:
+        server: where it ran.
+        ignore: stubs that ended before.
+
+    """
+    children = server.children()
+    ended = [c.status for c in children if c.dead and c.status and c.name in _DYING_NAMES and c.pid not in ignore]
+    return _in_words(ended[-1]) if ended else ""
+
+
+def _in_words(status: int) -> str:
+    if not os.WIFSIGNALED(status):
+        return f"it ended with exit status {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    known = number in set(signal.Signals)
+    return f"it was ended by {signal.Signals(number).name if known else f'signal {number}'}"
 
 
 def foreign_files(mapped: tuple[str, ...], environment: str) -> tuple[str, ...]:

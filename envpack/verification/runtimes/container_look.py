@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from envpack.verification.runtimes.interface import Process
-from envpack.verification.runtimes.proc import paths_in_maps, split_stat, split_variables
+from envpack.verification.runtimes.proc import ended_with, paths_in_maps, split_stat, split_variables
 
 _SERVER = "tritonserver"
 _PROCESS, _PART = "\x1d", "\x1e"
@@ -71,6 +71,7 @@ def read_processes(text: str) -> tuple[Process, ...]:
         name, fields = split_stat(stat)
         pid = int(stat.partition(" ")[0])
         if len(fields) > 2:
-            found[pid] = int(fields[1]), Process(pid, name, fields[0] in {"Z", "X"}, tuple(arguments))
+            dead = fields[0] in {"Z", "X"}
+            found[pid] = int(fields[1]), Process(pid, name, dead, tuple(arguments), ended_with(fields))
     servers = {pid for pid, (_, process) in found.items() if process.name == _SERVER}
     return tuple(process for _, (parent, process) in sorted(found.items()) if parent in servers)

@@ -20,6 +20,7 @@ class Process:
         name: short name of the program (the kernel cuts it to 15 characters).
         dead: it has ended and nobody has asked for its exit status (a zombie).
         arguments: its command line; empty for a zombie.
+        status: how a dead one ended, as ``wait`` gives it; 0 also if that is not known.
 
     """
 
@@ -27,6 +28,7 @@ class Process:
     name: str
     dead: bool
     arguments: tuple[str, ...]
+    status: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,16 @@ from pathlib import Path
 from envpack.verification.runtimes.interface import Process
 
 _PROC = Path("/proc")
+_EXIT_CODE = 49  # in the fields of stat, counted from the state
 
 
 def children_of(parent: int) -> tuple[Process, ...]:
     """The direct children of a process, zombies included, by process id."""
     found = []
     for entry in sorted(_all_pids()):
-        name, state, its_parent = _status(entry)
-        if its_parent == parent:
-            found.append(Process(entry, name, state in {"Z", "X"}, command_line(entry)))
+        name, fields = _stat_fields(entry)
+        if len(fields) > 2 and int(fields[1]) == parent:
+            found.append(Process(entry, name, fields[0] in {"Z", "X"}, command_line(entry), ended_with(fields)))
     return tuple(found)
 
 
@@ -90,6 +91,11 @@ def split_stat(text: str) -> tuple[str, list[str]]:
 
 def _stat_fields(pid: int) -> tuple[str, list[str]]:
     return split_stat(_read(pid, "stat").decode("utf-8", "replace"))
+
+
+def ended_with(fields: list[str]) -> int:
+    """The wait status of a process that has ended, by the fields of its stat; 0 if it is not ours to see."""
+    return int(fields[_EXIT_CODE]) if len(fields) > _EXIT_CODE else 0
 
 
 def _status(pid: int) -> tuple[str, str, int]:

@@ -56,6 +56,7 @@ def build_kit(folder: Path) -> Kit:
 
 
 def _one_release(folder: Path, release: str) -> Path:
+    (folder / release).mkdir(exist_ok=True)
     command = [*_ENVPACK, "stub", "--python", PYTHON, "--triton", release, "--output", str(folder / release)]
     subprocess.run(command, check=True, capture_output=True)
     return folder / release / STUB
@@ -106,9 +107,13 @@ class Catalogue:
     def _broken(self, entry: Broken, folder: Path) -> Path:
         """Put the entry's model into ``folder/models``; where the repository is then."""
         model = folder / "models" / entry.model
-        shutil.copytree(self.kit.model, model, copy_function=os.link, symlinks=True)
+        self.good_model(model)
         moved = entry.change(Site(model.parent, model, self.kit))
         return moved if isinstance(moved, Path) and moved.is_dir() else model.parent
+
+    def good_model(self, place: Path) -> Path:
+        """A model that nothing is wrong with, at ``place``."""
+        return Path(shutil.copytree(self.kit.model, place, copy_function=os.link, symlinks=True))
 
     def _run(self, entry: Broken, words: tuple[str, ...]) -> dict[str, object]:
         command = [*entry.host, *_ENVPACK, *words, *entry.options, "--json"]
