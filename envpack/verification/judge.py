@@ -17,7 +17,7 @@ from envpack.verification.asking.smoke_inputs import Question, make_questions
 from envpack.verification.checks import answers, process
 from envpack.verification.environment_size import measure_environment
 from envpack.verification.fault_catalogue import explain
-from envpack.verification.loading import Loaded, fix_for, load, with_end
+from envpack.verification.loading import Loaded, fix_for, frames_of_hanging, load, with_end
 from envpack.verification.runtimes.interface import Server
 from envpack.verification.server_log import last_lines, plain_lines, read_model_error
 from envpack.verification.stubs import dead_stubs, how_it_ended, stub_processes
@@ -194,9 +194,10 @@ class Judge:
         told = read_model_error(error.message, self._server.place_of(model.folder))
         ended = how_it_ended(self._server, self._dead_before) if "not healthy" in error.message else ""
         kind, fix = explain(f"{error.message}\n{ended}", "inference-timeout" if error.timed_out else "inference-failed")
-        details = told.frames or plain_lines(log)
+        hanging = frames_of_hanging(self._server, model) if error.timed_out else ()
+        details = told.frames or (*plain_lines(log), *hanging)
         reason = with_end(told.reason, ended)
-        return Failure(kind, reason, details, fix or _advice(model, told.frames, timed_out=error.timed_out))
+        return Failure(kind, reason, details, fix or _advice(model, hanging or told.frames, timed_out=error.timed_out))
 
     def _log(self) -> str:
         """What was written since the model's turn began."""
@@ -222,7 +223,8 @@ def _first_of(samples: Samples) -> tuple[Question, ...]:
 def _advice(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:
     """What to do about a request that failed for a reason of the model's own."""
     if timed_out:
-        return "look for what blocks in execute, which must answer every request; or allow more time: --infer-timeout"
+        where = frames[0] if frames else "execute, which must answer every request"
+        return f"look for what blocks in {where}, or allow more time: --infer-timeout"
     if (model.folder / SAMPLES_FILE).is_file():
         return fix_for(frames) or "compare the samples with the inputs in config.pbtxt"
     samples = f"if the model cannot take inputs that are all one, give it samples: {model.name}/{SAMPLES_FILE}"

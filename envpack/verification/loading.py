@@ -10,8 +10,15 @@ from envpack.repository import Model
 from envpack.verification.asking.kserve import Client, RequestError
 from envpack.verification.fault_catalogue import explain
 from envpack.verification.runtimes.interface import Server
-from envpack.verification.server_log import configuration_error, last_launch, last_lines, plain_lines, read_model_error
-from envpack.verification.stubs import dead_stubs, how_it_ended
+from envpack.verification.server_log import (
+    configuration_error,
+    last_launch,
+    last_lines,
+    plain_lines,
+    read_model_error,
+    standing_at,
+)
+from envpack.verification.stubs import abort_stubs, dead_stubs, how_it_ended
 from envpack.verification.verdict import Failure
 
 _POLL_SECONDS = 0.05
@@ -19,6 +26,8 @@ _POLL_SECONDS = 0.05
 # the server then fails the load by itself, in about two seconds.
 _GRACE_COMPLETING = 0.3
 _GRACE_INSTANCE = 4.0
+_FRAMES = 5
+_LOG_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
         if server.ended() or _cut_off(request):
             return Loaded(seconds, _server_died(fresh))
         if not request.is_alive():
-            return Loaded(seconds, _answered(request.error, client, model, fresh, ended))
+            return Loaded(seconds, _answered(server, request.error, client, model, fresh, ended))
         if now >= look_at:
             # One that the server has waited for since is none: each that completed a configuration ends like that.
             dead_since = {pid: dead_since.get(pid, now) for pid in set(dead_stubs(server)) - ignore_dead}
@@ -88,7 +97,7 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
         if any(now - since > grace for since in dead_since.values()):
             return Loaded(seconds, _stub_died(fresh), stuck=True)
         if seconds > timeout:
-            return Loaded(seconds, _timed_out(fresh, timeout), stuck=True)
+            return Loaded(seconds, _timed_out(server, model, fresh, timeout), stuck=True)
 
 
 def _cut_off(request: _Request) -> bool:
@@ -96,11 +105,13 @@ def _cut_off(request: _Request) -> bool:
     return error is not None and error.status == 0 and not error.timed_out
 
 
-def _answered(error: RequestError | None, client: Client, model: Model, log: str, ended: str) -> Failure | None:
+def _answered(
+    server: Server, error: RequestError | None, client: Client, model: Model, log: str, ended: str
+) -> Failure | None:
     if error is not None:
         if "failed to poll" in error.message:
             return _misconfigured(error.message, log)
-        told = read_model_error(error.message, str(model.folder))
+        told = read_model_error(error.message, server.place_of(model.folder))
         unhealthy = "not healthy" in error.message
         said = (ended, *plain_lines(log)) if unhealthy else ()
         kind, fix = explain("\n".join((error.message, *said)), "load-failed")
@@ -141,10 +152,20 @@ def _stub_died(log: str) -> Failure:
     return Failure(kind, reason, lines, fix or "look for what ends the process: os._exit, a crash in an import")
 
 
-def _timed_out(log: str, timeout: float) -> Failure:
-    return Failure(
-        "load-timeout",
-        f"not loaded after {timeout:g} s",
-        plain_lines(log),
-        "look for what blocks in the model's imports or initialize, or allow more time: --load-timeout",
-    )
+def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failure:
+    frames = frames_of_hanging(server, model)
+    where = frames[0] if frames else "the model's imports or initialize"
+    fix = f"look for what blocks in {where}, or allow more time: --load-timeout"
+    return Failure("load-timeout", f"not loaded after {timeout:g} s", (*plain_lines(log), *frames), fix)
+
+
+def frames_of_hanging(server: Server, model: Model) -> tuple[str, ...]:
+    """Where the Python of a model that stands still is, innermost first, if its stub is envpack's; it ends by that."""
+    start = len(server.log())
+    abort_stubs(server, model.name)
+    until = time.monotonic() + _LOG_SECONDS
+    while True:  # what a container writes comes a little later
+        frames = standing_at(server.log()[start:], server.place_of(model.folder))
+        if frames or time.monotonic() >= until:
+            return frames[:_FRAMES]
+        time.sleep(_POLL_SECONDS)

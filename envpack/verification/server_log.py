@@ -15,6 +15,8 @@ _LOAD_PREFIX = re.compile(
 )
 # In the model's folder there may be an environment as well.
 _NOT_OF_THE_MODEL = re.compile(r"/lib/python3\.\d+/")
+_STANDING = "Where Python was:"
+_STANDING_AT = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)')
 _PARSING = re.compile(r"Error parsing text-format inference\.ModelConfig: (?P<line>\d+):(?P<column>\d+): (?P<what>.+)")
 _POLLING = re.compile(r"Poll failed for model directory '[^']*': (?P<what>.+?)\"?$", re.MULTILINE)
 _LAUNCH = re.compile(r"Starting Python backend stub")
@@ -49,10 +51,28 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
     frames = []
     for line in trace.splitlines():
         match = _FRAME.match(line)
-        if match and match["file"].startswith(f"{model_folder}/") and not _NOT_OF_THE_MODEL.search(match["file"]):
+        if match and _is_of_the_model(match["file"], model_folder):
             frames.append(f"{match['file']}:{match['line']} in {match['function']}")
     reason = next((line.strip() for line in head.splitlines() if line.strip()), "no reason given")
     return ModelError(reason, tuple(reversed(frames)), body)
+
+
+def standing_at(log: str, model_folder: str) -> tuple[str, ...]:
+    """Where a model's Python was when its process was aborted: ``file:line in function``, innermost first.
+
+    Args:
+        log: what was written since.
+        model_folder: absolute path of the model; frames elsewhere are left out, unless there are no others.
+
+    """
+    lines = log.partition(_STANDING)[2].splitlines()
+    matches = [match for match in map(_STANDING_AT.match, lines) if match]
+    own = [match for match in matches if _is_of_the_model(match["file"], model_folder)]
+    return tuple(f"{match['file']}:{match['line']} in {match['function']}" for match in own or matches)
+
+
+def _is_of_the_model(file: str, model_folder: str) -> bool:
+    return file.startswith(f"{model_folder}/") and not _NOT_OF_THE_MODEL.search(file)
 
 
 def configuration_error(log: str) -> str:

@@ -23,6 +23,7 @@ _NUMPY_INFO = re.compile(r"^numpy-(?P<version>[^-]+)\.dist-info$")
 _EXTENSION = re.compile(r"-packages/.*\.(?:cpython-3\d+[^/]*|abi3)\.so$")
 _REPORT_SECONDS = 3.0
 _POLL_SECONDS = 0.05
+_ABORT_SECONDS = 2.0
 _DYING_NAMES = ("triton_python_b", "bash", "sh", "env")
 
 
@@ -93,6 +94,15 @@ def _in_words(status: int) -> str:
     number = os.WTERMSIG(status)
     known = number in set(signal.Signals)
     return f"it was ended by {signal.Signals(number).name if known else f'signal {number}'}"
+
+
+def abort_stubs(server: Server, model: str) -> None:
+    """End the stubs of a model that stands still so that envpack's say in the log where their Python is."""
+    for process in stub_processes(server, model):
+        server.abort(process.pid)
+    until = time.monotonic() + _ABORT_SECONDS
+    while stub_processes(server, model) and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
 
 
 def foreign_files(mapped: tuple[str, ...], environment: str) -> tuple[str, ...]:

@@ -82,6 +82,9 @@ class ContainerServer:
     def resident_bytes(self, pid: int) -> int:
         return self._look.resident_bytes(pid)
 
+    def abort(self, pid: int) -> None:
+        self._look.abort(pid)
+
     def names_in(self, folder: str) -> tuple[str, ...]:
         return self._look.names_in(folder)
 

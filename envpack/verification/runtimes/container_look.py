@@ -21,6 +21,14 @@ _TEXT = 'printf "%s" "$(<"$1")"'
 _VARIABLES = r"""while IFS= read -r -d '' entry; do printf '%s\0' "$entry"; done < "$1" """
 _NAMES = r"""shopt -s nullglob dotglob; for entry in "$1"/*; do printf '%s\0' "${entry##*/}"; done"""
 _LINK = 'readlink "$1"'
+_ABORT = r"""
+for folder in /proc/[0-9]*; do
+  { read -r stat < "$folder/stat"; } 2>/dev/null || continue
+  set -- "$1" ${stat##*) }
+  [ "$3" = "$1" ] && kill -ABRT "${folder##*/}"
+done
+kill -ABRT "$1"
+"""
 _PAGE_BYTES = 4096  # of resident sizes in /proc/<pid>/statm, on every platform that Triton is built for
 
 Run = Callable[[str, str], bytes]
@@ -55,6 +63,9 @@ class ContainerLook:
 
     def text_of(self, file: str) -> str:
         return self._text(_TEXT, file)
+
+    def abort(self, pid: int) -> None:
+        self._run(_ABORT, str(pid))
 
     def names_in(self, folder: str) -> tuple[str, ...]:
         return tuple(sorted(name for name in self._text(_NAMES, folder).split("\0") if name))

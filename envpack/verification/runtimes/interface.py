@@ -86,6 +86,9 @@ class Server(Protocol):
     def resident_bytes(self, pid: int) -> int:
         """Memory of a child that is in RAM, bytes; 0 if that cannot be read."""
 
+    def abort(self, pid: int) -> None:
+        """Send a child and its own children SIGABRT; what has gone is left alone."""
+
     def names_in(self, folder: str) -> tuple[str, ...]:
         """Names in a folder as the server sees it; none if it cannot be read."""
 

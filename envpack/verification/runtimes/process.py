@@ -80,6 +80,11 @@ class ProcessServer:
     def resident_bytes(self, pid: int) -> int:
         return proc.resident_bytes(pid)
 
+    def abort(self, pid: int) -> None:
+        for one in (*(child.pid for child in proc.children_of(pid)), pid):
+            with contextlib.suppress(OSError):
+                os.kill(one, signal.SIGABRT)
+
     def names_in(self, folder: str) -> tuple[str, ...]:
         try:
             return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - names, and no more

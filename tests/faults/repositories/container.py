@@ -57,7 +57,7 @@ ENTRIES = (
         "the model writes into its own folder, which is read-only",
         written(initialize="open(__file__ + '.cache', 'w')"),
         "read-only",
-        "Read-only file system: '/models/writes_beside_itself/1/model.py.cache'",
+        "Read-only file system: … /models/writes_beside_itself/1/model.py:8 in initialize",
         "let the model write below /tmp, or where a variable says",
     ),
     _v(
@@ -113,5 +113,23 @@ ENTRIES = (
         "/usr/lib/libnothing.so.1 is not in the memory of process",
         "is it there for the server, for the same processor?",
         options=("--preload", "/usr/lib/libnothing.so.1"),
+    ),
+    _v(
+        "hangs-in-container",
+        "an import never ends, in a container",
+        written("__import__('time').sleep(1000)"),
+        "load-timeout",
+        "not loaded after 4 s … /models/hangs_in_container/1/model.py:1 in <module>",
+        "look for what blocks in /models/hangs_in_container/1/model.py:1 in <module>",
+        options=("--load-timeout", "4"),
+        seconds=6.0,
+    ),
+    _v(
+        "library-of-the-system",
+        "a library that the environment takes from the system is not in the image",
+        written("import sqlite3"),
+        "library-missing",
+        "libsqlite3.so.0: cannot open shared object file",
+        "add the package that holds libsqlite3.so.0 to the environment",
     ),
 )
