@@ -56,23 +56,38 @@ def remove_abandoned_homes() -> tuple[str, ...]:
     found: list[str] = []
     for home in sorted(Path(tempfile.gettempdir()).glob(f"{HOME_PREFIX}*")):
         with contextlib.suppress(OSError, ValueError):  # another run may be cleaning up the same
-            if is_gone((home / _OWNER).read_text(encoding="utf-8")):
+            if _is_ours(home) and is_gone((home / _OWNER).read_text(encoding="utf-8")):
                 found += _remove(home)
     return tuple(found)
 
 
+def _is_ours(home: Path) -> bool:
+    """Whether this user made it: in a folder that everybody can write to, names prove nothing."""
+    return home.is_dir() and not home.is_symlink() and home.stat().st_uid == os.getuid()
+
+
 def _remove(home: Path) -> tuple[str, ...]:
-    group = int(_text(home / _GROUP) or 0)
-    # The number may long be another's: only what was started with this folder is ours.
-    ours = group > 1 and any(str(home) in argument for argument in proc.command_line(group))
-    if ours:
+    group = _group_of(home)
+    if group is not None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
     found = remove_leftovers(
-        prefix=region_prefix(home), group=group if ours else 0, log=_text(home / LOG), before=frozenset(), crashed=False
+        prefix=region_prefix(home), group=group, log=_text(home / LOG), before=frozenset(), crashed=False
     )
     shutil.rmtree(home, ignore_errors=True)
     return (*found, f"folder {home}")
+
+
+def _group_of(home: Path) -> int | None:
+    """The process group of the server that has this folder.
+
+    None if none was noted, as in a container, and if the number is another's by now: only what was started with this
+    folder is ours.
+    """
+    noted = _text(home / _GROUP)
+    if not noted.isdigit() or int(noted) <= 1:  # 0 would be our own group, and 1 every process
+        return None
+    return int(noted) if any(str(home) in argument for argument in proc.command_line(int(noted))) else None
 
 
 def _text(file: Path) -> str:

@@ -27,12 +27,14 @@ def shared_memory_named(prefix: str) -> tuple[str, ...]:
     return tuple(sorted(region.name for region in _SHARED_MEMORY.glob(f"{prefix}*")))
 
 
-def remove_leftovers(*, prefix: str, group: int, log: str, before: frozenset[Path], crashed: bool) -> tuple[str, ...]:
+def remove_leftovers(
+    *, prefix: str, group: int | None, log: str, before: frozenset[Path], crashed: bool
+) -> tuple[str, ...]:
     """Remove what one server, which has ended, left behind.
 
     Args:
         prefix: start of the names of its shared-memory regions, private to it.
-        group: its process group.
+        group: its process group; None if that is not known, or may be another's by now.
         log: all that it wrote; it names the folders that it extracted environments to.
         before: what `extracted_folders` gave before it started.
         crashed: whether it ended in another way than with exit status 0. One that ends well takes its own folder along,
@@ -42,8 +44,9 @@ def remove_leftovers(*, prefix: str, group: int, log: str, before: frozenset[Pat
         One phrase for each thing that was found.
 
     """
-    found = [f"process {pid} ({' '.join(proc.command_line(pid))[:120]})" for pid in proc.group_members(group)]
-    if found:
+    members = proc.group_members(group) if group is not None else ()
+    found = [f"process {pid} ({' '.join(proc.command_line(pid))[:120]})" for pid in members]
+    if group is not None and found:
         _end_group(group)
     for name in shared_memory_named(prefix):
         found.append(f"shared memory {_SHARED_MEMORY / name}")

@@ -107,3 +107,18 @@ def test_an_owner_is_told_from_a_later_process_with_its_number():
     # The process ids of another container mean nothing here.
     assert not owner.is_gone("/".join((boot, "pid:[1]", "999999999", started)))
     assert not owner.is_gone("damaged")
+
+
+@pytest.mark.parametrize("group", [None, "0", "1", "-1", "", "4194304999"])
+def test_a_folder_without_the_number_of_a_server_kills_nobody(temporary, group):
+    home = temporary / f"{HOME_PREFIX}left"
+    home.mkdir()
+    (home / "owner").write_text("another-boot/pid:[1]/2/3")
+    if group is not None:
+        (home / "group").write_text(group)
+    code = "from envpack.verification.runtimes.abandoned import remove_abandoned_homes as r; print(r())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True, check=True
+    )
+    assert done.stdout == f"{(f'folder {home}',)}\n"
+    assert not home.exists()
