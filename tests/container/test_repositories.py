@@ -18,10 +18,10 @@ def catalogue(daemon, tmp_path_factory):
 
 
 @pytest.mark.parametrize("entry", THERE, ids=lambda entry: entry.id)
-def test_what_is_broken_is_named(entry, catalogue, daemon, record_property):
+def test_what_is_broken_is_named(entry, catalogue, daemon, request):
     if entry.id == "gpu-missing" and ("nvidia" in daemon.client.info()["Runtimes"] or Path("/dev/nvidiactl").exists()):
         pytest.skip("this machine has a GPU")
-    assert_told(entry, catalogue.said(entry), record_property)
+    assert_told(entry, catalogue.said(entry), request.node.user_properties)
 
 
 def test_the_good_repository_is_good(catalogue):

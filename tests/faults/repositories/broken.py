@@ -49,7 +49,7 @@ class Broken:
     host: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     alone: bool = False
-    seconds: float = 2.0
+    seconds: float = 3.0
 
     @property
     def tools(self) -> tuple[str, ...]:

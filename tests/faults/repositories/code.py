@@ -130,6 +130,7 @@ ENTRIES = (
         "stub-died",
         "is not healthy: it ended with exit status 3",
         "look for what ends the process with 3: os._exit or exit()",
+        seconds=5.0,
     ),
     _v(
         "initialize-crash",
@@ -138,6 +139,7 @@ ENTRIES = (
         "stub-died",
         'is not healthy: it was ended by SIGSEGV … /1/model.py", line 8 in initialize',
         "look for what crashes in native code below the last line of Python that is shown",
+        seconds=5.0,
     ),
     _v(
         "initialize-killed",
@@ -146,6 +148,7 @@ ENTRIES = (
         "stub-died",
         "is not healthy: it was ended by SIGKILL",
         "something killed it, mostly the kernel when memory runs out: give the server more",
+        seconds=5.0,
     ),
     _v(
         "execute-raises",
@@ -291,6 +294,7 @@ ENTRIES = (
         "after all models were unloaded there is still process",
         "look at its finalize, and at threads that it starts",
         alone=True,
+        seconds=30.0,
     ),
     _v(
         "same-port",
@@ -300,6 +304,7 @@ ENTRIES = (
         "Address already in use … /1/model.py:8 in initialize",
         "let each instance take one of its own, port 0",
         alone=True,
+        seconds=8.0,
     ),
     _v(
         "same-file",
@@ -309,5 +314,6 @@ ENTRIES = (
         "loaded at the same time, … fails: … BlockingIOError",
         "each loads alone, so they are in each other's way",
         alone=True,
+        seconds=15.0,
     ),
 )

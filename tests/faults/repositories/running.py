@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -186,12 +186,18 @@ def missing_tool(entry: Broken) -> str:
     return ""
 
 
-def assert_told(entry: Broken, said: list[Said], record: Callable[[str, object], None]) -> None:
-    """One of the things said has the kind, the reason and the fix that the catalogue has."""
+def assert_told(entry: Broken, said: list[Said], properties: list[tuple[str, object]]) -> None:
+    """One of the things said has the kind, the reason and the fix that the catalogue has.
+
+    Args:
+        entry: what was broken.
+        said: what was said.
+        properties: of the test; gets how long it took, for the report.
+    """
     told = [one for one in said if one.kind == entry.kind]
     assert told, said
     assert any(holds(one.reason, entry.reason) and holds(one.fix, entry.fix) for one in told), told
-    record("seconds", told[0].seconds)
+    properties.append(("seconds", told[0].seconds))
 
 
 def holds(text: str, expected: str) -> bool:

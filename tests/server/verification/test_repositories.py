@@ -20,11 +20,11 @@ def catalogue(kit, tmp_path_factory):
 
 
 @pytest.mark.parametrize("entry", HERE, ids=lambda entry: entry.id)
-def test_what_is_broken_is_named(entry, catalogue, record_property):
+def test_what_is_broken_is_named(entry, catalogue, request):
     missing = missing_tool(entry)
     if missing:
         pytest.skip(f"{entry.id} needs {missing}")
-    assert_told(entry, catalogue.said(entry), record_property)
+    assert_told(entry, catalogue.said(entry), request.node.user_properties)
 
 
 def test_the_good_repository_is_good(catalogue):
