@@ -3,7 +3,7 @@
 # podman, a browser. Nothing else in envpack needs them; without root or apt nothing is done, and those tests skip.
 set -euo pipefail
 declare -A package_of=(
-  [dockerd]=docker.io [podman]=podman [chromium]=chromium [chromedriver]=chromium-driver [pkill]=procps [curl]=curl
+  [zstd]=zstd [dockerd]=docker.io [podman]=podman [chromium]=chromium [chromedriver]=chromium-driver [pkill]=procps [curl]=curl
 )
 missing=()
 for program in "${!package_of[@]}"; do

@@ -41,6 +41,9 @@ _WHERE = (
     click.option(
         "--shm-size", type=SIZE, default="256m", metavar="SIZE", help="A container's /dev/shm. Default: 256m."
     ),
+    click.option(
+        "--memory", type=SIZE, metavar="SIZE", help="Most memory that a container may take. Default: no limit."
+    ),
     click.option("--env", "variables", multiple=True, metavar="KEY=VALUE", help="Variable for the server; repeatable."),
     click.option(
         "--preload",
@@ -151,6 +154,7 @@ def _runtime_options(
     triton: str,
     served_from: str,
     shm_size: int,
+    memory: int | None,
     variables: tuple[str, ...],
     preload: tuple[str, ...],
     backends: Path | None,
@@ -170,6 +174,7 @@ def _runtime_options(
         served_from=served_from or project.served_from,
         extra_backends=backends_of(project, backends),
         shm_bytes=shm_size,
+        memory_bytes=memory,
         environment=dict(map(_variable, variables)),
         preload=tuple(map(find_preload, preload)),
         **same,
@@ -187,6 +192,7 @@ def _emit_job(choices: VerifyOptions, models: tuple[str, ...], claim: str, conso
         models=models,
         gpus=1 if where.gpu else 0,
         shm_bytes=where.shm_bytes,
+        memory_bytes=where.memory_bytes or JobOptions.memory_bytes,
         load_timeout=choices.load_timeout,
     )
     if console.as_json:

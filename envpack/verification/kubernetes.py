@@ -30,7 +30,7 @@ class JobOptions:
         served_from: where the repository is mounted.
         models: names of models; none means all.
         gpus: how many GPUs the Job asks for.
-        memory: how much memory, such as ``"4Gi"``.
+        memory_bytes: how much memory it may take, bytes.
         shm_bytes: size of ``/dev/shm``, bytes.
         load_timeout: seconds that one model may take to load.
 
@@ -41,7 +41,7 @@ class JobOptions:
     served_from: str = "/models"
     models: Sequence[str] = ()
     gpus: int = 0
-    memory: str = "4Gi"
+    memory_bytes: int = 4 << 30
     shm_bytes: int = 256 << 20
     load_timeout: float = 120.0
 
@@ -107,7 +107,7 @@ def _verify(options: JobOptions) -> dict[str, Any]:
     words = ["verify", *options.models, "--runtime", "process", "--server", "/opt/tritonserver"]
     words += ["--repository", options.served_from, "--load-timeout", f"{options.load_timeout:g}"]
     words += ["--gpu"] if options.gpus else []
-    limits: dict[str, str | int] = {"memory": options.memory}
+    limits: dict[str, str | int] = {"memory": _mebibytes(options.memory_bytes)}
     if options.gpus:
         limits["nvidia.com/gpu"] = options.gpus
     return {
@@ -138,10 +138,14 @@ def _least_rights() -> dict[str, Any]:
     }
 
 
+def _mebibytes(size: int) -> str:
+    return f"{-(-size >> 20)}Mi"
+
+
 def _volumes(options: JobOptions) -> list[dict[str, Any]]:
     return [
         {"name": "models", "persistentVolumeClaim": {"claimName": options.claim, "readOnly": True}},
         {"name": "tools", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{-(-options.shm_bytes >> 20)}Mi"}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _mebibytes(options.shm_bytes)}},
     ]

@@ -85,6 +85,17 @@ def test_too_little_shared_memory_is_named(envpack, repository):
     assert envpack.verify("--shm-size", "64m")[0] == 0
 
 
+def test_a_model_that_takes_more_memory_than_it_may_is_named(envpack, repository):
+    double = repository / "double"
+    write_model(repository, "eats", "self.held = bytearray(b'x') * (600 << 20)", like=double)
+    code, document = envpack.verify("eats", "--memory", "400m")
+    failure = document["verdict"]["models"][0]["failure"]
+    assert (code, failure["kind"]) == (1, "stub-died")
+    assert "SIGKILL" in failure["reason"]
+    assert "when memory runs out" in failure["fix"]
+    assert envpack.verify("double", "--memory", "400m")[0] == 0
+
+
 def test_variables_arguments_and_a_preloaded_library_reach_the_model(envpack, repository):
     library = str(next((repository / "double").glob("*/lib/python3*/site-packages/numpy.libs/libquadmath*")))
     see = "assert __import__('os').environ['SEEN'] == 'yes' and 'LD_PRELOAD' in __import__('os').environ"

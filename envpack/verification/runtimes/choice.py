@@ -44,6 +44,7 @@ class RuntimeOptions:
         backend_settings: ``backend,name=value`` for ``--backend-config``.
         arguments: further arguments of tritonserver.
         shm_bytes: container only: size of ``/dev/shm``, bytes.
+        memory_bytes: container only: how much memory it may take, ``/tmp`` included, bytes; None sets no limit.
         keep: leave the server running in the end.
 
     """
@@ -62,6 +63,7 @@ class RuntimeOptions:
     backend_settings: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     shm_bytes: int = 256 << 20
+    memory_bytes: int | None = None
     keep: bool = False
 
     def image_name(self) -> str:
@@ -133,6 +135,7 @@ def _container(
         gpu=options.gpu,
         pull=options.pull,
         shm_bytes=options.shm_bytes,
+        memory_bytes=options.memory_bytes,
         tmp_bytes=_GIB + _UNPACKED * packed,
         start_seconds=300.0 if options.gpu else 60.0,
         keep=options.keep,

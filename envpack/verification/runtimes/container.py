@@ -161,6 +161,7 @@ class ContainerRuntime:
         gpu: hand all GPUs to the container.
         pull: fetch the image if the daemon does not have it.
         shm_bytes: size of ``/dev/shm``, bytes.
+        memory_bytes: how much memory it may take, ``/tmp`` included, bytes; None sets no limit.
         tmp_bytes: size of ``/tmp``, where the server unpacks environments, bytes.
         start_seconds: how long it may take until it answers.
         keep: it may be left running; later runs do not take it for one that was abandoned.
@@ -178,6 +179,7 @@ class ContainerRuntime:
     gpu: bool = False
     pull: bool = False
     shm_bytes: int = 256 << 20
+    memory_bytes: int | None = None
     tmp_bytes: int = 4 << 30
     start_seconds: float = 60.0
     keep: bool = False

@@ -69,6 +69,9 @@ def container_options(runtime: ContainerRuntime, mounts: tuple[Mount, ...], http
         "environment": {"HOME": HOME, **runtime.environment},
         "mounts": [docker.types.Mount(m.target, str(m.source), type="bind", read_only=True) for m in mounts],
     }
+    if runtime.memory_bytes is not None:
+        # With as much swap as memory, none is left to swap to: a model that is too large ends, and does not crawl.
+        options |= {"mem_limit": runtime.memory_bytes, "memswap_limit": runtime.memory_bytes}
     if runtime.gpu:
         options |= _gpu(runtime.daemon.name)
     return options

@@ -28,7 +28,7 @@ def test_it_verifies_what_was_asked_for():
     assert container["image"] == JOB.image
     assert container["command"][2:5] == ["envpack.cli", "verify", "Model_A"]
     assert container["command"][-1] == "--gpu"
-    assert container["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": 1}
+    assert container["resources"]["limits"] == {"memory": "4096Mi", "nvidia.com/gpu": 1}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "65Mi"}
     assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
