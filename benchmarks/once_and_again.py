@@ -42,7 +42,7 @@ def measure(folder: Path) -> dict[str, float]:
         requirements.write("six\n")
     took["build, one more"] = seconds(*build, cwd=repository)
     took |= {"stub, first": seconds(*stub, cwd=repository), "stub, again": seconds(*stub, cwd=repository)}
-    train = "source core/python3.10/bin/activate && python training/train.py >/dev/null"
+    train = "source core/python3.10/bin/activate && python core/training/train.py >/dev/null"
     subprocess.run(["bash", "-c", train], cwd=repository, check=True)
     took["load, folder"] = load_seconds(repository)
     took["pack tar.gz"] = seconds(*build, "--format", "tar.gz", cwd=repository)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 # The training runs inside of the environments that envpack has built, activated as anybody would activate them.
 TRAIN = (
-    "source core/python3.10/bin/activate && python training/train.py && "
-    "source preprocessing/python3.8/bin/activate && python training/write_samples.py"
+    "source core/python3.10/bin/activate && python core/training/train.py && "
+    "source preprocessing/python3.8/bin/activate && python core/training/write_samples.py"
 )
 STUBS = {"preprocessing": "3.8", "core": "3.10", "postprocessing": "3.12"}
 

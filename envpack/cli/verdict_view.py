@@ -71,11 +71,10 @@ def _warnings(verdict: Verdict) -> Iterator[RenderableType]:
     from rich.markup import escape
 
     by_advice: dict[str, list[str]] = {}
-    for model in verdict.models:
-        for check in model.checks:
-            if check.status == "warning":
-                line = f"[yellow]{model.name}: {check.id}:[/yellow] {escape(check.evidence)}"
-                by_advice.setdefault(check.fix, []).append(line)
+    of_models = [(f"{model.name}: {check.id}", check) for model in verdict.models for check in model.checks]
+    for name, check in (*of_models, *((check.id, check) for check in verdict.checks)):
+        if check.status == "warning":
+            by_advice.setdefault(check.fix, []).append(f"[yellow]{name}:[/yellow] {escape(check.evidence)}")
     for advice, lines in by_advice.items():
         yield from lines
         yield f"  [dim]{escape(advice)}[/dim]"

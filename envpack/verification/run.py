@@ -18,7 +18,7 @@ from envpack.releases import Release, all_releases, release_of_server
 from envpack.repository import STUB_NAME, Model, environment_of, find_models, no_models, open_model
 from envpack.verification.asking.kserve import Client, RequestError
 from envpack.verification.checks.gpu import check_gpu
-from envpack.verification.checks.server import check_together, unload_all
+from envpack.verification.checks.server import check_repository, check_together, unload_all
 from envpack.verification.gpu.probe import model_to_probe, no_probe, run_probe, write_probe
 from envpack.verification.interrupts import interruptible
 from envpack.verification.judge import Judge, JudgeOptions
@@ -75,7 +75,7 @@ def verify(
     chosen = _in_loading_order(repository, models)
     runtime = runtime or choose_runtime(options.where, repository, chosen)
     with interruptible(), _kept_modes(chosen, options.where.extra_backends):
-        return _Verification(repository, chosen, options, progress, runtime).run()
+        return _Verification(repository, chosen, options, progress, runtime, whole=not models).run()
 
 
 class _Verification:
@@ -88,8 +88,10 @@ class _Verification:
         options: VerifyOptions,
         progress: Progress,
         runtime: Runtime,
+        *,
+        whole: bool,
     ) -> None:
-        self._repository, self._models = repository, models
+        self._repository, self._models, self._whole = repository, models, whole
         self._options, self._progress, self._runtime = options, progress, runtime
         self._began = datetime.datetime.now().astimezone()
         self._started = time.monotonic()
@@ -104,7 +106,8 @@ class _Verification:
             judge = self._judge(server, client, release)
             verdicts = tuple(self._judged(judge, model) for model in self._models)
             all_right = all(verdict.ok for verdict in verdicts)
-            checks = list(self._gpu_checks(server, client, probe)) if probe and not judge.stuck else []
+            checks = [check_repository(self._repository)] if self._whole else []
+            checks += self._gpu_checks(server, client, probe) if probe and not judge.stuck else ()
             checks += self._server_checks(server, client) if all_right and not judge.stuck else ()
             judged = self._seconds()
             kept, leftovers = self._end(server, client, judge, checks)

@@ -17,7 +17,11 @@ def test_a_model_is_served_from_a_read_only_mount_by_an_unprivileged_user(envpac
     assert (verdict["runtime"], verdict["image"]) == ("docker", daemon.image)
     assert set(statuses(model["checks"]).values()) <= {"ok", "warning"}
     assert model["stub"]["executable"] == "/models/double/triton_python_backend_stub"
-    assert statuses(verdict["checks"]) == {"shutdown": "ok", "stop": "ok"}
+    assert statuses(verdict["checks"]) == {
+        "repository": "ok",
+        "shutdown": "ok",
+        "stop": "ok",
+    }
 
 
 def test_the_container_has_no_right_that_it_does_not_need(envpack, repository):

@@ -5,14 +5,26 @@ from __future__ import annotations
 import concurrent.futures
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+from envpack.inspection.folders import folder_findings
 from envpack.verification.asking.kserve import Client, RequestError
 from envpack.verification.runtimes.interface import Server
 from envpack.verification.stubs import living_stubs
-from envpack.verification.verdict import Check, failed, passed
+from envpack.verification.verdict import Check, failed, passed, warning
 
 _UNLOAD_SECONDS = 10.0
 _POLL_SECONDS = 0.1
+
+
+def check_repository(repository: Path) -> Check:
+    """What else lies in the repository: a server that loads everything at its start trips over it, ours does not."""
+    findings = tuple(folder_findings(repository))
+    if not findings:
+        return passed("repository", "every folder is a model, as a server that loads all of them at its start wants it")
+    names = ", ".join(finding.where.name for finding in findings)
+    evidence = f"a server that loads everything at its start ends because of {names}: {findings[0].what}"
+    return warning("repository", evidence, findings[0].fix)
 
 
 def check_together(client: Client, models: Sequence[str], timeout: float) -> Check:

@@ -80,9 +80,20 @@ def test_one_good_model_within_five_seconds(good):
     assert verdict.ok, verdict.models
     assert verdict.release == "24.10"
     assert verdict.leftovers == ()
-    assert {check.id: check.status for check in verdict.checks} == {"shutdown": "ok", "stop": "ok"}
+    assert {check.id: check.status for check in verdict.checks} == {
+        "repository": "ok",
+        "shutdown": "ok",
+        "stop": "ok",
+    }
     assert verdict.to_json()["schema"] == 2
     assert verdict.verdict_seconds < 5 < 30 > time.monotonic() - started
+
+
+def test_what_else_lies_in_the_repository_is_told(good):
+    (good / "notes").mkdir()
+    (check,) = (one for one in verify(good, options=PROCESS).checks if one.id == "repository")
+    assert check.status == "warning"
+    assert "notes" in check.evidence
 
 
 def test_a_crash_while_answering_leaves_nothing(environment, faults, tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
 
@@ -35,7 +35,7 @@ def write(model: str, samples: dict) -> None:
 
 
 def main() -> None:
-    held_out = np.load(REPOSITORY / "training" / "held_out.npz")
+    held_out = np.load(Path(__file__).with_name("held_out.npz"))
     images = [{"IMAGE": {"b64": bytes_element(png_of(pixels))}} for pixels in held_out["pixels"]]
     pixels = [{"PIXELS": image.tolist()} for image in held_out["pixels"]]
     labels = [{"LABEL": [NAMES[label]]} for label in held_out["labels"]]
