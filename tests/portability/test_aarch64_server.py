@@ -85,7 +85,7 @@ def served(release, installation, arm64_target, arm64_machine, arm64_environment
     server = arm64_machine.script(
         installation.executable, folder / "tritonserver", LD_LIBRARY_PATH=installation.library_path
     )
-    pretended = dataclasses.replace(installation, executable=server, libraries=None, stubs={})
+    pretended = dataclasses.replace(installation, executable=server, library_path="", stubs={})
     with ProcessRuntime(pretended, start_seconds=SECONDS).start(folder / "repository") as running:
         client = Client(running.url, timeout=SECONDS)
         client.load("model", timeout=SECONDS)
