@@ -39,7 +39,7 @@ def test_a_good_repository_is_a_yes(environment, repository):
     ended = envpack("verify", "--json", "--repository", repository)
     assert ended.code == 0, ended.err
     assert "VERDICT: yes" in ended.err
-    assert "1 numbers right of 2 numbers sent" in ended.err
+    assert "1 of 2 numbers right" in ended.err
     assert "\x1b" not in ended.err
     assert ended.document["schema"] == 1
     verdict = ended.document["verdict"]
