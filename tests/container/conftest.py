@@ -152,11 +152,11 @@ class Envpack:
         return process.returncode, json.loads(out)
 
     def wait_for_container(self, seconds=60):
-        """The container of a run that has been started; its server answers."""
+        """The container of a run that has been started; its server is loading a model."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             for container in self.daemon.containers():
-                if b"Started HTTPService" in container.logs():
+                if b"Starting Python backend stub" in container.logs():
                     return container
             time.sleep(0.1)
         raise AssertionError("no container came up")
