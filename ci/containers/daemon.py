@@ -71,12 +71,20 @@ def podman_daemon() -> Iterator[str]:
 
 
 def _answering() -> str:
+    address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    return address if _answers(address, seconds=5) else ""
+
+
+def _answers(address: str, *, seconds: int) -> bool:
+    socket = address.removeprefix("unix://")
+    if socket != address and not Path(socket).exists():  # the SDK leaves a socket open when it cannot connect
+        return False
     try:
-        with contextlib.closing(docker.from_env(timeout=5)) as client:
+        with contextlib.closing(docker.DockerClient(base_url=address, timeout=seconds)) as client:
             client.ping()
     except docker.errors.DockerException:
-        return ""
-    return str(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock")
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -112,14 +120,7 @@ def _served(command: list[str], address: str, log_file: Path) -> Iterator[None]:
 def _wait(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until and process.poll() is None:
-        if not Path(address.removeprefix("unix://")).exists():  # the SDK leaves a socket open when it cannot connect
-            time.sleep(0.05)
-            continue
-        with (
-            contextlib.suppress(docker.errors.DockerException),
-            contextlib.closing(docker.DockerClient(base_url=address, timeout=2)) as client,
-        ):
-            client.ping()
+        if _answers(address, seconds=2):
             return
         time.sleep(0.1)
     last = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
