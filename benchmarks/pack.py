@@ -3,10 +3,11 @@
     python benchmarks/pack.py [--rounds 5] [--loads 3] [--models] [--plot docs/models.svg]
 
 The environment has Python 3.10, NumPy, SciPy, pandas and scikit-learn. Every round runs each packer once, in turn, as a
-process of its own, start of Python included. Loads are in the real server, of a model that imports all four, to READY.
-conda-pack's archive has the byte code that envpack wrote, as pip would have. --models places the same environment for
-1 to 100 models and prints time and disk, the first packing included, conda-pack's archive copied beside them; --plot
-draws that, with matplotlib.
+process of its own, start of Python included. Loads are in the real server, of a model that imports all four, to
+READY; conda-pack's archive is loaded with the byte code that envpack wrote, as pip would have, and without any, as
+uv installs.
+--models places the same environment for 1 to 100 models and prints time and disk, the first packing included,
+conda-pack's archive copied beside them; --plot draws that, with matplotlib.
 Prints medians and minima in seconds, and ratios to conda-pack's default.
 """
 
@@ -25,6 +26,7 @@ from pathlib import Path
 from bench.packers import Cost, packers, run
 
 from envpack.archive import ArchiveForm, pack_archive, place_folder
+from envpack.archive.conda_packer import pack_with_conda_pack
 from envpack.environment import Environment, build_environment
 from envpack.repository import set_execution_environment
 from envpack.requirements import Requirements
@@ -75,10 +77,12 @@ def load_rounds(environment: Environment, folder: Path, rounds: int) -> None:
             (model / "config.pbtxt").write_text(text)
             os.sync()  # what the load before has unpacked is not to be written while this one is timed
             seconds[name].append(load_seconds(model.parent))
-    base = statistics.median(seconds["conda-pack tar.gz"])
-    print(f"\n{'load to READY':34} {'median':>6} {'min':>6}")
+    print(f"\n{'load to READY':34}{'median':>8}{'min':>8}{'median':>8}{'min':>8}   and where nothing was compiled")
+    peers = (seconds["conda-pack tar.gz"], seconds["conda-pack tar.gz, no byte code"])
     for name, found in seconds.items():
-        print(f"{name:34} {statistics.median(found):6.2f} {min(found):6.2f} {base / statistics.median(found):5.2f}x")
+        typical, least = statistics.median(found), min(found)
+        ratios = (ratio for peer in peers for ratio in (statistics.median(peer) / typical, min(peer) / least))
+        print(f"{name:34}{typical:8.2f}{least:8.2f}" + "".join(f"{ratio:7.2f}x" for ratio in ratios))
 
 
 def placed_forms(environment: Environment, folder: Path) -> dict[str, Path]:
@@ -87,8 +91,21 @@ def placed_forms(environment: Environment, folder: Path) -> dict[str, Path]:
     place_folder(environment, folder / "dir")
     for form in forms:
         pack_archive(environment, folder / f"env.{form}", form=form)
-    places = {f"envpack {form}": folder / f"env.{form}" for form in forms}
-    return {"conda-pack tar.gz": folder / "theirs.tar.gz", **places, "envpack dir": folder / "dir"}
+    return {
+        "conda-pack tar.gz": folder / "theirs.tar.gz",
+        "conda-pack tar.gz, no byte code": without_byte_code(environment, folder / "without"),
+        **{f"envpack {form}": folder / f"env.{form}" for form in forms},
+        "envpack dir": folder / "dir",
+    }
+
+
+def without_byte_code(environment: Environment, prefix: Path) -> Path:
+    """conda-pack's archive of the same environment as it is where nothing was compiled."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(environment.prefix, prefix, symlinks=True, ignore=ignored, copy_function=os.link)
+    archive = prefix.with_name("theirs-without.tar.gz")
+    pack_with_conda_pack(prefix, archive, "tar.gz")
+    return archive
 
 
 def load_seconds(repository: Path) -> float:
