@@ -58,12 +58,14 @@ class Kitchen:
     def __init__(self, folder: Path, index: str, python: str) -> None:
         self.model = folder / "repository/m"
         self.cache = folder / "cache"
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
         (self.model / "1").mkdir(parents=True)
         (self.model / "1/model.py").write_text("class TritonPythonModel:\n    pass\n")
         (self.model / "config.pbtxt").write_text(CONFIG)
         self.variables = {
             "PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "UV_DEFAULT_INDEX": index,
-            "UV_CACHE_DIR": str(folder / "uv"), "ENVPACK_CACHE_DIR": str(self.cache),
+            "UV_CACHE_DIR": str(folder / "uv"), "ENVPACK_CACHE_DIR": str(self.cache), "TMPDIR": str(self.temporary),
         }  # fmt: skip
         self.python = python
         self.prefixes = {version: folder / f"venv-{version}" for version in VERSIONS}
@@ -125,9 +127,15 @@ class Kitchen:
             told, found = contents(told), contents(found)
         assert told == found, folder
 
+    def grow_old(self) -> None:
+        """Let a day pass for what killed builds have left in the temporary folder: it may be in use just now."""
+        for path in self.temporary.iterdir():
+            os.utime(path, (time.time() - 86400,) * 2)
+
     def leftovers(self) -> list[str]:
         kept = [path for kind in ("environments", "archives") for path in (self.cache / kind).rglob(".*")]
-        return [str(path) for path in (*self.model.glob(".*"), *kept) if "partial" in path.name]
+        partial = [path for path in (*self.model.glob(".*"), *kept) if "partial" in path.name]
+        return [str(path) for path in (*partial, *self.temporary.iterdir())]
 
 
 def needs(version: str) -> tuple[str, ...]:
@@ -175,6 +183,7 @@ def kill_many(kitchen: Kitchen, sources: tuple[str, ...], times: int, seed: int)
         outcome = kill_once(kitchen, order, chance, longest)
         kills, faster = kills + outcome.endswith("killed"), faster + outcome.endswith("before")
         print(f"{kills}: {outcome}; config.pbtxt names {kitchen.check()}", flush=True)
+    kitchen.grow_old()
     for version, form in (("1.0", "tar.gz"), ("2.0", "tar"), ("1.0", "dir")):
         for source in sources:
             assert kitchen.start(Order(version, source, form)).wait() == 0

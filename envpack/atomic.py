@@ -33,7 +33,7 @@ def replaced_file(destination: Path, *, mode: int = 0o644, durable: bool = True)
     temporary = Path(name)
     handle = os.open(temporary, os.O_RDONLY)  # a program that is open for writing could not be started yet
     try:
-        _try_lock(handle)
+        try_lock(handle)
         yield temporary
         temporary.chmod(mode)
         if durable:
@@ -53,13 +53,13 @@ def _remove_abandoned(destination: Path) -> None:
         with contextlib.suppress(OSError):
             handle = os.open(stale, os.O_RDONLY | os.O_NOFOLLOW)
             try:
-                if _try_lock(handle):
+                if try_lock(handle):
                     stale.unlink()  # refused for folders, which others look after
             finally:
                 os.close(handle)
 
 
-def _try_lock(handle: int) -> bool:
+def try_lock(handle: int) -> bool:
     """Lock an open file until it is closed; False if somebody else has, or if the file system knows no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from envpack.environment.isolation import bare_environment
 from envpack.environment.links import link_or_copy
 from envpack.errors import EnvironmentBuildError
 from envpack.process import run
+from envpack.scratch import scratch_folder
 
 _CHILD = Path(__file__).with_name("compile_child.py")
 _RECIPE = 3  # counts the changes of how byte code is made
@@ -43,8 +43,8 @@ def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path)
     groups = list(_groups(packages))
     if not groups:
         return
-    with tempfile.TemporaryDirectory(prefix="envpack-compile-") as scratch:
-        listed = Path(scratch, "files")
+    with scratch_folder("compile") as scratch:
+        listed = scratch / "files"
         listed.write_text("\n\n".join("\n".join(group) for group in groups), encoding="utf-8")
         done = run(
             [python, "-s", "-S", "-B", _CHILD, prefix, listed],

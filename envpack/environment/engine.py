@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from envpack.environment.conda_settings import CondaSettings, Credentials
 from envpack.environment.isolation import clean_environment
 from envpack.errors import EnvironmentBuildError
 from envpack.process import run
+from envpack.scratch import scratch_folder
 
 ENGINE_HINT = "pip install --force-reinstall py-rattler; if it comes again, remove the cache folder and build again"
 FORBIDDEN = r"\b40[13]\b|Unauthorized|Forbidden"  # how engines say that a channel asks for credentials
@@ -49,8 +49,8 @@ def ask_engine(
         EnvironmentBuildError: it ended without an answer.
 
     """
-    with tempfile.TemporaryDirectory(prefix="envpack-engine-") as folder:
-        question, answer = Path(folder, "request.json"), Path(folder, "result.json")
+    with scratch_folder("engine") as folder:
+        question, answer = folder / "request.json", folder / "result.json"
         whole = {
             "operation": operation,
             "parent": os.getpid(),
@@ -60,7 +60,7 @@ def ask_engine(
         question.write_text(json.dumps(whole, default=str), encoding="utf-8")
         environment = clean_environment() | dict(settings.variables if settings else {})
         if credentials:
-            environment["RATTLER_AUTH_FILE"] = str(_credentials_file(Path(folder), credentials, environment))
+            environment["RATTLER_AUTH_FILE"] = str(_credentials_file(folder, credentials, environment))
         ended = run([sys.executable, "-I", "-B", _CHILD, question, answer], env=environment)
         try:
             result = json.loads(answer.read_text(encoding="utf-8"))

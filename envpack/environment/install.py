@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from envpack.environment.wording import gist
 from envpack.errors import EnvironmentBuildError
 from envpack.process import Finished
 from envpack.requirements import CondaPackage, PipPackage
+from envpack.scratch import scratch_folder
 
 _TRIES = 3  # to install from uv's cache, before all is asked for again; each names one wheel that is not there
 
@@ -121,8 +121,8 @@ def install_pip(
         into += ["--prefix", prefix]
 
     def installed(some: Sequence[PipPackage], *options: str) -> Finished:
-        with tempfile.TemporaryDirectory(prefix="envpack-install-") as scratch:
-            lock = Path(scratch, "pylock.toml")
+        with scratch_folder("install") as scratch:
+            lock = scratch / "pylock.toml"
             lock.write_text(as_pylock(some, target), encoding="utf-8")
             return run_uv(
                 [

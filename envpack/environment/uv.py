@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -15,6 +14,7 @@ from envpack.environment.names import normalised
 from envpack.environment.wording import gist
 from envpack.errors import EnvironmentBuildError
 from envpack.process import Finished, run
+from envpack.scratch import scratch_folder
 
 NO_VARIABLES: Mapping[str, str] = {}
 _GLIBC_KNOWN_TO_UV = {"2.17", "2.28", *(f"2.{minor}" for minor in range(31, 41))}
@@ -38,8 +38,8 @@ def run_uv(arguments: Sequence[str | Path], *, variables: Mapping[str, str] = NO
 
     """
     # uv leaves its lock files in the temporary folder for good, so it gets one that goes away.
-    with tempfile.TemporaryDirectory(prefix="envpack-uv-") as scratch:
-        own = {"TMPDIR": scratch, "UV_PREVIEW_FEATURES": "pylock", "UV_PYTHON_DOWNLOADS": "never"}
+    with scratch_folder("uv") as scratch:
+        own = {"TMPDIR": str(scratch), "UV_PREVIEW_FEATURES": "pylock", "UV_PYTHON_DOWNLOADS": "never"}
         environment = clean_environment() | dict(variables) | own
         ended = run(
             [_uv(), *arguments, "--no-progress", "--color", "never"], env=environment, cwd=Path("/")

@@ -9,7 +9,7 @@ PACKAGE = Path(envpack.__file__).parent
 
 # Rooms in the order of the flow. A module may import from its own room and from those before it.
 ORDER = [
-    {"errors", "progress", "process", "locations", "atomic"},
+    {"errors", "progress", "process", "locations", "atomic", "scratch"},
     {"releases"},
     {"project", "recipes"},
     {"requirements"},

@@ -25,6 +25,7 @@ from envpack.environment.wording import gist
 from envpack.errors import EnvironmentBuildError
 from envpack.process import Finished, run
 from envpack.requirements import CondaPackage
+from envpack.scratch import scratch_folder
 
 _NAMED_BY = {"conda": "CONDA_EXE", "mamba": "MAMBA_EXE", "micromamba": "MAMBA_EXE"}
 _SECRETS = re.compile(r"(?<=://)[^/\s\"@]+@|/t/[^/\s\"]+(?=/)")  # in addresses: accounts, and conda's tokens
@@ -52,13 +53,13 @@ def solve_with_program(
 
     """
     program = _program(engine)
-    with tempfile.TemporaryDirectory(prefix=f"envpack-{engine}-") as scratch:
+    with scratch_folder(engine) as scratch:
         command: list[str | Path] = [program, "create", "--dry-run", "--json", "--yes", "--override-channels"]
-        command += ["--prefix", Path(scratch, "prefix")]
+        command += ["--prefix", scratch / "prefix"]
         command += ["--no-default-packages"] if engine == "conda" else ["--platform", target.platform]
         for url in channels.urls:
             command += ["--channel", url]
-        ended = run([*command, *specs], env=_environment(target, settings, Path(scratch)), cwd=Path(scratch))
+        ended = run([*command, *specs], env=_environment(target, settings, scratch), cwd=scratch)
     answer = _answer(ended)
     if ended.returncode != 0 or answer.get("success") is False or "error" in answer or "actions" not in answer:
         raise _explained(engine, ended, answer, specs, channels)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tempfile
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from envpack.environment.names import normalised
 from envpack.environment.uv import explained, platform_name, public_url, run_uv
 from envpack.errors import EnvironmentBuildError
 from envpack.requirements import PipPackage, Requirements
+from envpack.scratch import scratch_folder
 
 
 def resolve_pip(
@@ -48,8 +48,7 @@ def resolve_pip(
     asked = [*requirements.pip, *(_by_file(wheel) for wheel in wheels)]
     if not asked:
         return ()
-    with tempfile.TemporaryDirectory(prefix="envpack-lock-") as scratch:
-        folder = Path(scratch)
+    with scratch_folder("lock") as folder:
         answer = folder / "pylock.toml"
         if prefer:
             answer.write_text(as_pylock(prefer, target), encoding="utf-8")
