@@ -187,20 +187,21 @@ class Comparison:
             found = tuple(Package(**package) for package in self.result.told["packages"])
         except (KeyError, TypeError):
             return ()
-        return found if all(_is_plausible(package, Package("", "", "")) for package in found) else ()
+        plausible = _types(dataclasses.astuple(Package("", "", "")))
+        return found if all(_types(dataclasses.astuple(package)) == plausible for package in found) else ()
 
 
 def _plausible(entry: Entry) -> Entry:
-    if not _is_plausible(entry, Entry("", "file", "")):
+    if _types(entry) != _ENTRY_TYPES:
         raise ValueError("a row of it makes no sense")
     return entry
 
 
-def _is_plausible(told: Entry | Package, example: Entry | Package) -> bool:
-    """Whether all that was read has the types that it should."""
-    return all(
-        type(getattr(told, field.name)) is type(getattr(example, field.name)) for field in dataclasses.fields(example)
-    )
+def _types(fields: Iterable[object]) -> list[type]:
+    return [type(field) for field in fields]
+
+
+_ENTRY_TYPES = _types(Entry("", "file", ""))
 
 
 def _difference(seen: Seen, entry: Entry) -> str:

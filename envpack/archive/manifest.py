@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections import Counter
@@ -123,7 +122,7 @@ def _finished(entry: Entry, prefix: Path, final_prefix: str) -> Entry:
     if not entry.stand_in:
         return entry
     content = with_prefix((prefix / entry.path).read_bytes(), final_prefix, entry.stand_in)
-    return dataclasses.replace(entry, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    return entry._replace(size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def is_of(told: object, environment: Environment, selection: Selection, final_prefix: str = "") -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from envpack.atomic import write_text
 from envpack.environment.names import normalised
@@ -29,9 +29,8 @@ Kind = Literal["file", "program", "link", "folder"]
 StandIn = Literal["", "text", "binary"]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One file, link or empty folder of an environment.
+class Entry(NamedTuple):
+    """One file, link or empty folder of an environment. There are tens of thousands, so it is no more than a tuple.
 
     Attributes:
         path: relative to the environment's root, with ``/``.
@@ -132,9 +131,8 @@ def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:
 
 def inventory_text(entries: Sequence[Entry]) -> str:
     """What `write_inventory` writes: a line for each entry."""
-    rows = [[one.path, one.kind, one.package, one.size, one.sha256, one.target, one.stand_in] for one in entries]
     encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # `dumps` makes one for each call
-    text = ",\n".join(map(encode, rows))
+    text = ",\n".join(map(encode, entries))
     return f'{{"schema": {SCHEMA}, "files": [\n{text}\n]}}\n'
 
 
@@ -160,7 +158,7 @@ def parse_inventory(content: bytes) -> tuple[Entry, ...]:
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         raise ValueError("not a list of files that this envpack knows")
     try:
-        return tuple(Entry(*row) for row in told["files"])
+        return tuple(map(Entry._make, told["files"]))
     except (TypeError, KeyError) as error:
         raise ValueError("a damaged list of files") from error
 
