@@ -16,7 +16,7 @@ from pathlib import Path
 from envpack.atomic import replaced_file
 
 _SCHEMA = 1
-_BUFFER = 1 << 20
+_BUFFER = 2 << 20
 
 
 class DamagedSegmentError(Exception):

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Self
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ArchiveForm = Literal["tar.gz", "tar"]
 PackerName = Literal["envpack", "conda-pack"]
+
+_FLUSH = 16 << 20  # bytes
 
 
 def sidecar_of(archive: Path) -> Path:
@@ -206,19 +208,28 @@ def _head(chosen: Chosen) -> bytes:
 
 
 class _Hashed:
-    """A file that is written to from start to end, and the SHA-256 of what was. To be used in a ``with`` block."""
+    """A file that is written to from start to end, and the SHA-256 of what was. To be used in a ``with`` block.
+
+    It is flushed to the disk while more is being made, so that the flush in the end has little to wait for.
+    """
 
     def __init__(self, file: io.FileIO | BinaryIO) -> None:
-        self._file = file
+        self._handle = file.fileno()
         self._hasher = ThreadPoolExecutor(1)
+        self._flusher = ThreadPoolExecutor(1)
+        self._flushing: Future[None] | None = None
+        self._flushed = 0
         self.digest = hashlib.sha256()
         self.size = 0
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._hasher.shutdown(wait=True)
+        self._flusher.shutdown(wait=True)
+        if self._flushing and kind is None:
+            self._flushing.result()  # the kernel tells of a failure once only
 
     def write(self, content: bytes | memoryview) -> None:
         hashed = self._hasher.submit(self.digest.update, content)
@@ -226,9 +237,19 @@ class _Hashed:
             self.size += len(content)
             left = memoryview(content)
             while left:
-                left = left[os.write(self._file.fileno(), left) :]
+                left = left[os.write(self._handle, left) :]
         finally:
             hashed.result()  # the caller may change what was written
+        if self.size - self._flushed >= _FLUSH:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._flushing:
+            if not self._flushing.done():
+                return
+            self._flushing.result()
+        self._flushed = self.size
+        self._flushing = self._flusher.submit(os.fdatasync, self._handle)
 
 
 def _sha256(file: Path) -> str:

@@ -1,5 +1,6 @@
 """Archives of a small environment: what is in them, that their bytes are the same, that they are made once."""
 
+import errno
 import hashlib
 import json
 import os
@@ -286,6 +287,19 @@ def test_interrupted_packing_keeps_the_old_archive(environment, prefixes, tmp_pa
     assert archive.read_bytes() == before
     assert names_in(archive.parent) == ["env.tar.gz", "env.tar.gz.json"]
     assert not list(cache.rglob("*.partial"))
+
+
+def test_what_does_not_reach_the_disk_while_more_is_packed_is_no_archive(environment, tmp_path, cache, monkeypatch):
+    def flush(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("envpack.archive.tarball._FLUSH", 1)
+    monkeypatch.setattr("os.fdatasync", flush)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        pack_archive(environment, tmp_path / "env.tar")
+    assert caught.value.kind == "disk-full"
+    assert not (tmp_path / "env.tar").exists()
+    assert list(cache.glob("archives/*.tar*")) == []
 
 
 def test_conda_pack_packs_all_files_and_an_activate_of_its_own(environment, tmp_path):
