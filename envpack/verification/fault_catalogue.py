@@ -99,6 +99,11 @@ FAULTS = (
         r"No module named 'model'",
         "the stub in the backend's folder looks for model.py there (Triton 23.10 and later); use envpack's stub",
     ),
+    _fault(
+        "environment-unusable",
+        r"No module named 'numpy\.\w+\._multiarray_umath'",
+        "NumPy is there without its libraries for this Python, as if installed for another: run envpack build",
+    ),
     _fault("module-missing", r"No module named '(?P<module>[^']+)'", "add {module} to the model's requirements"),
     _fault(
         "numpy-mismatch",

@@ -14,6 +14,8 @@ namespace envpack::model {
 
 namespace {
 
+constexpr int kDeepestCause = 16;  // exceptions can be each other's causes
+
 struct Target {
   fs::path file;
   std::vector<fs::path> search;  // what sys.path gains, in order
@@ -44,6 +46,19 @@ void Check(const Target& target) {
   }
 }
 
+// What was raised first. NumPy answers each failed import of its libraries with advice about other causes,
+// and the loader's words, which name the missing file, are in an exception below.
+std::string FirstError(const py::error_already_set& error) {
+  py::object first = error.value();
+  for (int depth = 0; depth < kDeepestCause; ++depth) {
+    py::object below = first.attr("__cause__");
+    if (below.is_none()) below = first.attr("__context__");
+    if (below.is_none()) break;
+    first = below;
+  }
+  return py::type::of(first).attr("__name__").cast<std::string>() + ": " + py::str(first).cast<std::string>();
+}
+
 py::module_ ImportUtilities() {
   try {
     py::module_::import("numpy");
@@ -51,7 +66,7 @@ py::module_ ImportUtilities() {
     if (!error.matches(PyExc_ImportError)) throw;
     const auto prefix = py::module_::import("sys").attr("prefix").cast<std::string>();
     throw module::ModelException("NumPy, which every model needs, cannot be imported from '" + prefix +
-                                 "': " + error.what());
+                                 "': " + FirstError(error) + "\n\n" + error.what());
   }
   return py::module_::import("triton_python_backend_utils");
 }

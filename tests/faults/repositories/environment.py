@@ -97,6 +97,12 @@ def _no_numpy(site: Site):
     shutil.rmtree(packages / "numpy")
 
 
+def _numpy_of_another_python(site: Site):
+    packages = site.own_environment() / "lib/python3.10/site-packages"
+    for library in packages.glob("numpy/**/*.cpython-310-*.so"):
+        library.rename(library.with_name(library.name.replace("-310-", "-39-")))
+
+
 def _no_blas(site: Site):
     packages = site.own_environment() / "lib/python3.10/site-packages"
     for library in packages.glob("numpy.libs/*openblas*"):
@@ -303,12 +309,21 @@ ENTRIES = (
         found_by="verify",
     ),
     Broken(
+        "numpy-of-another-python",
+        "NumPy in the environment was installed for another Python",
+        _numpy_of_another_python,
+        "environment-unusable",
+        "NumPy, which every model needs, cannot be imported from … No module named 'numpy.core._multiarray_umath'",
+        "NumPy is there without its libraries for this Python, as if installed for another: run envpack build",
+        found_by="verify",
+    ),
+    Broken(
         "blas-missing",
         "a shared library of a package is missing",
         _no_blas,
-        "environment-unusable",
-        "NumPy, which every model needs, cannot be imported from",
-        "NumPy is not whole in the environment: build it again with envpack build",
+        "library-missing",
+        "NumPy, which every model needs, cannot be imported from … cannot open shared object file",
+        "add the package that holds … to the environment, or build it again if that is there already",
         found_by="verify",
     ),
 )
