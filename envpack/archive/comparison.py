@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable
@@ -187,8 +186,8 @@ class Comparison:
             found = tuple(Package(**package) for package in self.result.told["packages"])
         except (KeyError, TypeError):
             return ()
-        plausible = _types(dataclasses.astuple(Package("", "", "")))
-        return found if all(_types(dataclasses.astuple(package)) == plausible for package in found) else ()
+        plausible = _types(vars(Package("", "", "")).values())
+        return found if all(_types(vars(package).values()) == plausible for package in found) else ()
 
 
 def _plausible(entry: Entry) -> Entry:

@@ -120,6 +120,13 @@ def test_damaged_descriptions_are_findings(placed, name, content):
     assert not result.is_good(strict=True)
 
 
+def test_packages_that_make_no_sense_are_read_from_the_records_instead(placed):
+    told = json.loads(read(placed, MANIFEST))
+    told["packages"][0]["license"] = json.loads("[" * 600 + "]" * 600)
+    result = inspect_environment(rewritten(placed, {MANIFEST: json.dumps(told).encode()}))
+    assert [(one.name, one.license) for one in result.packages] == [("x", ""), ("y", "")]
+
+
 def test_archive_of_conda_pack_is_shown_as_far_as_possible(environment, tmp_path):
     for name in (MANIFEST, INVENTORY):
         (environment.prefix / name).rename(tmp_path / name)
