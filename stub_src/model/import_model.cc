@@ -46,13 +46,14 @@ void Check(const Target& target) {
   }
 }
 
-// What was raised first. NumPy answers each failed import of its libraries with advice about other causes,
-// and the loader's words, which name the missing file, are in an exception below.
+// What was raised first, of those that Python itself would show. NumPy answers each failed import of its
+// libraries with advice about other causes; the loader's words, which name the missing file, are below.
 std::string FirstError(const py::error_already_set& error) {
   py::object first = error.value();
   for (int depth = 0; depth < kDeepestCause; ++depth) {
     py::object below = first.attr("__cause__");
-    if (below.is_none()) below = first.attr("__context__");
+    if (below.is_none() && !first.attr("__suppress_context__").cast<bool>())
+      below = first.attr("__context__");
     if (below.is_none()) break;
     first = below;
   }
