@@ -4,8 +4,8 @@
 
 The environment has Python 3.10, NumPy, SciPy, pandas and scikit-learn. Every round runs each packer once, in turn, as a
 process of its own, start of Python included. Loads are in the real server, of a model that imports all four, to
-READY; conda-pack's archive is loaded with the byte code that envpack wrote, as pip would have, and without any, as
-uv installs.
+READY; conda-pack's archive is loaded with the byte code that envpack wrote, as pip would have, and without any, that
+of the standard library included.
 --models places the same environment for 1 to 100 models and prints time and disk, the first packing included,
 conda-pack's archive copied beside them; --plot draws that, with matplotlib.
 Prints medians and minima in seconds, and ratios to conda-pack's default.
@@ -100,7 +100,7 @@ def placed_forms(environment: Environment, folder: Path) -> dict[str, Path]:
 
 
 def without_byte_code(environment: Environment, prefix: Path) -> Path:
-    """conda-pack's archive of the same environment as it is where nothing was compiled."""
+    """conda-pack's archive of the same environment as it is where nothing was ever compiled."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(environment.prefix, prefix, symlinks=True, ignore=ignored, copy_function=os.link)
     archive = prefix.with_name("theirs-without.tar.gz")
