@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from pathlib import PurePosixPath as PosixPath
 
@@ -29,12 +29,12 @@ _DYING_NAMES = ("triton_python_b", "bash", "sh", "env")
 
 def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
     """The living stubs of a model's instances, by process id."""
-    return tuple(child for child in server.children() if not child.dead and _model_of(child) == model)
+    return tuple(child for child in _alive(server.children()) if _model_of(child) == model)
 
 
 def living_stubs(server: Server) -> tuple[Process, ...]:
     """The living stubs of all models."""
-    return tuple(child for child in server.children() if not child.dead and _model_of(child))
+    return tuple(child for child in _alive(server.children()) if _model_of(child))
 
 
 def identify(server: Server, process: Process) -> StubIdentity:
@@ -97,11 +97,22 @@ def _in_words(status: int) -> str:
 
 
 def abort_stubs(server: Server, model: str) -> None:
-    """End the stubs of a model that stands still so that envpack's say in the log where their Python is."""
-    for process in stub_processes(server, model):
+    """End the stubs of a model that stands still so that envpack's say in the log where their Python is.
+
+    What a stub has started goes first, and may end what it writes: the process that completes the configuration does
+    not outlive its stub.
+    """
+    stubs = tuple(stub.pid for stub in stub_processes(server, model))
+    _abort(server, lambda: _alive(child for stub in stubs for child in server.children(stub)))
+    _abort(server, lambda: stub_processes(server, model))
+
+
+def _abort(server: Server, find: Callable[[], tuple[Process, ...]]) -> None:
+    """Abort the processes that ``find`` gives, and wait a while until it gives none any more."""
+    for process in find():
         server.abort(process.pid)
     until = time.monotonic() + _ABORT_SECONDS
-    while stub_processes(server, model) and time.monotonic() < until:
+    while find() and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
 
 
@@ -109,6 +120,10 @@ def foreign_files(mapped: tuple[str, ...], environment: str) -> tuple[str, ...]:
     """Of the files that a stub has mapped, the Python library and extension modules from outside of ``environment``."""
     relevant = (path for path in mapped if _LIBPYTHON.search(path) or _EXTENSION.search(path))
     return tuple(path for path in relevant if not PosixPath(path).is_relative_to(environment))
+
+
+def _alive(processes: Iterable[Process]) -> tuple[Process, ...]:
+    return tuple(process for process in processes if not process.dead)
 
 
 def _model_of(process: Process) -> str:

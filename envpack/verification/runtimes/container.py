@@ -67,8 +67,8 @@ class ContainerServer:
     def ended(self) -> bool:
         return not self._state().get("Running", False)
 
-    def children(self) -> tuple[Process, ...]:
-        return self._look.children()
+    def children(self, of: int | None = None) -> tuple[Process, ...]:
+        return self._look.children(of)
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         return self._look.mapped_files(pid)

@@ -21,14 +21,7 @@ _TEXT = 'printf "%s" "$(<"$1")"'
 _VARIABLES = r"""while IFS= read -r -d '' entry; do printf '%s\0' "$entry"; done < "$1" """
 _NAMES = r"""shopt -s nullglob dotglob; for entry in "$1"/*; do printf '%s\0' "${entry##*/}"; done"""
 _LINK = 'readlink "$1"'
-_ABORT = r"""
-for folder in /proc/[0-9]*; do
-  { read -r stat < "$folder/stat"; } 2>/dev/null || continue
-  set -- "$1" ${stat##*) }
-  [ "$3" = "$1" ] && kill -ABRT "${folder##*/}"
-done
-kill -ABRT "$1"
-"""
+_ABORT = 'kill -ABRT "$1"'
 _PAGE_BYTES = 4096  # of resident sizes in /proc/<pid>/statm, on every platform that Triton is built for
 
 Run = Callable[[str, str], bytes]
@@ -45,8 +38,8 @@ class ContainerLook:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def children(self) -> tuple[Process, ...]:
-        return read_processes(self._text(_PROCESSES, ""))
+    def children(self, of: int | None) -> tuple[Process, ...]:
+        return read_processes(self._text(_PROCESSES, ""), of)
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         return paths_in_maps(self.text_of(f"/proc/{pid}/maps"))
@@ -74,8 +67,8 @@ class ContainerLook:
         return self._run(script, argument).decode("utf-8", "replace")
 
 
-def read_processes(text: str) -> tuple[Process, ...]:
-    """The children of the server in what the script has printed."""
+def read_processes(text: str, of: int | None = None) -> tuple[Process, ...]:
+    """The children of the server, or of the process ``of``, in what the script has printed."""
     found: dict[int, tuple[int, Process]] = {}
     for entry in text.split(_PROCESS)[1:]:
         stat, *arguments = entry.split(_PART)
@@ -84,5 +77,5 @@ def read_processes(text: str) -> tuple[Process, ...]:
         if len(fields) > 2:
             dead = fields[0] in {"Z", "X"}
             found[pid] = int(fields[1]), Process(pid, name, dead, tuple(arguments), ended_with(fields))
-    servers = {pid for pid, (_, process) in found.items() if process.name == _SERVER}
-    return tuple(process for _, (parent, process) in sorted(found.items()) if parent in servers)
+    parents = {pid for pid, (_, process) in found.items() if process.name == _SERVER} if of is None else {of}
+    return tuple(process for _, (parent, process) in sorted(found.items()) if parent in parents)

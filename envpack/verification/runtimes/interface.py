@@ -13,7 +13,7 @@ from envpack.preflight import Host
 
 @dataclass(frozen=True)
 class Process:
-    """A child of the server.
+    """A process that the server, or a child of it, has started.
 
     Attributes:
         pid: process id, valid where `Server` reads ``/proc``.
@@ -71,8 +71,8 @@ class Server(Protocol):
     def ended(self) -> bool:
         """Whether the server process is gone."""
 
-    def children(self) -> tuple[Process, ...]:
-        """The processes that it has started and that are still in the process table."""
+    def children(self, of: int | None = None) -> tuple[Process, ...]:
+        """The processes that it has started, or that its child ``of`` has, and that are still in the process table."""
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         """Paths of the files in the memory of a child; empty if that cannot be read."""
@@ -87,7 +87,7 @@ class Server(Protocol):
         """Memory of a child that is in RAM, bytes; 0 if that cannot be read."""
 
     def abort(self, pid: int) -> None:
-        """Send a child and its own children SIGABRT; what has gone is left alone."""
+        """Send a process SIGABRT; one that has gone is left alone."""
 
     def names_in(self, folder: str) -> tuple[str, ...]:
         """Names in a folder as the server sees it; none if it cannot be read."""

@@ -65,8 +65,8 @@ class ProcessServer:
     def ended(self) -> bool:
         return self._process.poll() is not None
 
-    def children(self) -> tuple[Process, ...]:
-        return proc.children_of(self._process.pid)
+    def children(self, of: int | None = None) -> tuple[Process, ...]:
+        return proc.children_of(self._process.pid if of is None else of)
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         return proc.mapped_files(pid)
@@ -81,9 +81,8 @@ class ProcessServer:
         return proc.resident_bytes(pid)
 
     def abort(self, pid: int) -> None:
-        for one in (*(child.pid for child in proc.children_of(pid)), pid):
-            with contextlib.suppress(OSError):
-                os.kill(one, signal.SIGABRT)
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGABRT)
 
     def names_in(self, folder: str) -> tuple[str, ...]:
         try:
