@@ -1,9 +1,31 @@
 """From requirements to an execution environment that can be moved."""
 
-from envpack.environment.build import build_environment, environment_of
-from envpack.environment.interpreters import Interpreter, available_interpreters, check_minor, interpreter_for
-from envpack.environment.lock import Lock, read_lock
-from envpack.environment.store import MANIFEST, Environment, Package, read_environment
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envpack.environment.build import build_environment, environment_of
+    from envpack.environment.interpreters import Interpreter, available_interpreters, check_minor, interpreter_for
+    from envpack.environment.lock import Lock, read_lock
+    from envpack.environment.store import MANIFEST, Environment, Package, read_environment
+
+# Where each public name lives. They are imported at first use: whoever packs what is built needs none of what builds.
+_HOMES = {
+    "MANIFEST": "envpack.environment.store",
+    "Environment": "envpack.environment.store",
+    "Interpreter": "envpack.environment.interpreters",
+    "Lock": "envpack.environment.lock",
+    "Package": "envpack.environment.store",
+    "available_interpreters": "envpack.environment.interpreters",
+    "build_environment": "envpack.environment.build",
+    "check_minor": "envpack.environment.interpreters",
+    "environment_of": "envpack.environment.build",
+    "interpreter_for": "envpack.environment.interpreters",
+    "read_environment": "envpack.environment.store",
+    "read_lock": "envpack.environment.lock",
+}
 
 __all__ = [
     "MANIFEST",
@@ -19,3 +41,9 @@ __all__ = [
     "read_environment",
     "read_lock",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
