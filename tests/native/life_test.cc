@@ -7,11 +7,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "check.h"
 #include "started.h"
 
 using namespace envpack::test;
+namespace fs = std::filesystem;
 
 CASE(stub_dry_run_exits_1_with_an_empty_environment) { CHECK_EQ(StatusOf(TheSetup().stub), 1); }
 
@@ -115,6 +119,27 @@ CASE(stub_without_a_model_file_says_so_through_the_server) {
   Started started("");
   CHECK_HAS(started.Initialize().value_or(""), "Python model file not found in '" + started.model + "'");
   CHECK_EQ(started.stub.Wait(), 0);
+}
+
+// What the stub says of a NumPy whose own library cannot be loaded, and that gives advice about it instead.
+std::string ToldOfNumpy(const std::string& raised) {
+  StubProcess::Options options;
+  options.packages = TheSetup().scratch + "/packages";
+  fs::create_directories(options.packages);
+  std::ofstream(options.packages + "/numpy.py")
+      << "try:\n    raise OSError('no libblas.so.3')\n"
+         "except OSError as error:\n    raise ImportError('reinstall') "
+      << raised;
+  Started started(kModel, options, Peer::Options{});
+  const std::string told = started.Initialize().value_or("");
+  CHECK_EQ(started.stub.Wait(), 0);
+  return told.substr(0, told.find('\n'));
+}
+
+CASE(stub_tells_what_numpy_lacks_as_far_as_numpy_does) {
+  CHECK_HAS(ToldOfNumpy(""), "OSError: no libblas.so.3");
+  CHECK_HAS(ToldOfNumpy("from error"), "OSError: no libblas.so.3");
+  CHECK_HAS(ToldOfNumpy("from None"), "ImportError: reinstall");
 }
 
 CASE(stub_without_its_region_ends_with_a_reason) {

@@ -87,7 +87,8 @@ StubProcess::StubProcess(Peer& peer, const std::string& model_file, const Option
   };
   const int count = options.arguments != 0 ? options.arguments : peer.layouts.Arguments();
   if (count > 8) arguments.push_back(peer.layouts.release() < 2310 ? "NONE" : "DEFAULT");
-  std::vector<std::string> environment{"PYTHONPATH=" + setup.python_path, "PYTHONDONTWRITEBYTECODE=1"};
+  const std::string& packages = options.packages.empty() ? setup.python_path : options.packages;
+  std::vector<std::string> environment{"PYTHONPATH=" + packages, "PYTHONDONTWRITEBYTECODE=1"};
   for (const std::string& variable : options.variables) environment.push_back(variable);
   if (options.tells_release) environment.push_back("ENVPACK_TRITON_RELEASE=" + peer.layouts.Name());
   if (options.with_libpython) {

@@ -32,6 +32,7 @@ class StubProcess {
     std::vector<std::string> variables = {};  // more of the environment, as "NAME=value"
     std::string stub = "";                    // its file, if not the one of the setup
     std::string backend = "";                 // folder of the backend, if not one made for it
+    std::string packages = "";                // where NumPy is, if not where the setup says
     int arguments = 0;                        // how many it is given, if not as many as the release gives
   };
   StubProcess(Peer& peer, const std::string& model_file) : StubProcess(peer, model_file, Options{}) {}
