@@ -11,8 +11,9 @@ True
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from envpack.first_use import imported_at_first_use
 
 __version__ = "0.1.0"
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from envpack.stubs import build_matrix
     from envpack.verification import Verdict, VerifyOptions, verify
 
-# Where each public name lives. They are imported at first use, since importing all of them takes longer than `--help`.
+# Where each public name lives. Importing all of them takes longer than `--help`.
 _HOMES = {
     "BuildOptions": "envpack.building",
     "BuiltModel": "envpack.building",
@@ -93,8 +94,4 @@ __all__ = [
     "verify",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'envpack' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = imported_at_first_use(__name__, _HOMES)

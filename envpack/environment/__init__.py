@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from envpack.first_use import imported_at_first_use
 
 if TYPE_CHECKING:
     from envpack.environment.build import build_environment, environment_of
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from envpack.environment.lock import Lock, read_lock
     from envpack.environment.store import MANIFEST, Environment, Package, read_environment
 
-# Where each public name lives. They are imported at first use: whoever packs what is built needs none of what builds.
+# Where each public name lives. Whoever packs what is built needs none of what builds.
 _HOMES = {
     "MANIFEST": "envpack.environment.store",
     "Environment": "envpack.environment.store",
@@ -42,8 +43,4 @@ __all__ = [
     "read_lock",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = imported_at_first_use(__name__, _HOMES)

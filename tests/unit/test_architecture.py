@@ -1,15 +1,20 @@
 """The house rule on imports: an arrow goes from right to left in the flow, never back."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 import envpack
+import envpack.environment
 
 PACKAGE = Path(envpack.__file__).parent
 
 # Rooms in the order of the flow. A module may import from its own room and from those before it.
 ORDER = [
-    {"errors", "progress", "process", "locations", "atomic", "scratch"},
+    {"first_use", "errors", "progress", "process", "locations", "atomic", "scratch"},
     {"releases"},
     {"project", "recipes"},
     {"requirements"},
@@ -71,3 +76,21 @@ def test_the_core_never_prints():
         if _room(module) != "cli"
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("package", [envpack, envpack.environment], ids=lambda package: package.__name__)
+def test_every_public_name_is_where_its_package_says(package):
+    assert set(package._HOMES) == set(package.__all__)
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    with pytest.raises(AttributeError, match=f"{package.__name__}.*nothing_of_the_kind"):
+        package.nothing_of_the_kind  # noqa: B018 - the look itself is what is tested
+
+
+def test_whoever_packs_imports_nothing_that_builds():
+    code = (
+        "import sys, envpack.archive; print([name for name in sys.modules if name.startswith('envpack.environment.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "envpack.environment.inventory" in done.stdout
+    assert "envpack.environment.build" not in done.stdout
+    assert "envpack.environment.lock" not in done.stdout

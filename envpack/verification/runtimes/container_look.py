@@ -67,7 +67,7 @@ class ContainerLook:
         return self._run(script, argument).decode("utf-8", "replace")
 
 
-def read_processes(text: str, of: int | None = None) -> tuple[Process, ...]:
+def read_processes(text: str, of: int | None) -> tuple[Process, ...]:
     """The children of the server, or of the process ``of``, in what the script has printed."""
     found: dict[int, tuple[int, Process]] = {}
     for entry in text.split(_PROCESS)[1:]:
