@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
+@click.argument("path", type=click.Path(path_type=Path, exists=True), metavar="PATH")
 @click.option(
     "--environment",
     type=click.Path(path_type=Path, exists=True),

@@ -84,6 +84,7 @@ CATALOGUE = (
     _usage("stubs for no core", "stub --json --python 3.8 --jobs 0", "--jobs"),
     _usage("stub for another system", "stub --json --python 3.8 --platform windows", "'windows' is not one of"),
     _usage("stub for a prefix that is missing", "stub --json --prefix REPOSITORY/none", "does not exist"),
+    _usage("inspect what is missing", "inspect --json REPOSITORY/none", "none' does not exist"),
     BadInput("unknown release", f"{_BUILD_M} --triton 99.99", 2, "unknown-release", ("'99.99'", "a year and a month")),
     BadInput("folder for 23.04", f"{_BUILD_M} --triton 23.04", 2, "folder-unsupported", ("23.04", "--format tar.gz")),
     BadInput(
