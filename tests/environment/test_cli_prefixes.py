@@ -48,9 +48,7 @@ def test_build_and_build_again(repository, virtual, changes):
     before = listing(repository)
     time.sleep(2.1)  # until then files of the environment could change without their time stamps
     assert envpack(*words, changes=changes).code == 0
-    start = time.monotonic()
     again = envpack(*words, changes=changes)
-    assert time.monotonic() - start < 2  # most of it Python's own start on a busy machine
     assert again.document["models"] == [model | {"changed": False}]
     assert listing(repository) == before
 

@@ -1,7 +1,6 @@
 """Tensors travel both ways unchanged, with either NumPy."""
 
 import json
-import time
 
 import pytest
 
@@ -197,14 +196,6 @@ def test_an_input_may_be_changed_and_kept(run):
     assert run(code, inputs=[Tensor("X", "FP32", (3,), (1.0, 2.0, 3.0))])["OUT"].data == (2.0, 3.0, 4.0)
     run("return [respond(np.ones(100000))]", binary=True)
     assert run("return [respond(self.kept)]")["OUT"].data == (2.0, 3.0, 4.0)
-
-
-def test_requests_are_answered_promptly(run):
-    run("return [respond(np.zeros(1))]")
-    started = time.monotonic()
-    for _ in range(20):
-        run("return [respond(np.zeros(1))]")
-    assert time.monotonic() - started < 5
 
 
 class TestEmpty:

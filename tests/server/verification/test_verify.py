@@ -74,8 +74,7 @@ def test_every_broken_model_is_told_apart(verdict, faults):
     assert not verdict.ok
 
 
-def test_one_good_model_within_five_seconds(good):
-    started = time.monotonic()
+def test_one_good_model(good):
     verdict = verify(good, options=PROCESS)
     assert verdict.ok, verdict.models
     assert verdict.release == "24.10"
@@ -86,7 +85,7 @@ def test_one_good_model_within_five_seconds(good):
         "stop": "ok",
     }
     assert verdict.to_json()["schema"] == 2
-    assert verdict.verdict_seconds < 5 < 30 > time.monotonic() - started
+    assert 0 < verdict.models[0].load_seconds < verdict.verdict_seconds <= verdict.seconds
 
 
 def test_what_else_lies_in_the_repository_is_told(good):
@@ -102,7 +101,6 @@ def test_a_crash_while_answering_leaves_nothing(environment, faults, tmp_path):
     verdict = verify(tmp_path, options=PROCESS)
     assert verdict.models[0].failure.kind == "stub-died"
     assert verdict.leftovers == ()
-    assert verdict.seconds < 12
 
 
 # The process that completes the configuration ends while the server cannot take notice, as on a busy machine, and the
