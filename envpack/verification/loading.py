@@ -26,6 +26,7 @@ _POLL_SECONDS = 0.05
 # the server then fails the load by itself, in about two seconds.
 _GRACE_COMPLETING = 0.3
 _GRACE_INSTANCE = 4.0
+_LONGEST_LOOK = 0.25
 _FRAMES = 5
 _LOG_SECONDS = 1.0
 
@@ -61,6 +62,34 @@ class _Request(threading.Thread):
             self.error = error
 
 
+class Unnoticed:
+    """For how long stubs have been dead without the server taking notice.
+
+    One that the server has waited for since is forgotten: each that completed a configuration ends like that. And a
+    long time between two looks does not count in full: if nobody could look, the machine stood still or was busy, and
+    the server had no chance to notice either.
+
+    Args:
+        now: seconds, of a monotonic clock.
+
+    """
+
+    def __init__(self, now: float) -> None:
+        self._looked = now
+        self._seconds: dict[int, float] = {}
+
+    def look(self, dead: frozenset[int], now: float) -> None:
+        """Those with these process ids are dead now."""
+        since = min(now - self._looked, _LONGEST_LOOK)
+        self._looked = now
+        self._seconds = {pid: self._seconds[pid] + since if pid in self._seconds else 0.0 for pid in dead}
+
+    @property
+    def seconds(self) -> float:
+        """Of the one that has been dead for longest."""
+        return max(self._seconds.values(), default=0.0)
+
+
 def load(server: Server, client: Client, model: Model, *, timeout: float, ignore_dead: frozenset[int]) -> Loaded:
     """Load a model and wait until it is ready, fails, or can be given up.
 
@@ -76,7 +105,7 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
     log_start = len(server.log())
     request = _Request(client, model.name, timeout + 5)
     request.start()
-    dead_since: dict[int, float] = {}
+    dead = Unnoticed(started)
     look_at = started
     ended = ""
     while True:
@@ -89,12 +118,11 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
         if not request.is_alive():
             return Loaded(seconds, _answered(server, request.error, client, model, fresh, ended))
         if now >= look_at:
-            # One that the server has waited for since is none: each that completed a configuration ends like that.
-            dead_since = {pid: dead_since.get(pid, now) for pid in set(dead_stubs(server)) - ignore_dead}
+            dead.look(frozenset(dead_stubs(server)) - ignore_dead, now)
             ended = how_it_ended(server, ignore_dead) or ended  # the server takes it away before it answers
             look_at = now + server.look_seconds
         grace = _GRACE_COMPLETING if last_launch(fresh) == model.name else _GRACE_INSTANCE
-        if any(now - since > grace for since in dead_since.values()):
+        if dead.seconds > grace:
             return Loaded(seconds, _stub_died(fresh), stuck=True)
         if seconds > timeout:
             return Loaded(seconds, _timed_out(server, model, fresh, timeout), stuck=True)
