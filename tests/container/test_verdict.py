@@ -72,7 +72,7 @@ def test_a_model_that_hangs_or_dies_is_named_with_what_it_said(envpack, reposito
     assert code == 1
     assert document["verdict"]["models"][0]["failure"]["kind"] == "stub-died"
     assert "going away" in str(document["verdict"]["models"][0]["failure"]["details"])
-    code, document = envpack.verify("hangs", "--load-timeout", "4")
+    code, document = envpack.verify("hangs", "--load-timeout", "8")
     assert code == 1
     assert document["verdict"]["models"][0]["failure"]["kind"] == "load-timeout"
     assert "asleep" in str(document["verdict"]["models"][0]["failure"]["details"])

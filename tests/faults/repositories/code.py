@@ -5,7 +5,8 @@ import socket
 
 from tests.faults.repositories.broken import Broken, Site
 
-_PATIENCE = ("--load-timeout", "4", "--infer-timeout", "4")
+_LOADING = ("--load-timeout", "8")
+_ANSWERING = ("--infer-timeout", "4")
 _IMPORT = """{}
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -185,7 +186,7 @@ ENTRIES = (
         "inference-timeout",
         "no answer within 4 s",
         "look for what blocks in execute, which must answer every request",
-        options=_PATIENCE,
+        options=_ANSWERING,
         seconds=6.0,
     ),
     _v(
@@ -265,20 +266,20 @@ ENTRIES = (
         "an import never ends",
         written(_SLEEP),
         "load-timeout",
-        "not loaded after 4 s … /1/model.py:1 in <module>",
+        "not loaded after 8 s … /1/model.py:1 in <module>",
         "look for what blocks in … /1/model.py:1 in <module>, or allow more time: --load-timeout",
-        options=_PATIENCE,
-        seconds=6.0,
+        options=_LOADING,
+        seconds=10.0,
     ),
     _v(
         "initialize-hangs",
         "`initialize` never ends",
         written(initialize=_SLEEP),
         "load-timeout",
-        "not loaded after 4 s … /1/model.py:8 in initialize",
+        "not loaded after 8 s … /1/model.py:8 in initialize",
         "look for what blocks in … /1/model.py:8 in initialize, or allow more time: --load-timeout",
-        options=_PATIENCE,
-        seconds=6.0,
+        options=_LOADING,
+        seconds=10.0,
     ),
     _v(
         "execute-hangs",
@@ -287,7 +288,7 @@ ENTRIES = (
         "inference-timeout",
         "no answer within 4 s … /1/model.py:11 in execute",
         "look for what blocks in … /1/model.py:11 in execute, or allow more time: --infer-timeout",
-        options=_PATIENCE,
+        options=_ANSWERING,
         seconds=6.0,
     ),
     _v(

@@ -268,14 +268,14 @@ def test_a_packed_environment_is_cleaned_up_after_a_hang(environment, faults, tm
     subprocess.run(["tar", "-C", environment, "-cf", archive, "."], check=True)
     faults.write_model(repository, faults.GOOD, archive)
     faults.write_model(repository, faults.HANGS, archive)
-    good, hangs = verify(repository, options=VerifyOptions(PROCESS.where, load_timeout=8)).models
+    good, hangs = verify(repository, options=VerifyOptions(PROCESS.where, load_timeout=15)).models
     assert good.ok, good.failure
     assert hangs.failure.kind == "load-timeout"
 
 
 def test_a_model_that_hangs_is_given_up(environment, faults, tmp_path):
     faults.write_model(tmp_path, faults.HANGS, environment)
-    (model,) = verify(tmp_path, options=VerifyOptions(PROCESS.where, load_timeout=5)).models
+    (model,) = verify(tmp_path, options=VerifyOptions(PROCESS.where, load_timeout=10)).models
     assert model.failure.kind == faults.HANGS.kind
     assert faults.HANGS.says in model.failure.reason
     assert faults.HANGS.details in model.failure.details
