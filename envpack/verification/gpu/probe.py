@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Sequence
@@ -91,10 +92,8 @@ def _judged(report: dict[str, object]) -> Check:
 
 def _unload(client: Client) -> None:
     for name in (PROBE, PEER):
-        try:
+        with contextlib.suppress(RequestError):  # it was never loaded, or the server is gone, which others will notice
             client.unload(name)
-        except RequestError:
-            return  # it was never loaded, or the server is gone, which others will notice
 
 
 def _library_of(model: Model) -> str:
