@@ -1,0 +1,49 @@
+"""A GPU is believed by what the server says it did with it, never because the server started."""
+
+from envpack.verification.checks.gpu import check_gpu
+
+POOL = 'I1121 pinned_memory_manager.cc:277] "CUDA memory pool is created on device {} with size 67108864"\n'
+INSUFFICIENT = (
+    'W1121 pinned_memory_manager.cc:273] "Unable to allocate pinned system memory, pinned memory pool will not be '
+    'available: CUDA driver version is insufficient for CUDA runtime version"\n'
+)
+DISABLED = 'I1121 cuda_memory_manager.cc:117] "CUDA memory pool disabled"\n'
+DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"
+
+
+class Server:
+    """Only what the check looks at."""
+
+    def __init__(self, log, devices=(), driver=""):
+        self._log, self._devices, self._driver = log, devices, driver
+
+    def log(self):
+        return self._log
+
+    def names_in(self, folder):
+        return self._devices if folder == "/dev" else ()
+
+    def text_of(self, file):
+        return self._driver
+
+
+def test_a_pool_on_each_device_is_a_gpu():
+    check = check_gpu(Server(POOL.format(0) + POOL.format(1), ("nvidia0", "nvidiactl"), DRIVER))
+    assert (check.status, check.evidence) == ("ok", "the server has made memory pools on GPU 0, 1, driver 550.54.15")
+
+
+def test_no_device_is_no_gpu():
+    check = check_gpu(Server("", ("null", "shm")))
+    assert (check.status, check.evidence) == ("failed", "the server has no GPU: there is no /dev/nvidia0")
+
+
+def test_a_device_that_the_server_made_nothing_on_is_no_gpu():
+    check = check_gpu(Server("", ("nvidia0",)))
+    assert (check.status, check.evidence) == ("failed", "the server cannot use the GPU: it made no memory pool on one")
+
+
+def test_a_driver_that_is_too_old_is_named():
+    check = check_gpu(Server(INSUFFICIENT + DISABLED, ("nvidia0",)))
+    assert check.status == "failed"
+    assert "CUDA driver version is insufficient for CUDA runtime version" in check.evidence
+    assert "nvidia-smi" in check.fix

@@ -1,0 +1,81 @@
+"""What a look at a model's process can find that no look at its files could: it runs something else than it should."""
+
+from dataclasses import replace
+
+import pytest
+
+from envpack.verification.checks.process import (
+    Running,
+    check_environment,
+    check_isolation,
+    check_libpython,
+    check_user_site,
+)
+from envpack.verification.runtimes.interface import Process
+
+ROOT = "/models/m/environment"
+LIBPYTHON = f"{ROOT}/lib/libpython3.10.so.1.0"
+GOOD = Running(Process(7, "triton_python_b", dead=False, arguments=()), (LIBPYTHON,), {"CONDA_PREFIX": ROOT}, ROOT)
+CHECKS = (check_environment, check_libpython, check_isolation)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_process_of_the_environment_passes(check):
+    assert check(GOOD).status == "ok"
+
+
+def test_servers_from_25_08_on_say_it_in_another_variable():
+    assert check_environment(replace(GOOD, variables={"VIRTUAL_ENV": ROOT})).status == "ok"
+
+
+def test_an_environment_that_was_activated_elsewhere():
+    check = check_environment(replace(GOOD, variables={"CONDA_PREFIX": "/home/me/env"}))
+    assert (check.status, check.evidence) == ("failed", f"the process was started in /home/me/env, not in {ROOT}")
+    assert "not relocatable" in check.fix
+
+
+def test_an_environment_that_does_not_say_where_it_is():
+    check = check_environment(replace(GOOD, variables={"PATH": "/bin"}))
+    assert check.status == "warning"
+    assert "bin/activate does not set it" in check.evidence
+
+
+def test_the_python_library_of_the_system():
+    check = check_libpython(replace(GOOD, mapped=("/usr/lib/x86_64-linux-gnu/libpython3.10.so.1.0",)))
+    assert (check.status, check.evidence) == (
+        "failed",
+        "/usr/lib/x86_64-linux-gnu/libpython3.10.so.1.0 is not the environment's",
+    )
+
+
+def test_two_python_libraries_in_one_process():
+    check = check_libpython(replace(GOOD, mapped=(LIBPYTHON, "/usr/lib/libpython3.11.so.1.0")))
+    assert check.status == "failed"
+    assert check.evidence.endswith(f"{LIBPYTHON}, /usr/lib/libpython3.11.so.1.0")
+
+
+def test_a_stub_that_python_is_linked_into():
+    assert check_libpython(replace(GOOD, mapped=("/models/m/triton_python_backend_stub",))).status == "ok"
+
+
+def test_packages_of_the_system():
+    numpy = "/usr/lib/python3/dist-packages/numpy/core/_multiarray.cpython-310-x86_64-linux-gnu.so"
+    check = check_isolation(replace(GOOD, mapped=(LIBPYTHON, numpy)))
+    assert check.status == "failed"
+    assert check.evidence == f"1 files loaded from outside of the environment, first {numpy}"
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_nothing_is_claimed_of_what_cannot_be_read(check):
+    found = check(replace(GOOD, mapped=(), variables={}))
+    assert found is None or found.status == "skipped"
+
+
+@pytest.mark.parametrize("check", [check_environment, check_isolation])
+def test_a_model_without_an_environment_is_not_asked_for_one(check):
+    assert check(replace(GOOD, root="")) is None
+
+
+def test_how_the_user_site_was_kept_out_is_told():
+    assert "PYTHONNOUSERSITE is set" in check_user_site("", {"PYTHONNOUSERSITE": "1"}).evidence
+    assert "without PYTHONNOUSERSITE" in check_user_site("", {}).evidence
