@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "peer_region.h"
+#include "peer_sync.h"
 
 namespace envpack::test {
 
@@ -16,7 +17,7 @@ class PeerQueue {
 
   Handle handle() const { return record_; }
   void Push(std::int64_t value);
-  std::int64_t Pop(int seconds = 20);
+  std::int64_t Pop(int seconds = kPatienceSeconds);
   // Nothing if none comes within the time.
   std::optional<std::int64_t> TryPop(int milliseconds);
 

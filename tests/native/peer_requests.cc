@@ -268,7 +268,7 @@ PeerAsked Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
   auto* condition = region.As<pthread_cond_t>(record->response_cond);
   const auto wake_and_wait = [&] {
     pthread_cond_broadcast(condition);
-    const timespec limit = In(20000);
+    const timespec limit = In(kPatienceSeconds * 1000);
     CHECK_EQ(pthread_cond_timedwait(condition, mutex, &limit), 0);
   };
   pthread_mutex_lock(mutex);

@@ -10,6 +10,10 @@
 
 namespace envpack::test {
 
+// For how long a stub may be silent. One in an emulator on a busy machine takes more than 20 s to import
+// NumPy.
+constexpr int kPatienceSeconds = 60;
+
 void InitShared(pthread_mutex_t* mutex);
 void InitShared(pthread_cond_t* condition);
 
