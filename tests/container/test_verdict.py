@@ -55,7 +55,8 @@ def test_a_packed_environment_and_several_models_at_the_same_time(envpack, repos
     assert code == 0, document["verdict"]["models"]
     assert statuses(document["verdict"]["checks"])["together"] == "ok"
     first = document["verdict"]["models"][0]["phases"][0]
-    assert (first["name"], first["seconds"] > 0.1) == ("extraction", True)
+    assert first["name"] == "extraction"
+    assert first["seconds"] > 0
 
 
 def test_another_place_in_the_container(envpack):
