@@ -10,8 +10,8 @@
 
 namespace envpack::test {
 
-// For how long a stub may be silent. One in an emulator on a busy machine takes more than 20 s to import
-// NumPy.
+// For how long a stub may be silent. One in an emulator, on a machine that was busy and stood still now and
+// then, took more than 20 s to complete a configuration.
 constexpr int kPatienceSeconds = 60;
 
 void InitShared(pthread_mutex_t* mutex);

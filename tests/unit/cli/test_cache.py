@@ -17,7 +17,7 @@ def stub(tmp_path, monkeypatch):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
     folder = tmp_path / "cache/stubs/one"
     folder.mkdir(parents=True)
-    (folder / "file").write_bytes(b"x" * 2_000_000)
+    (folder / "file").write_bytes(os.urandom(2_000_000))  # some file systems compress
     used = time.time() - 40 * DAY
     os.utime(folder, (used, used))
     return folder

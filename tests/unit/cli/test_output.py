@@ -15,6 +15,7 @@ from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import Ended, assert_refused, command, envpack, listing, variables
 
 COMMANDS = ("init", "lock", "build", "stub", "inspect", "releases", "layout", "verify", "doctor")
+GROUPS = ("cache", "channel")
 HEAVY = ("rich", "rattler", "google.protobuf", "requests", "conda_pack", "yaml", "elftools")
 
 
@@ -43,7 +44,7 @@ def server(tmp_path):
 def test_help_names_every_command_and_exit_code(arguments, capsys):
     assert run(arguments) == 0
     said = capsys.readouterr().out
-    assert all(f"\n  {name} " in said for name in COMMANDS)
+    assert all(f"\n  {name} " in said for name in (*COMMANDS, *GROUPS))
     assert all(f"{code} " in said for code in (0, 1, 2, 3, 4, 5, 6, 70, 130))
 
 
@@ -55,7 +56,7 @@ def test_every_command_has_help_json_and_quiet(name, capsys):
     assert "--quiet" in said
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in (*COMMANDS, *GROUPS))])
 def test_help_imports_nothing_heavy(arguments):
     code = (
         f"import sys; from envpack.cli.main import run; assert run({arguments!r}) == 0; "

@@ -1,4 +1,7 @@
-"""A GPU is believed by what the server says it did with it, never because the server started."""
+"""A GPU is believed by what the server says it did with it, never because the server started.
+
+The phrases are those in the library of Triton 24.10's server; no GPU was at hand to see whole lines.
+"""
 
 from envpack.verification.checks.gpu import check_gpu
 
