@@ -1,6 +1,6 @@
 """What packing an environment, loading it, and sharing it among models costs, beside conda-pack and GNU tar.
 
-    python benchmarks/pack.py [--rounds 5] [--loads 3] [--models] [--plot docs/models.svg]
+    python benchmarks/pack.py [--rounds 5] [--loads 3] [--models] [--plot docs/images/archives.svg]
 
 The environment has Python 3.10, NumPy, SciPy, pandas and scikit-learn. Every round runs each packer once, in turn, as a
 process of its own, start of Python included. Loads are in the real server, of a model that imports all four, to

@@ -1,6 +1,6 @@
 """Find out which Triton releases and Pythons our stub serves, and write it down.
 
-    python ci/compatibility.py                                      every pair, into docs/compatibility.md
+    python ci/compatibility.py                                      every pair, into docs/reference/compatibility.md
     python ci/compatibility.py --release 24.04 --python 3.9 --output table.md
 
 A release whose server is in a wheel is run for real, one Python after another, with the ring of tests in
@@ -157,7 +157,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--release", action="append", choices=list(all_releases()), help="may be repeated")
     options.add_argument("--python", action="append", choices=SUPPORTED, help="may be repeated")
-    options.add_argument("--output", type=Path, default=CHECKOUT / "docs/compatibility.md")
+    options.add_argument("--output", type=Path, default=CHECKOUT / "docs/reference/compatibility.md")
     given = options.parse_args()
     releases = [all_releases()[name] for name in given.release or all_releases()]
     pythons = given.python or list(SUPPORTED)

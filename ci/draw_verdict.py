@@ -1,6 +1,6 @@
 """Draw the picture of a verdict for the README, from a real run.
 
-python ci/draw_verdict.py demo docs/verdict.svg
+python ci/draw_verdict.py demo docs/images/verdict.svg
 """
 
 import io

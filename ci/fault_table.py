@@ -1,4 +1,4 @@
-"""Write the table of broken repositories into docs/troubleshooting.md, from the catalogue that the tests run.
+"""Write the table of broken repositories into docs/reference/errors.md, from the catalogue that the tests run.
 
 python ci/fault_table.py            write it
 python ci/fault_table.py --check    only say whether it is as it should be; the exit status is 1 if not
@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.faults.repositories import CATALOGUE, Broken  # noqa: E402
 
-GUIDE = ROOT / "docs/troubleshooting.md"
+GUIDE = ROOT / "docs/reference/errors.md"
 BEGIN, END = "<!-- faults: begin, written by ci/fault_table.py -->", "<!-- faults: end -->"
 _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\|*_$<>[]"})
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Our stub on a GPU, end to end under the real server: one line for each check, and a summary. See docs/gpu.md.
+# Our stub on a GPU, end to end under the real server: one line for each check, and a summary. See docs/guides/gpu.md.
 #
 #     ci/gpu-check.sh              installs what is missing, then checks
 #     ci/gpu-check.sh --prepare    installs only; needs no GPU

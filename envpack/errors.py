@@ -1,7 +1,7 @@
 """Everything envpack raises on purpose.
 
 Each class stands for one exit code; each ``kind`` is one way to fail and the name of its entry in
-``docs/troubleshooting.md``. The message says what is wrong, ``where`` says in which file or line, and
+``docs/reference/errors.md``. The message says what is wrong, ``where`` says in which file or line, and
 ``hint`` says what to do about it.
 """
 
@@ -15,7 +15,7 @@ class EnvpackError(Exception):
 
     Args:
         message: what is wrong, one sentence without a full stop.
-        kind: slug of the entry in ``docs/troubleshooting.md``.
+        kind: slug of the entry in ``docs/reference/errors.md``.
         where: file, ``file:line`` or folder that the message is about; may be empty.
         hint: what the user can do; may be empty.
         details: all that a program said about it, where the message gives only the gist; may be empty.

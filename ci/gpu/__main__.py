@@ -1,4 +1,4 @@
-"""Runs the checks; see docs/gpu.md."""
+"""Runs the checks; see docs/guides/gpu.md."""
 
 from __future__ import annotations
 

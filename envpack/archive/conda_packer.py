@@ -1,4 +1,4 @@
-"""conda-pack's library as it is, for those who want its archives. What it does otherwise is in docs/archives.md."""
+"""conda-pack's library, for users who need its archives. docs/explanation/archives.md lists how they differ."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from envpack.archive.stream import PORTION, Packer, portions
 from envpack.environment.inventory import OWN, Entry
 
 RECIPE = 2  # counts the changes of how members are written
-LEVEL = 2  # the best of the table in docs/archives.md
+LEVEL = 2  # the best of the table in docs/explanation/archives.md
 
 
 class Output(Protocol):

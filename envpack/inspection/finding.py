@@ -17,7 +17,7 @@ class Finding:
     """One thing that is wrong, or may be.
 
     Attributes:
-        kind: slug of its entry in ``docs/troubleshooting.md``.
+        kind: slug of its entry in ``docs/reference/errors.md``.
         severity: ``"error"`` if a server will not serve it as it is, ``"warning"`` if that depends on how it is served.
         where: file or folder.
         what: one sentence without a full stop.

@@ -17,7 +17,7 @@ class Mismatch:
     """Two things that do not go together.
 
     Attributes:
-        kind: slug of its entry in ``docs/troubleshooting.md``.
+        kind: slug of its entry in ``docs/reference/errors.md``.
         reason: one sentence without a full stop.
         fix: what to do about it.
     """

@@ -31,7 +31,7 @@ _FLAGS = {
 }
 _FILES = {"requirements": False, "constraints": True}
 _KNOWN = {*_PLACES, *_WITH_VALUE, *_FLAGS, *_FILES, "editables"}
-_OPTION_HINT = "remove it; docs/requirements.md lists the options that are read"
+_OPTION_HINT = "remove it; docs/reference/requirements.md lists the options that are read"
 
 
 class PipReader:

@@ -11,7 +11,7 @@ class Fault:
     """One known fault.
 
     Attributes:
-        kind: slug of its entry in ``docs/troubleshooting.md``.
+        kind: slug of its entry in ``docs/reference/errors.md``.
         pattern: what the server or the stub says; groups can be used in ``fix``.
         fix: what to do about it.
 

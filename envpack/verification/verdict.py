@@ -16,7 +16,7 @@ class Check:
     """One thing that was looked at.
 
     Attributes:
-        id: slug, the same in every run; ``docs/verification.md`` lists them.
+        id: slug, the same in every run; ``docs/explanation/verification.md`` lists them.
         status: ``"ok"``; ``"failed"``, which makes the model unfit to serve; ``"warning"``, which does not; or
             ``"skipped"``, if it could not be looked at.
         evidence: what was seen, one sentence.
@@ -60,7 +60,7 @@ class Failure:
     """Why a model is not fit to serve.
 
     Attributes:
-        kind: slug of the entry in ``docs/troubleshooting.md``.
+        kind: slug of the entry in ``docs/reference/errors.md``.
         reason: one line, the model's own words where it has said something.
         details: frames of the model's code, or the last lines that its process wrote.
         fix: what to do; may be empty.

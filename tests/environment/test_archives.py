@@ -121,7 +121,7 @@ def test_differences_to_what_conda_pack_makes_are_the_known_ones(numpy_env, tmp_
     pack_archive(numpy_env, tmp_path / "theirs.tar.gz", packer="conda-pack")
     ours = contents(tmp_path / "ours.tar.gz")
     theirs = contents(tmp_path / "theirs.tar.gz")
-    # Each class of differences is explained in docs/archives.md.
+    # Each class of differences is explained in docs/explanation/archives.md.
     assert set(theirs) - set(ours) == {f"bin/{name}" for name in THEIR_HELPERS}
     assert set(ours) - set(theirs) == set()
     changed = {name for name in ours if ours[name] != theirs[name]}

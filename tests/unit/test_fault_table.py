@@ -44,5 +44,5 @@ def test_every_entry_says_what_is_wrong_and_what_to_do():
 
 
 def test_every_kind_has_its_section():
-    guide = (SCRIPT.parents[1] / "docs/troubleshooting.md").read_text()
+    guide = (SCRIPT.parents[1] / "docs/reference/errors.md").read_text()
     assert [entry.id for entry in CATALOGUE if f"\n### {entry.kind}\n" not in guide] == []

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md has a section for every kind of failure, under its exit code, and none too many."""
+"""docs/reference/errors.md has a section for every kind of failure, under its exit code, and none too many."""
 
 import ast
 import functools
@@ -9,7 +9,7 @@ import envpack
 from envpack import errors
 
 PACKAGE = Path(envpack.__file__).parent
-GUIDE = Path(__file__).parents[2] / "docs/troubleshooting.md"
+GUIDE = Path(__file__).parents[2] / "docs/reference/errors.md"
 CODES = {name: value.exit_code for name, value in vars(errors).items() if hasattr(value, "exit_code")}
 NEGATIVE = 1
 

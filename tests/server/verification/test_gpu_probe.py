@@ -1,7 +1,7 @@
 """The probe that `--gpu` serves, on a server without a GPU: it must not take host memory for one.
 
 A module that is called torch and keeps its tensors in host memory says that there is a GPU. What only a real one can
-show is not tested here; docs/verification.md says so.
+show is not tested here; docs/explanation/verification.md says so.
 """
 
 import pytest

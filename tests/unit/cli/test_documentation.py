@@ -1,4 +1,4 @@
-"""docs/command-line.md names every command, option and exit code."""
+"""docs/reference/command-line.md names every command, option and exit code."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from envpack import errors
 from envpack.cli.main import cli
 
-GUIDE = (Path(__file__).parents[3] / "docs/command-line.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[3] / "docs/reference/command-line.md").read_text(encoding="utf-8")
 COMMANDS = cli.list_commands(click.Context(cli))
 
 

@@ -87,7 +87,7 @@ def test_model_without_a_file_requires_nothing():
 
 
 def test_files_are_found_in_the_order_that_is_written_down(tmp_path):
-    guide = Path(__file__).parents[3] / "docs/requirements.md"
+    guide = Path(__file__).parents[3] / "docs/reference/requirements.md"
     listed = guide.read_text(encoding="utf-8").partition("one of the others:\n\n")[2].partition("\n\n")[0]
     names = [name.strip(" \n`") for name in listed.split("·")]
     assert len(names) == 9
