@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
-import importlib.util
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Protocol
 
 from envpack.errors import InputError
-
-_SCHEMA = "tritonclient/grpc/model_config_pb2.py"
+from envpack.repository.config_schema import message_class
 
 
 class Parameter(Protocol):
@@ -64,7 +59,7 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
     """
     from google.protobuf import text_format
 
-    message = _schema().ModelConfig()
+    message = message_class()()
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
@@ -79,27 +74,3 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
         ) from error
     parsed: ModelConfig = message
     return parsed
-
-
-@functools.cache
-def _schema() -> ModuleType:
-    """Triton's generated schema, loaded as a single file: its package would import gRPC, which nobody needs here."""
-    try:
-        distribution = importlib.metadata.distribution("tritonclient")
-    except importlib.metadata.PackageNotFoundError as error:
-        raise _schema_missing() from error
-    file = Path(str(distribution.locate_file(_SCHEMA)))
-    spec = importlib.util.spec_from_file_location("envpack_triton_model_config_pb2", file)
-    if spec is None or spec.loader is None or not file.is_file():
-        raise _schema_missing()
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _schema_missing() -> InputError:
-    return InputError(
-        "Triton's model configuration schema is not installed",
-        kind="schema-missing",
-        hint="pip install tritonclient",
-    )

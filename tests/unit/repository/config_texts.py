@@ -5,9 +5,10 @@ The texts are written here and read by protobuf's text_format, which is the judg
 
 from google.protobuf import text_encoding
 from google.protobuf.descriptor import FieldDescriptor as Field
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from envpack.repository.config import _schema
+from envpack.repository.config_schema import message_class
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SCALARS = {
@@ -28,7 +29,7 @@ DEEPEST = 3
 
 def model_config():
     """The message class."""
-    return _schema().ModelConfig
+    return message_class()
 
 
 @st.composite
@@ -68,7 +69,7 @@ def _scalars(field):
 
 
 def _class_of(field):
-    return field.message_type._concrete_class
+    return GetMessageClass(field.message_type)
 
 
 def _is_repeated(field):

@@ -1,0 +1,97 @@
+"""The descriptor built from model_config.toml is that of tritonclient, which only the tests install."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from envpack.errors import InputError
+from envpack.repository import parse_config
+from envpack.repository.config_schema import file_descriptor, message_class
+from tests.unit.repository.scripts import model_config_schema
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+def in_order(schema):
+    """A copy in which messages, enums and fields are sorted; their order in a file means nothing."""
+    copy = FileDescriptorProto()
+    copy.CopyFrom(schema)
+    sort(copy.message_type, "name")
+    sort(copy.enum_type, "name")
+    for message in copy.message_type:
+        sort_message(message)
+    return copy
+
+
+def sort_message(message):
+    for field in message.field:
+        field.ClearField("json_name")  # derived from the name
+    names = [declared.name for declared in message.oneof_decl]
+    members = {field.number: names[field.oneof_index] for field in message.field if field.HasField("oneof_index")}
+    sort(message.oneof_decl, "name")
+    position = {declared.name: index for index, declared in enumerate(message.oneof_decl)}
+    for field in message.field:
+        if field.number in members:
+            field.oneof_index = position[members[field.number]]
+    sort(message.field, "number")
+    sort(message.nested_type, "name")
+    sort(message.enum_type, "name")
+    for nested in message.nested_type:
+        sort_message(nested)
+
+
+def sort(items, key):
+    items.sort(key=lambda item: getattr(item, key))
+
+
+def test_it_is_tritonclients_descriptor():
+    schema = model_config_schema().tritonclient_schema()
+    assert in_order(file_descriptor()) == in_order(schema)
+
+
+def test_the_file_is_what_the_script_writes():
+    script = CHECKOUT / "ci/model_config_schema.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_neither_tritonclient_nor_numpy_is_imported():
+    program = (
+        "import sys; from envpack.repository import parse_config; parse_config('max_batch_size: 3', 'config.pbtxt'); "
+        "assert not {'tritonclient', 'numpy', 'grpc'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_kind_of_field_is_parsed():
+    config = parse_config(
+        """
+        name: "m"  max_batch_size: 8
+        input [ { name: "X" data_type: TYPE_FP32 dims: [ -1, 2 ] } ]
+        parameters { key: "k" value { string_value: "v" } }
+        dynamic_batching { priority_queue_policy { key: 7 value { timeout_action: DELAY } } }
+        """,
+        "config.pbtxt",
+    )
+    assert config.HasField("dynamic_batching")
+    assert config.parameters["k"].string_value == "v"
+    assert config.dynamic_batching.priority_queue_policy[7].timeout_action == 1
+    assert list(config.input[0].dims) == [-1, 2]
+
+
+def test_one_member_of_a_oneof_replaces_another():
+    config = message_class()()
+    config.dynamic_batching.SetInParent()
+    config.sequence_batching.SetInParent()
+    assert config.WhichOneof("scheduling_choice") == "sequence_batching"
+
+
+def test_an_unknown_field_is_an_error_with_its_line():
+    with pytest.raises(InputError) as caught:
+        parse_config('name: "m"\nnames: "m"\n', "config.pbtxt")
+    assert caught.value.kind == "bad-config"
+    assert caught.value.where == "config.pbtxt:2"
