@@ -30,7 +30,8 @@ from envpack.archive.conda_packer import pack_with_conda_pack
 from envpack.environment import Environment, build_environment
 from envpack.repository import set_execution_environment
 from envpack.requirements import Requirements
-from envpack.verification import RuntimeOptions, VerifyOptions, verify
+from envpack.server import RuntimeOptions
+from envpack.verification import VerifyOptions, verify
 
 REQUIREMENTS = ("numpy==1.26.4", "scipy==1.13.1", "pandas==2.2.3", "scikit-learn==1.5.2")
 COUNTS = (1, 2, 5, 10, 20, 50, 100)

@@ -27,11 +27,11 @@ from bench import processes
 from bench.kitchen import Kitchen, open_kitchen
 from bench.load import Load, LoadError, infer_request
 
-from envpack.verification import find_server, proc
-from envpack.verification.asking.kserve import Client, RequestError
-from envpack.verification.asking.tensors import Tensor
-from envpack.verification.runtimes.interface import Process
-from envpack.verification.runtimes.process import ProcessRuntime, ProcessServer
+from envpack.server import find_server, procfs
+from envpack.server.interface import Process
+from envpack.server.kserve import Client, RequestError
+from envpack.server.process import ProcessRuntime, ProcessServer
+from envpack.server.tensors import Tensor
 
 CONFIG = """\
 max_batch_size: 0
@@ -101,7 +101,7 @@ def of_stub(site: Site, model: str) -> Snapshot:
 
 def of_server(site: Site) -> Snapshot:
     """What the server holds when nothing is loaded; its own memory is not ours to judge."""
-    (process,) = (child for child in proc.children_of(os.getpid()) if "tritonserver" in child.arguments[0])
+    (process,) = (child for child in procfs.children_of(os.getpid()) if "tritonserver" in child.arguments[0])
     server = processes.figures(process.pid)
     prefixes = {argument.partition(REGION_PREFIX)[2] for argument in process.arguments if REGION_PREFIX in argument}
     regions = sum(1 for prefix in prefixes for _ in Path("/dev/shm").glob(prefix + "*"))

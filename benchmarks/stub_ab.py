@@ -30,9 +30,9 @@ from bench.kitchen import Kitchen, open_kitchen
 from bench.load import LoadError
 from bench.workloads import KINDS, WORKLOADS, Workload, run
 
-from envpack.verification import find_server
-from envpack.verification.asking.kserve import Client
-from envpack.verification.runtimes.process import ProcessRuntime, ProcessServer
+from envpack.server import find_server
+from envpack.server.kserve import Client
+from envpack.server.process import ProcessRuntime, ProcessServer
 
 VARIANTS = ("ours", "release")
 LOADED = "load"  # the kind of the model that is loaded and unloaded

@@ -25,9 +25,9 @@ from bench import native
 from bench.kitchen import MODELS, open_kitchen
 
 from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.server import find_server
+from envpack.server.process import ProcessRuntime
 from envpack.stub import build_stub, target_from_prefix
-from envpack.verification import find_server
-from envpack.verification.runtimes.process import ProcessRuntime
 
 VARIANTS = ("all releases", "one release")
 

@@ -1,4 +1,4 @@
-"""How long libarchive takes to unpack archives of different shape, for the predictions of `envpack.archive.forms`.
+"""How long libarchive takes to unpack archives of different shape, for the predictions of `envpack.archive.formats`.
 
     python benchmarks/unpack.py FOLDER [--rounds 3]
 
@@ -21,7 +21,7 @@ import numpy
 from pack import REQUIREMENTS
 
 from envpack.archive import Selection, pack_archive
-from envpack.archive.forms import told_beside
+from envpack.archive.formats import told_beside
 from envpack.environment import build_environment
 from envpack.requirements import Requirements
 

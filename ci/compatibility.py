@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.atomic import write_text
-from envpack.environment.interpreters import SUPPORTED
+from envpack.pythons.interpreters import SUPPORTED
 from envpack.releases import Release, all_releases
+from envpack.support.replacement import write_text
 
 # Seen while this was written, with the stub that came with the release as with ours.
 SERVER_FAULTS = {

@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from envpack.cli.verdict_view import draw
-from envpack.verification import RuntimeOptions, VerifyOptions, verify
+from envpack.server import RuntimeOptions
+from envpack.verification import VerifyOptions, verify
 
 
 def main(repository: Path, picture: Path) -> None:

@@ -12,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from envpack.environment.isolation import clean_environment
 from envpack.stub import target_from_interpreter
 from envpack.stub.build import STUB_NAME
 from envpack.stub.source import source_folder
 from envpack.stub.toolchain import find_tool, required_package_folder
+from envpack.support.isolation import clean_environment
 
 FOLDER = Path("build/sanitized").absolute()
 # Python itself leaks on purpose, and a model's crash is for Python's faulthandler to tell.

@@ -13,85 +13,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from envpack.first_use import imported_at_first_use
+from envpack.support.lazy_imports import lazy_imports
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from envpack.building import BuildOptions, BuiltModel, build_model
-    from envpack.cache import list_cache, prune_cache
-    from envpack.deployment import Deployment, assemble, build_image, plan_deployment
-    from envpack.doctor import examine
-    from envpack.errors import EnvpackError
-    from envpack.inspection import inspect_repository
-    from envpack.locking import Choice, LockedModel, lock_model
-    from envpack.project import Project, open_project
-    from envpack.releases import Release, find_release
-    from envpack.stub import Stub, build_stub, find_pythons, inspect_stub, plan_matrix
-    from envpack.stubs import build_matrix
-    from envpack.verification import Verdict, VerifyOptions, verify
+    from envpack.deployment import (
+        Deployment as Deployment,
+        assemble as assemble,
+        build_image as build_image,
+        plan_deployment as plan_deployment,
+    )
+    from envpack.doctor import examine as examine
+    from envpack.inspection import inspect_repository as inspect_repository
+    from envpack.project import Project as Project, open_project as open_project
+    from envpack.releases import Release as Release, find_release as find_release
+    from envpack.stub import (
+        Stub as Stub,
+        build_stub as build_stub,
+        find_pythons as find_pythons,
+        inspect_stub as inspect_stub,
+        plan_matrix as plan_matrix,
+    )
+    from envpack.support.errors import EnvpackError as EnvpackError
+    from envpack.verification import Verdict as Verdict, VerifyOptions as VerifyOptions, verify as verify
+    from envpack.workflow import (
+        BuildOptions as BuildOptions,
+        BuiltModel as BuiltModel,
+        Choice as Choice,
+        LockedModel as LockedModel,
+        build_matrix as build_matrix,
+        build_model as build_model,
+        list_cache as list_cache,
+        lock_model as lock_model,
+        prune_cache as prune_cache,
+    )
 
-# Where each public name lives. Importing all of them takes longer than `--help`.
-_HOMES = {
-    "BuildOptions": "envpack.building",
-    "BuiltModel": "envpack.building",
-    "Choice": "envpack.locking",
-    "Deployment": "envpack.deployment",
-    "EnvpackError": "envpack.errors",
-    "LockedModel": "envpack.locking",
-    "Project": "envpack.project",
-    "Release": "envpack.releases",
-    "Stub": "envpack.stub",
-    "Verdict": "envpack.verification",
-    "VerifyOptions": "envpack.verification",
-    "assemble": "envpack.deployment",
-    "build_image": "envpack.deployment",
-    "build_matrix": "envpack.stubs",
-    "build_model": "envpack.building",
-    "build_stub": "envpack.stub",
-    "examine": "envpack.doctor",
-    "find_pythons": "envpack.stub",
-    "find_release": "envpack.releases",
-    "inspect_repository": "envpack.inspection",
-    "inspect_stub": "envpack.stub",
-    "list_cache": "envpack.cache",
-    "lock_model": "envpack.locking",
-    "open_project": "envpack.project",
-    "plan_deployment": "envpack.deployment",
-    "plan_matrix": "envpack.stub",
-    "prune_cache": "envpack.cache",
-    "verify": "envpack.verification",
-}
-
-__all__ = [
-    "BuildOptions",
-    "BuiltModel",
-    "Choice",
-    "Deployment",
-    "EnvpackError",
-    "LockedModel",
-    "Project",
-    "Release",
-    "Stub",
-    "Verdict",
-    "VerifyOptions",
-    "assemble",
-    "build_image",
-    "build_matrix",
-    "build_model",
-    "build_stub",
-    "examine",
-    "find_pythons",
-    "find_release",
-    "inspect_repository",
-    "inspect_stub",
-    "list_cache",
-    "lock_model",
-    "open_project",
-    "plan_deployment",
-    "plan_matrix",
-    "prune_cache",
-    "verify",
-]
-
-__getattr__ = imported_at_first_use(__name__, _HOMES)
+__getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.errors import InputError
+from envpack.support.errors import InputError
 
 FILE_NAME = "envpack.toml"
 _PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "layout", "backends", "models"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from envpack.atomic import replaced_folder
-from envpack.errors import InputError, UsageError
+from envpack.support.errors import InputError, UsageError
+from envpack.support.replacement import replaced_folder
 
 
 def recipe_names() -> tuple[str, ...]:

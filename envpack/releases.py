@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.errors import UsageError
+from envpack.support.errors import UsageError
 
 DEFAULT_RELEASE = "24.10"
 

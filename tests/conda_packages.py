@@ -9,7 +9,7 @@ from pathlib import Path
 
 import zstandard
 
-from envpack.environment.engine import ask_engine
+from envpack.conda.engine import ask_engine
 
 PLACEHOLDER = "/opt/placehold" + "_placehold" * 20
 

@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 
 from bench.kitchen import PYTHON, Kitchen
-from envpack.environment.isolation import clean_environment
-from envpack.locations import cache_root
+from envpack.server import find_server
 from envpack.stub.source import source_folder
 from envpack.stub.target import target_from_prefix
 from envpack.stub.toolchain import find_tool, required_package_folder
-from envpack.verification import find_server
+from envpack.support.cache_locations import cache_root
+from envpack.support.isolation import clean_environment
 
 PROGRAM = "stub_clock"
 _SPAWN = 'source "$0/bin/activate" && LD_LIBRARY_PATH=$0/lib:$LD_LIBRARY_PATH exec "$@"'  # as the server does

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.load import Load, infer_request, stream_request
-from envpack.verification.asking.kserve import Client
+from envpack.server.kserve import Client
 
 _ECHO = """\
 max_batch_size: {batch}

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import docker
 
-from envpack.environment.interpreters import interpreter_for
+from envpack.pythons.interpreters import interpreter_for
 from envpack.releases import find_release
-from envpack.verification import ServerInstallation, find_server
+from envpack.server import ServerInstallation, find_server
 
 TAG = "envpack-test/tritonserver"
 _RECIPE_LABEL = "envpack.test.recipe"

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from envpack.errors import EnvpackError
-from envpack.verification import find_server
-from envpack.verification.interrupts import interruptible
-from envpack.verification.server_log import last_lines
+from envpack.server import find_server
+from envpack.server.interrupts import interruptible
+from envpack.server.log import last_lines
+from envpack.support.errors import EnvpackError
 from gpu import bls_checks, memory_checks, tensor_checks  # noqa: F401 - they fill the list of checks
 from gpu.catalogue import CHECKS, Check, SkippedError
 from gpu.driver import NO_GPU, NoGpuError, count_devices

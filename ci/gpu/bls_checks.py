@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from envpack.verification.asking.tensors import Tensor
+from envpack.server.tensors import Tensor
 from gpu.catalogue import WrongError, check, expect, expect_on_gpu
 from gpu.serving import Site, text_of
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.environment import Interpreter, available_interpreters, interpreter_for
 from envpack.environment.activation import write_activation
-from envpack.errors import EnvpackError
+from envpack.pythons import Interpreter, available_interpreters, interpreter_for
 from envpack.stub import build_stub, target_from_interpreter
+from envpack.support.errors import EnvpackError
 
 PREFERRED = ("3.10", "3.11", "3.12", "3.9", "3.13", "3.8")
 # Built for CUDA 12 as the server is, so that they need no newer driver than it does.

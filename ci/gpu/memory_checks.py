@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from envpack.verification.runtimes import proc
+from envpack.server import procfs
 from gpu import probes
 from gpu.catalogue import SkippedError, WrongError, check, expect
 from gpu.serving import Site
@@ -74,7 +74,7 @@ def no_context(site: Site) -> str:
     site.floats("reader", [1])
     host, reader = site.stub_of("host"), site.stub_of("reader")
     expect("what the model on the host has opened", probes.opened_devices(host), set())
-    drivers = [file for file in proc.mapped_files(host) if "libcuda" in file]
+    drivers = [file for file in procfs.mapped_files(host) if "libcuda" in file]
     expect("what it has loaded of the driver", drivers, [])
     seen = probes.compute_processes()
     if host in seen:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from envpack.repository import set_execution_environment
+from envpack.server import find_server
+from envpack.server.kserve import Client, RequestError
+from envpack.server.process import ProcessRuntime, ProcessServer
+from envpack.server.tensors import Tensor, Value
 from envpack.stub import STUB_NAME
-from envpack.verification import find_server
-from envpack.verification.asking.kserve import Client, RequestError
-from envpack.verification.asking.tensors import Tensor, Value
-from envpack.verification.runtimes.process import ProcessRuntime, ProcessServer
 from gpu.driver import NoGpuError, find_driver
 from gpu.environment import Kitchen
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envpack.verification.asking.tensors import Tensor
+from envpack.server.tensors import Tensor
 from gpu.catalogue import SkippedError, WrongError, check, expect, expect_on_gpu
 from gpu.serving import RETURNED, TYPES, TYPES_ENSEMBLE, Site, numbers_of, text_of
 

@@ -1,7 +1,31 @@
 """From an environment in the store to what a model repository holds: a folder or an archive."""
 
-from envpack.archive.folder import place_folder
-from envpack.archive.selection import Selection
-from envpack.archive.tarball import ArchiveForm, PackerName, pack_archive, sidecar_of
+from __future__ import annotations
 
-__all__ = ["ArchiveForm", "PackerName", "Selection", "pack_archive", "place_folder", "sidecar_of"]
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.archive.comparison import Inspection as Inspection
+    from envpack.archive.destination import locked_destination as locked_destination
+    from envpack.archive.folder import place_folder as place_folder
+    from envpack.archive.formats import (
+        Form as Form,
+        PackageSize as PackageSize,
+        forms_of as forms_of,
+        package_sizes as package_sizes,
+        told_beside as told_beside,
+    )
+    from envpack.archive.inspection import inspect_environment as inspect_environment
+    from envpack.archive.reading import is_archive as is_archive, opened_archive as opened_archive
+    from envpack.archive.sbom import bill_of_materials as bill_of_materials
+    from envpack.archive.selection import Selection as Selection
+    from envpack.archive.tarball import (
+        ArchiveForm as ArchiveForm,
+        PackerName as PackerName,
+        pack_archive as pack_archive,
+        sidecar_of as sidecar_of,
+    )
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

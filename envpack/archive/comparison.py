@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from envpack.archive.installed_metadata import read_record
 from envpack.archive.members import BLOCK, leaves
-from envpack.archive.records import read_record
-from envpack.environment.inventory import INVENTORY, Entry, parse_inventory
-from envpack.environment.store import MANIFEST, Package
+from envpack.environment import INVENTORY, MANIFEST, Entry, Package, parse_inventory
 
 MOST_FINDINGS = 1000  # that are kept; all are counted
 _LONGEST_SHOWN = 1000  # characters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from envpack.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError
 
 
 def conda_pack_version() -> str:

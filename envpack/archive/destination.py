@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.environment.disk import storage_errors
-from envpack.locations import cache_root
+from envpack.support.cache_locations import cache_root
+from envpack.support.storage_errors import storage_errors
 
 
 @contextlib.contextmanager

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from envpack.archive.manifest import Chosen, choose, holds
 from envpack.archive.selection import Selection
-from envpack.atomic import replaced_folder
-from envpack.environment.inventory import Entry
-from envpack.environment.links import NO_LINK
-from envpack.environment.stand_in import check_prefix, rewrite
-from envpack.environment.store import Environment
+from envpack.environment import Entry, Environment, check_prefix, rewrite
+from envpack.support.links import NO_LINK
+from envpack.support.replacement import replaced_folder
 
 
 def place_folder(

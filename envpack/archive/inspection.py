@@ -11,13 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from envpack.archive.comparison import Comparison, Inspection, Seen
+from envpack.archive.installed_metadata import LARGEST, is_record
 from envpack.archive.members import is_canonical
 from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, opened_archive
-from envpack.archive.records import LARGEST, is_record
 from envpack.archive.tarball import sidecar_of
-from envpack.environment.inventory import INVENTORY
-from envpack.environment.store import MANIFEST
-from envpack.errors import InputError
+from envpack.environment import INVENTORY, MANIFEST
+from envpack.support.errors import InputError
 
 _LARGEST_TEXT = 48 << 20  # bytes of the list of files
 

@@ -11,13 +11,21 @@ from typing import Any
 
 from envpack.archive.members import check_entries
 from envpack.archive.selection import Selection
-from envpack.atomic import replaced_file
-from envpack.environment.disk import storage_errors
-from envpack.environment.inventory import INVENTORY, OWN, Entry, inventory_text, parse_inventory, read_inventory
-from envpack.environment.stand_in import with_prefix
-from envpack.environment.store import MANIFEST, Environment
-from envpack.errors import EnvironmentBuildError
-from envpack.locations import cache_root
+from envpack.environment import (
+    INVENTORY,
+    MANIFEST,
+    OWN,
+    Entry,
+    Environment,
+    inventory_text,
+    parse_inventory,
+    read_inventory,
+    with_prefix,
+)
+from envpack.support.cache_locations import cache_root
+from envpack.support.errors import EnvironmentBuildError
+from envpack.support.replacement import replaced_file
+from envpack.support.storage_errors import storage_errors
 
 SCHEMA = 2
 _NAMED = (

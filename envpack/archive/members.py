@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Sequence
 
-from envpack.environment.inventory import Entry
-from envpack.errors import EnvironmentBuildError
+from envpack.environment import Entry
+from envpack.support.errors import EnvironmentBuildError
 
 BLOCK = 512  # bytes; what tar files are made of
 TIME = 315532800  # 1980-01-01: the same bytes whenever it is packed

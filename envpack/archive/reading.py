@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from envpack.errors import InputError
+from envpack.support.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

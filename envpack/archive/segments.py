@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from envpack.archive.packed_before import Segment, copy_segment, find_segments
+from envpack.archive.segment_index import Segment, copy_segment, find_segments
 from envpack.archive.stream import PORTION, Packer, portions
-from envpack.environment.inventory import OWN, Entry
+from envpack.environment import OWN, Entry
 
 RECIPE = 2  # counts the changes of how members are written
 LEVEL = 2  # the best of the table in docs/explanation/archives.md

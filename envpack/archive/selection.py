@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from envpack.environment.inventory import Entry
-from envpack.errors import UsageError
+from envpack.environment import Entry
+from envpack.support.errors import UsageError
 
 # Patterns as in .gitignore, relative to the environment's root. Byte code stays: without it every start compiles.
 # Of folders with tests only the tests and their data go: what else is there is imported by some packages when they run.

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.archive.members import BLOCK, header, padding
-from envpack.environment.inventory import Entry
-from envpack.errors import EnvironmentBuildError
+from envpack.environment import Entry
+from envpack.support.errors import EnvironmentBuildError
 
 PORTION = 2 << 20  # bytes of content; less makes archives larger, more takes more memory
 _MOST_THREADS = 16  # two portions each

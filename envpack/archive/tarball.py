@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, Self
 
 from envpack.archive.manifest import SCHEMA, Chosen, beside, choose, is_of
 from envpack.archive.selection import Selection
-from envpack.atomic import replaced_file, write_text
-from envpack.environment.store import Environment
-from envpack.locations import cache_root
-from envpack.progress import Progress, Silent
+from envpack.environment import Environment
+from envpack.support.cache_locations import cache_root
+from envpack.support.progress import Progress, Silent
+from envpack.support.replacement import replaced_file, write_text
 
 if TYPE_CHECKING:
-    from envpack.archive.packed_before import Segment
+    from envpack.archive.segment_index import Segment
 
 ArchiveForm = Literal["tar.gz", "tar"]
 PackerName = Literal["envpack", "conda-pack"]
@@ -132,7 +132,7 @@ def pack_archive(
 def _pack(wanted: _Wanted, stored: Path, threads: int, progress: Progress) -> None:
     chosen = choose(wanted.environment, wanted.selection)
     progress.begin(f"pack {len(chosen.entries)} files as {wanted.form}")
-    from envpack.archive.packed_before import DamagedSegmentError, write_index
+    from envpack.archive.segment_index import DamagedSegmentError, write_index
 
     while True:
         try:

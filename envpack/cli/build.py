@@ -15,8 +15,8 @@ from envpack.cli.console import Console
 from envpack.cli.sizes_view import forms_line, sizes_table
 
 if TYPE_CHECKING:
-    from envpack.building import BuiltModel
     from envpack.project import Project
+    from envpack.workflow import BuiltModel
 
 
 @click.command(short_help="Build execution environments and put them beside their models.")
@@ -85,9 +85,8 @@ def command(
     models: tuple[str, ...], repository: Path, console: Console, *, every: bool, sizes: bool, **settings: Any
 ) -> None:
     """Build the execution environment of each MODEL and put it beside the model."""
-    from envpack.building import BuildOptions, build_model
-    from envpack.locking import Choice, release_for
     from envpack.project import open_project
+    from envpack.workflow import BuildOptions, Choice, build_model, release_for
 
     project = open_project(repository)
     names = options.chosen_models(project, models, every=every)

@@ -14,7 +14,7 @@ from envpack.cli.console import Console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.cache import CacheEntry
+    from envpack.workflow import CacheEntry
 
 _MEGABYTE = 1e6
 
@@ -28,8 +28,8 @@ def command() -> None:
 @options.with_console
 def list_command(console: Console) -> None:
     """List what is in the cache, with its size on disk."""
-    from envpack.cache import list_cache
-    from envpack.locations import cache_root
+    from envpack.support.cache_locations import cache_root
+    from envpack.workflow import list_cache
 
     entries = list_cache()
     console.say(_table(entries))
@@ -48,7 +48,7 @@ def list_command(console: Console) -> None:
 @options.with_console
 def prune(days: float, console: Console, *, dry_run: bool) -> None:
     """Remove what was not used for some days. Environments beside models stay as they are."""
-    from envpack.cache import prune_cache
+    from envpack.workflow import prune_cache
 
     console.begin("would remove" if dry_run else "remove")
     pruned = prune_cache(days, dry_run=dry_run, progress=console)
@@ -63,7 +63,7 @@ def _as_json(entry: CacheEntry) -> dict[str, object]:
 def _table(entries: Sequence[CacheEntry]) -> Table:
     from rich.table import Table
 
-    from envpack.cache import describe_kind
+    from envpack.workflow import describe_kind
 
     table = Table("kind", "what", "MB", box=None)
     kinds = dict.fromkeys(entry.kind for entry in entries)

@@ -15,7 +15,7 @@ from envpack.cli.console import Console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.environment.published_channel import ChannelPackage
+    from envpack.pythons import ChannelPackage
 
 
 @click.group(short_help="Make a conda channel of this machine's Pythons.")
@@ -42,8 +42,7 @@ def command() -> None:
 @options.with_console
 def add_python(python: str, place: Path | None, folder: Path | None, console: Console) -> None:
     """Put a Python of this machine into a channel folder, as a conda package that works anywhere."""
-    from envpack.environment.interpreters import interpreter_at, interpreter_for
-    from envpack.environment.published_channel import add_interpreter, default_channel
+    from envpack.pythons import add_interpreter, default_channel, interpreter_at, interpreter_for
 
     interpreter = interpreter_at(place, python) if place else interpreter_for(python)
     channel = (folder or default_channel()).absolute()
@@ -60,7 +59,7 @@ def add_python(python: str, place: Path | None, folder: Path | None, console: Co
 @options.with_console
 def ls(folder: Path | None, console: Console) -> None:
     """List the packages of a channel FOLDER, by default envpack's own."""
-    from envpack.environment.published_channel import default_channel, read_channel
+    from envpack.pythons import default_channel, read_channel
 
     channel = (folder or default_channel()).absolute()
     packages = read_channel(channel)

@@ -13,11 +13,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from envpack.errors import EnvpackError
+from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
-    from rich.console import Console as RichConsole
-    from rich.console import RenderableType
+    from rich.console import Console as RichConsole, RenderableType
     from rich.status import Status
 
 SCHEMA = 1
@@ -41,7 +40,7 @@ class Failure:
 
 
 class Console:
-    """One command's output; also the `envpack.progress.Progress` that the core reports to."""
+    """One command's output; also the `envpack.support.progress.Progress` that the core reports to."""
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
@@ -134,8 +133,8 @@ class Console:
 
 def _kept(details: str) -> str:
     """Write what is too long for a terminal into the cache; the path of the file, ``""`` if it cannot be written."""
-    from envpack.atomic import write_text
-    from envpack.locations import cache_root
+    from envpack.support.cache_locations import cache_root
+    from envpack.support.replacement import write_text
 
     file = cache_root() / "last-error.txt"
     try:

@@ -21,8 +21,8 @@ from envpack.cli.console import Console
 @options.with_console
 def command(directory: Path, recipe: str, console: Console) -> None:
     """Copy a ready model repository to DIRECTORY."""
-    from envpack.environment.disk import storage_errors
     from envpack.recipes import copy_recipe
+    from envpack.support.storage_errors import storage_errors
 
     console.begin(f"copy recipe {recipe}")
     with storage_errors(directory):

@@ -48,7 +48,7 @@ def command(path: Path, environment: Path | None, triton: str, console: Console,
     PATH is told apart by its content. Nothing of it is run or unpacked. Every file of an environment is compared with
     the environment's own list. The exit status is 1 if something does not fit, or is not as it was.
     """
-    from envpack.archive.reading import is_archive
+    from envpack.archive import is_archive
     from envpack.inspection import is_repository
     from envpack.repository import looks_like_model
 

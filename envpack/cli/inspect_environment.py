@@ -12,7 +12,7 @@ from envpack.cli.console import Console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.archive.comparison import Inspection
+    from envpack.archive import Inspection
     from envpack.preflight import Mismatch
 
 _SHOWN = 20  # findings; all of them are in the JSON document
@@ -26,7 +26,7 @@ def inspect_environment_at(
     path: Path, triton: str, console: Console, *, strict: bool, sbom: Path | None, limit: int
 ) -> int:
     """Show what an environment is and what is wrong with it; the exit status."""
-    from envpack.archive.inspection import inspect_environment
+    from envpack.archive import inspect_environment
 
     found = inspect_environment(path.absolute(), limit=limit << 30)
     mismatches = _mismatches(path.absolute(), triton) if triton else ()
@@ -47,9 +47,9 @@ def _mismatches(path: Path, triton: str) -> Sequence[Mismatch]:
 
 
 def _write_sbom(found: Inspection, file: Path) -> None:
-    from envpack.archive.sbom import bill_of_materials
-    from envpack.atomic import write_text
-    from envpack.environment.disk import storage_errors
+    from envpack.archive import bill_of_materials
+    from envpack.support.replacement import write_text
+    from envpack.support.storage_errors import storage_errors
 
     version = str(found.told.get("content") or found.sha256)
     python = str(found.told.get("python", ""))

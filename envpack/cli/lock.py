@@ -37,8 +37,8 @@ def command(
 
     `envpack build` then installs exactly these.
     """
-    from envpack.locking import Choice, lock_model, release_for
     from envpack.project import open_project
+    from envpack.workflow import Choice, lock_model, release_for
 
     project = open_project(repository)
     names = options.chosen_models(project, models, every=every)

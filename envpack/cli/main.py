@@ -12,7 +12,7 @@ import click
 
 import envpack
 from envpack.cli.console import Console, Failure
-from envpack.errors import EnvpackError
+from envpack.support.errors import EnvpackError
 
 _COMMANDS = ("init", "lock", "build", "stub", "inspect", "channel", "releases", "layout", "verify", "cache", "doctor")
 _BUG = 70

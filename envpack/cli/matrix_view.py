@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envpack.cli.console import Console, Failure
-from envpack.errors import EnvpackError
+from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
-    from envpack.stub.matrix import Cell
-    from envpack.stubs import CellPlan, CellResult
+    from envpack.stub import Cell
+    from envpack.workflow import CellPlan, CellResult
 
 MissingPythons = Mapping[str, EnvpackError]
 

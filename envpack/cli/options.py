@@ -85,7 +85,7 @@ _CHOICE = (
 
 
 def choice(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that are the fields of `envpack.locking.Choice`."""
+    """Give a command the options that are the fields of `envpack.workflow.lock.Choice`."""
     for option in reversed(_CHOICE):
         command = option(command)
     return command

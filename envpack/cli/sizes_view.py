@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.archive.forms import Form
-    from envpack.building import BuiltModel
+    from envpack.archive import Form
+    from envpack.workflow import BuiltModel
 
 _MEGA = 1e6
 

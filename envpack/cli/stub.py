@@ -13,8 +13,7 @@ from envpack.cli.console import Console, Failure
 from envpack.cli.matrix_view import MissingPythons, missing_entries, result_entry, show_matrix, show_plans
 
 if TYPE_CHECKING:
-    from envpack.stub.matrix import Cell
-    from envpack.stub.toolchain import ToolchainName
+    from envpack.stub import Cell, ToolchainName
 
 
 @click.command()
@@ -136,7 +135,7 @@ def _plan(wishes: _Wishes, console: Console) -> tuple[tuple[Cell, ...], MissingP
 
 def _build_one(cell: Cell, wishes: _Wishes, console: Console) -> None:
     from envpack.stub import STUB_NAME, build_stub
-    from envpack.stubs import place
+    from envpack.workflow import place
 
     output, jobs = wishes.output, wishes.jobs or 0
     _require_output(output)
@@ -158,14 +157,14 @@ def _build_one(cell: Cell, wishes: _Wishes, console: Console) -> None:
 
 
 def _require_output(output: Path) -> None:
-    from envpack.errors import InputError
+    from envpack.support.errors import InputError
 
     if not output.is_dir():
         raise InputError("this folder does not exist", kind="output-missing", where=str(output), hint="create it")
 
 
 def _build_matrix(cells: tuple[Cell, ...], missing: MissingPythons, wishes: _Wishes, console: Console) -> int:
-    from envpack.stubs import build_matrix
+    from envpack.workflow import build_matrix
 
     results = build_matrix(
         cells,
@@ -183,7 +182,7 @@ def _build_matrix(cells: tuple[Cell, ...], missing: MissingPythons, wishes: _Wis
 
 
 def _dry_run(cells: tuple[Cell, ...], missing: MissingPythons, wishes: _Wishes, console: Console) -> None:
-    from envpack.stubs import plan_build
+    from envpack.workflow import plan_build
 
     folders = [wishes.output / cell.identifier if wishes.is_matrix else wishes.output for cell in cells]
     plans = plan_build(cells, folders, toolchain=wishes.toolchain, glibc=wishes.glibc)

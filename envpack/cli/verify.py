@@ -13,7 +13,8 @@ from envpack.cli.console import Console
 from envpack.cli.sizes import SIZE
 
 if TYPE_CHECKING:
-    from envpack.verification import RuntimeOptions, VerifyOptions
+    from envpack.server import RuntimeOptions
+    from envpack.verification import VerifyOptions
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _WHERE = (
@@ -126,8 +127,7 @@ def _verify(
     repository: Path, models: tuple[str, ...], choices: VerifyOptions, report: Path | None, console: Console
 ) -> int:
     from envpack.cli.verdict_view import draw
-    from envpack.verification import verify
-    from envpack.verification.report import write_report
+    from envpack.verification import verify, write_report
 
     verdict = verify(repository.absolute(), models, options=choices, progress=console)
     if report is not None:
@@ -162,7 +162,7 @@ def _runtime_options(
 ) -> RuntimeOptions:
     from envpack.project import open_project
     from envpack.repository import backends_of
-    from envpack.verification import RuntimeOptions, find_preload
+    from envpack.server import RuntimeOptions, find_preload
 
     if same["runtime"] == "docker" and same["server"]:
         raise click.UsageError("--server is for a process of this machine, and --runtime docker asks for a container.")

@@ -1,19 +1,23 @@
 """A tree, or a container image, that holds all that a server needs beyond itself: models and backends."""
 
-from envpack.deployment.image import BuiltImage, ImageOptions, build_image
-from envpack.deployment.plan import DeployedModel, Deployment, plan_deployment
-from envpack.deployment.start import docker_command, server_arguments
-from envpack.deployment.tree import MANIFEST_NAME, assemble
+from __future__ import annotations
 
-__all__ = [
-    "MANIFEST_NAME",
-    "BuiltImage",
-    "DeployedModel",
-    "Deployment",
-    "ImageOptions",
-    "assemble",
-    "build_image",
-    "docker_command",
-    "plan_deployment",
-    "server_arguments",
-]
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.deployment.image import (
+        BuiltImage as BuiltImage,
+        ImageOptions as ImageOptions,
+        build_image as build_image,
+    )
+    from envpack.deployment.plan import (
+        DeployedModel as DeployedModel,
+        Deployment as Deployment,
+        plan_deployment as plan_deployment,
+    )
+    from envpack.deployment.start import docker_command as docker_command, server_arguments as server_arguments
+    from envpack.deployment.tree import MANIFEST_NAME as MANIFEST_NAME, assemble as assemble
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

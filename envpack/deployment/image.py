@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envpack.containers import Daemon, daemon_errors, find_daemon
 from envpack.deployment.build_context import context_of
 from envpack.deployment.plan import Deployment
 from envpack.deployment.start import SERVER_BACKENDS, server_arguments
 from envpack.deployment.tree import MANIFEST_NAME
-from envpack.errors import ServerError
-from envpack.progress import Progress, Silent
-from envpack.verification.runtimes.container_daemon import Daemon, daemon_errors, find_daemon
+from envpack.support.errors import ServerError
+from envpack.support.progress import Progress, Silent
 
 if TYPE_CHECKING:
     import docker

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment.store import MANIFEST as ENVIRONMENT_MANIFEST
-from envpack.errors import InputError
+from envpack.environment import MANIFEST as ENVIRONMENT_MANIFEST
 from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import (
@@ -23,6 +22,7 @@ from envpack.repository import (
     open_model,
     unpacking_backends,
 )
+from envpack.support.errors import InputError
 
 MODELS_ON_SERVER = "/models"
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import envpack
-from envpack.archive.destination import locked_destination
-from envpack.atomic import replaced_folder
+from envpack.archive import locked_destination
 from envpack.deployment.plan import DeployedModel, Deployment
 from envpack.deployment.start import server_arguments
-from envpack.environment.links import link_or_copy
-from envpack.errors import InputError, UsageError
-from envpack.repository import STUB_NAME, Backend, python_of_backend
-from envpack.repository.backends import PYTHON_BACKEND
+from envpack.repository import PYTHON_BACKEND, STUB_NAME, Backend, python_of_backend
+from envpack.support.errors import InputError, UsageError
+from envpack.support.links import link_or_copy
+from envpack.support.replacement import replaced_folder
 
 MANIFEST_NAME = "envpack-layout.json"
 SCHEMA = 1

@@ -1,6 +1,13 @@
 """What this machine has of what envpack can use, each with what to do where it is missing."""
 
-from envpack.doctor.examination import PROBES, examine
-from envpack.doctor.observation import Observation, State
+from __future__ import annotations
 
-__all__ = ["PROBES", "Observation", "State", "examine"]
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.doctor.examination import PROBES as PROBES, examine as examine
+    from envpack.doctor.observation import Observation as Observation, State as State
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

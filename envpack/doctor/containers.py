@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envpack.containers import Daemon, daemon_errors, find_daemon
 from envpack.doctor.observation import Observation
-from envpack.errors import ServerError
 from envpack.project import Project
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.verification.runtimes.container_daemon import Daemon, daemon_errors, find_daemon
+from envpack.support.errors import ServerError
 
 if TYPE_CHECKING:
     import docker

@@ -13,8 +13,8 @@ from envpack.doctor.observation import Observation
 from envpack.doctor.storage import cache, shared_memory, temporary_folder
 from envpack.doctor.tools import compiler, pythons, system, tools, zig
 from envpack.doctor.triton import server
-from envpack.errors import EnvpackError
 from envpack.project import Project
+from envpack.support.errors import EnvpackError
 
 Probe = Callable[[Project], Iterable[Observation]]
 

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from envpack.conda import read_conda_settings
 from envpack.doctor.observation import Observation
-from envpack.environment.conda_settings import read_conda_settings
-from envpack.environment.isolation import clean_environment
-from envpack.environment.lock import LOCAL
-from envpack.environment.uv import public_url
+from envpack.lock import LOCAL
 from envpack.project import Project
+from envpack.support.isolation import clean_environment
+from envpack.support.redaction import public_url
 
 _SECONDS = 3.0
 _DEFAULT_INDEX = "https://pypi.org/simple"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.doctor.observation import Observation
-from envpack.locations import cache_root
 from envpack.project import Project
+from envpack.support.cache_locations import cache_root
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterator
 
 from envpack.doctor.observation import Observation
-from envpack.environment.interpreters import SUPPORTED, Interpreter, available_interpreters
-from envpack.errors import StubError
 from envpack.preflight import this_host
 from envpack.project import Project
-from envpack.stub.platforms import is_supported
-from envpack.stub.toolchain import find_tool, find_toolchain
+from envpack.pythons import SUPPORTED, Interpreter, available_interpreters
+from envpack.stub import find_tool, find_toolchain, is_supported
+from envpack.support.errors import StubError
 
 _PIP = f"{sys.executable} -m pip install"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envpack.doctor.observation import Observation
-from envpack.errors import ServerError
 from envpack.project import Project
-from envpack.verification import find_server
+from envpack.server import find_server
+from envpack.support.errors import ServerError
 
 
 def server(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike

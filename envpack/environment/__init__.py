@@ -4,43 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from envpack.first_use import imported_at_first_use
+from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.environment.build import build_environment, environment_of
-    from envpack.environment.interpreters import Interpreter, available_interpreters, check_minor, interpreter_for
-    from envpack.environment.lock import Lock, read_lock
-    from envpack.environment.store import MANIFEST, Environment, Package, read_environment
+    from envpack.environment.build import (
+        build_environment as build_environment,
+        environment_of as environment_of,
+        remembered_lock as remembered_lock,
+    )
+    from envpack.environment.inventory import (
+        INVENTORY as INVENTORY,
+        OWN as OWN,
+        Entry as Entry,
+        inventory_text as inventory_text,
+        parse_inventory as parse_inventory,
+        read_inventory as read_inventory,
+    )
+    from envpack.environment.prefix import environment_from_prefix as environment_from_prefix
+    from envpack.environment.prefix_placeholder import (
+        check_prefix as check_prefix,
+        rewrite as rewrite,
+        with_prefix as with_prefix,
+    )
+    from envpack.environment.store import (
+        MANIFEST as MANIFEST,
+        Environment as Environment,
+        Package as Package,
+        read_environment as read_environment,
+    )
 
-# Where each public name lives. Whoever packs what is built needs none of what builds.
-_HOMES = {
-    "MANIFEST": "envpack.environment.store",
-    "Environment": "envpack.environment.store",
-    "Interpreter": "envpack.environment.interpreters",
-    "Lock": "envpack.environment.lock",
-    "Package": "envpack.environment.store",
-    "available_interpreters": "envpack.environment.interpreters",
-    "build_environment": "envpack.environment.build",
-    "check_minor": "envpack.environment.interpreters",
-    "environment_of": "envpack.environment.build",
-    "interpreter_for": "envpack.environment.interpreters",
-    "read_environment": "envpack.environment.store",
-    "read_lock": "envpack.environment.lock",
-}
-
-__all__ = [
-    "MANIFEST",
-    "Environment",
-    "Interpreter",
-    "Lock",
-    "Package",
-    "available_interpreters",
-    "build_environment",
-    "check_minor",
-    "environment_of",
-    "interpreter_for",
-    "read_environment",
-    "read_lock",
-]
-
-__getattr__ = imported_at_first_use(__name__, _HOMES)
+__getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.atomic import write_text
+from envpack.support.replacement import write_text
 
 ACTIVATE = """\
 # Activates the environment that this file lies in. For bash: source it; it always succeeds.

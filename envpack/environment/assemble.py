@@ -12,29 +12,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from envpack.atomic import write_text
+from envpack.conda import PREFIX_PLACEHOLDER, CondaSettings, Credentials, install_conda
+from envpack.environment.abi_requirements import cuda_libraries, environment_needs, hidden_libraries, numpy_abi
 from envpack.environment.activation import write_activation
-from envpack.environment.bytecode import compile_packages
-from envpack.environment.channel import local_channel
-from envpack.environment.conda_settings import CondaSettings, Credentials
-from envpack.environment.contents import cuda_libraries, hidden_libraries, numpy_abi
-from envpack.environment.elf import SystemNeeds, strip_environment, version_key
-from envpack.environment.fingerprint import fingerprint
-from envpack.environment.install import check_consistency, install_conda, install_pip
+from envpack.environment.external_references import refuse_outside
+from envpack.environment.install import check_consistency, install_pip
 from envpack.environment.installed import installed_packages
-from envpack.environment.interpreters import interpreter_for
 from envpack.environment.inventory import Entry, Owners, find_owners, take_inventory, write_inventory
-from envpack.environment.isolation import bare_environment
-from envpack.environment.lock.model import Lock
-from envpack.environment.names import normalised
-from envpack.environment.needs import environment_needs
-from envpack.environment.outside import refuse_outside
-from envpack.environment.relocation import STAND_IN, relocate, update_records
+from envpack.environment.relocation import relocate, update_records
 from envpack.environment.store import MANIFEST, SCHEMA
-from envpack.errors import EnvironmentBuildError
-from envpack.process import run
-from envpack.progress import Progress
+from envpack.lock import Lock
+from envpack.pythons import compile_packages, fingerprint, interpreter_for, local_channel
 from envpack.requirements import CondaPackage
+from envpack.support.elf import SystemNeeds, strip_environment, version_key
+from envpack.support.errors import EnvironmentBuildError
+from envpack.support.isolation import bare_environment
+from envpack.support.package_names import normalised
+from envpack.support.processes import run
+from envpack.support.progress import Progress
+from envpack.support.replacement import write_text
 
 _GLIBC_HINT = "ask for an older version of it, or take a release with a newer system with --triton"
 
@@ -104,7 +100,7 @@ def finish(
     """
     minor = how.lock.target.python
     how.progress.begin("make the environment relocatable")
-    relocate(prefix, (prefix, Path(STAND_IN), *places, _python(how, prefix).parent.parent), minor=minor)
+    relocate(prefix, (prefix, Path(PREFIX_PLACEHOLDER), *places, _python(how, prefix).parent.parent), minor=minor)
     update_records(prefix, {*changed, *(strip_environment(prefix) if how.strip else ())})
     write_activation(prefix)
     owners = adopt(find_owners(prefix, minor))

@@ -11,18 +11,15 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from envpack.atomic import new_folder
-from envpack.environment.conda_settings import CondaSettings, Credentials, read_conda_settings
-from envpack.environment.fingerprint import fingerprint
-from envpack.environment.interpreters import check_minor, interpreter_for
-from envpack.environment.lock import LOCAL, Lock, LockOptions, Target, lock_requirements, read_lock, write_lock
-from envpack.environment.lock.asked import asked_digest
-from envpack.environment.lock.model import host_platform
+from envpack.conda import CondaSettings, Credentials, read_conda_settings
 from envpack.environment.store import Environment, read_environment
-from envpack.errors import EnvironmentBuildError, InputError
-from envpack.locations import cache_root
-from envpack.progress import Progress, Silent
-from envpack.requirements import Requirements
+from envpack.lock import LOCAL, Lock, LockOptions, asked_digest, lock_requirements, read_lock, write_lock
+from envpack.pythons import check_minor, fingerprint, interpreter_for
+from envpack.requirements import Requirements, Target, host_platform
+from envpack.support.cache_locations import cache_root
+from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.progress import Progress, Silent
+from envpack.support.replacement import new_folder
 
 DEFAULT_GLIBC = "2.35"  # of the official images from 22.04's base on: Ubuntu 22.04
 
@@ -48,7 +45,7 @@ def build_environment(
         python: minor version, for example ``"3.10"``; ``""`` takes the one that the requirements name.
         channels: conda channels in order of preference; ``"local"`` is this machine's own interpreters as packages,
             anything else the name, URL or path of a channel.
-        cache: folder of the store, `envpack.locations.cache_root` by default.
+        cache: folder of the store, `envpack.support.cache_locations.cache_root` by default.
         progress: told of each step; a finished environment takes no step.
         glibc: version of the C library that the environment will meet.
         cuda: version of CUDA that it will meet, ``""`` for none.
@@ -79,7 +76,7 @@ def build_environment(
 
 def remembered_lock(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
     """The lock that these requirements got when they were asked for first, on this machine; made now if never."""
-    from envpack.environment.disk import storage_errors
+    from envpack.support.storage_errors import storage_errors
 
     told = [dataclasses.asdict(target), asked_digest(requirements, options.channels), sorted(options.sources)]
     if options.engine != "rattler":
@@ -156,7 +153,7 @@ def build_once(place: Path, fill: Callable[[Path], None]) -> Environment:
     """
     from filelock import FileLock
 
-    from envpack.environment.disk import storage_errors
+    from envpack.support.storage_errors import storage_errors
 
     with storage_errors(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,101 +1,18 @@
-"""From a lock to a prefix: exactly the packages of the lock, conda's first, then the wheels."""
+"""From locked wheels to an installed prefix: exactly the packages of the lock, through uv."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from envpack.environment.causes import Cause, explain
-from envpack.environment.conda_settings import CondaSettings, Credentials
-from envpack.environment.engine import CREDENTIALS_HINT, ENGINE_HINT, FORBIDDEN, EngineError, ask_engine
-from envpack.environment.lock.model import Target
-from envpack.environment.lock.pip import as_pylock
-from envpack.environment.relocation import STAND_IN
-from envpack.environment.uv import explained, guilty_requirement, platform_name, run_uv
-from envpack.environment.wording import gist
-from envpack.errors import EnvironmentBuildError
-from envpack.process import Finished
-from envpack.requirements import CondaPackage, PipPackage
-from envpack.scratch import scratch_folder
+from envpack.lock import as_pylock, explained, guilty_requirement, platform_name, run_uv
+from envpack.requirements import PipPackage, Target
+from envpack.support.errors import EnvironmentBuildError
+from envpack.support.processes import Finished
+from envpack.support.temp_dirs import scratch_folder
 
 _TRIES = 3  # to install from uv's cache, before all is asked for again; each names one wheel that is not there
-
-
-def install_conda(
-    packages: Sequence[CondaPackage],
-    prefix: Path,
-    target: Target,
-    *,
-    settings: CondaSettings,
-    credentials: Credentials,
-    cache: Path,
-) -> None:
-    """Install exactly these conda packages; files that name their prefix name `STAND_IN`.
-
-    Args:
-        packages: what to install.
-        prefix: new or empty folder.
-        target: its platform counts.
-        settings: the user's, for proxies and certificates.
-        credentials: passwords and tokens, by host.
-        cache: folder for downloads, on the file system of ``prefix`` if its files are to be hard links.
-
-    Raises:
-        EnvironmentBuildError: ``hash-mismatch``, ``channel-unreachable``, ``channel-forbidden``, ``disk-full`` or
-            ``engine-failed``; says which package.
-
-    """
-    try:
-        ask_engine(
-            "install",
-            settings=settings,
-            credentials=credentials,
-            packages=[dataclasses.asdict(package) for package in packages],
-            prefix=prefix,
-            subdir=target.platform,
-            stand_in=STAND_IN,
-            package_cache=cache / "conda-packages",
-        )
-    except EngineError as error:
-        raise _explained(error, packages, prefix) from error
-
-
-def _explained(error: EngineError, packages: Sequence[CondaPackage], prefix: Path) -> EnvironmentBuildError:
-    message = " ".join(str(error).split())
-    named = next((one for one in packages if re.search(rf"(?<![\w-]){re.escape(one.name)}(?![\w])", message)), None)
-    return explain(
-        _CAUSES,
-        message,
-        full=prefix.parent,
-        where=named.url if named else "",
-        about=f"conda package {named.name} {named.version}" if named else "a conda package",
-        gist=gist(message),
-    )
-
-
-_CAUSES = (
-    Cause(
-        kind="hash-mismatch",
-        pattern=r"(?i)hash mismatch|mismatch.*(?:sha256|md5)|(?:sha256|md5).*mismatch",
-        says="{about}: the file is not the one that its hash names: {gist}",
-        hint="lock again if you trust the new file, else ask who runs the channel",
-    ),
-    Cause(
-        kind="channel-forbidden",
-        pattern=FORBIDDEN,
-        says="{about}: the channel asks for credentials",
-        hint=CREDENTIALS_HINT,
-    ),
-    Cause(
-        kind="channel-unreachable",
-        pattern=r"No such file|not found|404|error sending request|failed to fetch|timed? ?out|connect",
-        says="{about} cannot be had: {gist}",
-        hint="check that the channel still has it, and the network; what is in the cache needs neither",
-    ),
-    Cause(kind="engine-failed", pattern="", says="{about} could not be installed: {gist}", hint=ENGINE_HINT),
-)
 
 
 def install_pip(

@@ -10,9 +10,9 @@ from email.message import Message
 from pathlib import Path
 
 from envpack.environment.inventory import Entry
-from envpack.environment.lock.model import Lock
-from envpack.environment.names import normalised
 from envpack.environment.store import Package
+from envpack.lock import Lock
+from envpack.support.package_names import normalised
 
 _LONGEST_LICENSE = 100  # characters; some packages give the whole text in place of a name
 

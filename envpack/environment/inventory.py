@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from envpack.atomic import write_text
-from envpack.environment.names import normalised
-from envpack.environment.relocation import STAND_IN
+from envpack.conda import PREFIX_PLACEHOLDER
+from envpack.support.package_names import normalised
+from envpack.support.replacement import write_text
 
 INVENTORY = "envpack-files.json"
 SCHEMA = 1
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
         size: bytes; 0 for links and folders.
         sha256: of the content; ``""`` for links and folders.
         target: where a link points, as it is written in the link.
-        stand_in: ``"text"`` or ``"binary"`` if the file names `envpack.environment.relocation.STAND_IN`, which is to
+        stand_in: ``"text"`` or ``"binary"`` if the file names `envpack.conda.install.PREFIX_PLACEHOLDER`, which is to
             become the folder that the environment lies in, as soon as that is known; else ``""``.
 
     """
@@ -193,7 +193,7 @@ def _entry(prefix: Path, path: str, owners: Owners) -> Entry:
         digest = _digest(content, status.st_size)
     kind: Kind = "program" if status.st_mode & 0o100 else "file"
     stand_in: StandIn = owners.stand_ins.get(path, "")
-    if stand_in and STAND_IN.encode() not in Path(place).read_bytes():
+    if stand_in and PREFIX_PLACEHOLDER.encode() not in Path(place).read_bytes():
         stand_in = ""  # as in scripts, which find their interpreter otherwise
     return Entry(path, kind, package, status.st_size, digest, stand_in=stand_in)
 

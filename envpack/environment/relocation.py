@@ -15,11 +15,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.atomic import replaced_file
+from envpack.support.replacement import replaced_file
 
-# The prefix that files of conda packages name while nobody knows where they will lie: the same on every machine, so
-# that equal packages give equal files, and long enough to be replaced by any path that is no longer.
-STAND_IN = "/opt/envpack/stand-in-for-the-prefix" + "_" * 164
 _RECORD_PATHS = ("extracted_package_dir", "package_tarball_full_path")
 
 

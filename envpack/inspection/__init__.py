@@ -1,6 +1,18 @@
 """Says all that is wrong with a model repository by its files alone: nothing is started, run or unpacked."""
 
-from envpack.inspection.finding import Finding
-from envpack.inspection.repository import RepositoryInspection, inspect_repository, is_repository
+from __future__ import annotations
 
-__all__ = ["Finding", "RepositoryInspection", "inspect_repository", "is_repository"]
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.inspection.finding import Finding as Finding
+    from envpack.inspection.folders import folder_findings as folder_findings
+    from envpack.inspection.repository import (
+        RepositoryInspection as RepositoryInspection,
+        inspect_repository as inspect_repository,
+        is_repository as is_repository,
+    )
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

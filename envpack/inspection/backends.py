@@ -8,8 +8,7 @@ from pathlib import Path
 from envpack.inspection.finding import Finding, fault
 from envpack.inspection.stubs import stub_findings
 from envpack.releases import Release
-from envpack.repository import STUB_NAME
-from envpack.repository.backends import BRIDGE, PYTHON_BACKEND, UTILITIES, library_name, python_of_backend
+from envpack.repository import BRIDGE, PYTHON_BACKEND, STUB_NAME, UTILITIES, library_name, python_of_backend
 
 _REBUILD = "make the folder again: `envpack build --layout backend MODEL`"
 

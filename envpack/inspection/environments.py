@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.archive.inspection import inspect_environment
-from envpack.archive.reading import is_archive
-from envpack.errors import InputError
+from envpack.archive import inspect_environment, is_archive
 from envpack.inspection.finding import Finding, Severity, caution, fault, of_error
 from envpack.releases import Release
 from envpack.repository import CONFIG_NAME, SHELL_CHARACTER, Model, environment_of, get_string_parameter
+from envpack.support.errors import InputError
 
 ACTIVATE = "bin/activate"
 _KEYWORD = "$$TRITON_MODEL_DIRECTORY"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envpack.errors import EnvpackError
 from envpack.preflight import Mismatch
+from envpack.support.errors import EnvpackError
 
 Severity = Literal["error", "warning"]
 

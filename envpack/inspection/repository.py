@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.errors import InputError
 from envpack.inspection.backends import backend_findings
 from envpack.inspection.environments import ACTIVATE, environment_findings
 from envpack.inspection.finding import Finding, caution, fault, of_error
@@ -26,6 +25,7 @@ from envpack.repository import (
     looks_like_model,
     unpacking_backends,
 )
+from envpack.support.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.archive.forms import told_beside
-from envpack.errors import InputError, StubError
+from envpack.archive import told_beside
 from envpack.inspection.finding import Finding, caution, fault, of_error, of_mismatch
 from envpack.preflight import host_of_image, preflight_model, read_environment_facts, read_stub_needs
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
+from envpack.support.errors import InputError, StubError
 
 _COMPILE = "compile one: `envpack stub --python VERSION --output {}`"
 

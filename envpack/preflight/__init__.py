@@ -4,21 +4,20 @@ Files are read, nothing of them is run. `preflight_model` looks at a model of a 
 what its caller has read.
 """
 
-from envpack.preflight.environment_facts import EnvironmentFacts, read_environment_facts
-from envpack.preflight.host import Host, host_of_image, this_host
-from envpack.preflight.model import preflight_model
-from envpack.preflight.rules import Mismatch, find_mismatches
-from envpack.preflight.stub_needs import StubNeeds, read_stub_needs
+from __future__ import annotations
 
-__all__ = [
-    "EnvironmentFacts",
-    "Host",
-    "Mismatch",
-    "StubNeeds",
-    "find_mismatches",
-    "host_of_image",
-    "preflight_model",
-    "read_environment_facts",
-    "read_stub_needs",
-    "this_host",
-]
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.preflight.environment_facts import (
+        EnvironmentFacts as EnvironmentFacts,
+        read_environment_facts as read_environment_facts,
+    )
+    from envpack.preflight.host import Host as Host, host_of_image as host_of_image, this_host as this_host
+    from envpack.preflight.model import preflight_model as preflight_model
+    from envpack.preflight.rules import Mismatch as Mismatch, find_mismatches as find_mismatches
+    from envpack.preflight.stub_requirements import StubNeeds as StubNeeds, read_stub_needs as read_stub_needs
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

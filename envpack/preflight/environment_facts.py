@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from envpack.archive import sidecar_of
-from envpack.archive.reading import opened_archive
-from envpack.environment import read_environment
-from envpack.environment.elf import needed_glibc, provided_glibcxx
-from envpack.environment.inventory import INVENTORY, parse_inventory
-from envpack.errors import InputError
-from envpack.stub.platforms import machine_named
+from envpack.archive import opened_archive, sidecar_of
+from envpack.environment import INVENTORY, parse_inventory, read_environment
+from envpack.stub import machine_named
+from envpack.support.elf import needed_glibc, provided_glibcxx
+from envpack.support.errors import InputError
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile

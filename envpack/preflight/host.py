@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from envpack.releases import Release
-from envpack.stub.platforms import this_machine
+from envpack.stub import this_machine
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.errors import InputError, StubError
 from envpack.preflight.environment_facts import EnvironmentFacts, read_environment_facts
 from envpack.preflight.host import Host
 from envpack.preflight.rules import Mismatch, find_mismatches
-from envpack.preflight.stub_needs import read_stub_needs
+from envpack.preflight.stub_requirements import read_stub_needs
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
+from envpack.support.errors import InputError, StubError
 
 
 def preflight_model(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envpack.environment.elf import version_key
 from envpack.preflight.environment_facts import EnvironmentFacts
 from envpack.preflight.host import Host
-from envpack.preflight.stub_needs import StubNeeds
+from envpack.preflight.stub_requirements import StubNeeds
 from envpack.releases import Release, all_releases
+from envpack.support.elf import version_key
 
 
 @dataclass(frozen=True)

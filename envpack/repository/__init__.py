@@ -1,81 +1,55 @@
 """Triton's model repository: open models, check and edit their configuration, place stubs and environments."""
 
-from envpack.repository.archives import ONE_AT_A_TIME, unpacking_backends
-from envpack.repository.backends import (
-    PYTHON_BACKEND,
-    Backend,
-    backend_for,
-    backends_of,
-    find_backends,
-    place_backend,
-    python_of_backend,
-)
-from envpack.repository.config import ModelConfig, parse_config
-from envpack.repository.config_editor import (
-    get_string_parameter,
-    set_backend,
-    set_execution_environment,
-    set_string_parameter,
-)
-from envpack.repository.model import (
-    CONFIG_NAME,
-    DEFAULT_CONFIG,
-    SHELL_CHARACTER,
-    Model,
-    config_text,
-    examine_model,
-    find_models,
-    looks_like_model,
-    no_models,
-    open_model,
-    version_folders,
-)
-from envpack.repository.placement import (
-    RELEASE_FILE,
-    STUB_NAME,
-    environment_of,
-    forget_release,
-    in_model_folder,
-    is_stub_placed,
-    place_stub,
-    point_to_environment,
-    remove_stub,
-)
+from __future__ import annotations
 
-__all__ = [
-    "CONFIG_NAME",
-    "DEFAULT_CONFIG",
-    "ONE_AT_A_TIME",
-    "PYTHON_BACKEND",
-    "RELEASE_FILE",
-    "SHELL_CHARACTER",
-    "STUB_NAME",
-    "Backend",
-    "Model",
-    "ModelConfig",
-    "backend_for",
-    "backends_of",
-    "config_text",
-    "environment_of",
-    "examine_model",
-    "find_backends",
-    "find_models",
-    "forget_release",
-    "get_string_parameter",
-    "in_model_folder",
-    "is_stub_placed",
-    "looks_like_model",
-    "no_models",
-    "open_model",
-    "parse_config",
-    "place_backend",
-    "place_stub",
-    "point_to_environment",
-    "python_of_backend",
-    "remove_stub",
-    "set_backend",
-    "set_execution_environment",
-    "set_string_parameter",
-    "unpacking_backends",
-    "version_folders",
-]
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.repository.archives import ONE_AT_A_TIME as ONE_AT_A_TIME, unpacking_backends as unpacking_backends
+    from envpack.repository.backends import (
+        BRIDGE as BRIDGE,
+        PYTHON_BACKEND as PYTHON_BACKEND,
+        UTILITIES as UTILITIES,
+        Backend as Backend,
+        backend_for as backend_for,
+        backends_of as backends_of,
+        find_backends as find_backends,
+        library_name as library_name,
+        place_backend as place_backend,
+        python_of_backend as python_of_backend,
+    )
+    from envpack.repository.config import ModelConfig as ModelConfig, parse_config as parse_config
+    from envpack.repository.config_editor import (
+        get_string_parameter as get_string_parameter,
+        set_backend as set_backend,
+        set_execution_environment as set_execution_environment,
+        set_string_parameter as set_string_parameter,
+    )
+    from envpack.repository.model import (
+        CONFIG_NAME as CONFIG_NAME,
+        DEFAULT_CONFIG as DEFAULT_CONFIG,
+        SHELL_CHARACTER as SHELL_CHARACTER,
+        Model as Model,
+        config_text as config_text,
+        examine_model as examine_model,
+        find_models as find_models,
+        looks_like_model as looks_like_model,
+        no_models as no_models,
+        open_model as open_model,
+        version_folders as version_folders,
+    )
+    from envpack.repository.placement import (
+        RELEASE_FILE as RELEASE_FILE,
+        STUB_NAME as STUB_NAME,
+        environment_of as environment_of,
+        forget_release as forget_release,
+        in_model_folder as in_model_folder,
+        is_stub_placed as is_stub_placed,
+        place_stub as place_stub,
+        point_to_environment as point_to_environment,
+        remove_stub as remove_stub,
+    )
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

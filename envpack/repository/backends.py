@@ -13,11 +13,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.atomic import replace_link, replaced_file, replaced_folder
-from envpack.errors import InputError
 from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository.placement import STUB_NAME, place_stub
+from envpack.support.errors import InputError
+from envpack.support.replacement import replace_link, replaced_file, replaced_folder
 
 PYTHON_BACKEND = "python"
 LIBRARY = "libtriton_python.so"

@@ -6,8 +6,8 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from envpack.errors import InputError
 from envpack.repository.config_schema import message_class
+from envpack.support.errors import InputError
 
 
 class Parameter(Protocol):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.errors import InputError
 from envpack.repository.config import ModelConfig, parse_config
+from envpack.support.errors import InputError
 
 EXECUTION_ENVIRONMENT = "EXECUTION_ENV_PATH"
 _CLOSING = {"{": "}", "<": ">"}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.errors import InputError
 from envpack.repository.config import ModelConfig, parse_config
+from envpack.support.errors import InputError
 
 CONFIG_NAME = "config.pbtxt"
 DEFAULT_CONFIG = 'backend: "python"\n'

@@ -7,11 +7,11 @@ import shutil
 import stat
 from pathlib import Path
 
-from envpack.atomic import replaced_file, write_text
-from envpack.errors import InputError
 from envpack.releases import Release
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
 from envpack.repository.model import CONFIG_NAME, Model, config_text
+from envpack.support.errors import InputError
+from envpack.support.replacement import replaced_file, write_text
 
 STUB_NAME = "triton_python_backend_stub"
 RELEASE_FILE = f"{STUB_NAME}.release"

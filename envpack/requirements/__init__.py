@@ -1,6 +1,23 @@
 """What a model requires, from whatever file says it."""
 
-from envpack.requirements.model import CondaPackage, PipPackage, Requirements
-from envpack.requirements.read import find_requirements, read_requirements
+from __future__ import annotations
 
-__all__ = ["CondaPackage", "PipPackage", "Requirements", "find_requirements", "read_requirements"]
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.requirements.model import (
+        CondaPackage as CondaPackage,
+        PipPackage as PipPackage,
+        Requirements as Requirements,
+    )
+    from envpack.requirements.pixi_lock import (
+        chosen_entries as chosen_entries,
+        default_environment as default_environment,
+    )
+    from envpack.requirements.read import find_requirements as find_requirements, read_requirements as read_requirements
+    from envpack.requirements.target import Target as Target, host_platform as host_platform
+    from envpack.requirements.yaml_file import YamlTable as YamlTable, parse_yaml as parse_yaml
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -7,10 +7,11 @@ import re
 from envpack.requirements.model import Requirements
 from envpack.requirements.pip_file import PipReader
 from envpack.requirements.places import CREDENTIALS_HINT, is_url, path_of
-from envpack.requirements.problem import Spot, has_secret, shown
+from envpack.requirements.problem import Spot, shown
 from envpack.requirements.python_version import only_minor
 from envpack.requirements.target import Target
 from envpack.requirements.yaml_file import YamlTable
+from envpack.support.redaction import has_secret
 
 _KNOWN = {"name", "channels", "dependencies", "prefix", "variables", "platforms"}
 _HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"

@@ -8,10 +8,11 @@ from dataclasses import replace
 from envpack.requirements.locked_package import check_platform, locked_conda, python_minor
 from envpack.requirements.model import CondaPackage, Requirements
 from envpack.requirements.places import CREDENTIALS_HINT
-from envpack.requirements.problem import has_secret, shown
+from envpack.requirements.problem import shown
 from envpack.requirements.target import Target
 from envpack.requirements.wheel_file import locked_wheel
 from envpack.requirements.yaml_file import YamlTable
+from envpack.support.redaction import has_secret
 
 _AGAIN = "make the lock again: conda-lock"
 _CATEGORY = "main"

@@ -11,12 +11,12 @@ from typing import Any
 
 import pip_requirements_parser as parser
 
-from envpack.errors import InputError
 from envpack.requirements.model import Requirements
 from envpack.requirements.pip_requirement import PipLine, Project, read_editable, read_requirement
 from envpack.requirements.places import is_url, path_of
 from envpack.requirements.problem import Spot, shown
 from envpack.requirements.text_file import read_text
+from envpack.support.errors import InputError
 
 _MOST_NESTED = 50
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")

@@ -11,8 +11,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from envpack.requirements.places import CREDENTIALS_HINT, file_name, is_http, is_url, path_of
-from envpack.requirements.problem import Spot, has_secret
+from envpack.requirements.problem import Spot
 from envpack.requirements.wheel_file import parse_wheel_name
+from envpack.support.redaction import has_secret
 
 _VCS = re.compile(r"(?:^|@\s*)(?:git|hg|svn|bzr)\+", re.IGNORECASE)
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*@\s*(?P<place>[^;]+?)$")

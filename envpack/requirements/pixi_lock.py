@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envpack.errors import InputError
 from envpack.requirements.locked_package import check_platform, is_conda_archive, locked_conda, python_minor
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.places import CREDENTIALS_HINT
-from envpack.requirements.problem import Spot, has_secret, shown
+from envpack.requirements.problem import Spot, shown
 from envpack.requirements.target import Target
 from envpack.requirements.wheel_file import locked_wheel
 from envpack.requirements.yaml_file import YamlTable
+from envpack.support.errors import InputError
+from envpack.support.redaction import has_secret
 
 _VERSIONS = {"6", "7"}
 _ENVIRONMENT = "default"

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from envpack.requirements.problem import Spot, has_secret
+from envpack.requirements.problem import Spot
+from envpack.support.redaction import has_secret
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 CREDENTIALS_HINT = "remove the user name, password or token; ~/.netrc or the login of your conda tool keeps it"

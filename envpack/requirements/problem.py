@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from envpack.errors import InputError
+from envpack.support.errors import InputError
+from envpack.support.redaction import without_secrets
 
 _LONGEST = 120
-_SECRETS = (
-    (re.compile(r"//[^/\s@]*@"), "//***@"),  # https://user:password@host
-    (re.compile(r"/t/[^/\s]+/"), "/t/***/"),  # the tokens of conda servers
-    (re.compile(r"([?&][^=&#\s]+)=[^&#\s]+"), r"\1=***"),  # signed URLs
-)
 
 
 @dataclass(frozen=True)
@@ -40,11 +35,5 @@ class Spot:
 
 def shown(text: str) -> str:
     """A user's text for an error: in quotes, on one line, not too long, without passwords and tokens."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
+    text = without_secrets(text)
     return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
-
-
-def has_secret(url: str) -> bool:
-    """Whether a URL carries a user name, a password or a token of a conda server."""
-    return any(pattern.search(url) for pattern, _ in _SECRETS[:2])

@@ -18,13 +18,13 @@ from packaging.pylock import (
     PylockValidationError,
 )
 
-from envpack.errors import InputError
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.problem import Spot, shown
 from envpack.requirements.python_version import only_minor
 from envpack.requirements.target import Target, marker_environment, wheel_tags
 from envpack.requirements.toml_file import line_of
 from envpack.requirements.wheel_file import locked_wheel, wrong_platform
+from envpack.support.errors import InputError
 
 _AGAIN = "make the lock again with the tool that wrote it"
 

@@ -9,12 +9,12 @@ from packaging.dependency_groups import resolve_dependency_groups
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from envpack.errors import InputError
 from envpack.requirements.model import Requirements
 from envpack.requirements.pip_requirement import PipLine, Project, read_requirement
 from envpack.requirements.problem import Spot, shown
 from envpack.requirements.python_version import only_minor
 from envpack.requirements.toml_file import line_of
+from envpack.support.errors import InputError
 
 _CHOICE = {"extras", "groups"}
 _EXAMPLE = 'write it like dependencies = ["numpy<2"]'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import platform as host
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,12 @@ _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _NEWEST_PATCH = 99
 
 
+def host_platform() -> str:
+    """The conda name of this machine's platform, for example ``linux-64``."""
+    machine = host.machine()
+    return {"x86_64": "linux-64"}.get(machine, f"linux-{machine}")
+
+
 @dataclass(frozen=True)
 class Target:
     """A system and a Python.
@@ -22,6 +29,7 @@ class Target:
         platform: ``"linux-64"`` or ``"linux-aarch64"``.
         python: Python version, minor (``"3.10"``) or full, or ``""`` if unknown.
         glibc: version of the C library, for example ``"2.35"``.
+        cuda: version of CUDA in the image, ``""`` for none.
 
     Raises:
         ValueError: one of them is written in another way.
@@ -30,6 +38,7 @@ class Target:
     platform: str = "linux-64"
     python: str = ""
     glibc: str = "2.35"
+    cuda: str = ""
 
     def __post_init__(self) -> None:
         if self.platform not in MACHINES:

@@ -9,11 +9,11 @@ from pathlib import Path
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from envpack.errors import InputError
 from envpack.requirements.model import PipPackage
 from envpack.requirements.places import file_name, package_url, path_of
 from envpack.requirements.problem import Spot, shown
 from envpack.requirements.target import Target, wheel_tags
+from envpack.support.errors import InputError
 
 _LINUX = ("any", "linux_", "manylinux")  # not musllinux: Triton's images have glibc
 

@@ -1,20 +1,37 @@
 """From a Python to the stub that embeds it."""
 
-from envpack.stub.build import STUB_NAME, Stub, build_stub
-from envpack.stub.inspection import StubFacts, inspect_stub
-from envpack.stub.matrix import Cell, find_pythons, plan_matrix
-from envpack.stub.target import StubTarget, target_from_interpreter, target_from_prefix
+from __future__ import annotations
 
-__all__ = [
-    "STUB_NAME",
-    "Cell",
-    "Stub",
-    "StubFacts",
-    "StubTarget",
-    "build_stub",
-    "find_pythons",
-    "inspect_stub",
-    "plan_matrix",
-    "target_from_interpreter",
-    "target_from_prefix",
-]
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.stub.build import (
+        STUB_NAME as STUB_NAME,
+        Stub as Stub,
+        build_stub as build_stub,
+        cached_stub as cached_stub,
+    )
+    from envpack.stub.inspection import StubFacts as StubFacts, inspect_stub as inspect_stub
+    from envpack.stub.matrix import Cell as Cell, find_pythons as find_pythons, plan_matrix as plan_matrix
+    from envpack.stub.parallel import compile_stubs as compile_stubs
+    from envpack.stub.platforms import (
+        is_supported as is_supported,
+        machine_named as machine_named,
+        this_machine as this_machine,
+    )
+    from envpack.stub.recipe import Recipe as Recipe
+    from envpack.stub.source import source_folder as source_folder
+    from envpack.stub.target import (
+        StubTarget as StubTarget,
+        target_from_interpreter as target_from_interpreter,
+        target_from_prefix as target_from_prefix,
+    )
+    from envpack.stub.toolchain import (
+        ToolchainName as ToolchainName,
+        find_tool as find_tool,
+        find_toolchain as find_toolchain,
+    )
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

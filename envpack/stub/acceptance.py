@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envpack.environment.elf import version_key
-from envpack.errors import StubError
-from envpack.process import run
 from envpack.releases import Release
 from envpack.stub.inspection import StubFacts, inspect_stub
 from envpack.stub.platforms import this_machine
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain
+from envpack.support.elf import version_key
+from envpack.support.errors import StubError
+from envpack.support.processes import run
 
 # Libraries of a C++ runtime. An environment may bring older ones than the stub was compiled with.
 _RUNTIMES = ("libstdc++.so", "libgcc_s.so", "libc++.so", "libc++abi.so", "libunwind.so")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.locations import cache_root
-from envpack.progress import Progress, Silent
 from envpack.stub.acceptance import accept_stub
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.cmake import BuildTree
@@ -19,6 +17,8 @@ from envpack.stub.recipe import Recipe, Releases, described
 from envpack.stub.source import source_folder
 from envpack.stub.target import StubTarget, check_platforms
 from envpack.stub.toolchain import ToolchainName, check_glibc, find_toolchain
+from envpack.support.cache_locations import cache_root
+from envpack.support.progress import Progress, Silent
 
 STUB_NAME = "triton_python_backend_stub"
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.atomic import new_folder, write_text
-from envpack.environment.disk import storage_errors
-from envpack.process import refuse_if_stopped
-from envpack.progress import Progress
+from envpack.support.processes import refuse_if_stopped
+from envpack.support.progress import Progress
+from envpack.support.replacement import new_folder, write_text
+from envpack.support.storage_errors import storage_errors
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

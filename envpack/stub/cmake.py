@@ -6,12 +6,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment.disk import FULL_TEXT, disk_full
-from envpack.environment.isolation import clean_environment
-from envpack.errors import StubError
-from envpack.locations import cache_root
-from envpack.process import Finished, run
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, find_tool
+from envpack.support.cache_locations import cache_root
+from envpack.support.errors import StubError
+from envpack.support.isolation import clean_environment
+from envpack.support.processes import Finished, run
+from envpack.support.storage_errors import FULL_TEXT, disk_full
 
 
 @dataclass(frozen=True)

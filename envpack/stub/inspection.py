@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from envpack.environment.elf import needed_glibc, needed_libraries, version_key
-from envpack.errors import StubError
 from envpack.stub.platforms import machine_named
+from envpack.support.elf import needed_glibc, needed_libraries, version_key
+from envpack.support.errors import StubError
 
 _FACTS = ".envpack.facts"
 _BODY = ".envpack.body"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.environment.elf import needed_libraries
-from envpack.errors import StubError
 from envpack.stub.platforms import PLATFORMS, is_supported, machine_named
+from envpack.support.elf import needed_libraries
+from envpack.support.errors import StubError
 
 _HINT = f"stubs are made for {' and '.join(PLATFORMS)}, with glibc; use a Python of one of those"
 

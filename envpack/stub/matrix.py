@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from envpack.environment.interpreters import SUPPORTED
-from envpack.errors import EnvironmentBuildError, EnvpackError, StubError, UsageError
+from envpack.pythons import SUPPORTED
 from envpack.releases import Release
 from envpack.stub.recipe import identifier
 from envpack.stub.target import StubTarget, check_platforms, target_from_interpreter
+from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError, UsageError
 
 
 @dataclass(frozen=True)

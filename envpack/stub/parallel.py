@@ -12,11 +12,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
-from envpack.errors import EnvpackError
-from envpack.process import stoppable
-from envpack.progress import Progress, Silent
 from envpack.stub.build import Stub, cached_stub, compile_shared, follow
 from envpack.stub.recipe import Recipe
+from envpack.support.errors import EnvpackError
+from envpack.support.processes import stoppable
+from envpack.support.progress import Progress, Silent
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Made = TypeVar("_Made")

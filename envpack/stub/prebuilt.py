@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.environment.elf import version_key
-from envpack.progress import Progress
 from envpack.stub.source import source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import package_folder
+from envpack.support.elf import version_key
+from envpack.support.progress import Progress
 
 PACKAGE = "envpack_stubs"
 MANIFEST = "manifest.json"

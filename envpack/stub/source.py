@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from envpack.errors import StubError
+from envpack.support.errors import StubError
 
 
 def source_folder() -> Path:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment import check_minor, interpreter_for
-from envpack.errors import StubError, UsageError
+from envpack.pythons import check_minor, interpreter_for
 from envpack.stub.libpython import machine_of
+from envpack.support.errors import StubError, UsageError
 
 # Where prefixes have their libraries: those of conda and of Pythons' own installations, and unpacked distributions'.
 _LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib/*-linux-gnu", "usr/lib", "usr/lib64")

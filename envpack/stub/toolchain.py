@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envpack.environment.elf import version_key
-from envpack.environment.isolation import clean_environment
-from envpack.errors import StubError, UsageError
-from envpack.process import run
 from envpack.stub.platforms import this_machine
+from envpack.support.elf import version_key
+from envpack.support.errors import StubError, UsageError
+from envpack.support.isolation import clean_environment
+from envpack.support.processes import run
 
 OTHER_COMPILER = "try the other compiler: --toolchain zig, or --toolchain system"
 

@@ -1,35 +1,21 @@
 """Proves that a model repository is fit to serve, in a real Triton server."""
 
-from envpack.verification.kubernetes import JobOptions, job_yaml, make_job
-from envpack.verification.run import VerifyOptions, verify
-from envpack.verification.runtimes.choice import RuntimeOptions
-from envpack.verification.runtimes.preload import find_preload
-from envpack.verification.runtimes.server_location import ServerInstallation, find_server
-from envpack.verification.verdict import (
-    SCHEMA,
-    Check,
-    Failure,
-    ModelVerdict,
-    SampleCount,
-    StubIdentity,
-    Verdict,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "SCHEMA",
-    "Check",
-    "Failure",
-    "JobOptions",
-    "ModelVerdict",
-    "RuntimeOptions",
-    "SampleCount",
-    "ServerInstallation",
-    "StubIdentity",
-    "Verdict",
-    "VerifyOptions",
-    "find_preload",
-    "find_server",
-    "job_yaml",
-    "make_job",
-    "verify",
-]
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.verification.kubernetes import JobOptions as JobOptions, job_yaml as job_yaml, make_job as make_job
+    from envpack.verification.report import write_report as write_report
+    from envpack.verification.run import VerifyOptions as VerifyOptions, verify as verify
+    from envpack.verification.verdict import (
+        SCHEMA as SCHEMA,
+        Check as Check,
+        Failure as Failure,
+        ModelVerdict as ModelVerdict,
+        SampleCount as SampleCount,
+        StubIdentity as StubIdentity,
+        Verdict as Verdict,
+    )
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.archive import sidecar_of
-from envpack.environment.store import MANIFEST
+from envpack.environment import MANIFEST
 from envpack.repository import Model, environment_of
 from envpack.verification.verdict import EnvironmentSize, PackageSize
 

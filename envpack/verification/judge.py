@@ -6,21 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from envpack.errors import InputError
 from envpack.preflight import Mismatch
 from envpack.releases import Release
 from envpack.repository import Model
-from envpack.verification.asking.kserve import Client, RequestError
-from envpack.verification.asking.samples import SAMPLES_FILE, Samples, read_samples
-from envpack.verification.asking.served_config import ServedConfig, read_served_config
-from envpack.verification.asking.smoke_inputs import Question, make_questions
+from envpack.server import Client, RequestError, Server, last_lines, plain_lines, read_model_error
+from envpack.support.errors import InputError
 from envpack.verification.checks import answers, process
 from envpack.verification.environment_size import measure_environment
 from envpack.verification.fault_catalogue import explain
+from envpack.verification.inference.samples import SAMPLES_FILE, Samples, read_samples
+from envpack.verification.inference.served_config import ServedConfig, read_served_config
+from envpack.verification.inference.smoke_inputs import Question, make_questions
 from envpack.verification.loading import Loaded, fix_for, frames_of_hanging, load, with_end
-from envpack.verification.runtimes.interface import Server
-from envpack.verification.server_log import last_lines, plain_lines, read_model_error
-from envpack.verification.stubs import dead_stubs, how_it_ended, stub_processes
+from envpack.verification.stub_processes import dead_stubs, how_it_ended, stub_processes
 from envpack.verification.timeline import read_phases
 from envpack.verification.verdict import Check, Failure, Latency, ModelVerdict, SampleCount, failed, passed, skipped
 

@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass
 
 from envpack.repository import Model
-from envpack.verification.asking.kserve import Client, RequestError
-from envpack.verification.fault_catalogue import explain
-from envpack.verification.runtimes.interface import Server
-from envpack.verification.server_log import (
+from envpack.server import (
+    Client,
+    RequestError,
+    Server,
     configuration_error,
     last_launch,
     last_lines,
@@ -18,7 +18,8 @@ from envpack.verification.server_log import (
     read_model_error,
     standing_at,
 )
-from envpack.verification.stubs import abort_stubs, dead_stubs, how_it_ended
+from envpack.verification.fault_catalogue import explain
+from envpack.verification.stub_processes import abort_stubs, dead_stubs, how_it_ended
 from envpack.verification.verdict import Failure
 
 _POLL_SECONDS = 0.05

@@ -11,20 +11,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.errors import InputError, ServerError
 from envpack.preflight import preflight_model
-from envpack.progress import Progress, Silent
 from envpack.releases import Release, all_releases, release_of_server
 from envpack.repository import STUB_NAME, Model, environment_of, find_models, no_models, open_model
-from envpack.verification.asking.kserve import Client, RequestError
+from envpack.server import (
+    Client,
+    RequestError,
+    Runtime,
+    RuntimeOptions,
+    Server,
+    Stopped,
+    choose_runtime,
+    interruptible,
+    temporary_home,
+)
+from envpack.support.errors import InputError, ServerError
+from envpack.support.progress import Progress, Silent
 from envpack.verification.checks.gpu import check_gpu
 from envpack.verification.checks.server import check_repository, check_together, unload_all
 from envpack.verification.gpu.probe import model_to_probe, no_probe, run_probe, write_probe
-from envpack.verification.interrupts import interruptible
 from envpack.verification.judge import Judge, JudgeOptions
-from envpack.verification.runtimes.abandoned import temporary_home
-from envpack.verification.runtimes.choice import RuntimeOptions, choose_runtime
-from envpack.verification.runtimes.interface import Runtime, Server, Stopped
 from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envpack.verification.server_log import stub_reports
+from envpack.server import stub_reports
 from envpack.verification.verdict import Phase
 
 # "I1121 23:28:31.727738 26627 file.cc:472] ..."; there is no year.

@@ -18,9 +18,9 @@ import pytest
 
 from ci.containers.daemon import DaemonMissingError, docker_daemon, podman_daemon
 from ci.containers.image import ensure_image
-from envpack.errors import ServerError
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.verification.runtimes.container_options import LABEL
+from envpack.server.container_options import LABEL
+from envpack.support.errors import ServerError
 
 PYTHON = find_release(DEFAULT_RELEASE).python
 CONFIG = """backend: "python"

@@ -10,12 +10,12 @@ import time
 import pytest
 from docker.types import Ulimit
 
-from envpack.environment import interpreter_for
-from envpack.errors import EnvpackError
+from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.repository import ONE_AT_A_TIME
-from envpack.verification.asking.kserve import Client
-from envpack.verification.asking.tensors import Tensor
+from envpack.server.kserve import Client
+from envpack.server.tensors import Tensor
+from envpack.support.errors import EnvpackError
 
 OTHER = "3.11"
 TAG = "envpack-test/deployed:1"

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from envpack.environment import available_interpreters, build_environment
+from envpack.environment import build_environment
+from envpack.pythons import available_interpreters
 from envpack.requirements import Requirements
 from tests.web import serve
 

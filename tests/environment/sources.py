@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from envpack.environment import interpreter_for
-from envpack.environment.channel import local_channel
+from envpack.pythons import interpreter_for
+from envpack.pythons.channel import local_channel
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.wheels import make_source, make_wheel, write_index
 

@@ -13,8 +13,8 @@ import pytest
 from envpack.archive import Selection, pack_archive, place_folder
 from envpack.environment import build_environment
 from envpack.environment.inventory import read_inventory
-from envpack.errors import EnvironmentBuildError
 from envpack.requirements import Requirements
+from envpack.support.errors import EnvironmentBuildError
 
 from .conftest import need
 

@@ -15,12 +15,13 @@ from unittest import mock
 import pytest
 
 from envpack.archive import place_folder
-from envpack.environment import MANIFEST, available_interpreters, build_environment, interpreter_for
-from envpack.environment.channel import local_channel
-from envpack.environment.interpreters import SUPPORTED
-from envpack.errors import EnvironmentBuildError
-from envpack.progress import Silent
+from envpack.environment import MANIFEST, build_environment
+from envpack.pythons import available_interpreters, interpreter_for
+from envpack.pythons.channel import local_channel
+from envpack.pythons.interpreters import SUPPORTED
 from envpack.requirements import Requirements
+from envpack.support.errors import EnvironmentBuildError
+from envpack.support.progress import Silent
 
 from .conftest import need
 

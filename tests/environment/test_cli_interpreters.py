@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment import available_interpreters
+from envpack.pythons import available_interpreters
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import assert_refused, envpack, listing
 

@@ -13,16 +13,17 @@ import pytest
 
 from envpack.archive import pack_archive, place_folder
 from envpack.archive.inspection import inspect_environment
+from envpack.conda.install import PREFIX_PLACEHOLDER
+from envpack.conda.settings import CondaSettings, read_conda_settings
 from envpack.environment import build_environment, read_environment
 from envpack.environment.build import environment_of
-from envpack.environment.conda_settings import CondaSettings, read_conda_settings
 from envpack.environment.inventory import read_inventory
-from envpack.environment.lock import LockOptions, Target, format_lock, lock_requirements, read_lock, write_lock
-from envpack.environment.relocation import STAND_IN
 from envpack.environment.store import MANIFEST
-from envpack.errors import EnvironmentBuildError, UsageError
-from envpack.progress import Silent
+from envpack.lock import LockOptions, format_lock, lock_requirements, read_lock, write_lock
 from envpack.requirements import Requirements
+from envpack.requirements.target import Target
+from envpack.support.errors import EnvironmentBuildError, UsageError
+from envpack.support.progress import Silent
 from tests.web import serve
 from tests.wheels import make_wheel, write_index
 
@@ -222,7 +223,7 @@ def test_files_name_a_stand_in_for_the_folder_that_nobody_knows_yet(served, tmp_
     environment = environment_of(lock_for(BOTH, served, tmp_path), cache=tmp_path)
     stand_ins = {one.path: one.stand_in for one in read_inventory(environment.prefix) if one.stand_in}
     assert stand_ins == {"etc/rooted.conf": "text", "lib/rooted.bin": "binary"}
-    assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {STAND_IN}/share\n"
+    assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {PREFIX_PLACEHOLDER}/share\n"
     assert (environment.prefix / "bin/rooted").read_bytes().startswith(b"#!/usr/bin/env python3.10\nprint(")
 
 
@@ -235,13 +236,13 @@ def test_a_placed_environment_names_its_folder_and_an_archive_none(served, tmp_p
     assert (here / "etc/rooted.conf").read_text() == f"root = {here}/share\n"
     assert (there / "etc/rooted.conf").read_text() == "root = /models/n/env/share\n"
     assert b"\x01/models/n/env/share\0\0" in (there / "lib/rooted.bin").read_bytes()
-    assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {STAND_IN}/share\n"
+    assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {PREFIX_PLACEHOLDER}/share\n"
     assert not place_folder(environment, there, served_as="/models/n/env")
     for folder in (here, there):
         assert inspect_environment(folder).findings == []
     pack_archive(environment, tmp_path / "env.tar")
     with tarfile.open(tmp_path / "env.tar") as archive:
-        assert STAND_IN.encode() in archive.extractfile("etc/rooted.conf").read()
+        assert PREFIX_PLACEHOLDER.encode() in archive.extractfile("etc/rooted.conf").read()
 
 
 def test_a_local_project_is_built_to_a_wheel_and_rebuilt_when_it_changes(served, tmp_path, monkeypatch):

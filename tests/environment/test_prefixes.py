@@ -16,19 +16,20 @@ import pytest
 from uv import find_uv_bin
 
 from envpack.archive import Selection, place_folder
-from envpack.environment import interpreter_for
+from envpack.conda.engine import ask_engine
+from envpack.conda.install import PREFIX_PLACEHOLDER
+from envpack.conda.settings import CondaSettings
 from envpack.environment.build import environment_of
-from envpack.environment.channel import local_channel
-from envpack.environment.conda_settings import CondaSettings
-from envpack.environment.engine import ask_engine
 from envpack.environment.inventory import read_inventory
-from envpack.environment.lock import LockOptions, Target, lock_requirements
 from envpack.environment.prefix import environment_from_prefix
-from envpack.environment.relocation import STAND_IN
 from envpack.environment.store import MANIFEST
-from envpack.errors import EnvironmentBuildError, InputError, UsageError
-from envpack.progress import Silent
+from envpack.lock import LockOptions, lock_requirements
+from envpack.pythons import interpreter_for
+from envpack.pythons.channel import local_channel
 from envpack.requirements import Requirements
+from envpack.requirements.target import Target
+from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
+from envpack.support.progress import Silent
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.faults.command_line import listing
 from tests.wheels import make_wheel
@@ -162,7 +163,7 @@ class TestVirtual:
         originals = {file.stat().st_ino for file in virtual.rglob("*") if file.is_file()}
         assert [file for file in files if file.stat().st_ino in originals] == []
         assert [file for file in files if os.fsencode(virtual) in file.read_bytes()] == []
-        assert json.loads((prefix / "share/kernel.json").read_text())["argv"][0] == f"{STAND_IN}/bin/python"
+        assert json.loads((prefix / "share/kernel.json").read_text())["argv"][0] == f"{PREFIX_PLACEHOLDER}/bin/python"
         entries = {one.path: one for one in read_inventory(prefix)}
         assert (entries["share/kernel.json"].stand_in, entries["share/kernel.json"].package) == ("text", "unknown")
         assert (prefix / "bin/grow").read_bytes().startswith(b"#!/usr/bin/env python3.10\n")
@@ -314,7 +315,7 @@ class TestConda:
             ("etc/rooted.conf", "conda rooted", "unknown"),
         }
         assert (environment.prefix / "share/plain").read_text() == "edited\n"
-        assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {STAND_IN}/share\nmore = 1\n"
+        assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {PREFIX_PLACEHOLDER}/share\nmore = 1\n"
         entries = {one.path: one.package for one in read_inventory(environment.prefix)}
         assert (entries["share/mine"], entries["share/plain"]) == ("unknown", "rooted")
 

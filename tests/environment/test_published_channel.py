@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from envpack.environment import available_interpreters, build_environment, interpreter_for
-from envpack.environment.channel import local_channel
-from envpack.environment.published_channel import read_channel
+from envpack.environment import build_environment
+from envpack.pythons import available_interpreters, interpreter_for
+from envpack.pythons.channel import local_channel
+from envpack.pythons.published_channel import read_channel
 from envpack.requirements import Requirements
 from tests.conda_packages import make_conda_package
 from tests.faults.command_line import assert_refused, command, envpack, variables

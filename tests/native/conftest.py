@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.errors import EnvpackError
 from envpack.stub import STUB_NAME, build_stub, target_from_interpreter
+from envpack.support.errors import EnvpackError
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 

@@ -4,12 +4,11 @@ import struct
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from envpack.cli.main import run
-from envpack.errors import StubError
 from envpack.stub import inspect_stub
+from envpack.support.errors import StubError
 from tests.faults.command_line import Ended, assert_refused
 from tests.unit.stub.elf_files import EM_386, EM_AARCH64, write_header
 

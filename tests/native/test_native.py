@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envpack.environment import interpreter_for
-from envpack.environment.isolation import clean_environment
+from envpack.pythons import interpreter_for
 from envpack.releases import all_releases
 from envpack.stub.source import source_folder
 from envpack.stub.toolchain import find_tool, find_toolchain, required_package_folder
+from envpack.support.isolation import clean_environment
 
 HERE = Path(__file__).parent
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from envpack.environment.isolation import clean_environment
 from envpack.stub.cmake import BuildTree
 from envpack.stub.source import source_folder
 from envpack.stub.toolchain import find_tool, find_toolchain, required_package_folder
+from envpack.support.isolation import clean_environment
 
 NATIVE = Path(__file__).parents[1] / "native"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from envpack.atomic import new_folder
-from envpack.environment import available_interpreters, interpreter_for
 from envpack.environment.activation import write_activation
-from envpack.environment.elf import needed_libraries
-from envpack.errors import EnvpackError
+from envpack.pythons import available_interpreters, interpreter_for
+from envpack.support.elf import needed_libraries
+from envpack.support.errors import EnvpackError
+from envpack.support.replacement import new_folder
 from tests.conda_packages import index, make_conda_package
 
 NUMPY = "1.26.4"

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from filelock import FileLock
 
-from envpack.atomic import new_folder
+from envpack.support.replacement import new_folder
 
 
 def program(name, package):

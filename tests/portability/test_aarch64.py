@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment.elf import version_key
-from envpack.environment.isolation import clean_environment
-from envpack.locations import cache_root
 from envpack.releases import all_releases
 from envpack.stub import build_stub
 from envpack.stub.source import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
+from envpack.support.cache_locations import cache_root
+from envpack.support.elf import version_key
+from envpack.support.isolation import clean_environment
 from tests.portability import arm64
 from tests.portability.conversation import NATIVE, build_peer, cases, setup_for
 

@@ -10,13 +10,13 @@ import sys
 import pytest
 from filelock import FileLock
 
-from envpack.atomic import new_folder
 from envpack.releases import find_release
+from envpack.server import find_server
+from envpack.server.kserve import Client, RequestError
+from envpack.server.process import ProcessRuntime
+from envpack.server.tensors import Tensor
 from envpack.stub import STUB_NAME, build_stub
-from envpack.verification import find_server
-from envpack.verification.asking.kserve import Client, RequestError
-from envpack.verification.asking.tensors import Tensor
-from envpack.verification.runtimes.process import ProcessRuntime
+from envpack.support.replacement import new_folder
 
 MODEL = """
 import platform

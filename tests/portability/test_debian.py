@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from envpack.building import _fitting_stub
-from envpack.environment.elf import version_key
-from envpack.errors import StubError
 from envpack.preflight import EnvironmentFacts
-from envpack.progress import Silent
 from envpack.releases import find_release
 from envpack.stub import STUB_NAME, build_stub, inspect_stub, target_from_prefix
+from envpack.support.elf import version_key
+from envpack.support.errors import StubError
+from envpack.support.progress import Silent
+from envpack.workflow.build import _fitting_stub
 from tests.portability.conversation import build_peer, cases, setup_for
 from tests.portability.environments import environment_from
 from tests.portability.machinery import debian_root, must_be_able_to_enter

@@ -8,13 +8,13 @@ import subprocess
 
 import pytest
 
-from envpack.environment import interpreter_for
-from envpack.errors import EnvpackError, ServerError
+from envpack.pythons import interpreter_for
+from envpack.server import find_server
+from envpack.server.kserve import Client
+from envpack.server.process import ProcessRuntime
+from envpack.server.tensors import Tensor
 from envpack.stub import STUB_NAME, build_stub, target_from_interpreter
-from envpack.verification import find_server
-from envpack.verification.asking.kserve import Client
-from envpack.verification.asking.tensors import Tensor
-from envpack.verification.runtimes.process import ProcessRuntime
+from envpack.support.errors import EnvpackError, ServerError
 from tests.portability.environments import copy_library
 from tests.portability.machinery import debian_root
 from tests.server.kitchen import NUMPYS, Kitchen

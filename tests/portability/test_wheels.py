@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment import available_interpreters
-from envpack.environment.isolation import clean_environment
+from envpack.pythons import available_interpreters
+from envpack.support.isolation import clean_environment
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from envpack.atomic import replaced_file
-from envpack.environment import interpreter_for
 from envpack.environment.activation import write_activation
+from envpack.pythons import interpreter_for
 from envpack.stub import build_stub, target_from_interpreter
 from envpack.stub.build import STUB_NAME
+from envpack.support.replacement import replaced_file
 
 # The oldest and the newest NumPy worth trying for each Python; 3.13 has no NumPy 1.
 NUMPYS = {

@@ -1,6 +1,8 @@
-"""The house rule on imports: an arrow goes from right to left in the flow, never back."""
+"""The rules of the house (docs/explanation/architecture.md), checked on the code itself."""
 
 import ast
+import graphlib
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -8,60 +10,110 @@ from pathlib import Path
 import pytest
 
 import envpack
-import envpack.environment
 
 PACKAGE = Path(envpack.__file__).parent
 
-# Rooms in the order of the flow. A module may import from its own room and from those before it.
+# Rooms from bottom to top. A module may import from its own room and from rooms above it in this list.
 ORDER = [
-    {"first_use", "errors", "progress", "process", "locations", "atomic", "scratch"},
-    {"releases"},
-    {"project", "recipes"},
-    {"requirements"},
-    {"environment"},
-    {"archive"},
-    {"stub"},
-    {"repository"},
-    {"preflight"},
-    {"inspection"},
-    {"verification"},
-    {"deployment", "doctor"},
-    {"locking"},
-    {"building", "stubs", "cache"},
-    {"cli"},
+    "support",
+    "releases",
+    "project",
+    "recipes",
+    "requirements",
+    "conda",
+    "pythons",
+    "repository",
+    "lock",
+    "environment",
+    "archive",
+    "stub",
+    "preflight",
+    "inspection",
+    "containers",
+    "deployment",
+    "server",
+    "verification",
+    "workflow",
+    "doctor",
+    "cli",
 ]
-RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+RANK = {room: rank for rank, room in enumerate(ORDER)}
+# Rooms whose modules are imported one by one: `support` has no subject of its own, and nothing imports `cli`.
+WITHOUT_FACE = {"support", "cli"}
+FACES = sorted(room for room in ORDER if (PACKAGE / room).is_dir() and room not in WITHOUT_FACE)
+
+
+def _module_files():
+    for file in PACKAGE.rglob("*.py"):
+        name = ".".join(("envpack", *file.relative_to(PACKAGE).with_suffix("").parts))
+        yield name.removesuffix(".__init__"), file
+
+
+TREES = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in _module_files()}
+MODULES = {name: tree for name, tree in TREES.items() if name != "envpack"}
 
 
 def _room(module):
     return module.split(".")[1]
 
 
-def _modules():
-    for file in PACKAGE.rglob("*.py"):
-        module = ".".join(("envpack", *file.relative_to(PACKAGE).with_suffix("").parts))
-        if module != "envpack.__init__":
-            yield module.removesuffix(".__init__"), ast.parse(file.read_text(encoding="utf-8"))
+def _names_of_face(package):
+    """Names that a package offers, each with the module that defines it."""
+    return {
+        alias.name: node.module
+        for node in ast.walk(TREES[package])
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
 
 
 def _imports(tree):
+    """Modules of ours that a module imports, with names of a package's face traced to the module that defines them."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            yield from [node.module] if node.module != "envpack" else [f"envpack.{alias.name}" for alias in node.names]
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "envpack":
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                face = _names_of_face(node.module) if node.module in TREES else {}
+                yield whole if whole in TREES else face.get(alias.name, node.module)
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "envpack")
+
+
+def _is_package(module):
+    return (PACKAGE / Path(*module.split(".")[1:]) / "__init__.py").is_file()
 
 
 def test_every_module_is_in_a_room():
-    assert {_room(module) for module, _ in _modules()} == set(RANK)
+    assert {_room(module) for module in MODULES} == set(RANK)
 
 
-def test_imports_go_with_the_flow():
+def test_imports_go_one_way():
     wrong = [
         f"{module} imports {imported}"
-        for module, tree in _modules()
+        for module, tree in MODULES.items()
         for imported in _imports(tree)
-        if imported.startswith("envpack.") and _room(imported) in RANK and RANK[_room(imported)] > RANK[_room(module)]
+        if imported in MODULES and RANK[_room(imported)] > RANK[_room(module)]
+    ]
+    assert wrong == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {
+        module: {imported for imported in _imports(tree) if imported in MODULES and imported != module}
+        for module, tree in MODULES.items()
+        if not _is_package(module)
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_other_rooms_use_only_the_face_of_a_room():
+    wrong = [
+        f"{module} imports {node.module}"
+        for module, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envpack.")
+        if _room(node.module) != _room(module) and _room(node.module) not in WITHOUT_FACE
+        if node.module.count(".") > 1
     ]
     assert wrong == []
 
@@ -69,28 +121,78 @@ def test_imports_go_with_the_flow():
 def test_the_core_never_prints():
     wrong = [
         module
-        for module, tree in _modules()
+        for module, tree in MODULES.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
-        # The child process of rattler speaks to its parent, not to people.
         if _room(module) != "cli"
     ]
     assert wrong == []
 
 
-@pytest.mark.parametrize("package", [envpack, envpack.environment], ids=lambda package: package.__name__)
-def test_every_public_name_is_where_its_package_says(package):
-    assert set(package._HOMES) == set(package.__all__)
-    assert all(getattr(package, name) is not None for name in package.__all__)
-    with pytest.raises(AttributeError, match=f"{package.__name__}.*nothing_of_the_kind"):
-        package.nothing_of_the_kind  # noqa: B018 - the look itself is what is tested
+# Each of these is done in one place: what the code would say, and the modules that may say it.
+ONE_PLACE = {
+    "start programs": (
+        {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_output", "os.system"},
+        # A server outlives the call that starts it, so its runtime holds the process itself.
+        {"envpack.support.processes", "envpack.server.process"},
+    ),
+    "replace files and folders": (
+        {"os.replace", "os.rename", "os.renames", "shutil.move", "tempfile.mkstemp"},
+        {"envpack.support.replacement"},
+    ),
+    "find the user's folders": (
+        {"platformdirs.user_cache_path", "platformdirs.user_data_path", "platformdirs.user_config_path"},
+        {"envpack.support.cache_locations"},
+    ),
+}
 
 
-def test_whoever_packs_imports_nothing_that_builds():
-    code = (
-        "import sys, envpack.archive; print([name for name in sys.modules if name.startswith('envpack.environment.')])"
-    )
+def _calls(tree):
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+        ):
+            yield f"{node.func.value.id}.{node.func.attr}"
+
+
+@pytest.mark.parametrize("what", ONE_PLACE)
+def test_one_place_each(what):
+    calls, places = ONE_PLACE[what]
+    found = {module for module, tree in MODULES.items() if calls & set(_calls(tree))}
+    assert found <= places
+    assert found, f"nothing does {what} any more; remove the rule"
+
+
+def test_errors_for_users_are_defined_in_one_place():
+    kinds = {"EnvpackError", *(error.__name__ for error in _subclasses(envpack.EnvpackError))}
+    wrong = [
+        f"{module} defines {node.name}"
+        for module, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and module != "envpack.support.errors"
+        if kinds & {base.id for base in node.bases if isinstance(base, ast.Name)}
+    ]
+    assert wrong == []
+
+
+def _subclasses(kind):
+    return {kind, *(found for direct in kind.__subclasses__() for found in _subclasses(direct))}
+
+
+@pytest.mark.parametrize("package", ["envpack", *(f"envpack.{room}" for room in FACES)])
+def test_every_name_of_a_face_can_be_imported(package):
+    face = importlib.import_module(package)
+    assert face.__all__
+    assert all(getattr(face, name) is not None for name in face.__all__)
+    with pytest.raises(AttributeError, match=f"{package}.*no_such_name"):
+        face.no_such_name  # noqa: B018 - the access itself is tested
+
+
+def test_packing_imports_nothing_that_builds():
+    code = "import sys; from envpack.archive import pack_archive; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "envpack.environment.inventory" in done.stdout
-    assert "envpack.environment.build" not in done.stdout
-    assert "envpack.environment.lock" not in done.stdout
+    loaded = set(done.stdout.split())
+    assert "envpack.environment.inventory" in loaded
+    assert not {"envpack.environment.build", "envpack.lock.resolve", "rattler"} & loaded

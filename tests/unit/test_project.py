@@ -2,8 +2,8 @@
 
 import pytest
 
-from envpack.errors import InputError
 from envpack.project import open_project
+from envpack.support.errors import InputError
 
 
 def test_without_a_file_the_defaults_hold(tmp_path):

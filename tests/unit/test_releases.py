@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.errors import UsageError
 from envpack.releases import DEFAULT_RELEASE, all_abis, all_releases, find_release, newest, release_of_server
+from envpack.support.errors import UsageError
 
 DATA = tomllib.loads((Path(envpack.__file__).parent / "releases.toml").read_text(encoding="utf-8"))
 

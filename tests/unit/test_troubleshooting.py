@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import envpack
-from envpack import errors
+from envpack.support import errors
 
 PACKAGE = Path(envpack.__file__).parent
 GUIDE = Path(__file__).parents[2] / "docs/reference/errors.md"

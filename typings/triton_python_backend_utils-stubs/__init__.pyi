@@ -2,19 +2,21 @@
 
 from typing import Any
 
-from c_python_backend_utils import TRITONSERVER_MEMORY_CPU as TRITONSERVER_MEMORY_CPU
-from c_python_backend_utils import TRITONSERVER_MEMORY_GPU as TRITONSERVER_MEMORY_GPU
-from c_python_backend_utils import InferenceRequest as InferenceRequest
-from c_python_backend_utils import InferenceResponse as InferenceResponse
-from c_python_backend_utils import Logger as Logger
-from c_python_backend_utils import MetricFamily as MetricFamily
-from c_python_backend_utils import PreferredMemory as PreferredMemory
-from c_python_backend_utils import Tensor as Tensor
-from c_python_backend_utils import TritonError as TritonError
-from c_python_backend_utils import TritonModelException as TritonModelException
-from c_python_backend_utils import is_model_ready as is_model_ready
-from c_python_backend_utils import load_model as load_model
-from c_python_backend_utils import unload_model as unload_model
+from c_python_backend_utils import (
+    TRITONSERVER_MEMORY_CPU as TRITONSERVER_MEMORY_CPU,
+    TRITONSERVER_MEMORY_GPU as TRITONSERVER_MEMORY_GPU,
+    InferenceRequest as InferenceRequest,
+    InferenceResponse as InferenceResponse,
+    Logger as Logger,
+    MetricFamily as MetricFamily,
+    PreferredMemory as PreferredMemory,
+    Tensor as Tensor,
+    TritonError as TritonError,
+    TritonModelException as TritonModelException,
+    is_model_ready as is_model_ready,
+    load_model as load_model,
+    unload_model as unload_model,
+)
 from numpy.typing import NDArray
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START: int

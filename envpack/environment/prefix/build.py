@@ -10,24 +10,24 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from envpack.conda import CondaSettings
 from envpack.environment.build import DEFAULT_GLIBC, build_once, lock_of
-from envpack.environment.conda_settings import CondaSettings
-from envpack.environment.disk import storage_errors
-from envpack.environment.interpreters import Interpreter, interpreter_at
+from envpack.environment.external_references import refuse_outside
 from envpack.environment.inventory import ChangedHands, Owners, find_owners
-from envpack.environment.lock.model import RECIPE, Lock, Target, host_platform
-from envpack.environment.outside import refuse_outside
 from envpack.environment.prefix.copy import Copied, copy_files
+from envpack.environment.prefix.detect import Prefix, recognise
 from envpack.environment.prefix.files import Found, content_digest, hash_files, list_files
-from envpack.environment.prefix.places import named_places
-from envpack.environment.prefix.recognise import Prefix, recognise
+from envpack.environment.prefix.prefix_paths import named_places
 from envpack.environment.prefix.records import UNKNOWN, declared_files, drifted
 from envpack.environment.prefix.variables import activation_variables
 from envpack.environment.store import Environment, read_environment
-from envpack.errors import EnvironmentBuildError, InputError
-from envpack.locations import cache_root
-from envpack.progress import Progress, Silent
-from envpack.requirements import CondaPackage
+from envpack.lock import RECIPE, Lock
+from envpack.pythons import Interpreter, interpreter_at
+from envpack.requirements import CondaPackage, Target, host_platform
+from envpack.support.cache_locations import cache_root
+from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.progress import Progress, Silent
+from envpack.support.storage_errors import storage_errors
 
 _LAYOUT = 1  # counts the changes of how an environment is taken over
 
@@ -124,7 +124,7 @@ def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress
     if base is None:
         record = next(one for one in prefix.records if one["name"] == "python")
         return CondaPackage("python", prefix.version, str(record.get("build", "")), prefix.platform, "")
-    from envpack.environment.channel import local_channel
+    from envpack.pythons import local_channel
 
     made = local_channel(base, cache=cache, progress=progress).package
     return CondaPackage(

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment.elf import is_elf
+from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import StandIn
 from envpack.environment.prefix.files import Found
-from envpack.environment.prefix.places import is_distinctive, stand_in_binary, stand_in_text
+from envpack.environment.prefix.prefix_paths import is_distinctive, stand_in_binary, stand_in_text
 from envpack.environment.prefix.records import Declared
-from envpack.environment.relocation import STAND_IN
-from envpack.errors import InputError
+from envpack.support.elf import is_elf
+from envpack.support.errors import InputError
 
 _SECRETS = re.compile(rb'(?<=://)[^/\s"@]+@|/t/[^/\s"]+(?=/)')  # in addresses: accounts, and conda's tokens
 _BYTE_CODE = re.compile(rb"^[^\n,]*(?:__pycache__(?:/[^\n,]*)?|\.pyc),[^\n]*\n", re.MULTILINE)
@@ -74,7 +74,7 @@ def copy_files(
             if place.name != "RECORD":  # which has no line about itself
                 done.changed.add(place)
         place.chmod(0o755 if one.program else 0o644)
-        if content is not None and STAND_IN.encode() in content:
+        if content is not None and PREFIX_PLACEHOLDER.encode() in content:
             done.stand_ins[one.path] = "binary" if said.binary else "text"
         elif content is None and _names(source / one.path, places) and not said.placeholder:
             left.append(one.path)
@@ -100,7 +100,7 @@ def _rewritten(source: Path, one: Found, places: Sequence[Path], said: Declared)
         return None
     content = file.read_bytes()
     changed = _with_stand_in(content, file, places, said)
-    return changed if changed != content or STAND_IN.encode() in content else None
+    return changed if changed != content or PREFIX_PLACEHOLDER.encode() in content else None
 
 
 def _with_stand_in(content: bytes, file: Path, places: Sequence[Path], said: Declared) -> bytes:

@@ -18,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.atomic import write_text
 from envpack.environment.inventory import INVENTORY
-from envpack.environment.prefix.recognise import Prefix
+from envpack.environment.prefix.detect import Prefix
 from envpack.environment.store import MANIFEST
-from envpack.errors import InputError
+from envpack.support.errors import InputError
+from envpack.support.replacement import write_text
 
 _SCHEMA = 1
 _SETTLED = 2.0  # seconds after which a file that is changed once more has another time stamp, on any file system

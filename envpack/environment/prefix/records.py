@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from envpack.environment.inventory import ChangedHands
-from envpack.environment.names import normalised
-from envpack.environment.prefix.places import restored
-from envpack.environment.prefix.recognise import Prefix
+from envpack.environment.prefix.detect import Prefix
+from envpack.environment.prefix.prefix_paths import restored
 from envpack.environment.relocation import relocatable_script
+from envpack.support.package_names import normalised
 
 UNKNOWN = "unknown"  # who changed a file, or brought it, if no record says so
 

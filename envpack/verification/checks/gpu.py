@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from envpack.verification.runtimes.interface import Server
+from envpack.server import Server
 from envpack.verification.verdict import Check, failed, passed
 
 _POOL = re.compile(r"CUDA memory pool is created on device (?P<device>\d+)")

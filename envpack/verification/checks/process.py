@@ -9,9 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from envpack.repository import STUB_NAME, Model, environment_of
-from envpack.verification.runtimes.interface import Process, Server
-from envpack.verification.stubs import foreign_files, identify, stub_processes
-from envpack.verification.user_site_trap import was_sprung
+from envpack.server import Process, Server, was_sprung
+from envpack.verification.stub_processes import foreign_files, identify, stub_processes
 from envpack.verification.verdict import Check, StubIdentity, failed, passed, skipped, warning
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.inspection.folders import folder_findings
-from envpack.verification.asking.kserve import Client, RequestError
-from envpack.verification.runtimes.interface import Server
-from envpack.verification.stubs import living_stubs
+from envpack.inspection import folder_findings
+from envpack.server import Client, RequestError, Server
+from envpack.verification.stub_processes import living_stubs
 from envpack.verification.verdict import Check, failed, passed, warning
 
 _UNLOAD_SECONDS = 10.0

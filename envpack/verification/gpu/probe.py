@@ -8,10 +8,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.errors import InputError
 from envpack.repository import STUB_NAME, Model, environment_of, set_execution_environment
-from envpack.verification.asking.kserve import Client, RequestError
-from envpack.verification.asking.tensors import Tensor
+from envpack.server import Client, RequestError, Tensor
+from envpack.support.errors import InputError
 from envpack.verification.environment_size import measure_environment
 from envpack.verification.verdict import Check, failed, passed, skipped
 

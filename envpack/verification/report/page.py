@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.atomic import write_text
+from envpack.support.replacement import write_text
 from envpack.verification.report.load_chart import draw_load
 from envpack.verification.report.treemap import draw_environments
 from envpack.verification.verdict import Verdict

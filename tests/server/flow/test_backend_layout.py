@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from envpack.environment import interpreter_for
-from envpack.errors import EnvpackError
+from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.support.errors import EnvpackError
 
 PYTHON = "3.11"
 STUB = "triton_python_backend_stub"

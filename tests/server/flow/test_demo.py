@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment import interpreter_for
-from envpack.errors import EnvpackError
+from envpack.pythons import interpreter_for
+from envpack.support.errors import EnvpackError
 
 DEMO = Path(__file__).parents[3] / "ci" / "demo.py"
 

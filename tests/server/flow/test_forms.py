@@ -2,9 +2,9 @@
 
 import pytest
 
-from envpack.environment import interpreter_for
-from envpack.errors import EnvpackError
+from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.support.errors import EnvpackError
 
 WITH_SCIPY = """
 import scipy.stats  # several packages, so several segments of an archive

@@ -2,9 +2,9 @@
 
 import pytest
 
-from envpack.environment import interpreter_for
-from envpack.errors import EnvpackError
+from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.support.errors import EnvpackError
 
 
 def test_the_releases_own_stub_is_found_out_and_ours_is_the_cure(doubler, envpack_json):

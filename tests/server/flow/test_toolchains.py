@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from envpack.environment import available_interpreters
+from envpack.pythons import available_interpreters
 
 SAMPLES = {"data": [{"X": [1.5, 2.5]}], "validation_data": [{"Y": [3.0, 5.0]}]}
 

@@ -19,15 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment import interpreter_for
-from envpack.environment.interpreters import SUPPORTED
-from envpack.errors import EnvpackError
+from envpack.pythons import interpreter_for
+from envpack.pythons.interpreters import SUPPORTED
 from envpack.releases import all_releases, find_release
 from envpack.repository import set_backend
+from envpack.server.kserve import Client, RequestError
+from envpack.server.process import ProcessRuntime
+from envpack.server.tensors import Tensor
 from envpack.stub.build import STUB_NAME
-from envpack.verification.asking.kserve import Client, RequestError
-from envpack.verification.asking.tensors import Tensor
-from envpack.verification.runtimes.process import ProcessRuntime
+from envpack.support.errors import EnvpackError
 from tests.server.kitchen import NUMPYS, Kitchen
 from tests.server.releases.wheels import server_of
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment import interpreter_for
-from envpack.environment.interpreters import SUPPORTED
-from envpack.errors import EnvpackError
+from envpack.pythons import interpreter_for
+from envpack.pythons.interpreters import SUPPORTED
 from envpack.releases import find_release
 from envpack.repository import ONE_AT_A_TIME, backend_for, place_backend
-from envpack.verification.asking.kserve import Client
-from envpack.verification.asking.tensors import Tensor
-from envpack.verification.runtimes.process import ProcessRuntime
+from envpack.server.kserve import Client
+from envpack.server.process import ProcessRuntime
+from envpack.server.tensors import Tensor
+from envpack.support.errors import EnvpackError
 from tests.server.kitchen import NUMPYS
 from tests.server.releases.conftest import Served, load, place
 

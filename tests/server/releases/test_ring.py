@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from envpack.releases import find_release
-from envpack.verification.asking.kserve import RequestError
-from envpack.verification.asking.tensors import Tensor
+from envpack.server.kserve import RequestError
+from envpack.server.tensors import Tensor
 
 
 def test_it_is_the_server_of_the_release(served):

@@ -7,9 +7,9 @@ import sys
 import pytest
 from filelock import FileLock
 
-from envpack.atomic import replaced_folder
-from envpack.errors import ServerError
-from envpack.verification import find_server
+from envpack.server import find_server
+from envpack.support.errors import ServerError
+from envpack.support.replacement import replaced_folder
 
 
 def server_of(release, cache):

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment import interpreter_for
 from envpack.environment.activation import write_activation
-from envpack.environment.interpreters import SUPPORTED
-from envpack.errors import EnvpackError, ServerError
-from envpack.verification import find_server
-from envpack.verification.asking.kserve import Client, RequestError
-from envpack.verification.asking.tensors import Tensor
-from envpack.verification.runtimes.process import ProcessRuntime
+from envpack.pythons import interpreter_for
+from envpack.pythons.interpreters import SUPPORTED
+from envpack.server import find_server
+from envpack.server.kserve import Client, RequestError
+from envpack.server.process import ProcessRuntime
+from envpack.server.tensors import Tensor
+from envpack.support.errors import EnvpackError, ServerError
 from tests.server.kitchen import NUMPYS, Kitchen
 
 MODELS = Path(__file__).parent / "models"

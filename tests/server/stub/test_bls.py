@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from envpack.verification.asking.tensors import Tensor
+from envpack.server.tensors import Tensor
 
 
 class TestOneResponse:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from envpack.verification.asking.tensors import Tensor
+from envpack.server.tensors import Tensor
 
 SHARE = "X = request.inputs()[1]\n"
 X = Tensor("X", "FP32", (3,), (0.0, 1.0, 2.0))

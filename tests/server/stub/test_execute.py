@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from envpack.verification.asking.kserve import RequestError
-from envpack.verification.asking.tensors import Tensor
+from envpack.server.kserve import RequestError
+from envpack.server.tensors import Tensor
 
 PREFIX = "Failed to process the request(s) for model 'script_0', message: "
 CODES = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.errors import EnvpackError
-from envpack.verification.asking.tensors import Tensor
+from envpack.server.tensors import Tensor
+from envpack.support.errors import EnvpackError
 
 PYTHON = "3.10"
 CI = Path(__file__).parents[3] / "ci"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.verification.asking.kserve import RequestError
+from envpack.server.kserve import RequestError
 
 FAILURES = {
     "raises": "Internal: ValueError: no weights for größe\n\nAt:\n",

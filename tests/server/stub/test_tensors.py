@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from envpack.verification.asking.kserve import RequestError
-from envpack.verification.asking.tensors import Tensor
+from envpack.server.kserve import RequestError
+from envpack.server.tensors import Tensor
 
 VALUES = {
     "BOOL": (True, False, True),

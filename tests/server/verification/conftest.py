@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment.interpreters import interpreter_for
-from envpack.errors import EnvpackError, ServerError
+from envpack.pythons.interpreters import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.verification import find_server
+from envpack.server import find_server
+from envpack.support.errors import EnvpackError, ServerError
 
 ACTIVATE = """_here=${BASH_SOURCE[0]%/bin/activate}
 export PATH="$_here/bin:$PATH" CONDA_PREFIX="$_here" PYTHONNOUSERSITE=1

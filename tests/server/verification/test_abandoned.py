@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.verification import RuntimeOptions, VerifyOptions, verify
-from envpack.verification.runtimes import owner
-from envpack.verification.runtimes.abandoned import HOME_PREFIX
+from envpack.server import RuntimeOptions, owner
+from envpack.server.stale_runs import HOME_PREFIX
+from envpack.verification import VerifyOptions, verify
 
 PROCESS = VerifyOptions(RuntimeOptions("process"))
 
@@ -116,7 +116,7 @@ def test_a_folder_without_the_number_of_a_server_kills_nobody(temporary, group):
     (home / "owner").write_text("another-boot/pid:[1]/2/3")
     if group is not None:
         (home / "group").write_text(group)
-    code = "from envpack.verification.runtimes.abandoned import remove_abandoned_homes as r; print(r())"
+    code = "from envpack.server.stale_runs import remove_abandoned_homes as r; print(r())"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True, check=True
     )

@@ -4,7 +4,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from envpack.verification import RuntimeOptions, VerifyOptions, verify
+from envpack.server import RuntimeOptions
+from envpack.verification import VerifyOptions, verify
 from tests.faults.repositories import Site
 from tests.faults.repositories.running import Catalogue, build_kit
 

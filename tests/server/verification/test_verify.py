@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from envpack.errors import InputError, ServerError
-from envpack.verification import RuntimeOptions, VerifyOptions, verify
+from envpack.server import RuntimeOptions
+from envpack.support.errors import InputError, ServerError
+from envpack.verification import VerifyOptions, verify
 
 PROCESS = VerifyOptions(RuntimeOptions("process"))
 

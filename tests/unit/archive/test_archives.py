@@ -11,11 +11,11 @@ import tarfile
 import pytest
 
 from envpack.archive import Selection, pack_archive, sidecar_of
-from envpack.archive.packed_before import index_of
+from envpack.archive.segment_index import index_of
 from envpack.archive.stream import portions
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
-from envpack.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError
 
 from .conftest import LARGE, files_below, members, names_in, text
 

@@ -10,7 +10,7 @@ import pytest
 from envpack.archive import Selection, place_folder
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment
-from envpack.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError
 
 from .conftest import files_below, names_in
 

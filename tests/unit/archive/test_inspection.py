@@ -17,7 +17,7 @@ from envpack.archive.inspection import inspect_environment
 from envpack.cli.main import run
 from envpack.environment.inventory import INVENTORY
 from envpack.environment.store import MANIFEST
-from envpack.errors import InputError
+from envpack.support.errors import InputError
 
 FORMS = pytest.mark.parametrize("form", ["dir", "tar.gz", "tar"])
 

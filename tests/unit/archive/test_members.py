@@ -7,7 +7,7 @@ import pytest
 
 from envpack.archive.members import END, check_entries, header, padding
 from envpack.environment.inventory import Entry
-from envpack.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError
 
 ENTRIES = [
     Entry("bin/python", "link", "x", target="python3.10"),

@@ -4,7 +4,7 @@ import pytest
 
 from envpack.archive.selection import Selection
 from envpack.environment.inventory import Entry
-from envpack.errors import UsageError
+from envpack.support.errors import UsageError
 
 SITE = "lib/python3.10/site-packages"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 import pytest
 
-from envpack import errors
 from envpack.cli.main import cli
+from envpack.support import errors
 
 GUIDE = (Path(__file__).parents[3] / "docs/reference/command-line.md").read_text(encoding="utf-8")
 COMMANDS = cli.list_commands(click.Context(cli))

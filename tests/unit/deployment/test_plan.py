@@ -4,9 +4,9 @@ import pytest
 
 from envpack.deployment import docker_command, plan_deployment, server_arguments
 from envpack.environment.store import MANIFEST
-from envpack.errors import InputError
 from envpack.project import Project
 from envpack.repository import backends_of, open_model, point_to_environment
+from envpack.support.errors import InputError
 
 
 def plan(project, release, *names, **options):

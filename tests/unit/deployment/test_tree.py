@@ -8,8 +8,8 @@ import time
 import pytest
 
 from envpack.deployment import MANIFEST_NAME, assemble, plan_deployment
-from envpack.errors import InputError, UsageError
 from envpack.repository import backends_of
+from envpack.support.errors import InputError, UsageError
 
 
 @pytest.fixture

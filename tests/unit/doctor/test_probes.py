@@ -18,8 +18,8 @@ from envpack.doctor.gpu import gpu
 from envpack.doctor.network import channels, index
 from envpack.doctor.storage import cache, shared_memory
 from envpack.doctor.tools import compiler, pythons, system
-from envpack.errors import InputError
 from envpack.project import Project
+from envpack.support.errors import InputError
 
 
 @pytest.fixture

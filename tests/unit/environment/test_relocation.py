@@ -3,8 +3,7 @@ import hashlib
 import json
 import os
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from envpack.environment.relocation import relocatable_script, relocate
 

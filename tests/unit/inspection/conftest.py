@@ -4,12 +4,12 @@ import subprocess
 
 import pytest
 
-from envpack.environment import interpreter_for
-from envpack.environment.elf import _patchelf
-from envpack.errors import EnvpackError
 from envpack.project import Project
+from envpack.pythons import interpreter_for
 from envpack.releases import find_release
 from envpack.repository import in_model_folder, open_model, point_to_environment
+from envpack.support.elf import _patchelf
+from envpack.support.errors import EnvpackError
 from tests.unit.stub.elf_files import _library_of_this_process
 
 

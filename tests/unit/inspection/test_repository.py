@@ -7,7 +7,6 @@ import tarfile
 
 import pytest
 
-from envpack.errors import InputError
 from envpack.inspection import inspect_repository, is_repository
 from envpack.releases import find_release
 from envpack.repository import (
@@ -18,6 +17,7 @@ from envpack.repository import (
     point_to_environment,
     set_backend,
 )
+from envpack.support.errors import InputError
 
 
 def kinds(project, release, **options):

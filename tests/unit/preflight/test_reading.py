@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment import interpreter_for
-from envpack.environment.interpreters import SUPPORTED
-from envpack.errors import EnvpackError, InputError, StubError
 from envpack.preflight import read_environment_facts, read_stub_needs, this_host
+from envpack.pythons import interpreter_for
+from envpack.pythons.interpreters import SUPPORTED
 from envpack.stub.platforms import this_machine
+from envpack.support.errors import EnvpackError, InputError, StubError
 
 
 @pytest.fixture(scope="module")

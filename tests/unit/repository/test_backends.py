@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from envpack.errors import InputError
 from envpack.project import Project
 from envpack.repository import (
     STUB_NAME,
@@ -17,6 +16,7 @@ from envpack.repository import (
     python_of_backend,
     unpacking_backends,
 )
+from envpack.support.errors import InputError
 
 FILES = ["libtriton_python_3_8.so", "model.py", STUB_NAME, "triton_python_backend_utils.py"]
 

@@ -1,9 +1,7 @@
 import pytest
 from google.protobuf import text_encoding
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from envpack.errors import InputError
 from envpack.repository import (
     get_string_parameter,
     parse_config,
@@ -11,6 +9,7 @@ from envpack.repository import (
     set_execution_environment,
     set_string_parameter,
 )
+from envpack.support.errors import InputError
 
 REPEATED = """# who: the vision team
 name: "core"   # keep

@@ -3,8 +3,7 @@
 import re
 
 from google.protobuf import text_encoding, text_format
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from envpack.repository import set_backend, set_string_parameter
 from tests.unit.repository.config_texts import WORDS, messages, model_config, texts

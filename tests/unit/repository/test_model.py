@@ -1,7 +1,7 @@
 import pytest
 
-from envpack.errors import InputError
 from envpack.repository import DEFAULT_CONFIG, config_text, find_models, open_model
+from envpack.support.errors import InputError
 
 
 def make(folder, config='backend: "python"\n', code="1/model.py"):

@@ -1,6 +1,5 @@
 import pytest
 
-from envpack.errors import InputError
 from envpack.releases import find_release
 from envpack.repository import (
     STUB_NAME,
@@ -12,6 +11,7 @@ from envpack.repository import (
     place_stub,
     point_to_environment,
 )
+from envpack.support.errors import InputError
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ import textwrap
 
 import pytest
 
-from envpack.errors import InputError
 from envpack.requirements import read_requirements
+from envpack.support.errors import InputError
 
 
 @pytest.fixture

@@ -5,11 +5,10 @@ import json
 import os
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from envpack.errors import InputError
 from envpack.requirements import Requirements, read_requirements
+from envpack.support.errors import InputError
 from tests.unit.requirements.test_locks import LOCKS, PIXI_6, PYLOCK
 from tests.unit.requirements.test_pyproject import PROJECT
 

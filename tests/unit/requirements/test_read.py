@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.errors import InputError
 from envpack.requirements import Requirements, find_requirements, read_requirements
+from envpack.support.errors import InputError
 
 
 def write(folder: Path, name: str, text: str) -> Path:

@@ -5,7 +5,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from envpack.environment.elf import _patchelf
+from envpack.support.elf import _patchelf
 
 EM_386, EM_ARM, EM_X86_64, EM_AARCH64, EM_RISCV = 3, 40, 62, 183, 243
 _ET_DYN = 3

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.errors import StubError
 from envpack.releases import find_release
 from envpack.stub import StubFacts, StubTarget, acceptance
 from envpack.stub.acceptance import accept_stub
 from envpack.stub.toolchain import Toolchain
+from envpack.support.errors import StubError
 
 TARGET = StubTarget("3.10", platform.machine(), Path("include"), Path("libpython3.10.so.1.0"))
 TOOLS = Toolchain("zig", ("zig", "c++"), "zig 0.99", platform.machine(), "2.28")

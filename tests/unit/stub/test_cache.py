@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from envpack.errors import EnvironmentBuildError
-from envpack.progress import Silent
 from envpack.stub.cache import ensure_entry, is_intact
+from envpack.support.errors import EnvironmentBuildError
+from envpack.support.progress import Silent
 
 SLOW = """
 import sys, time
 from pathlib import Path
-from envpack.progress import Silent
+from envpack.support.progress import Silent
 from envpack.stub.cache import ensure_entry
 
 def make(folder):

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from envpack.errors import StubError
 from envpack.stub import inspect_stub
+from envpack.support.errors import StubError
 
 
 def _refusal(path):

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment.interpreters import SUPPORTED
-from envpack.errors import EnvironmentBuildError, StubError, UsageError
+from envpack.pythons.interpreters import SUPPORTED
 from envpack.releases import find_release
 from envpack.stub import StubTarget, matrix
 from envpack.stub.matrix import find_pythons, plan_matrix
+from envpack.support.errors import EnvironmentBuildError, StubError, UsageError
 
 
 def _target(minor, machine="x86_64", prefix="/python"):

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from envpack.errors import StubError
-from envpack.process import run
-from envpack.progress import Silent
 from envpack.releases import find_release
 from envpack.stub import StubTarget, parallel
 from envpack.stub.parallel import _at_once, compile_stubs
 from envpack.stub.recipe import Recipe
 from envpack.stub.source import source_folder
 from envpack.stub.toolchain import Toolchain
+from envpack.support.errors import StubError
+from envpack.support.processes import run
+from envpack.support.progress import Silent
 
 BROKEN = StubError("broken", kind="compile-failed", hint="mend it")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from envpack.environment import Interpreter
-from envpack.errors import EnvpackError
+from envpack.pythons import Interpreter
 from envpack.stub import target, target_from_interpreter, target_from_prefix
+from envpack.support.errors import EnvpackError
 from tests.unit.stub.elf_files import (
     EM_386,
     EM_AARCH64,

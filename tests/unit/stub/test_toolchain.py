@@ -2,9 +2,9 @@
 
 import pytest
 
-from envpack.errors import EnvpackError
 from envpack.stub import toolchain
 from envpack.stub.toolchain import find_toolchain
+from envpack.support.errors import EnvpackError
 
 
 def _program(path, says):

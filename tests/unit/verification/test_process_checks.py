@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from envpack.server.interface import Process
 from envpack.verification.checks.process import (
     Running,
     check_environment,
@@ -11,7 +12,6 @@ from envpack.verification.checks.process import (
     check_libpython,
     check_user_site,
 )
-from envpack.verification.runtimes.interface import Process
 
 ROOT = "/models/m/environment"
 LIBPYTHON = f"{ROOT}/lib/libpython3.10.so.1.0"

@@ -3,11 +3,11 @@ import json
 
 import pytest
 
-from envpack.errors import InputError
-from envpack.verification.asking.samples import read_samples
-from envpack.verification.asking.served_config import read_served_config
-from envpack.verification.asking.smoke_inputs import make_questions
-from envpack.verification.asking.tensors import Tolerance
+from envpack.server.tensors import Tolerance
+from envpack.support.errors import InputError
+from envpack.verification.inference.samples import read_samples
+from envpack.verification.inference.served_config import read_served_config
+from envpack.verification.inference.smoke_inputs import make_questions
 
 CONFIG = read_served_config(
     {
@@ -112,7 +112,7 @@ def test_a_list_in_the_list_is_a_sequence(tmp_path):
 
 @pytest.mark.parametrize("kind", ["BOOL", "UINT8", "INT64", "FP16", "BF16", "FP64"])
 def test_every_type_can_be_made_up(kind):
-    from envpack.verification.asking.tensors import encode
+    from envpack.server.tensors import encode
 
     config = read_served_config({"input": [{"name": "IN", "data_type": f"TYPE_{kind}", "dims": [-1, 3]}]})
     (question,) = make_questions(config)

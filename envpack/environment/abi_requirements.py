@@ -1,0 +1,86 @@
+"""What an environment needs of a system: asked of the files of each package once, and kept.
+
+Looking into every library takes longer than reading them all, and most packages come again in the next environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from envpack.environment.inventory import Entry
+from envpack.environment.store import Package
+from envpack.support.elf import Need, SystemNeeds, is_elf, newer, system_needs
+from envpack.support.replacement import replaced_file
+
+_CUDA = re.compile(
+    r"(?:^|/)(lib(?:cudart|cublas|cublasLt|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse|cupti|nccl|nvinfer\w*|nvrtc\w*"
+    r"|nvToolsExt|nvJitLink)\.so(?:\.[\d.]+)?)$"
+)
+# Libraries that the server, or its image, has too. Those in an environment's `lib` come first for the stub.
+_SYSTEM = re.compile(r"^lib/(lib(?:crypto|ssl|curl|gcc_s|stdc\+\+|tinfo|z|cudart|nccl)\.so(?:\.[\d.]+)?)$")
+_RECIPE = 1  # counts the changes of how files are asked
+
+
+def environment_needs(prefix: Path, entries: Iterable[Entry], kept: Path) -> SystemNeeds:
+    """The newest symbol versions that any file of an environment needs.
+
+    Args:
+        prefix: root of the environment.
+        entries: its files.
+        kept: folder where the answers are kept for the next environment; a damaged one is asked for again.
+
+    Raises:
+        OSError: a file cannot be read, or an answer cannot be kept.
+
+    """
+    glibc = glibcxx = Need()
+    for _, package in itertools.groupby(sorted(entries, key=lambda one: one.package), key=lambda one: one.package):
+        needs = _package_needs(prefix, list(package), kept)
+        glibc, glibcxx = newer(glibc, needs.glibc), newer(glibcxx, needs.glibcxx)
+    return SystemNeeds(glibc, glibcxx)
+
+
+def _package_needs(prefix: Path, entries: Sequence[Entry], kept: Path) -> SystemNeeds:
+    told = [_RECIPE, [[entry.path, entry.sha256] for entry in entries]]
+    place = kept / f"{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]}.json"
+    known = _read(place, prefix)
+    if known is None:
+        files = (prefix / entry.path for entry in entries if entry.kind in ("file", "program"))
+        known = system_needs(file for file in files if is_elf(file))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replaced_file(place, durable=False) as partial:
+            partial.write_text(json.dumps([_written(need, prefix) for need in (known.glibc, known.glibcxx)]))
+    return known
+
+
+def _written(need: Need, prefix: Path) -> list[str]:
+    return [need.version, need.file.relative_to(prefix).as_posix() if need.file else ""]
+
+
+def _read(place: Path, prefix: Path) -> SystemNeeds | None:
+    try:
+        told = json.loads(place.read_bytes())
+        glibc, glibcxx = (Need(str(version), prefix / file if file else None) for version, file in told)
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    return SystemNeeds(glibc, glibcxx)
+
+
+def numpy_abi(packages: Iterable[Package]) -> str:
+    """The major version of NumPy, which names its binary interface; ``""`` without NumPy."""
+    return next((package.version.partition(".")[0] for package in packages if package.name == "numpy"), "")
+
+
+def cuda_libraries(entries: Sequence[Entry]) -> list[str]:
+    """The names of CUDA's libraries that an environment brings, wherever they lie."""
+    return sorted({match[1] for entry in entries if (match := _CUDA.search(entry.path))})
+
+
+def hidden_libraries(entries: Sequence[Entry]) -> list[str]:
+    """The names of the system's libraries that an environment has copies of where loaders look first."""
+    return sorted({match[1] for entry in entries if (match := _SYSTEM.search(entry.path))})

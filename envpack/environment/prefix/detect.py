@@ -1,0 +1,134 @@
+"""What a folder is: an environment of conda's, a virtual one, or neither."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from envpack.pythons import check_minor
+from envpack.requirements import host_platform
+from envpack.support.errors import InputError
+
+_HINT = "give the folder of a conda environment or of a virtual one: conda-meta or pyvenv.cfg lies in it"
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """An environment that is to be copied.
+
+    Attributes:
+        root: its folder, absolute.
+        kind: ``"virtual"`` for what venv, virtualenv and uv make.
+        minor: Python minor version.
+        version: full version, as the environment itself says it; ``""`` if it does not.
+        platform: for example ``"linux-64"``.
+        home: folder of the interpreter that a virtual environment was made from; ``None`` for conda's.
+        records: conda's records of its packages.
+
+    """
+
+    root: Path
+    kind: Literal["conda", "virtual"]
+    minor: str
+    version: str
+    platform: str
+    home: Path | None = None
+    records: tuple[dict[str, Any], ...] = ()
+
+
+def recognise(root: Path) -> Prefix:
+    """Say what a folder is.
+
+    Raises:
+        InputError: it is no environment (kind ``not-a-prefix``), or one that no server could use: of another system
+            (``other-platform``), with another implementation of Python or with packages of the system
+            (``prefix-unsupported``).
+        UsageError: its Python is too old or too new.
+
+    """
+    root = root.absolute()
+    if (root / "conda-meta").is_dir():
+        found = _conda(root)
+    elif (root / "pyvenv.cfg").is_file():
+        found = _virtual(root)
+    else:
+        reason = "neither a conda environment nor a virtual one" if root.is_dir() else "there is no such folder"
+        raise InputError(reason, kind="not-a-prefix", where=str(root), hint=_HINT)
+    check_minor(found.minor, where=str(root))
+    return found
+
+
+def _conda(root: Path) -> Prefix:
+    records = tuple(_record(file) for file in sorted((root / "conda-meta").glob("*.json")))
+    python = next((one for one in records if one["name"] == "python"), None)
+    if python is None:
+        raise _unsupported(
+            "no Python is installed in this conda environment", root, "install one: conda install python"
+        )
+    if re.search(r"pypy|graalpy", str(python.get("build", ""))):
+        raise _unsupported("its Python is not CPython", root, "use one whose Python is; Triton's stub needs it")
+    version = str(python["version"])
+    platform = str(python.get("subdir") or host_platform())
+    return Prefix(root, "conda", ".".join(version.split(".")[:2]), version, platform, records=records)
+
+
+def _record(file: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        fits = isinstance(told, dict) and isinstance(told["name"], str) and isinstance(told["version"], str)
+        fits = fits and isinstance(told.setdefault("files", []), list)
+    except (OSError, ValueError, KeyError) as error:
+        raise _damaged(file) from error
+    if not fits:
+        raise _damaged(file)
+    return dict(told)
+
+
+def _damaged(file: Path) -> InputError:
+    return InputError(
+        "this record of an installed package cannot be read",
+        kind="not-a-prefix",
+        where=str(file),
+        hint="repair the environment: install that package again",
+    )
+
+
+def _virtual(root: Path) -> Prefix:
+    told = _settings(root / "pyvenv.cfg")
+    if (root / "Scripts").is_dir() and not (root / "bin").is_dir():
+        raise InputError(
+            "this virtual environment was made on Windows",
+            kind="other-platform",
+            where=str(root),
+            hint="make it on Linux, or build from its requirements: pip freeze writes them",
+        )
+    if told.get("include-system-site-packages", "").lower() == "true":
+        raise _unsupported(
+            "it takes packages from the system beside its own (include-system-site-packages)",
+            root,
+            "make one without --system-site-packages, so that it holds all that the model needs",
+        )
+    if told.get("implementation", "cpython").lower() != "cpython" or list(root.glob("lib/pypy3*")):
+        raise _unsupported("its Python is not CPython", root, "use one whose Python is; Triton's stub needs it")
+    folders = sorted(folder.parent.name for folder in root.glob("lib/python3.*/site-packages"))
+    if not told.get("home") or len(folders) != 1:
+        missing = "pyvenv.cfg does not say where its Python is" if folders else "it has no lib/python3.*/site-packages"
+        missing = "it has site-packages of several Pythons" if len(folders) > 1 else missing
+        raise InputError(missing, kind="not-a-prefix", where=str(root), hint=_HINT)
+    version = re.match(r"[\d.]+", told.get("version_info", told.get("version", "")))
+    minor = folders[0].removeprefix("python")
+    home = Path(told["home"])
+    return Prefix(root, "virtual", minor, version[0].rstrip(".") if version else "", host_platform(), home)
+
+
+def _settings(file: Path) -> dict[str, str]:
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    pairs = (line.partition("=") for line in lines)
+    return {key.strip().lower(): value.strip() for key, _, value in pairs}
+
+
+def _unsupported(reason: str, root: Path, hint: str) -> InputError:
+    return InputError(reason, kind="prefix-unsupported", where=str(root), hint=hint)

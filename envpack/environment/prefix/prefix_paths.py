@@ -1,0 +1,102 @@
+"""The folder that files of an environment name as their own, and the stand-in in its place."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from envpack.conda import PREFIX_PLACEHOLDER
+from envpack.environment.prefix.detect import Prefix
+
+_SHEBANG = re.compile(rb"#!(?:/bin/sh\n'''exec' ['\"]?)?[ \t]*(/[^\n]+?)/bin/python[\d.]*['\"]?(?=[\s])")
+_ACTIVATE = re.compile(rb"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n$]+)""", re.MULTILINE)
+_SYSTEM = {"/usr", "/usr/local", "/bin", ""}
+_START = 1024  # bytes of a script in which the line that names its interpreter is
+
+
+def named_places(prefix: Prefix) -> tuple[Path, ...]:
+    """Where files of an environment believe that it lies: where it is, and where it was before it was moved."""
+    said = {str(prefix.root), str(prefix.root.resolve()), PREFIX_PLACEHOLDER, *_said(prefix.root / "bin")}
+    return tuple(Path(place) for place in sorted(said - _SYSTEM, key=lambda one: (-len(one), one)))
+
+
+def _said(folder: Path) -> Iterator[str]:
+    for script in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if script.is_file() and not script.is_symlink():
+            with script.open("rb") as content:
+                start = content.read(_START)
+            match = _SHEBANG.match(start)
+            if match is None and script.name == "activate":
+                match = _ACTIVATE.search(script.read_bytes())
+            if match:
+                yield os.fsdecode(match[1].rstrip())
+
+
+def stand_in_text(content: bytes, places: Sequence[Path], *, declared: bool) -> bytes:
+    """A text with the stand-in for any of some places.
+
+    Args:
+        content: the text.
+        places: folders, the longest first.
+        declared: whether the package says that the text names its prefix; others are only changed where the name of
+            the folder ends, and where the folder is not one that texts name for other reasons.
+
+    """
+    if declared:
+        return _any(places).sub(PREFIX_PLACEHOLDER.encode(), content)
+    distinctive = [place for place in places if is_distinctive(place)]
+    return re.sub(rb"(?<![\w.-])" + _any(distinctive).pattern + rb"(?![\w.-])", PREFIX_PLACEHOLDER.encode(), content)
+
+
+def is_distinctive(place: Path) -> bool:
+    """Whether a text that has this path in it means the environment: ``/env`` may be anything."""
+    return len(place.parts) > 2
+
+
+def stand_in_binary(content: bytes, places: Sequence[Path], room: int) -> bytes | None:
+    """A binary with the stand-in for any of some places, of the same length; ``None`` if it does not fit.
+
+    Installers replace a long placeholder by the prefix and fill what is left of the string with zeros, so the zeros
+    behind it are the room for another prefix.
+
+    Args:
+        content: the binary.
+        places: folders, the longest first.
+        room: length of the placeholder.
+
+    """
+    name, fits = _any(places), True
+
+    def fit(match: re.Match[bytes]) -> bytes:
+        nonlocal fits
+        text = match[0].rstrip(b"\0")
+        spare = sum(room - len(one) for one in name.findall(text))
+        longer = name.sub(PREFIX_PLACEHOLDER.encode(), text)
+        if len(match[0]) - len(text) <= max(spare, 0) or len(longer) >= len(match[0]):  # the last zero ends the string
+            fits = fits and longer == text
+            return match[0]
+        return longer.ljust(len(match[0]), b"\0")
+
+    changed = re.sub(name.pattern + rb"[^\0]*\0+", fit, content)
+    return changed if fits else None
+
+
+def restored(content: bytes, place: Path, placeholder: str, *, binary: bool) -> bytes:
+    """What a file was before an installer replaced the placeholder in it by a place."""
+    old, new = os.fsencode(place), os.fsencode(placeholder)
+    if not binary:
+        return content.replace(old, new)
+
+    def undo(match: re.Match[bytes]) -> bytes:
+        text = match[0].rstrip(b"\0")
+        longer = text.replace(old, new)
+        zeros = len(match[0]) - len(longer)
+        return longer + b"\0" * zeros if zeros > 0 else match[0]
+
+    return re.sub(re.escape(old) + rb"[^\0]*\0+", undo, content)
+
+
+def _any(places: Sequence[Path]) -> re.Pattern[bytes]:
+    return re.compile(b"(?:" + b"|".join(re.escape(os.fsencode(place)) for place in places) + b")")

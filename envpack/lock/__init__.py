@@ -1,0 +1,27 @@
+"""From requirements to a lock: every package by its hash, for one target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.lock.file import (
+        LOCK_NAME as LOCK_NAME,
+        format_lock as format_lock,
+        read_lock as read_lock,
+        write_lock as write_lock,
+    )
+    from envpack.lock.model import RECIPE as RECIPE, Lock as Lock
+    from envpack.lock.pip import as_pylock as as_pylock
+    from envpack.lock.requirements_digest import asked_digest as asked_digest
+    from envpack.lock.resolve import LOCAL as LOCAL, LockOptions as LockOptions, lock_requirements as lock_requirements
+    from envpack.lock.uv import (
+        explained as explained,
+        guilty_requirement as guilty_requirement,
+        platform_name as platform_name,
+        run_uv as run_uv,
+    )
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -1,0 +1,175 @@
+"""Turning an interpreter of this machine into a conda package (``.conda``)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+import tarfile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.pythons.interpreters import Interpreter
+from envpack.pythons.relocatable_copy import PLACEHOLDER, copy_interpreter
+from envpack.support.elf import is_elf, system_needs
+from envpack.support.replacement import replaced_file
+
+_TIME = 315532800  # 1980-01-01, the oldest time that a zip can hold
+_RECIPE = 3  # counts the changes of how a package is made from an interpreter
+_MACHINES = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
+
+
+@dataclass(frozen=True)
+class CondaPackage:
+    """A conda package file.
+
+    Attributes:
+        file: the ``.conda`` file.
+        version: Python version.
+        build: build string, which names the interpreter that the package was made from.
+        glibc: the oldest glibc that it runs with.
+        sha256: of the file.
+
+    """
+
+    file: Path
+    version: str
+    build: str
+    glibc: str
+    sha256: str
+
+
+def subdir() -> str:
+    """The conda name of this machine's platform, for example ``linux-64``."""
+    return _MACHINES.get(platform.machine(), f"linux-{platform.machine()}")
+
+
+def fingerprint(interpreter: Interpreter) -> str:
+    """Names the conda package of an interpreter: the same as long as its files are. Costs two ``stat`` calls."""
+    told: list[object] = [_RECIPE, interpreter.version, str(interpreter.prefix)]
+    for file in (interpreter.executable, interpreter.library):
+        if file is not None:
+            status = file.stat()
+            told += [str(file), status.st_mtime_ns, status.st_size]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def make_package(interpreter: Interpreter, folder: Path) -> CondaPackage:
+    """Write the conda package of an interpreter into ``folder``.
+
+    Raises:
+        OSError: the disk is full, or files of the interpreter cannot be read.
+        EnvironmentBuildError: the files of the interpreter cannot be made relocatable.
+
+    """
+    build = f"local_{fingerprint(interpreter)}"
+    name = f"python-{interpreter.version}-{build}"
+    with tempfile.TemporaryDirectory(prefix=".copy-", dir=folder) as temporary:
+        tree = Path(temporary) / "tree"
+        tree.mkdir()
+        copy_interpreter(interpreter, tree)
+        files = sorted(file for file in tree.rglob("*") if file.is_symlink() or file.is_file())
+        glibc = system_needs(file for file in files if is_elf(file)).glibc.version
+        about = _metadata(interpreter, build, glibc, [_path_record(file, tree) for file in files])
+        payload = [(str(file.relative_to(tree)), file) for file in files]
+        with replaced_file(folder / f"{name}.conda") as partial:
+            _write_package(partial, name, about, payload)
+    package = folder / f"{name}.conda"
+    with package.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    return CondaPackage(package, interpreter.version, build, glibc, digest)
+
+
+def _path_record(file: Path, tree: Path) -> dict[str, object]:
+    record: dict[str, object] = {"_path": str(file.relative_to(tree))}
+    if file.is_symlink():
+        return record | {"path_type": "softlink", "sha256": hashlib.sha256(b"").hexdigest(), "size_in_bytes": 0}
+    content = file.read_bytes()
+    if PLACEHOLDER.encode() in content:
+        record |= {"prefix_placeholder": PLACEHOLDER, "file_mode": "text"}
+    digest = hashlib.sha256(content).hexdigest()
+    return record | {"path_type": "hardlink", "sha256": digest, "size_in_bytes": len(content)}
+
+
+def _metadata(
+    interpreter: Interpreter, build: str, glibc: str, paths: list[dict[str, object]]
+) -> list[tuple[str, bytes]]:
+    index = {
+        "name": "python",
+        "version": interpreter.version,
+        "build": build,
+        "build_number": 0,
+        "subdir": subdir(),
+        "arch": platform.machine(),
+        "platform": "linux",
+        "depends": [f"__glibc >={glibc}"] if glibc else [],
+        "constrains": [],
+        "license": "Python-2.0",
+        "timestamp": _TIME * 1000,
+    }
+    about = {"summary": "Python as installed on the machine that envpack ran on", "license": "Python-2.0"}
+    prefixed = [f"{PLACEHOLDER} text {path['_path']}\n" for path in paths if "file_mode" in path]
+    return [
+        ("info/about.json", _json(about)),
+        ("info/files", "".join(f"{path['_path']}\n" for path in paths).encode()),
+        ("info/has_prefix", "".join(prefixed).encode()),
+        ("info/index.json", _json(index)),
+        ("info/paths.json", _json({"paths": paths, "paths_version": 1})),
+    ]
+
+
+def _json(content: object) -> bytes:
+    return json.dumps(content, indent=1, sort_keys=True).encode()
+
+
+def _write_package(file: Path, name: str, about: list[tuple[str, bytes]], payload: list[tuple[str, Path]]) -> None:
+    members = [
+        ("metadata.json", _json({"conda_pkg_format_version": 2})),
+        (f"info-{name}.tar.zst", _compressed(_tar_of_bytes(about))),
+        (f"pkg-{name}.tar.zst", _compressed(_tar_of_files(payload))),
+    ]
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for member, content in members:
+            archive.writestr(zipfile.ZipInfo(member, (1980, 1, 1, 0, 0, 0)), content)
+
+
+def _compressed(content: bytes) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=9).compress(content)
+
+
+def _tar_of_bytes(members: list[tuple[str, bytes]]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, content in members:
+            info = _member(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def _tar_of_files(members: list[tuple[str, Path]]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, file in members:
+            info = _member(name)
+            if file.is_symlink():
+                info.type, info.linkname = tarfile.SYMTYPE, str(file.readlink())
+                archive.addfile(info)
+                continue
+            info.mode = 0o755 if os.access(file, os.X_OK) else 0o644
+            info.size = file.stat().st_size
+            with file.open("rb") as content:
+                archive.addfile(info, content)
+    return stream.getvalue()
+
+
+def _member(name: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.mode, info.mtime = 0o644, _TIME
+    return info

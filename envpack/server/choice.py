@@ -1,0 +1,147 @@
+"""Chooses where a server is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from envpack.containers import Daemon, find_daemon
+from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.repository import ONE_AT_A_TIME, STUB_NAME, Model, environment_of, unpacking_backends
+from envpack.server.container import ContainerRuntime
+from envpack.server.interface import Runtime
+from envpack.server.location import find_server
+from envpack.server.process import ProcessRuntime
+from envpack.support.errors import ServerError
+
+RuntimeName = Literal["auto", "docker", "process"]
+_GIB = 1 << 30
+# What a packed environment takes when it is unpacked, at most, as a multiple of the archive; each backend that uses it
+# unpacks it for itself.
+_UNPACKED = 8
+
+
+@dataclass(frozen=True)
+class RuntimeOptions:
+    """Where, and with what, to run the server.
+
+    Attributes:
+        runtime: ``"docker"`` (or podman, by Docker's interface), ``"process"``, or ``"auto"``: a container if a daemon
+            answers and has the image, else a process.
+        server: process only: a ``tritonserver`` program or installation; None looks for one, see `find_server`.
+        image: container only: the image; ``""`` is the official one of ``release``.
+        release: name of the Triton release whose image is meant; ``""`` is the default release.
+        pull: container only: fetch the image if it is not there.
+        gpu: hand all GPUs to the server.
+        port: HTTP port on 127.0.0.1; None chooses a free one.
+        served_from: container only: where the repository is for the server; ``""`` is ``/models``.
+        extra_backends: folder of further backend folders, for models that name one.
+        environment: further environment variables for the server.
+        preload: libraries for the server's ``LD_PRELOAD``, see `find_preload`. A container sees those of this machine
+            at the same place.
+        backend_settings: ``backend,name=value`` for ``--backend-config``.
+        arguments: further arguments of tritonserver.
+        shm_bytes: container only: size of ``/dev/shm``, bytes.
+        memory_bytes: container only: how much memory it may take, ``/tmp`` included, bytes; None sets no limit.
+        keep: leave the server running in the end.
+
+    """
+
+    runtime: RuntimeName = "auto"
+    server: Path | None = None
+    image: str = ""
+    release: str = ""
+    pull: bool = False
+    gpu: bool = False
+    port: int | None = None
+    served_from: str = ""
+    extra_backends: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    preload: tuple[Path, ...] = ()
+    backend_settings: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    shm_bytes: int = 256 << 20
+    memory_bytes: int | None = None
+    keep: bool = False
+
+    def image_name(self) -> str:
+        """The image: the one asked for, or the official one of the release."""
+        return self.image or find_release(self.release or DEFAULT_RELEASE).image
+
+    def all_arguments(self, models: tuple[Model, ...]) -> tuple[str, ...]:
+        """Arguments of tritonserver. What would unpack at once into one place is loaded one after the other."""
+        settings = (f"--backend-config={setting}" for setting in self.backend_settings)
+        careful = (ONE_AT_A_TIME,) if len(unpacking_backends(models)) > 1 else ()
+        return (*settings, *careful, *self.arguments)
+
+    def all_variables(self) -> dict[str, str]:
+        """Variables of the server."""
+        preload = ":".join(map(str, self.preload))
+        return {**self.environment, **({"LD_PRELOAD": preload} if preload else {})}
+
+
+def choose_runtime(options: RuntimeOptions, repository: Path, models: tuple[Model, ...]) -> Runtime:
+    """The runtime for some models of a repository.
+
+    Raises:
+        ServerError: there is no daemon, no image, or no server on this machine.
+
+    """
+    if options.runtime == "process" or (options.runtime == "auto" and options.server is not None):
+        return _process(options, models)
+    if options.runtime == "docker":
+        return _container(options, find_daemon(), repository, models)
+    try:
+        daemon = find_daemon()
+    except ServerError:
+        return _process(options, models)
+    container = _container(options, daemon, repository, models)
+    if options.image or options.pull or container.has_image():
+        return container
+    return _process(options, models)
+
+
+def _process(options: RuntimeOptions, models: tuple[Model, ...]) -> ProcessRuntime:
+    return ProcessRuntime(
+        find_server(options.server),
+        port=options.port,
+        environment=options.all_variables(),
+        extra_backends=options.extra_backends,
+        arguments=options.all_arguments(models),
+        start_seconds=60.0 if options.gpu else 10.0,
+    )
+
+
+def _container(
+    options: RuntimeOptions, daemon: Daemon, repository: Path, models: tuple[Model, ...]
+) -> ContainerRuntime:
+    named = (place for model in models if (place := environment_of(model)) and place.exists())
+    environments = list(dict.fromkeys(named))  # models may share one
+    packed = sum(place.stat().st_size for place in environments if place.is_file())
+    return ContainerRuntime(
+        daemon,
+        options.image_name(),
+        served_from=options.served_from or "/models",
+        at_same_place=(
+            *(place for place in environments if not place.is_relative_to(repository)),
+            *(library for library in options.preload if library.exists()),
+        ),
+        backends=_backend_folders(options.extra_backends),
+        environment=options.all_variables(),
+        arguments=options.all_arguments(models),
+        port=options.port,
+        gpu=options.gpu,
+        pull=options.pull,
+        shm_bytes=options.shm_bytes,
+        memory_bytes=options.memory_bytes,
+        tmp_bytes=_GIB + _UNPACKED * packed,
+        start_seconds=300.0 if options.gpu else 60.0,
+        keep=options.keep,
+    )
+
+
+def _backend_folders(extra: Path | None) -> dict[str, Path]:
+    folders = sorted(extra.iterdir()) if extra is not None and extra.is_dir() else []
+    return {folder.name: folder for folder in folders if (folder / STUB_NAME).is_file() and folder.name != "python"}

@@ -1,0 +1,293 @@
+"""Runs a server in a container that may do no more than it must."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envpack.containers import ContainerShell, Daemon, daemon_errors
+from envpack.preflight import Host, host_of_image
+from envpack.releases import Release, all_releases
+from envpack.server.command import STOP_SECONDS, server_command
+from envpack.server.container_options import HOME, KEPT_LABEL, LABEL, ContainerSettings, Mount, container_options
+from envpack.server.container_procfs import ContainerLook
+from envpack.server.interface import Process, Stopped
+from envpack.server.kserve import Client
+from envpack.server.log import start_error
+from envpack.server.owner import is_gone
+from envpack.server.stale_runs import remove_abandoned_homes, temporary_home
+from envpack.server.user_site_probe import set_trap
+from envpack.support.errors import ServerError
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+_HTTP_PORT = 8000
+_POLL_SECONDS = 0.05
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel keeps POSIX shared memory
+_BACKENDS = "/opt/tritonserver/backends"
+_FURTHER = "/envpack/models"
+_REMOVED_BY_ANOTHER = (404, 409)  # it is gone, or is just being removed
+_RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
+
+
+class ContainerServer:
+    """A server in a container that this process started; made by `ContainerRuntime.start`."""
+
+    look_seconds = 0.1
+
+    def __init__(self, container: Container, url: str, mounts: Sequence[Mount], daemon: str) -> None:
+        self._container = container
+        self._daemon = daemon
+        self._mounts = mounts
+        self._shell = ContainerShell(container)
+        self._look = ContainerLook(self._shell.run)
+        self._stopped: Stopped | None = None
+        self.kept = False
+        self._written: list[bytes] = []
+        self._reader = threading.Thread(target=self._read_log, name="container log", daemon=True)
+        self._reader.start()
+        self.url = url
+
+    @property
+    def container(self) -> str:
+        """Name of the container."""
+        return str(self._container.name)
+
+    def log(self) -> str:
+        return b"".join(self._written).decode("utf-8", "replace")
+
+    def ended(self) -> bool:
+        return not self._state().get("Running", False)
+
+    def children(self, of: int | None = None) -> tuple[Process, ...]:
+        return self._look.children(of)
+
+    def mapped_files(self, pid: int) -> tuple[str, ...]:
+        return self._look.mapped_files(pid)
+
+    def executable(self, pid: int) -> str:
+        return self._look.executable(pid)
+
+    def variables(self, pid: int) -> dict[str, str]:
+        return self._look.variables(pid)
+
+    def resident_bytes(self, pid: int) -> int:
+        return self._look.resident_bytes(pid)
+
+    def abort(self, pid: int) -> None:
+        self._look.abort(pid)
+
+    def names_in(self, folder: str) -> tuple[str, ...]:
+        return self._look.names_in(folder)
+
+    def text_of(self, file: str) -> str:
+        return self._look.text_of(file)
+
+    def shared_memory(self) -> tuple[str, ...]:
+        return self._look.names_in(_SHARED_MEMORY)
+
+    def place_of(self, path: Path) -> str:
+        real = path.resolve()
+        places = (mount.place_of(real) for mount in self._mounts)
+        return next((place for place in places if place), str(path))
+
+    def file_here(self, place: str) -> Path | None:
+        files = (mount.file_here(place) for mount in self._mounts)
+        return next((file for file in files if file), None)
+
+    def keep(self) -> str:
+        self.kept = True
+        self._shell.close()
+        return f"{self.url}; stop it with: {self._daemon} rm --force {self.container}"
+
+    def stop(self, *, force: bool = False) -> Stopped:
+        if self._stopped is None:
+            started = time.monotonic()
+            forced = self._end(force=force)
+            self._shell.close()
+            exit_code = int(self._state().get("ExitCode", 0))
+            self._reader.join(5)
+            self._stopped = Stopped(exit_code, forced, (), time.monotonic() - started)
+        return self._stopped
+
+    def _end(self, *, force: bool) -> bool:
+        """Ask, then kill; returns whether it was killed."""
+        with daemon_errors():
+            if self.ended():
+                return False
+            if force:
+                self._container.kill()
+                self._container.wait(timeout=STOP_SECONDS)
+                return True
+            started = time.monotonic()
+            self._container.stop(timeout=STOP_SECONDS + 5)
+            return time.monotonic() - started > STOP_SECONDS + 4
+
+    def _state(self) -> Mapping[str, Any]:
+        with daemon_errors():
+            self._container.reload()
+        state: Mapping[str, Any] = self._container.attrs["State"]
+        return state
+
+    def _read_log(self) -> None:
+        # The daemon may go away at any time; whoever asks it something next says so.
+        with contextlib.suppress(Exception):
+            for chunk in self._container.logs(stream=True, follow=True):
+                self._written.append(chunk)
+
+
+class ContainerRuntime(ContainerSettings):
+    """Runs a server in a container; an `envpack.server.interface.Runtime`."""
+
+    @property
+    def name(self) -> str:
+        return self.daemon.name
+
+    @property
+    def release(self) -> str:
+        tag = _RELEASE_IN_TAG.search(self.image)
+        return tag[1] if tag and tag[1] in all_releases() else ""
+
+    @property
+    def default_stub(self) -> Path | None:
+        return None
+
+    @property
+    def host(self) -> Host:
+        known: Release | None = all_releases().get(self.release)
+        return host_of_image(known) if known else Host(f"the image {self.image}", "", "", "")
+
+    def has_image(self) -> bool:
+        """Whether the daemon has the image."""
+        return bool(self._known_image())
+
+    def _known_image(self) -> str:
+        """The name by which the daemon knows the image, ``""`` if it does not have it.
+
+        Podman puts ``localhost/`` in front of the names of images that were made here.
+        """
+        import docker
+
+        names = (self.image, f"localhost/{self.image}") if self.daemon.name == "podman" else (self.image,)
+        with daemon_errors():
+            for name in names:
+                with contextlib.suppress(docker.errors.ImageNotFound):
+                    self.daemon.client.images.get(name)
+                    return name
+        return ""
+
+    @contextlib.contextmanager
+    def start(self, repository: Path, further: Path | None = None) -> Iterator[ContainerServer]:
+        """Start the server and wait until it answers; see `envpack.server.interface.Runtime`."""
+        with contextlib.closing(self.daemon.client):  # of its connections; another start opens new ones
+            remove_abandoned(self.daemon)
+            remove_abandoned_homes()
+            with self._answering(repository, further) as server:
+                yield server
+
+    @contextlib.contextmanager
+    def _answering(self, repository: Path, further: Path | None) -> Iterator[ContainerServer]:
+        with temporary_home() as home:
+            set_trap(home)
+            more = (Mount(further.resolve(), _FURTHER),) if further else ()
+            mounts = (*self._mounts(repository), *more, Mount(home / ".local", f"{HOME}/.local"))
+            with self._running(mounts) as server:
+                self._wait_until_live(server)
+                yield server
+
+    @contextlib.contextmanager
+    def _running(self, mounts: tuple[Mount, ...]) -> Iterator[ContainerServer]:
+        container = self._created(mounts)
+        server = None
+        try:
+            with daemon_errors():
+                container.start()
+                container.reload()
+            server = ContainerServer(container, self._url(container), mounts, self.name)
+            yield server
+        finally:
+            if server is None or not server.kept:
+                # Whatever has happened, also to the daemon: what cannot be removed now is found by its label.
+                with contextlib.suppress(Exception):
+                    container.remove(force=True, v=True)
+
+    def _mounts(self, repository: Path) -> tuple[Mount, ...]:
+        return (
+            Mount(repository.resolve(), self.served_from),
+            *(Mount(path.resolve(), str(path)) for path in self.at_same_place),
+            *(Mount(folder.resolve(), f"{_BACKENDS}/{name}") for name, folder in self.backends.items()),
+        )
+
+    def _created(self, mounts: tuple[Mount, ...]) -> Container:
+        # All of the container's own addresses; of this machine's, it is published on 127.0.0.1 only.
+        everywhere = "0.0.0.0"  # noqa: S104
+        repositories = [mount.target for mount in mounts if mount.target in (self.served_from, _FURTHER)]
+        command = server_command("tritonserver", repositories, _BACKENDS, everywhere, _HTTP_PORT, self.arguments)
+        options = container_options(self, mounts, _HTTP_PORT)
+        image = self._known_image() or self._pulled()
+        with daemon_errors():
+            return self.daemon.client.containers.create(image, command, **options)
+
+    def _pulled(self) -> str:
+        if not self.pull:
+            raise _image_missing(self.image)
+        with daemon_errors():
+            self.daemon.client.images.pull(self.image)
+        return self.image
+
+    def _url(self, container: Container) -> str:
+        ports = container.attrs["NetworkSettings"]["Ports"].get(f"{_HTTP_PORT}/tcp") or []
+        if not ports:
+            raise _failed(container.logs().decode("utf-8", "replace"))
+        return f"http://127.0.0.1:{ports[0]['HostPort']}"
+
+    def _wait_until_live(self, server: ContainerServer) -> None:
+        client = Client(server.url, timeout=2)
+        until = time.monotonic() + self.start_seconds
+        while time.monotonic() < until and not server.ended():
+            if client.live():
+                return
+            time.sleep(_POLL_SECONDS)
+        server.stop(force=True)
+        raise _failed(server.log())
+
+
+def remove_abandoned(daemon: Daemon) -> tuple[str, ...]:
+    """Remove the containers of runs of envpack that were killed; gives their names."""
+    import docker
+
+    removed = []
+    with daemon_errors():
+        found = daemon.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+        for container in found:
+            if KEPT_LABEL not in container.labels and is_gone(container.labels[LABEL]):
+                try:
+                    container.remove(force=True, v=True)
+                except docker.errors.APIError as error:
+                    if error.status_code not in _REMOVED_BY_ANOTHER:
+                        raise
+                removed.append(str(container.name))
+    return tuple(removed)
+
+
+def _image_missing(image: str) -> ServerError:
+    return ServerError(
+        f"the daemon does not have the image {image}",
+        kind="image-missing",
+        hint="add --pull to fetch it, name another with --image, or use --runtime process",
+    )
+
+
+def _failed(log: str) -> ServerError:
+    lines = "\n".join(start_error(log)) or "it wrote nothing"
+    return ServerError(
+        f"the Triton server did not start in its container; its last lines:\n{lines}",
+        kind="server-failed",
+        hint="correct --server-arg and --backend-config if you gave any; docker run the image by hand to see more",
+    )

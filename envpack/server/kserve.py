@@ -1,0 +1,253 @@
+"""A client of Triton's HTTP interface (KServe v2 and the model repository extension)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
+
+_LARGE = 64 * 1024
+_HEADER_LENGTH = "Inference-Header-Content-Length"
+
+
+class RequestError(Exception):
+    """The server refused a request, or could not be reached.
+
+    Args:
+        message: the server's own words.
+        status: HTTP status; 0 if there was no answer.
+        timed_out: the answer did not come in time.
+
+    """
+
+    def __init__(self, message: str, *, status: int = 0, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.timed_out = timed_out
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """A line of the repository index.
+
+    Attributes:
+        name: the model.
+        state: ``READY``, ``LOADING``, ``UNAVAILABLE``, …; empty for a model that was never loaded.
+        reason: why it is unavailable.
+
+    """
+
+    name: str
+    state: str
+    reason: str
+
+
+class Client:
+    """Talks to one server; every connection is closed after use, since an open one delays the server's stop.
+
+    Proxies and other settings of the environment are ignored.
+
+    Args:
+        url: address without a slash at the end.
+        timeout: seconds to wait for an answer unless a call says otherwise.
+
+    """
+
+    def __init__(self, url: str, *, timeout: float = 30.0) -> None:
+        import requests
+
+        self._url = url
+        self._timeout = timeout
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.headers["Connection"] = "close"
+
+    def live(self) -> bool:
+        """Whether the server answers."""
+        return self._answers("/v2/health/live")
+
+    def ready(self, model: str) -> bool:
+        """Whether the model can be asked."""
+        return self._answers(f"/v2/models/{model}/ready")
+
+    def server_version(self) -> str:
+        """Version of the server, for example ``"2.51.0"``."""
+        return str(self._json("GET", "/v2").get("version", ""))
+
+    def index(self) -> tuple[IndexEntry, ...]:
+        """The models of the repository and their states."""
+        entries = json.loads(self._send("POST", "/v2/repository/index").content)
+        return tuple(IndexEntry(e["name"], e.get("state", ""), e.get("reason", "")) for e in entries)
+
+    def load(self, model: str, *, timeout: float) -> None:
+        """Load a model; returns when it is loaded."""
+        self._send("POST", f"/v2/repository/models/{model}/load", timeout=timeout)
+
+    def unload(self, model: str) -> None:
+        """Ask the server to unload a model; the server goes on with it after the answer."""
+        self._send("POST", f"/v2/repository/models/{model}/unload")
+
+    def config(self, model: str) -> dict[str, Any]:
+        """The configuration that the model is served with, as JSON."""
+        return self._json("GET", f"/v2/models/{model}/config")
+
+    def statistics(self, model: str) -> dict[str, Any]:
+        """Counts and times of the model's requests."""
+        return self._json("GET", f"/v2/models/{model}/stats")
+
+    def infer(
+        self,
+        model: str,
+        inputs: Sequence[Tensor],
+        *,
+        binary: bool | None = None,
+        parameters: Mapping[str, object] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Ask a model.
+
+        Args:
+            model: its name.
+            inputs: its inputs.
+            binary: send and ask for tensors in binary form, or as JSON; by default binary when a tensor is large
+                (over 64 KiB) or of a type that JSON cannot carry.
+            parameters: further parameters of the request, for example ``sequence_id``.
+
+        Raises:
+            RequestError: the model failed, or the answer makes no sense.
+
+        """
+        if binary is None:
+            binary = any(needs_binary(tensor) for tensor in inputs)
+        header, tail = _request(inputs, binary, parameters or {})
+        headers = {_HEADER_LENGTH: str(len(header))} if binary else {"Content-Type": "application/json"}
+        answer = self._send("POST", f"/v2/models/{model}/infer", body=header + tail, headers=headers)
+        try:
+            return _outputs(answer.content, int(answer.headers.get(_HEADER_LENGTH, len(answer.content))))
+        except (ValueError, KeyError, TypeError) as error:
+            raise RequestError(f"the answer cannot be read: {error}", status=200) from error
+
+    def generate_stream(self, model: str, inputs: Sequence[Tensor], *, limit: int = 1000) -> list[dict[str, Any]]:
+        """Ask a decoupled model, which may answer any number of times, each answer with one element per output.
+
+        Args:
+            model: its name.
+            inputs: its inputs; their types must be ones that JSON can carry.
+            limit: how many answers are read at most.
+
+        Raises:
+            RequestError: the model failed.
+
+        """
+        body: dict[str, object] = {}
+        for tensor in inputs:
+            values = [item.decode("utf-8") if isinstance(item, bytes) else item for item in tensor.data]
+            body[tensor.name] = values[0] if len(values) == 1 else values
+        answer = self._send("POST", f"/v2/models/{model}/generate_stream", body=json.dumps(body).encode(), stream=True)
+        answers: list[dict[str, Any]] = []
+        with contextlib.closing(answer):
+            for line in answer.iter_lines():
+                if not line.startswith(b"data:"):
+                    continue
+                event = json.loads(line.removeprefix(b"data:"))
+                if "error" in event:
+                    raise RequestError(str(event["error"]), status=answer.status_code)
+                answers.append(event)
+                if len(answers) >= limit:
+                    break
+        return answers
+
+    def _answers(self, path: str) -> bool:
+        try:
+            self._send("GET", path, timeout=2.0)
+        except RequestError:
+            return False
+        return True
+
+    def _json(self, method: str, path: str) -> dict[str, Any]:
+        value = json.loads(self._send(method, path).content)
+        return value if isinstance(value, dict) else {}
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        stream: bool = False,
+    ) -> Any:
+        import requests
+
+        try:
+            answer = self._session.request(
+                method, self._url + path, data=body, headers=headers, timeout=timeout or self._timeout, stream=stream
+            )
+        except requests.Timeout as error:
+            raise RequestError(f"no answer within {timeout or self._timeout:g} s", timed_out=True) from error
+        except requests.RequestException as error:
+            raise RequestError(f"no answer: {error}") from error
+        if not answer.ok:
+            raise RequestError(_error_text(answer.content), status=answer.status_code)
+        return answer
+
+
+def needs_binary(tensor: Tensor) -> bool:
+    """Whether JSON cannot carry the tensor, or would be a waste."""
+    if tensor.datatype == "BYTES":
+        items = [item for item in tensor.data if isinstance(item, bytes)]
+        return sum(len(item) for item in items) > _LARGE or not all(_is_text(item) for item in items)
+    return tensor.datatype in BINARY_ONLY or len(tensor.data) * 8 > _LARGE
+
+
+def _is_text(item: bytes) -> bool:
+    try:
+        item.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _request(inputs: Sequence[Tensor], binary: bool, parameters: Mapping[str, object]) -> tuple[bytes, bytes]:
+    described = []
+    tail = b""
+    for tensor in inputs:
+        entry: dict[str, object] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+        if binary:
+            raw = encode(tensor.datatype, tensor.data)
+            entry["parameters"] = {"binary_data_size": len(raw)}
+            tail += raw
+        else:
+            entry["data"] = [item.decode("utf-8") if isinstance(item, bytes) else item for item in tensor.data]
+        described.append(entry)
+    request = {"inputs": described, "parameters": {**parameters, "binary_data_output": binary}}
+    return json.dumps(request).encode(), tail
+
+
+def _outputs(content: bytes, header_length: int) -> tuple[Tensor, ...]:
+    tensors = []
+    at = header_length
+    for output in json.loads(content[:header_length])["outputs"]:
+        size = output.get("parameters", {}).get("binary_data_size")
+        if size is None:
+            data = tuple(item.encode() if isinstance(item, str) else item for item in output["data"])
+        else:
+            data = decode(output["datatype"], content[at : at + size])
+            at += size
+        tensors.append(Tensor(output["name"], output["datatype"], tuple(output["shape"]), data))
+    return tuple(tensors)
+
+
+def _error_text(content: bytes) -> str:
+    try:
+        value = json.loads(content)
+    except ValueError:
+        value = None
+    if isinstance(value, dict) and "error" in value:
+        return str(value["error"])
+    return content.decode("utf-8", "replace") or "no reason given"

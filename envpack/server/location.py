@@ -1,0 +1,126 @@
+"""Finds an installed Triton server and the parts of it that running Python models needs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envpack.releases import all_releases
+from envpack.support.errors import ServerError
+
+_CONTAINER_HOME = Path("/opt/tritonserver")
+_WHEEL = "nvidia-pytriton"
+_WHEEL_SERVER = "pytriton/tritonserver/bin/tritonserver"
+_STUB = "triton_python_backend_stub"
+_LIBRARY = "libtriton_python.so"
+
+
+@dataclass(frozen=True)
+class ServerInstallation:
+    """A server on this machine; nothing in it is ever written to.
+
+    Attributes:
+        executable: the ``tritonserver`` program.
+        backends: folder that holds ``python/libtriton_python.so``.
+        library_path: what its ``LD_LIBRARY_PATH`` must be: the folder of a wheel's libraries, or in Triton's image what
+            the image says, since that leads to the driver's; else ``""``.
+        stubs: the installation's own stubs, by Python minor version.
+        release: name of the Triton release, ``""`` if it cannot be told without starting it.
+
+    """
+
+    executable: Path
+    backends: Path
+    library_path: str = ""
+    stubs: dict[str, Path] = field(default_factory=dict)
+    release: str = ""
+
+
+def find_server(explicit: Path | None = None, *, search_path: str | None = None) -> ServerInstallation:
+    """The server to verify with.
+
+    Args:
+        explicit: a ``tritonserver`` program or the folder of an installation; nothing else is looked at then.
+        search_path: folders to look in, separated by ``:``; the caller's ``PATH`` by default.
+
+    Raises:
+        ServerError: there is none (kind ``server-missing``).
+
+    """
+    if explicit is not None:
+        return _at(explicit)
+    on_path = shutil.which("tritonserver", path=search_path)
+    for candidate in (Path(on_path) if on_path else None, _CONTAINER_HOME / "bin/tritonserver", _in_wheel()):
+        if candidate is not None and candidate.is_file():
+            installation = _describe(candidate.resolve())
+            if installation is not None:
+                return installation
+    raise ServerError(
+        "no Triton server on this machine: not on PATH, not in /opt/tritonserver, no nvidia-pytriton installed",
+        kind="server-missing",
+        hint=f"pip install --no-deps {_WHEEL}=={_newest_wheel()}",
+    )
+
+
+def _at(place: Path) -> ServerInstallation:
+    program = next((p for p in (place, place / "bin/tritonserver", place / "tritonserver") if p.is_file()), None)
+    installation = _describe(program.resolve()) if program else None
+    if installation is None:
+        raise ServerError(
+            "no Triton server here" if program is None else f"this server has no {_LIBRARY} beside it",
+            kind="server-missing",
+            where=str(place),
+            hint=f"give the tritonserver program, or pip install --no-deps {_WHEEL}=={_newest_wheel()}",
+        )
+    return installation
+
+
+def _describe(executable: Path) -> ServerInstallation | None:
+    home = executable.parent.parent
+    backends = home / "backends"
+    if not (backends / "python" / _LIBRARY).is_file():
+        return None
+    packages = home.parent.parent
+    release = _release_in_wheel(packages)
+    libraries = packages / f"{_WHEEL.replace('-', '_')}.libs"
+    return ServerInstallation(
+        executable,
+        backends,
+        str(libraries) if libraries.is_dir() else _library_path_of_image(home),
+        _stubs(home, release),
+        release,
+    )
+
+
+def _library_path_of_image(home: Path) -> str:
+    return os.environ.get("LD_LIBRARY_PATH", "") if home == _CONTAINER_HOME else ""
+
+
+def _stubs(home: Path, release: str) -> dict[str, Path]:
+    found = {f.parent.name: f for f in sorted((home / "python_backend_stubs").glob(f"*/{_STUB}"))}
+    own = home / "backends/python" / _STUB
+    if own.is_file():
+        known = all_releases().get(release)
+        found[known.python if known else ""] = own
+    return found
+
+
+def _in_wheel() -> Path | None:
+    try:
+        distribution = importlib.metadata.distribution(_WHEEL)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return Path(str(distribution.locate_file(_WHEEL_SERVER)))
+
+
+def _release_in_wheel(packages: Path) -> str:
+    """Name of the release that a wheel installed in this folder carries, or ``""``."""
+    versions = {found.version for found in importlib.metadata.distributions(name=_WHEEL, path=[str(packages)])}
+    return next((release.name for release in all_releases().values() if release.wheel in versions), "")
+
+
+def _newest_wheel() -> str:
+    return [release.wheel for release in all_releases().values() if release.wheel][-1]

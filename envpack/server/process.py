@@ -1,0 +1,308 @@
+"""Runs a server of this machine as a child process, apart from everything else on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envpack.preflight import Host, this_host
+from envpack.server import procfs
+from envpack.server.backend_folder import default_stub, link_backends
+from envpack.server.command import STOP_SECONDS, server_command
+from envpack.server.interface import Process, Stopped
+from envpack.server.kserve import Client
+from envpack.server.leftovers import extracted_folders, remove_leftovers, shared_memory_named
+from envpack.server.location import ServerInstallation
+from envpack.server.log import start_error
+from envpack.server.stale_runs import (
+    LOG,
+    disown,
+    new_home,
+    note_group,
+    region_prefix,
+    remove_abandoned_homes,
+)
+from envpack.server.user_site_probe import set_trap
+from envpack.support.errors import ServerError
+
+_POLL_SECONDS = 0.02
+_ATTEMPTS = 5
+_TAKEN = ("address already in use", "Address already in use", "port is already", "unavailable: Socket")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ProcessServer:
+    """A server that this process started; made by `ProcessRuntime.start`."""
+
+    look_seconds = 0.05
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, home: Path, prefix: str) -> None:
+        self._process = process
+        self._home = home
+        self._log_file = home / LOG
+        self._prefix = prefix
+        self._before = extracted_folders()
+        self._stopped: Stopped | None = None
+        self.kept = False
+        self.url = f"http://127.0.0.1:{port}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self._process.pid
+
+    def log(self) -> str:
+        return self._log_file.read_bytes().decode("utf-8", "replace")
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def children(self, of: int | None = None) -> tuple[Process, ...]:
+        return procfs.children_of(self._process.pid if of is None else of)
+
+    def mapped_files(self, pid: int) -> tuple[str, ...]:
+        return procfs.mapped_files(pid)
+
+    def executable(self, pid: int) -> str:
+        return procfs.executable(pid)
+
+    def variables(self, pid: int) -> dict[str, str]:
+        return procfs.variables(pid)
+
+    def resident_bytes(self, pid: int) -> int:
+        return procfs.resident_bytes(pid)
+
+    def abort(self, pid: int) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGABRT)
+
+    def names_in(self, folder: str) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - names, and no more
+        except OSError:
+            return ()
+
+    def text_of(self, file: str) -> str:
+        try:
+            return Path(file).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def shared_memory(self) -> tuple[str, ...]:
+        return shared_memory_named(self._prefix)
+
+    def place_of(self, path: Path) -> str:
+        return os.path.realpath(path)
+
+    def file_here(self, place: str) -> Path | None:
+        return Path(place)
+
+    def keep(self) -> str:
+        self.kept = True
+        disown(self._home)
+        return f"{self.url}, log {self._log_file}; stop it with: kill {self.pid} && rm -r {self._home}"
+
+    def stop(self, *, force: bool = False) -> Stopped:
+        if self._stopped is None:
+            started = time.monotonic()
+            forced = self._end(force=force)
+            found = remove_leftovers(
+                prefix=self._prefix,
+                group=self._process.pid,
+                log=self.log(),
+                before=self._before,
+                crashed=self._process.returncode != 0,
+            )
+            self._stopped = Stopped(self._process.returncode, forced, found, time.monotonic() - started)
+        return self._stopped
+
+    def _end(self, *, force: bool) -> bool:
+        """Ask, then kill; returns whether it was killed."""
+        if not force and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_SECONDS + 5)
+        if self._process.poll() is not None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        return True
+
+
+@dataclass(frozen=True)
+class ProcessRuntime:
+    """Runs an installed server; a `envpack.server.interface.Runtime`.
+
+    Attributes:
+        installation: the server.
+        port: HTTP port on 127.0.0.1; None lets the runtime choose a free one.
+        environment: variables for the server beyond the few that it gets anyway.
+        extra_backends: folder of further backend folders, for models that name one.
+        arguments: further arguments of tritonserver. They come last, so they win over ours.
+        start_seconds: how long it may take until it answers; a server that sets up GPUs takes longer.
+
+    """
+
+    installation: ServerInstallation
+    port: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    extra_backends: Path | None = None
+    arguments: tuple[str, ...] = ()
+    start_seconds: float = 10.0
+
+    @property
+    def name(self) -> str:
+        return "process"
+
+    @property
+    def image(self) -> str:
+        return ""
+
+    @property
+    def release(self) -> str:
+        return self.installation.release
+
+    @property
+    def default_stub(self) -> Path | None:
+        return default_stub(self.installation)
+
+    @property
+    def host(self) -> Host:
+        return this_host()
+
+    @contextlib.contextmanager
+    def start(self, repository: Path, further: Path | None = None) -> Iterator[ProcessServer]:
+        """Start the server and wait until it answers; see `envpack.server.interface.Runtime`."""
+        if self.port is not None and not _is_free(self.port):
+            raise _port_taken(self.port)
+        remove_abandoned_homes()
+        home = new_home()
+        server = None
+        try:
+            set_trap(home)
+            backends = link_backends(self.installation, home / "backends", self.extra_backends)
+            repositories = [str(folder.absolute()) for folder in (repository, further) if folder]
+            server = self._answering(repositories, home, backends)
+            yield server
+        except BaseException:
+            if server is not None:
+                server.stop(force=True)
+            raise
+        finally:
+            if server is None or not server.kept:
+                if server is not None:
+                    server.stop()
+                shutil.rmtree(home, ignore_errors=True)
+
+    def _answering(self, repositories: Sequence[str], home: Path, backends: tuple[str, ...]) -> ProcessServer:
+        """A server that answers; another process may take a port that was free a moment ago, so try some."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            port = self.port or _free_port()
+            server = self._launch(repositories, home, backends, port)
+            try:
+                if _wait_until_live(server, self.start_seconds):
+                    return server
+                log = server.log()
+            finally:
+                if server.ended():
+                    server.stop(force=True)
+            if not any(phrase in log for phrase in _TAKEN):
+                raise _failed(log, home)
+            if self.port is not None or attempt == _ATTEMPTS:
+                raise _port_taken(port)
+        raise AssertionError("unreachable")
+
+    def _launch(self, repositories: Sequence[str], home: Path, backends: tuple[str, ...], port: int) -> ProcessServer:
+        prefix = region_prefix(home)
+        own_regions = (f"--backend-config={name},shm-region-prefix-name={prefix}" for name in backends)
+        command = server_command(
+            str(self.installation.executable),
+            repositories,
+            str(home / "backends"),
+            "127.0.0.1",
+            port,
+            (*own_regions, *self.arguments),
+        )
+        with (home / LOG).open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=home,
+                env=self._variables(home),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        note_group(home, process.pid)
+        return ProcessServer(process, port, home, prefix)
+
+    def _variables(self, home: Path) -> dict[str, str]:
+        variables = {
+            "PATH": _PATH,
+            "HOME": str(home),
+            "LC_ALL": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        if self.installation.library_path:
+            variables["LD_LIBRARY_PATH"] = self.installation.library_path
+        return {**variables, **self.environment}
+
+
+def _wait_until_live(server: ProcessServer, seconds: float) -> bool:
+    """Whether the server came up; False also when it runs but says nothing in time (it is stopped then)."""
+    client = Client(server.url, timeout=2)
+    until = time.monotonic() + seconds
+    try:
+        while time.monotonic() < until and not server.ended():
+            if client.live():
+                return True
+            time.sleep(_POLL_SECONDS)
+    except BaseException:
+        server.stop(force=True)
+        raise
+    if not server.ended():
+        server.stop(force=True)
+    return False
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _port_taken(port: int) -> ServerError:
+    return ServerError(
+        f"port {port} is in use",
+        kind="port-taken",
+        where=f"127.0.0.1:{port}",
+        hint="choose another with --port, or leave --port out and a free one is found",
+    )
+
+
+def _failed(log: str, home: Path) -> ServerError:
+    lines = "\n".join(start_error(log)) or "it wrote nothing"
+    return ServerError(
+        f"the Triton server did not start; its last lines:\n{lines.replace(str(home), '<temporary>')}",
+        kind="server-failed",
+        hint="correct --server-arg and --backend-config if you gave any; run the server by hand to see more",
+    )

@@ -1,0 +1,21 @@
+"""Where envpack keeps its files, by the XDG rules: a cache that can be made again, and data that cannot."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_root() -> Path:
+    """The cache folder: ``ENVPACK_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/envpack`` (``~/.cache/envpack``)."""
+    import platformdirs
+
+    override = os.environ.get("ENVPACK_CACHE_DIR")
+    return Path(override) if override else platformdirs.user_cache_path("envpack")
+
+
+def data_root() -> Path:
+    """The data folder: ``$XDG_DATA_HOME/envpack`` (``~/.local/share/envpack``)."""
+    import platformdirs
+
+    return platformdirs.user_data_path("envpack")

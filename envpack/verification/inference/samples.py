@@ -1,0 +1,201 @@
+"""The user's samples: perf_analyzer's input data, with expected outputs and how exactly they must be met."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envpack.server import Tensor, Tolerance, Value, decode
+from envpack.support.errors import InputError
+from envpack.verification.inference.served_config import ServedConfig, TensorConfig
+
+SAMPLES_FILE = Path("envpack/smoke.json")
+_SETTINGS = {"rtol", "atol", "outputs", "minimum_match", "noun"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One request.
+
+    Attributes:
+        inputs: its inputs.
+        expected: what is expected of the answer; nothing, if empty.
+        parameters: parameters of the request: the sequence that it belongs to.
+
+    """
+
+    inputs: tuple[Tensor, ...]
+    expected: tuple[Tensor, ...]
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All samples of a model.
+
+    Attributes:
+        samples: in the file's order.
+        tolerances: by output; the entry ``""`` is for all others.
+        minimum_match: share of the samples that must match, 0 to 1.
+        noun: what one sample is, in the plural, for example ``"images"``.
+
+    """
+
+    samples: tuple[Sample, ...]
+    tolerances: Mapping[str, Tolerance] = field(default_factory=lambda: {"": Tolerance()})
+    minimum_match: float = 1.0
+    noun: str = "samples"
+
+    def tolerance(self, output: str) -> Tolerance:
+        """How exactly an output must be met."""
+        return self.tolerances.get(output, self.tolerances[""])
+
+
+def read_samples(file: Path, config: ServedConfig) -> Samples:
+    """Read a file of samples for a model that is served with ``config``.
+
+    Raises:
+        InputError: the file is not what it should be (kind ``bad-samples``).
+
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return _read(content, config)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"not valid samples: {reason}",
+            kind="bad-samples",
+            where=f"{file}{line}",
+            hint="the form is that of perf_analyzer's --input-data: "
+            '{"data": [{"INPUT": [1, 2]}], "validation_data": [{"OUTPUT": [3]}]}',
+        ) from error
+
+
+def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
+    data = _streams(content["data"], "data", config)
+    expected = _streams(content["validation_data"], "validation_data", config) if "validation_data" in content else []
+    if expected and [len(stream) for stream in expected] != [len(stream) for stream in data]:
+        raise ValueError("validation_data must have an entry for each of data, in the same lists")
+    if not data:
+        raise ValueError("data is empty")
+    known_inputs = {entry.name: entry for entry in config.inputs}
+    known_outputs = {entry.name: entry for entry in config.outputs}
+    samples: list[Sample] = []
+    for number, stream in enumerate(data, 1):
+        for step, entry in enumerate(stream):
+            where = f"[{len(samples)}]"
+            answer = expected[number - 1][step] if expected else {}
+            inputs = _tensors(entry, known_inputs, f"data{where}", batched=config.batched)
+            wanted = _tensors(answer, known_outputs, f"validation_data{where}", batched=config.batched)
+            samples.append(Sample(inputs, wanted, _sequence(config, number, step, len(stream))))
+    return _with_settings(tuple(samples), content.get("envpack", {}), known_outputs)
+
+
+def _sequence(config: ServedConfig, number: int, step: int, length: int) -> dict[str, object]:
+    if not config.sequence:
+        return {}
+    return {"sequence_id": number, "sequence_start": step == 0, "sequence_end": step == length - 1}
+
+
+def _with_settings(
+    samples: tuple[Sample, ...], settings: Mapping[str, Any], outputs: Mapping[str, TensorConfig]
+) -> Samples:
+    unknown = sorted(set(settings) - _SETTINGS)
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r} in envpack; known: {', '.join(sorted(_SETTINGS))}")
+    general = _tolerance(settings, Tolerance())
+    tolerances = {"": general}
+    for name, own in settings.get("outputs", {}).items():
+        if name not in outputs:
+            raise ValueError(f"the model has no output {name!r}")
+        tolerances[name] = _tolerance(own, general)
+    minimum = float(settings.get("minimum_match", 1.0))
+    if not 0 <= minimum <= 1:
+        raise ValueError(f"minimum_match is {minimum:g} but must be between 0 and 1")
+    return Samples(samples, tolerances, minimum, str(settings.get("noun", "samples")))
+
+
+def _tolerance(settings: Mapping[str, Any], default: Tolerance) -> Tolerance:
+    return Tolerance(float(settings.get("rtol", default.rtol)), float(settings.get("atol", default.atol)))
+
+
+def _streams(value: object, name: str, config: ServedConfig) -> list[list[Any]]:
+    """The entries by sequence: a list in the list is one; an entry by itself is one of one request."""
+    if not isinstance(value, list):
+        raise TypeError(f"{name} must be a list")
+    if any(isinstance(entry, list) for entry in value) and not config.sequence:
+        raise TypeError(f"{name} holds sequences (a list in the list), but the model has no sequence_batching")
+    return [entry if isinstance(entry, list) else [entry] for entry in value]
+
+
+def _tensors(
+    entry: Mapping[str, Any], known: Mapping[str, TensorConfig], where: str, *, batched: bool
+) -> tuple[Tensor, ...]:
+    tensors = []
+    for name, value in entry.items():
+        if name not in known:
+            raise ValueError(f"{where}: the model has no tensor {name!r}, only {', '.join(sorted(known))}")
+        try:
+            tensors.append(_tensor(known[name], value, batched=batched))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{where}.{name}: {error}") from error
+    return tuple(tensors)
+
+
+def _tensor(config: TensorConfig, value: Any, *, batched: bool) -> Tensor:
+    shape = None
+    if isinstance(value, dict) and "content" in value:
+        shape = value.get("shape")
+        value = value["content"]
+    data = _elements(config.datatype, value)
+    own_dims = config.dims[1:] if batched else config.dims
+    dims = tuple(int(dim) for dim in shape) if shape is not None else _dims_for(own_dims, len(data))
+    if len(dims) != len(own_dims) or any(want not in (-1, have) for want, have in zip(own_dims, dims, strict=True)):
+        without = "; a sample is without the dimension of the batch" if batched else ""
+        raise ValueError(f"the shape {list(dims)} does not fit {list(own_dims)}{without}")
+    if math.prod(dims) != len(data):
+        raise ValueError(f"{len(data)} elements do not fill the shape {list(dims)}")
+    return Tensor(config.name, config.datatype, (1, *dims) if batched else dims, data)
+
+
+def _dims_for(dims: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Fill in the one dimension that the configuration leaves open."""
+    if dims.count(-1) > 1:
+        raise ValueError(f'the shape {list(dims)} leaves more than one dimension open: add "shape"')
+    fixed = math.prod(dim for dim in dims if dim >= 0)
+    return tuple(count // fixed if dim < 0 and fixed else dim for dim in dims)
+
+
+def _elements(datatype: str, value: Any) -> tuple[Value, ...]:
+    if isinstance(value, dict):
+        try:
+            return decode(datatype, base64.b64decode(value["b64"], validate=True))
+        except binascii.Error as error:
+            raise ValueError(f"b64: {error}") from error
+    if not isinstance(value, list):
+        raise TypeError("must be a flat list of elements, or an object with b64 or content")
+    return tuple(_element(datatype, item) for item in _flat(value))
+
+
+def _flat(value: Any) -> list[Any]:
+    return [item for part in value for item in _flat(part)] if isinstance(value, list) else [value]
+
+
+def _element(datatype: str, item: object) -> Value:
+    if datatype == "BYTES" and isinstance(item, str):
+        return item.encode()
+    if datatype == "BOOL" and isinstance(item, bool | int):
+        return bool(item)
+    if datatype.startswith(("FP", "BF")) and isinstance(item, int | float):
+        return float(item)
+    if datatype.startswith(("INT", "UINT")) and isinstance(item, int):
+        return item
+    raise TypeError(f"{item!r} is no {datatype}")

@@ -1,0 +1,35 @@
+"""What the commands do: the steps of a build, a lock, a matrix of stubs and the cache, in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.workflow.build import (
+        BuildOptions as BuildOptions,
+        BuiltModel as BuiltModel,
+        build_model as build_model,
+    )
+    from envpack.workflow.cache import (
+        CacheEntry as CacheEntry,
+        describe_kind as describe_kind,
+        list_cache as list_cache,
+        prune_cache as prune_cache,
+    )
+    from envpack.workflow.lock import (
+        Choice as Choice,
+        LockedModel as LockedModel,
+        lock_model as lock_model,
+        release_for as release_for,
+    )
+    from envpack.workflow.stub_matrix import (
+        CellPlan as CellPlan,
+        CellResult as CellResult,
+        build_matrix as build_matrix,
+        place as place,
+        plan_build as plan_build,
+    )
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

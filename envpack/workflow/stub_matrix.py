@@ -1,0 +1,197 @@
+"""Many stubs in one go: compiled at once, each placed in a folder that is named after what it is for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.repository import is_stub_placed, place_stub
+from envpack.stub import (
+    STUB_NAME,
+    Cell,
+    Recipe,
+    Stub,
+    ToolchainName,
+    cached_stub,
+    compile_stubs,
+    find_toolchain,
+    source_folder,
+)
+from envpack.support.errors import EnvpackError, InputError
+from envpack.support.progress import Progress, Silent
+from envpack.support.storage_errors import storage_errors
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What became of one stub of a matrix.
+
+    Attributes:
+        cell: what it is for.
+        path: where it is, or would be.
+        stub: what was compiled or found in the cache; ``None`` if that failed.
+        changed: whether ``path`` did not hold it before.
+        error: why it is not at ``path``.
+    """
+
+    cell: Cell
+    path: Path
+    stub: Stub | None = None
+    changed: bool = False
+    error: EnvpackError | None = None
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """What `build_matrix` would do for one stub.
+
+    Attributes:
+        cell: what it is for.
+        path: where it would be placed.
+        cached: whether it need not be compiled.
+        placed: whether ``path`` holds it already.
+    """
+
+    cell: Cell
+    path: Path
+    cached: bool
+    placed: bool
+
+
+def build_matrix(
+    cells: Sequence[Cell],
+    output: Path,
+    *,
+    toolchain: ToolchainName = "auto",
+    glibc: str = "",
+    jobs: int = 0,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[CellResult, ...]:
+    """Compile stubs, as many at once as there are cores, and place each in ``output/<identifier>``.
+
+    Args:
+        cells: what to compile, see `envpack.stub.matrix.plan_matrix`.
+        output: made if it is not there, but its parent must be.
+        toolchain: which compiler.
+        glibc: the oldest glibc that the stubs must run with; only zig can choose.
+        jobs: how many compilers run at once, 0 for as many as there are cores.
+        cache: folder of compiled stubs, by default the user's cache.
+        progress: told about each stub.
+
+    Returns:
+        One result for each cell, in the same order. A stub that fails does not keep the others from being built.
+
+    Raises:
+        UsageError: the compiler cannot do what is asked.
+        StubError: there is no compiler.
+        InputError: there is no folder for the output (``output-missing``).
+        EnvironmentBuildError: the output cannot be written to.
+    """
+    progress = progress or Silent()
+    recipes = {_recipe(cell, toolchain, glibc): cell for cell in cells}
+    _make_output(output)
+    results: dict[Cell, CellResult] = {}
+
+    def ended(recipe: Recipe, outcome: Stub | EnvpackError) -> None:
+        result = _placed(recipes[recipe], output, outcome)
+        results[result.cell] = result
+        progress.begin(result.cell.identifier)
+        progress.end(_in_words(result))
+        if len(results) < len(cells):
+            progress.begin(f"{len(cells) - len(results)} of {len(cells)} stubs left")
+
+    progress.begin(f"{len(cells)} stubs")
+    compile_stubs(list(recipes), ended, cache=cache, jobs=jobs, progress=progress)
+    return tuple(results[cell] for cell in cells)
+
+
+def plan_build(
+    cells: Sequence[Cell],
+    folders: Sequence[Path],
+    *,
+    toolchain: ToolchainName = "auto",
+    glibc: str = "",
+    cache: Path | None = None,
+) -> tuple[CellPlan, ...]:
+    """What would be compiled, and where it would be placed; nothing is compiled or placed.
+
+    Args:
+        cells: what would be compiled.
+        folders: where each would be placed.
+        toolchain: which compiler.
+        glibc: the oldest glibc that the stubs must run with.
+        cache: folder of compiled stubs, by default the user's cache.
+
+    Raises:
+        UsageError: the compiler cannot do what is asked.
+        StubError: there is no compiler.
+    """
+    plans = []
+    for cell, folder in zip(cells, folders, strict=True):
+        stub = cached_stub(_recipe(cell, toolchain, glibc), cache=cache)
+        placed = stub is not None and is_stub_placed(stub, folder, cell.release)
+        plans.append(CellPlan(cell, folder / STUB_NAME, stub is not None, placed))
+    return tuple(plans)
+
+
+def place(cell: Cell, stub: Stub, folder: Path) -> bool:
+    """Put a stub into a folder, with a release file if it is for one release; whether that changed anything.
+
+    Raises:
+        EnvironmentBuildError: the folder cannot be written to, or the disk is full.
+    """
+    with storage_errors(folder):
+        return place_stub(stub.path, folder, cell.release)
+
+
+def _recipe(cell: Cell, toolchain: ToolchainName, glibc: str) -> Recipe:
+    tools = find_toolchain(toolchain, machine=cell.target.machine, glibc=glibc)
+    return Recipe(cell.target, cell.releases, tools, source_folder())
+
+
+def _make_output(output: Path) -> None:
+    with storage_errors(output):
+        try:
+            output.mkdir(exist_ok=True)
+        except (FileNotFoundError, NotADirectoryError, FileExistsError):
+            raise InputError(
+                "this folder does not exist", kind="output-missing", where=str(output), hint="create it"
+            ) from None
+
+
+def _placed(cell: Cell, output: Path, outcome: Stub | EnvpackError) -> CellResult:
+    folder = output / cell.identifier
+    path = folder / STUB_NAME
+    if isinstance(outcome, EnvpackError):
+        return CellResult(cell, path, error=outcome)
+    try:
+        with storage_errors(folder), _folder(folder):
+            return CellResult(cell, path, outcome, place(cell, outcome, folder))
+    except EnvpackError as error:
+        return CellResult(cell, path, outcome, error=error)
+
+
+@contextlib.contextmanager
+def _folder(folder: Path) -> Iterator[None]:
+    """Make a folder, and take it away again if nothing gets into it."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError:
+        raise InputError(
+            "there is a file where a folder is to be", kind="output-missing", where=str(folder), hint="remove it"
+        ) from None
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _in_words(result: CellResult) -> str:
+    if result.error or result.stub is None:
+        return "failed"
+    made = f"compiled in {result.stub.seconds:.1f} s" if result.stub.fresh else "cached"
+    return made if result.changed else f"{made}, up to date"

@@ -1,0 +1,159 @@
+"""Other engines: what is asked of them, and how their answers are read.
+
+None of the programs can be had here. The answers are samples in the form that their documentation and published issues
+show (conda's `create --dry-run --json`, and micromamba's in mamba's issue 2346), not recordings of a run.
+"""
+
+import json
+import os
+import sys
+
+import pytest
+
+from envpack.conda.other_engines import chosen_packages, solve_with_program
+from envpack.conda.settings import Channels, CondaSettings
+from envpack.requirements.target import Target
+from envpack.support.errors import EnvironmentBuildError
+
+TARGET = Target("linux-64", "3.10", "2.35", "12.6")
+SPECS = ("python 3.10.*", "zlib >=1.2")
+CHANNEL = "https://conda.anaconda.org/conda-forge"
+ZLIB = {
+    "build": "h166bdaf_4", "build_number": 4, "build_string": "h166bdaf_4", "channel": f"{CHANNEL}/linux-64",
+    "constrains": None, "depends": ["libgcc-ng >=12"], "fn": "zlib-1.2.13-h166bdaf_4.tar.bz2", "license": "Zlib",
+    "md5": "4b11e365c0275b808be78b30f904e295", "name": "zlib", "sha256": "a" * 64, "size": 92879,
+    "subdir": "linux-64", "timestamp": 1665753500, "track_features": "",
+    "url": f"{CHANNEL}/linux-64/zlib-1.2.13-h166bdaf_4.tar.bz2", "version": "1.2.13",
+}  # fmt: skip
+LINKED = {
+    "base_url": CHANNEL, "build_number": 4, "build_string": "h166bdaf_4", "channel": "conda-forge",
+    "dist_name": "zlib-1.2.13-h166bdaf_4", "name": "zlib", "platform": "linux-64", "version": "1.2.13",
+}  # fmt: skip
+MICROMAMBA = {"actions": {"FETCH": [ZLIB], "LINK": [ZLIB], "PREFIX": "/p"}, "dry_run": True, "success": True}
+CONDA = {"actions": {"FETCH": [ZLIB], "LINK": [LINKED], "PREFIX": "/p"}, "dry_run": True, "success": True}
+OLD_CONDA = CONDA | {"actions": [CONDA["actions"]]}
+
+
+@pytest.mark.parametrize("answer", [MICROMAMBA, CONDA, OLD_CONDA], ids=["micromamba", "conda", "conda 4.3"])
+def test_an_answer_names_packages_by_address_and_hash(answer):
+    (package,) = chosen_packages(answer, "conda")
+    assert (package.name, package.version, package.build, package.subdir) == (
+        "zlib",
+        "1.2.13",
+        "h166bdaf_4",
+        "linux-64",
+    )
+    assert (package.url, package.sha256, package.md5) == (ZLIB["url"], ZLIB["sha256"], ZLIB["md5"])
+    assert (package.size, package.license, package.depends) == (92879, "Zlib", ("libgcc-ng >=12",))
+    assert package.constrains == ()
+
+
+def test_secrets_in_addresses_stay_out_of_the_lock():
+    private = ZLIB | {"url": "https://me:pw@example.invalid/t/tk-1/channel/linux-64/zlib-1.2.13-h166bdaf_4.conda"}
+    (package,) = chosen_packages({"actions": {"LINK": [private]}}, "mamba")
+    assert package.url == "https://example.invalid/channel/linux-64/zlib-1.2.13-h166bdaf_4.conda"
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [{"LINK": [LINKED]}, {"LINK": [ZLIB | {"md5": "", "sha256": ""}]}, {"LINK": [ZLIB | {"url": "https://x/y"}]}],
+    ids=["without address", "without hash", "no package"],
+)
+def test_a_package_that_could_not_be_checked_is_refused(actions):
+    with pytest.raises(EnvironmentBuildError) as caught:
+        chosen_packages({"actions": actions}, "micromamba")
+    assert caught.value.kind == "engine-failed"
+    assert "the answer of micromamba" in caught.value.message
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Make a program that writes down how it was called and gives a canned answer: our side of the talk, not theirs."""
+
+    def make(name, answer, status=0, stderr=""):
+        told = answer if isinstance(answer, str) else json.dumps(answer)
+        file = tmp_path / name
+        file.write_text(
+            f"#!{sys.executable}\nimport json, os, sys\n"
+            f"open({str(tmp_path / 'called')!r}, 'w').write(json.dumps([sys.argv[1:], dict(os.environ)]))\n"
+            f"print({told!r})\nsys.stderr.write({stderr!r})\nsys.exit({status})\n"
+        )
+        file.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        return tmp_path / "called"
+
+    for variable in [name for name in os.environ if name.startswith(("CONDA", "MAMBA"))]:
+        monkeypatch.delenv(variable)
+    return make
+
+
+def solve(engine):
+    return solve_with_program(engine, SPECS, Channels((CHANNEL,)), TARGET, settings=CondaSettings())
+
+
+@pytest.mark.parametrize("engine", ["conda", "mamba", "micromamba"])
+def test_it_is_asked_for_the_target_and_installs_nothing(program, engine, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/trap")
+    called = program(engine, f"a banner\n{json.dumps(CONDA)}")
+    assert [one.name for one in solve(engine)] == ["zlib"]
+    words, variables = json.loads(called.read_text())
+    assert words[0] == "create"
+    assert {"--dry-run", "--json", "--override-channels"} <= set(words)
+    assert words[-2:] == list(SPECS)
+    assert words[words.index("--channel") + 1] == CHANNEL
+    assert variables["CONDA_SUBDIR"] == "linux-64"
+    overrides = {name: value for name, value in variables.items() if name.startswith("CONDA_OVERRIDE_")}
+    assert overrides == {
+        "CONDA_OVERRIDE_LINUX": "5.10",
+        "CONDA_OVERRIDE_GLIBC": "2.35",
+        "CONDA_OVERRIDE_CUDA": "12.6",
+        "CONDA_OVERRIDE_ARCHSPEC": "x86_64",
+    }
+    assert "PYTHONPATH" not in variables
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "stderr", "kind"),
+    [
+        ({"exception_name": "PackagesNotFoundError", "error": "PackagesNotFoundError: - zlib[version='>=9']"}, 1, "",
+         "unresolvable"),
+        ({"exception_name": "LibMambaUnsatisfiableError", "message": "no zlib >=9"}, 1, "", "unresolvable"),
+        ({"success": False, "solver_problems": ["nothing provides requested zlib >=9"]}, 1, "", "unresolvable"),
+        ({"exception_name": "CondaHTTPError", "error": "HTTP 403 FORBIDDEN for url"}, 1, "", "channel-forbidden"),
+        ({"exception_name": "CondaHTTPError", "error": "HTTP 000 CONNECTION FAILED"}, 1, "", "channel-unreachable"),
+        ({"error": "OSError(28, 'No space left on device')"}, 1, "", "disk-full"),
+        ("", 2, "error: unrecognized arguments", "engine-failed"),
+        ("[]", 0, "", "engine-failed"),
+        ({"actions": {"LINK": ["defaults::zlib-1.2-0"]}}, 0, "", "engine-failed"),
+        ({"actions": {"LINK": 3}}, 0, "", "engine-failed"),
+        ({"actions": 3}, 0, "", "engine-failed"),
+    ],
+)  # fmt: skip
+def test_what_it_refuses_is_explained(program, answer, status, stderr, kind):
+    program("conda", answer, status, stderr)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        solve("conda")
+    assert caught.value.kind == kind
+    assert "\n" not in str(caught.value)
+    assert kind != "unresolvable" or "'zlib >=1.2'" in caught.value.message
+
+
+def test_a_program_that_a_variable_names_is_taken(program, monkeypatch, tmp_path):
+    called = program("micromamba", MICROMAMBA)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("MAMBA_EXE", str(tmp_path / "micromamba"))
+    assert solve("micromamba")
+    assert called.exists()
+    with pytest.raises(EnvironmentBuildError):  # mamba's variable may name micromamba, which is another program
+        solve("mamba")
+
+
+@pytest.mark.parametrize("engine", ["conda", "mamba", "micromamba"])
+def test_a_program_that_is_not_there_is_named(engine, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CONDA_EXE", raising=False)
+    monkeypatch.delenv("MAMBA_EXE", raising=False)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        solve(engine)
+    assert caught.value.kind == "engine-missing"
+    assert engine in caught.value.message

@@ -1,0 +1,102 @@
+"""What users have told conda, read from .condarc and variables; secrets apart from addresses."""
+
+import pytest
+
+from envpack.conda.settings import CondaSettings, read_conda_settings
+from envpack.support.errors import InputError, UsageError
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path
+
+
+def read(home, text="", **variables):
+    (home / ".condarc").write_text(text)
+    return read_conda_settings({"HOME": str(home), **variables})
+
+
+def test_without_any_file_names_are_those_of_anaconda(tmp_path):
+    settings = read_conda_settings({"HOME": str(tmp_path / "missing")})
+    assert settings.channels == ()
+    assert settings.resolve(["conda-forge"]).urls == ("https://conda.anaconda.org/conda-forge",)
+
+
+def test_channels_alias_and_custom_channels(home):
+    settings = read(
+        home,
+        "channels: [mine, team, conda-forge]\nchannel_alias: https://mirror.example/conda/\n"
+        "custom_channels: {team: 'https://team.example/c'}\n",
+    )
+    assert settings.resolve(settings.channels).urls == (
+        "https://mirror.example/conda/mine",
+        "https://team.example/c/team",
+        "https://mirror.example/conda/conda-forge",
+    )
+
+
+def test_one_name_may_stand_for_several_channels(home):
+    settings = read(home, "default_channels: ['https://one.example/a', 'https://two.example/b']\n")
+    assert settings.resolve(["defaults"]).urls == ("https://one.example/a", "https://two.example/b")
+    settings = read(home, "custom_multichannels: {all: [x, y]}\n")
+    assert [url.rpartition("/")[2] for url in settings.resolve(["all"]).urls] == ["x", "y"]
+
+
+def test_paths_are_channels_too(home, monkeypatch):
+    monkeypatch.chdir(home)
+    assert CondaSettings().resolve(["./my channel", "/abs"]).urls == (
+        (home / "my channel").as_uri(),
+        "file:///abs",
+    )
+
+
+def test_variables_stand_above_files_and_a_named_file_above_others(home):
+    (home / "other").write_text("channels: [named]\n")
+    assert read(home, "channels: [file]\n", CONDARC=str(home / "other")).channels == ("named",)
+    assert read(home, "channels: [file]\n", CONDA_CHANNELS="a,b").channels == ("a", "b")
+
+
+def test_proxies_and_certificates_become_variables(home):
+    settings = read(home, "proxy_servers: {http: 'http://p:1', https: 'http://p:2'}\nssl_verify: ~/ca.pem\n")
+    assert settings.variables["HTTPS_PROXY"] == "http://p:2"
+    assert settings.variables["SSL_CERT_FILE"].endswith("/ca.pem")
+    assert "SSL_CERT_FILE" not in read(home, "ssl_verify: true\n").variables
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "known"),
+    [
+        (
+            "https://me:p%40ss@host.example:8080/c",
+            "https://host.example:8080/c",
+            {"host.example": {"BasicHTTP": {"username": "me", "password": "p@ss"}}},
+        ),
+        ("https://host.example/t/tk-123/c", "https://host.example/c", {"host.example": {"CondaToken": "tk-123"}}),
+    ],
+)
+def test_secrets_are_taken_out_of_addresses(address, url, known):
+    found = CondaSettings().resolve([address])
+    assert (found.urls, found.credentials) == ((url,), known)
+    assert "p@ss" not in repr(found)
+    assert "tk-123" not in repr(found)
+
+
+def test_variables_in_a_file_are_expanded(home):
+    settings = read(home, "channels: ['https://me:${TOKEN}@host.example/c']\n", TOKEN="s3cret")
+    assert settings.resolve(settings.channels).credentials["host.example"]["BasicHTTP"]["password"] == "s3cret"
+
+
+@pytest.mark.parametrize("text", ["channels: [", "- a list", "just text s3cret", "channels: " + "[" * 100_000])
+def test_a_damaged_file_is_named_and_not_quoted(home, text):
+    with pytest.raises(InputError) as caught:
+        read(home, text)
+    assert (caught.value.kind, caught.value.where) == ("bad-condarc", str(home / ".condarc"))
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["ftp://me:s3cret@host/c", "https://me:s3cret@host:port/c"])
+def test_an_address_that_nobody_knows_is_refused_and_not_quoted(address):
+    with pytest.raises(UsageError) as caught:
+        CondaSettings().resolve([address])
+    assert caught.value.kind == "bad-channel"
+    assert "s3cret" not in str(caught.value)

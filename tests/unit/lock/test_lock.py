@@ -1,0 +1,136 @@
+"""A lock's name, its file, and what counts as asked for."""
+
+import contextlib
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, strategies as st
+
+from envpack.lock import Lock, format_lock, read_lock, write_lock
+from envpack.lock.file import parse_lock
+from envpack.lock.pip import as_pylock
+from envpack.lock.requirements_digest import asked_digest
+from envpack.requirements import CondaPackage, PipPackage, Requirements
+from envpack.requirements.target import Target
+from envpack.support.errors import InputError
+
+TARGET = Target("linux-64", "3.10", "2.35", "12.6")
+PYTHON = CondaPackage(
+    "python", "3.10.13", "h_0", "linux-64", "https://channel.example/c/linux-64/python-3.10.13-h_0.conda",
+    sha256="a" * 64, md5="b" * 32, size=10, license="Python-2.0", depends=("__glibc >=2.17",), constrains=("x >1",),
+)  # fmt: skip
+LOCAL = dataclasses.replace(
+    PYTHON, name="tool", url="file:///cache/with space/linux-64/tool-1-0.conda", sha256="c" * 64
+)
+SIX = PipPackage("six", "1.17.0", "https://files.example/six-1.17.0-py2.py3-none-any.whl", "d" * 64, 11050)
+LOCK = Lock(TARGET, ("https://channel.example/c",), (PYTHON, LOCAL), (SIX,), "e" * 64)
+
+
+def test_a_lockfile_gives_back_the_lock(tmp_path):
+    assert write_lock(LOCK, tmp_path / "envpack.lock") is True
+    assert read_lock(tmp_path / "envpack.lock") == LOCK
+
+
+def test_writing_the_same_lock_again_leaves_the_file_alone(tmp_path):
+    write_lock(LOCK, tmp_path / "envpack.lock")
+    before = (tmp_path / "envpack.lock").stat()
+    assert write_lock(LOCK, tmp_path / "envpack.lock") is False
+    assert (tmp_path / "envpack.lock").stat() == before
+
+
+def test_a_missing_lockfile_is_none(tmp_path):
+    assert read_lock(tmp_path / "envpack.lock") is None
+
+
+def test_where_packages_are_does_not_change_what_they_make():
+    moved = dataclasses.replace(PYTHON, url="file:///elsewhere/linux-64/python-3.10.13-h_0.conda")
+    assert dataclasses.replace(LOCK, conda=(LOCAL, moved), channels=()).key == LOCK.key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target": dataclasses.replace(TARGET, python="3.11")},
+        {"target": dataclasses.replace(TARGET, platform="linux-aarch64")},
+        {"conda": (PYTHON,)},
+        {"conda": (dataclasses.replace(PYTHON, sha256="f" * 64), LOCAL)},
+        {"pip": (dataclasses.replace(SIX, sha256="f" * 64),)},
+    ],
+)
+def test_whatever_changes_the_content_changes_the_name(change):
+    assert dataclasses.replace(LOCK, **change).key != LOCK.key
+
+
+def test_order_files_and_secrets_do_not_change_what_is_asked():
+    one = Requirements(pip=("a", "b"), pip_options=("--index-url https://me:secret@index.example/simple",))
+    other = Requirements(
+        pip=("b", "a", "b"), pip_options=("--index-url https://index.example/simple",), source=Path("/x/r.txt")
+    )
+    assert asked_digest(one, ("local",)) == asked_digest(other, ("local",))
+
+
+def test_all_that_changes_the_choice_changes_what_is_asked(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
+    asked = {
+        asked_digest(Requirements(), ("local",)),
+        asked_digest(Requirements(), ("conda-forge",)),
+        asked_digest(Requirements(pip=("a",)), ("local",)),
+        asked_digest(Requirements(conda=("a",)), ("local",)),
+        asked_digest(Requirements(pip=("a",), constraints=("a<2",)), ("local",)),
+        asked_digest(Requirements(pip=("a",), pip_options=("--pre",)), ("local",)),
+        asked_digest(Requirements(locked_conda=(PYTHON,)), ("local",)),
+        asked_digest(Requirements(locked_pip=(SIX,)), ("local",)),
+        asked_digest(Requirements(projects=(tmp_path,)), ("local",)),
+    }
+    (tmp_path / "module.py").write_text("x = 1\n")
+    asked.add(asked_digest(Requirements(projects=(tmp_path,)), ("local",)))
+    assert len(asked) == 10
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("sha256: " + "d" * 64, "sha256: dddd", "sha256 of six is 'dddd'"),
+        ("version: 1.17.0", "version: [1]", "version must be text"),
+        ("  name: six\n", "", "name of x-envpack is ''"),
+        ("schema: 1", "schema: 99", "of another envpack"),
+        ("x-envpack", "x-other", "another tool's lockfile"),
+        ("- pypi: https://files.example/six-1.17.0-py2.py3-none-any.whl\n  name", "- pypi: x\n  name", "damaged"),
+        ("version: 6", "version: " + "[" * 100_000, "nested too deeply"),
+        ("      linux-64:\n", "      linux-64: []\n      other:\n", "must be for one platform"),
+        ("version: 6", "version: [", "not valid YAML"),
+    ],
+)
+def test_a_lockfile_edited_by_hand_is_refused_with_what_is_wrong(tmp_path, old, new, says):
+    file = tmp_path / "envpack.lock"
+    text = format_lock(LOCK)
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(InputError) as caught:
+        read_lock(file)
+    assert caught.value.kind == "bad-lock"
+    assert caught.value.where.startswith(str(file))
+    assert says in caught.value.message
+
+
+nested = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(key=st.sampled_from(["environments", "packages", "x-envpack", "version"]), value=nested)
+def test_no_content_ends_in_a_traceback(key, value):
+    told = yaml.safe_load(format_lock(LOCK)) | {key: value}
+    with contextlib.suppress(InputError):
+        assert isinstance(parse_lock(yaml.safe_dump(told), Path("envpack.lock")), Lock)
+
+
+def test_a_pylock_of_wheels_names_each_by_address_and_hash():
+    local = dataclasses.replace(SIX, name="mine", url="file:///with%20space/mine-1-py3-none-any.whl")
+    text = as_pylock((SIX, local), TARGET)
+    assert 'wheels = [{ url = "https://files.example/six-1.17.0-py2.py3-none-any.whl"' in text
+    assert 'archive = { path = "/with space/mine-1-py3-none-any.whl"' in text

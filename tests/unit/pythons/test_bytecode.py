@@ -1,0 +1,68 @@
+"""Byte code is the same whatever else is compiled, and with whatever luck."""
+
+import random
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from envpack.pythons.bytecode import byte_code_of, compile_files
+from envpack.support.errors import EnvironmentBuildError
+
+MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
+LIBRARY = Path(sysconfig.get_path("stdlib")).parent
+BELOW = Path(sysconfig.get_path("stdlib")).name
+ROUNDS = 6
+
+
+def compiled(sources, root):
+    """What is there of byte code, by source."""
+    files = {source: root / byte_code_of(source, MINOR) for source in sources}
+    return {source: file.read_bytes() for source, file in files.items() if file.is_file()}
+
+
+def test_each_package_gets_the_same_byte_code_every_time(tmp_path):
+    """With Python's own library, of which `subprocess` varied when one process compiled what came."""
+    found = (file for pattern in ("*.py", "[a-k]*/*.py") for file in (LIBRARY / BELOW).glob(pattern))
+    sources = [str(file.relative_to(LIBRARY)) for file in found if not file.parent.name.startswith(("idle", "config-"))]
+    first = {}
+    for turn in range(ROUNDS):
+        root = tmp_path / str(turn)
+        for source in sources:
+            (root / source).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(LIBRARY / source, root / source)
+        packages = [
+            [source for source in sources if source.startswith(letter)] for letter in {one[0] for one in sources}
+        ]
+        random.Random(turn).shuffle(packages)
+        for package in packages:
+            random.Random(turn).shuffle(package)
+        compile_files(root, packages, Path(sys.executable))
+        found = compiled(sources, root)
+        assert len(found) == len(sources) > 200
+        first = first or found
+        assert [source for source in sources if found[source] != first[source]] == []
+
+
+def test_what_is_no_python_is_left_without(tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/good.py").write_text("X = 1\n")
+    (tmp_path / "lib/bad.py").write_text("this is no Python {{ template }}\n")
+    sources = ["lib/bad.py", "lib/good.py"]
+    compile_files(tmp_path, [sources], Path(sys.executable))
+    assert set(compiled(sources, tmp_path)) == {"lib/good.py"}
+
+
+@pytest.mark.parametrize("packages", [[], [[]]])
+def test_nothing_to_compile_takes_no_interpreter(tmp_path, packages):
+    compile_files(tmp_path, packages, Path("/nowhere/python"))
+
+
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path):
+    (tmp_path / "good.py").write_text("X = 1\n")
+    (tmp_path / "__pycache__").write_text("a file where the folder should be")
+    with pytest.raises(EnvironmentBuildError) as caught:
+        compile_files(tmp_path, [["good.py"]], Path(sys.executable))
+    assert caught.value.kind == "bytecode-failed"

@@ -1,0 +1,38 @@
+import re
+
+import pytest
+
+from envpack.pythons.relocatable_copy import _relative_description, _runtime_settings, neutralise_prefix
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"\0/home/me/py\0", b"\0/____/me/py\0"),
+        (b"\0/home/me/py/lib\0", b"\0/____/me/py/lib\0"),
+        (b"\0/home/me/py/lib/python3.8:x", b"\0/____/me/py/lib/python3.8:x"),
+        (b"\0/home/me/python\0", b"\0/home/me/python\0"),
+        (b"\0/x/home/me/py\0", b"\0/x/home/me/py\0"),
+    ],
+)
+def test_only_the_first_component_of_the_prefix_changes(tmp_path, before, after):
+    from pathlib import Path
+
+    file = tmp_path / "lib.so"
+    file.write_bytes(before)
+    assert neutralise_prefix(file, Path("/home/me/py")) == (before != after)
+    assert file.read_bytes() == after
+
+
+def test_settings_follow_the_running_prefix():
+    text = _runtime_settings("build_time_vars = {'LIBDIR': '/home/me/py/lib', 'N': 1}", re.compile("/home/me/py"))
+    space = {}
+    exec(text, space)
+    import sys
+
+    assert space["build_time_vars"] == {"LIBDIR": f"{sys.prefix}/lib", "N": 1}
+
+
+def test_pkg_config_description_is_relative_to_itself():
+    text = _relative_description("prefix=/home/me/py\nlibdir=/home/me/py/lib\n", re.compile("/home/me/py"))
+    assert text == "prefix=${pcfiledir}/../..\nlibdir=${prefix}/lib\n"

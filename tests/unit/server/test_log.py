@@ -1,0 +1,61 @@
+from envpack.server.log import last_launch, plain_lines, read_model_error, stub_reports
+from envpack.verification.fault_catalogue import explain
+
+LOAD_ERROR = (
+    "load failed for model 'boom': version 1 is at UNAVAILABLE state: Internal: ValueError: boom\n\nAt:\n"
+    "  /env/lib/python3.10/json/decoder.py(354): raw_decode\n  /repo/boom/1/model.py(6): helper\n"
+    "  /repo/boom/1/model.py(4): initialize\n;\n"
+)
+LOG = r"""I1121 06:42:18.361830 41 stub_launcher.cc:385] "Starting Python backend stub: source /e/bin/activate && exec env LD_LIBRARY_PATH=/e/lib:$LD_LIBRARY_PATH /b/stub /r/core/1/model.py shm_1 1048576 1048576 41 /b/python 336 core DEFAULT"
+I1121 06:42:20.071326 41 model_config_utils.cc:716] "Server side auto-completed config: "
+name: "core"
+
+I1121 06:42:20.008458 41 pb_stub.cc:5] "envpack-stub {\"instance\": \"core_0_0\", \"pid\": 7, \"python\": \"3.10.13\", \"numpy\": null, \"stub\": \"0.1.0\"}"
+printed by the model
+I1121 06:42:21.361830 41 stub_launcher.cc:385] "Starting Python backend stub with custom environment: '/b/stub' '/r/core/1/model.py' 'shm_1' '1' '1' '41' '/b/python' '336' 'core_0_0' 'DEFAULT'"
+envpack-stub {"instance": "other_0", "python": "3.8.18"} and more
+envpack-stub {broken
+"""  # noqa: E501
+
+
+def test_a_traceback_is_trimmed_to_the_model():
+    error = read_model_error(LOAD_ERROR, "/repo/boom")
+    assert error.reason == "ValueError: boom"
+    assert error.frames == ("/repo/boom/1/model.py:4 in initialize", "/repo/boom/1/model.py:6 in helper")
+
+
+def test_an_error_without_a_traceback_stays():
+    error = read_model_error("something else", "/repo/boom")
+    assert (error.reason, error.frames) == ("something else", ())
+
+
+def test_an_error_without_words():
+    assert read_model_error("", "/repo/boom").reason == "no reason given"
+
+
+def test_reports_of_stubs_are_found_escaped_or_not():
+    reports = stub_reports(LOG)
+    assert reports["core_0_0"]["python"] == "3.10.13"
+    assert reports["core_0_0"]["numpy"] is None
+    assert reports["other_0"]["python"] == "3.8.18"
+    assert len(reports) == 2
+
+
+def test_the_last_launch_tells_the_instance():
+    assert last_launch(LOG) == "core_0_0"
+    assert last_launch("\n".join(LOG.splitlines()[:3])) == "core"
+    assert last_launch("") == ""
+
+
+def test_plain_lines_are_those_of_stubs_and_models():
+    assert plain_lines(LOG)[0] == "printed by the model"
+    assert not any("name:" in line for line in plain_lines(LOG))
+
+
+def test_known_faults_are_explained():
+    text = "stub: error while loading shared libraries: libpython3.8.so.1.0: cannot open shared object file"
+    kind, fix = explain(text, "stub-died")
+    assert kind == "libpython-missing"
+    assert "libpython3.8.so.1.0" in fix
+    assert explain("No module named 'cv2'", "x") == ("module-missing", "add cv2 to the model's requirements")
+    assert explain("who knows", "x") == ("x", "")

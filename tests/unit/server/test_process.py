@@ -1,0 +1,147 @@
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.server.backend_folder import link_backends
+from envpack.server.interrupts import interruptible
+from envpack.server.leftovers import extracted_folders, remove_leftovers
+from envpack.server.location import ServerInstallation, find_server
+from envpack.server.process import ProcessRuntime
+from envpack.support.errors import ServerError
+
+
+def install(folder, script="exit 1"):
+    """A pretended installation whose server is a shell script."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "backends/python").mkdir(parents=True)
+    for name in ("libtriton_python.so", "triton_python_backend_utils.py"):
+        (folder / "backends/python" / name).write_text("")
+    server = folder / "bin/tritonserver"
+    server.write_text(f"#!/bin/sh\n{script}\n")
+    server.chmod(0o755)
+    return folder
+
+
+def test_a_server_is_found_by_folder_program_or_path(tmp_path):
+    home = install(tmp_path / "triton")
+    program = home / "bin/tritonserver"
+    assert find_server(home).executable == program
+    assert find_server(program).executable == program
+    assert find_server(search_path=str(home / "bin")).executable == program
+
+
+def test_a_wheel_tells_its_release_wherever_it_was_unpacked(tmp_path):
+    install(tmp_path / "pytriton/tritonserver")
+    installed = tmp_path / "nvidia_pytriton-0.5.3.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: nvidia-pytriton\nVersion: 0.5.3\n")
+    (tmp_path / "nvidia_pytriton.libs").mkdir()
+    found = find_server(tmp_path / "pytriton/tritonserver")
+    assert (found.release, found.library_path) == ("24.02", str(tmp_path / "nvidia_pytriton.libs"))
+
+
+def test_a_missing_server_says_how_to_get_one(tmp_path):
+    with pytest.raises(ServerError, match="no Triton server here") as caught:
+        find_server(tmp_path / "nowhere")
+    assert caught.value.kind == "server-missing"
+    assert "pip install --no-deps nvidia-pytriton==" in caught.value.hint
+
+
+def test_a_server_without_the_python_backend_is_none(tmp_path):
+    home = install(tmp_path / "triton")
+    (home / "backends/python/libtriton_python.so").unlink()
+    with pytest.raises(ServerError, match=r"no libtriton_python\.so"):
+        find_server(home)
+
+
+def test_backends_are_links_and_the_default_stub_is_always_there(tmp_path):
+    extra = tmp_path / "extra/python_3_8"
+    extra.mkdir(parents=True)
+    (extra / "triton_python_backend_stub").write_text("")
+    (extra / "triton_python_backend_utils.py").symlink_to("../python/triton_python_backend_utils.py")
+    installation = find_server(install(tmp_path / "triton"))
+    assert link_backends(installation, tmp_path / "b", extra.parent) == ("python", "python_3_8")
+    stub = tmp_path / "b/python/triton_python_backend_stub"
+    assert stat.S_IMODE(stub.stat().st_mode) == 0o755
+    assert (tmp_path / "b/python_3_8/libtriton_python_3_8.so").resolve().name == "libtriton_python.so"
+    assert (tmp_path / "b/python_3_8/triton_python_backend_utils.py").resolve().is_relative_to(tmp_path / "triton")
+
+
+def test_a_server_that_dies_at_start_shows_its_last_words(tmp_path):
+    runtime = ProcessRuntime(find_server(install(tmp_path / "triton", "echo cannot do this; exit 3")))
+    with pytest.raises(ServerError, match="cannot do this") as caught, runtime.start(tmp_path):
+        pass
+    assert caught.value.kind == "server-failed"
+
+
+def test_more_options_reach_the_server_and_a_silent_one_is_given_up(tmp_path):
+    installation = find_server(install(tmp_path / "triton", 'for last; do :; done; echo "last $last"; exec sleep 60'))
+    runtime = ProcessRuntime(installation, arguments=("--more",), start_seconds=0.5)
+    with pytest.raises(ServerError, match="last --more"), runtime.start(tmp_path):
+        pass
+
+
+def test_a_port_that_is_taken_is_named(tmp_path):
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        runtime = ProcessRuntime(find_server(install(tmp_path / "triton")), port=port)
+        with pytest.raises(ServerError, match=f"port {port} is in use") as caught, runtime.start(tmp_path):
+            pass
+    assert caught.value.kind == "port-taken"
+
+
+def test_another_port_is_tried_when_ours_was_taken_meanwhile(tmp_path):
+    count = tmp_path / "count"
+    script = f'echo x >> {count}; echo "Address already in use"; exit 1'
+    runtime = ProcessRuntime(
+        ServerInstallation(install(tmp_path / "t", script) / "bin/tritonserver", tmp_path / "t/backends")
+    )
+    with pytest.raises(ServerError) as caught, runtime.start(tmp_path):
+        pass
+    assert caught.value.kind == "port-taken"
+    assert len(count.read_text().split()) == 5
+
+
+def test_shared_memory_with_the_private_prefix_is_removed():
+    region = Path("/dev/shm") / f"envpack_test_{os.getpid()}_region"
+    region.write_text("")
+    found = remove_leftovers(prefix=region.name, group=-7, log="", before=extracted_folders(), crashed=False)
+    assert f"shared memory {region}" in found
+    assert not region.exists()
+
+
+def test_a_folder_of_a_server_beside_it_is_not_blamed_on_one_that_ended_well():
+    before = extracted_folders()
+    folder = Path(f"/tmp/python_env_{os.getpid() % 1_000_000:06d}")
+    folder.mkdir()
+    asked = {"prefix": "envpack_nobody", "group": -7, "before": before, "crashed": False}
+    try:
+        assert str(folder) not in " ".join(remove_leftovers(**asked, log=""))
+        assert folder.is_dir()
+        assert f"extracted environment {folder}" in remove_leftovers(**asked, log=f"Extracting to {folder}/0")
+        assert not folder.exists()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_signals_become_exceptions_and_handlers_come_back(number, kind):
+    before = signal.getsignal(number)
+    with pytest.raises(kind), interruptible():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) == before
+
+
+def test_importing_is_light():
+    code = "import sys, envpack.verification, envpack.repository; print([m for m in ('requests', 'google.protobuf', 'numpy') if m in sys.modules])"  # noqa: E501
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

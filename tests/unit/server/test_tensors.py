@@ -1,0 +1,65 @@
+import struct
+
+import pytest
+from hypothesis import given, strategies as st
+
+from envpack.server.tensors import Tensor, Tolerance, decode, difference, encode
+
+
+@given(st.lists(st.binary(max_size=20), max_size=8))
+def test_strings_round_trip(items):
+    assert decode("BYTES", encode("BYTES", items)) == tuple(items)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data"),
+    [
+        ("BOOL", (True, False)),
+        ("INT8", (-128, 127)),
+        ("UINT64", (0, 2**64 - 1)),
+        ("FP16", (1.0, -0.5)),
+        ("BF16", (1.0, -2.5)),
+        ("FP32", (1.5, float("inf"))),
+        ("FP64", (0.1, -1e300)),
+    ],
+)
+def test_numbers_round_trip(datatype, data):
+    assert decode(datatype, encode(datatype, data)) == data
+
+
+def test_bf16_rounds_to_nearest_even():
+    between = struct.unpack("<f", struct.pack("<I", 0x3F808000))[0]
+    above = struct.unpack("<f", struct.pack("<I", 0x3F818000))[0]
+    assert encode("BF16", [between, above]) == bytes.fromhex("803f823f")
+
+
+@pytest.mark.parametrize(("datatype", "raw"), [("FP32", b"123"), ("BYTES", b"\1\0"), ("BYTES", b"\5\0\0\0ab")])
+def test_cut_off_bytes_are_refused(datatype, raw):
+    with pytest.raises(ValueError, match=r"cut off|whole number"):
+        decode(datatype, raw)
+
+
+def tensor(*data, datatype="FP32"):
+    return Tensor("OUT", datatype, (len(data),), data)
+
+
+@pytest.mark.parametrize(
+    ("want", "have", "said"),
+    [
+        (tensor(1.0), tensor(1.000001), ""),
+        (tensor(1.0), tensor(1.1), "element 0 is 1.1 instead of 1"),
+        (tensor(float("nan")), tensor(float("nan")), ""),
+        (tensor(float("inf")), tensor(1.0), "element 0 is 1 instead of inf"),
+        (tensor(1.0), tensor(), "0 elements instead of 1"),
+        (tensor(1, datatype="INT32"), tensor(1.0), "type FP32 instead of INT32"),
+        (tensor(3, datatype="INT32"), tensor(4, datatype="INT32"), "element 0 is 4 instead of 3"),
+        (tensor(b"cat", datatype="BYTES"), tensor(b"car", datatype="BYTES"), "element 0 is 'car' instead of 'cat'"),
+    ],
+)
+def test_a_difference_is_told_in_a_phrase(want, have, said):
+    assert difference(want, have, Tolerance()) == said
+
+
+def test_the_tolerance_is_relative_and_absolute():
+    assert not difference(tensor(100.0), tensor(101.0), Tolerance(rtol=0.01, atol=0))
+    assert not difference(tensor(0.0), tensor(0.5), Tolerance(rtol=0, atol=0.5))

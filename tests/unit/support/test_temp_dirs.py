@@ -1,0 +1,79 @@
+"""Temporary folders: whoever is killed leaves nothing for good."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from envpack.support.temp_dirs import scratch_folder
+
+HOLD = """
+import time
+from envpack.support.temp_dirs import scratch_folder
+with scratch_folder("engine") as folder:
+    (folder / "credentials.json").write_text("secret")
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+LONG_AGO = time.time() - 3600
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Another process that has a folder since an hour ago."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", HOLD], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        folder = Path(process.stdout.readline().strip())
+        os.utime(folder, (LONG_AGO, LONG_AGO))
+        yield process, folder
+        process.kill()
+
+
+def test_it_is_ours_alone_and_gone_afterwards(temporary):
+    with scratch_folder("engine") as folder:
+        assert folder.parent == temporary
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "request.json").touch()
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_a_killed_process_has_left_goes_with_the_next_one(other):
+    process, folder = other
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (folder / "credentials.json").exists()
+    with scratch_folder("engine"):
+        assert not folder.exists()
+
+
+def test_what_somebody_uses_stays_however_old_it_is(other):
+    _, folder = other
+    with scratch_folder("engine"):
+        assert (folder / "credentials.json").exists()
+
+
+def test_a_new_one_stays_since_it_may_not_be_locked_yet(temporary):
+    new = Path(tempfile.mkdtemp(prefix="envpack-scratch-engine-"))
+    with scratch_folder("engine"):
+        assert new.is_dir()
+
+
+def test_a_link_of_that_name_is_not_followed(temporary):
+    precious = temporary / "precious"
+    precious.mkdir()
+    link = temporary / "envpack-scratch-engine-x"
+    link.symlink_to(precious)
+    os.utime(link, (LONG_AGO, LONG_AGO), follow_symlinks=False)
+    with scratch_folder("engine"):
+        assert precious.is_dir()

@@ -1,0 +1,111 @@
+"""What runs a model is told from the stub's own report, which may come late, and from its file."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from envpack.server.interface import Process
+from envpack.server.process import ProcessServer
+from envpack.verification import stub_processes
+
+REPORT = {"instance": "m_0_0", "python": "3.12.1", "numpy": "2.5.5", "stub": "0.1.0"}
+ARGUMENTS = ("stub", "/r/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
+STUB = Process(7, "triton_python_b", False, ARGUMENTS)
+
+
+class Server:
+    """Its log has the report from the second look on."""
+
+    def __init__(self, report):
+        self.logs = ["", f"I1121 envpack-stub {json.dumps(report)}" if report else ""]
+
+    def log(self):
+        return self.logs.pop(0) if len(self.logs) > 1 else self.logs[0]
+
+    def executable(self, pid):
+        return "/r/m/triton_python_backend_stub"
+
+    def file_here(self, place):
+        return None
+
+    def names_in(self, folder):
+        return ()
+
+    def mapped_files(self, pid):
+        return ("/e/lib/libpython3.12.so.1.0",)
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    monkeypatch.setattr(stub_processes, "_version_of_ours", lambda executable: "0.1.0")
+    monkeypatch.setattr(stub_processes, "_REPORT_SECONDS", 0.2)
+
+
+def test_the_report_of_our_stub_is_waited_for(ours):
+    seen = stub_processes.identify(Server(REPORT), STUB)
+    assert (seen.python, seen.numpy, seen.version) == ("3.12.1", "2.5.5", "0.1.0")
+
+
+def test_our_stub_is_known_by_its_file_when_it_says_nothing(ours):
+    seen = stub_processes.identify(Server(None), STUB)
+    assert (seen.python, seen.version) == ("3.12", "0.1.0")
+
+
+def test_another_stub_is_known_by_what_it_has_mapped():
+    seen = stub_processes.identify(Server(None), STUB)
+    assert (seen.python, seen.version) == ("3.12", "")
+
+
+# Like a stub while it completes a configuration: it waits for a process that is killed when the stub ends.
+COMPLETES = """
+import ctypes, os, signal, time
+
+def say(*_):
+    time.sleep(0.3)
+    print("stood here", flush=True)
+    os._exit(1)
+
+if os.fork() == 0:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    signal.signal(signal.SIGABRT, say)
+    print("ready", flush=True)
+    time.sleep(60)
+os.wait()
+time.sleep(60)
+"""
+STARTS = "import subprocess, sys; subprocess.run(['stub', *sys.argv[1:]], executable=sys.executable)"
+
+
+@pytest.fixture
+def hanging(tmp_path):
+    """A server with a child that is called like a stub of the model `m`, whose own child stands still."""
+    model = tmp_path / "m/1/model.py"
+    model.parent.mkdir(parents=True)
+    model.write_text(COMPLETES)
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-c", STARTS, str(model), *ARGUMENTS[2:]], stdout=log)
+    server = ProcessServer(process, 0, tmp_path, "")
+    try:
+        until = time.monotonic() + 20
+        while "ready" not in server.log() and time.monotonic() < until:
+            time.sleep(0.05)
+        yield server
+    finally:
+        for child in server.children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+
+
+def test_what_a_stub_has_started_can_say_where_it_stood_before_the_stub_is_ended(hanging):
+    assert len(stub_processes.stub_processes(hanging, "m")) == 1
+    stub_processes.abort_stubs(hanging, "m")
+    assert "stood here" in hanging.log()
+    assert stub_processes.living_stubs(hanging) == ()

@@ -1,0 +1,118 @@
+"""What is in the cache, and what pruning takes away."""
+
+import os
+import time
+
+import pytest
+from filelock import FileLock
+
+from envpack.workflow.cache import list_cache, prune_cache
+
+DAY = 86400
+
+
+def entry(cache, kind, name, *, days, content=b"x" * 5000):
+    folder = cache / kind / name
+    folder.mkdir(parents=True)
+    (folder / "file").write_bytes(content)
+    used = time.time() - days * DAY
+    os.utime(folder, (used, used))
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+def names(entries):
+    return {(found.kind, found.path.name) for found in entries}
+
+
+def test_an_empty_cache_has_nothing(cache):
+    assert list_cache(cache) == ()
+    assert prune_cache(0, cache=cache).entries == ()
+
+
+def test_entries_are_listed_with_their_size_on_disk_and_shared_files_count_once(cache):
+    one = entry(cache, "stubs", "one", days=1)
+    two = entry(cache, "stubs", "two", days=2)
+    (two / "file").unlink()
+    os.link(one / "file", two / "file")
+    os.utime(two, (0, 0))
+    (cache / "stubs/one.lock").touch()
+    found = list_cache(cache)
+    assert names(found) == {("stubs", "one"), ("stubs", "two")}
+    assert [item.path.name for item in found] == ["two", "one"]  # the longest unused first
+    folders = sum(os.lstat(path).st_blocks * 512 for path in (one, two))
+    assert sum(item.size for item in found) == folders + os.lstat(one / "file").st_blocks * 512
+
+
+def test_pruning_removes_what_was_not_used_for_some_days(cache):
+    entry(cache, "environments", "old", days=40)
+    entry(cache, "environments", "new", days=20)
+    entry(cache, "bytecode", "old", days=40)
+    pruned = prune_cache(30, cache=cache)
+    assert names(pruned.entries) == {("environments", "old"), ("bytecode", "old")}
+    assert pruned.size >= 10_000
+    assert names(list_cache(cache)) == {("environments", "new")}
+
+
+def test_an_environment_whose_lock_was_touched_is_in_use(cache):
+    entry(cache, "environments", "old", days=40)
+    (cache / "environments/.old.lock").touch()
+    assert prune_cache(30, cache=cache).entries == ()
+
+
+def test_an_archive_goes_with_what_lies_beside_it(cache):
+    """Its index is younger, since it is read for other archives: it must not outlive what it points into."""
+    folder = cache / "archives"
+    folder.mkdir(parents=True)
+    for name in ("old.tar.gz", "old.tar.gz.json", "old.tar.gz.segments", "new.tar", "new.tar.json"):
+        (folder / name).write_bytes(b"x" * 5000)
+    used = time.time() - 40 * DAY
+    os.utime(folder / "old.tar.gz", (used, used))
+    assert names(list_cache(cache)) == {("archives", "old.tar.gz"), ("archives", "new.tar")}
+    pruned = prune_cache(30, cache=cache)
+    assert names(pruned.entries) == {("archives", "old.tar.gz")}
+    assert pruned.size >= 15_000
+    assert sorted(file.name for file in folder.iterdir() if file.suffix != ".lock") == ["new.tar", "new.tar.json"]
+
+
+def test_what_lies_beside_an_archive_that_is_gone_is_an_entry_like_others(cache):
+    (cache / "archives").mkdir(parents=True)
+    (cache / "archives/gone.tar.gz.segments").write_text("{}")
+    assert names(prune_cache(0, cache=cache).entries) == {("archives", "gone.tar.gz.segments")}
+
+
+def test_dry_run_removes_nothing(cache):
+    folder = entry(cache, "bytecode", "old", days=40)
+    assert names(prune_cache(30, cache=cache, dry_run=True).entries) == {("bytecode", "old")}
+    assert (folder / "file").is_file()
+
+
+def test_what_somebody_is_making_stays(cache):
+    folder = entry(cache, "environments", "busy", days=40)
+    lock = cache / "environments/.busy.lock"
+    with FileLock(lock):
+        os.utime(lock, (0, 0))
+        assert prune_cache(30, cache=cache).entries == ()
+    assert (folder / "file").is_file()
+
+
+def test_what_killed_processes_left_is_removed_and_what_living_ones_make_is_not(cache):
+    entry(cache, "environments", ".dead.partial-abc", days=0)
+    entry(cache, "environments", ".alive.partial-abc", days=0)
+    entry(cache, "environments", ".dead.removed-123", days=0)
+    with FileLock(cache / "environments/.alive.lock"):
+        prune_cache(30, cache=cache)
+    left = {path.name for path in (cache / "environments").iterdir() if path.is_dir()}
+    assert left == {".alive.partial-abc"}
+
+
+def test_a_folder_beside_a_model_keeps_its_files(cache, tmp_path):
+    folder = entry(cache, "environments", "shared", days=40, content=b"kept")
+    os.link(folder / "file", tmp_path / "placed")
+    prune_cache(0, cache=cache)
+    assert not folder.exists()
+    assert (tmp_path / "placed").read_bytes() == b"kept"
