@@ -16,7 +16,7 @@ from envpack.archive.manifest import SCHEMA, Chosen, beside, choose, is_of
 from envpack.archive.selection import Selection
 from envpack.environment import Environment
 from envpack.support.cache_locations import cache_root
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file, write_text
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def pack_archive(
     stored = wanted.place()
     with locked_destination(stored):
         if not wanted.is_at(stored):
-            _pack(wanted, stored, threads, progress or Silent())
+            _pack(wanted, stored, threads, progress or NoProgress())
     with locked_destination(destination):
         if wanted.is_at(destination):
             return False

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from envpack.support.errors import EnvpackError
+from envpack.support.progress import format_advance
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole, RenderableType
@@ -82,6 +83,11 @@ class Console:
             self._status.update(f"{_plain(self._task)} [dim]({_plain(text)})[/dim]")
         else:
             self.terminal.print(f"    {_plain(text)}", style="dim")
+
+    def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
+        if self._status is not None:
+            amount = format_advance(done, total, unit, size=size)
+            self._status.update(f"{_plain(self._task)} [dim]({_plain(amount)})[/dim]")
 
     def end(self, outcome: str) -> None:
         self._stop_status()

@@ -17,7 +17,7 @@ from envpack.deployment.plan import Deployment
 from envpack.deployment.start import SERVER_BACKENDS, server_arguments
 from envpack.deployment.tree import MANIFEST_NAME
 from envpack.support.errors import ServerError
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 
 if TYPE_CHECKING:
     import docker
@@ -76,7 +76,7 @@ def build_image(
         ServerError: no daemon answers (``docker-missing``); the base is not there and must not be fetched, or cannot
             be (``image-missing``); the build failed (``image-failed``).
     """
-    options, progress = options or ImageOptions(), progress or Silent()
+    options, progress = options or ImageOptions(), progress or NoProgress()
     base = options.base or deployment.release.image
     daemon = find_daemon()
     progress.begin(f"build {tag} from {base}")

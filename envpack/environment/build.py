@@ -18,7 +18,7 @@ from envpack.pythons import check_minor, fingerprint, interpreter_for
 from envpack.requirements import Requirements, Target, host_platform
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import new_folder
 
 DEFAULT_GLIBC = "2.35"  # of the official images from 22.04's base on: Ubuntu 22.04
@@ -63,7 +63,7 @@ def build_environment(
     options = LockOptions(
         tuple(channels), read_conda_settings(), (cache or cache_root()).absolute(), sources=tuple(sources)
     )
-    lock = remembered_lock(requirements, target, options, progress or Silent())
+    lock = remembered_lock(requirements, target, options, progress or NoProgress())
     return environment_of(
         lock,
         cache=options.cache,
@@ -134,7 +134,7 @@ def environment_of(
     settings = settings or read_conda_settings()
     if credentials is None:
         credentials = settings.resolve(settings.channels).credentials
-    how = Assembly(lock, root, settings, credentials, tuple(indexes), strip, progress or Silent())
+    how = Assembly(lock, root, settings, credentials, tuple(indexes), strip, progress or NoProgress())
     return build_once(place, lambda folder: assemble(how, folder))
 
 

@@ -13,7 +13,7 @@ from envpack.pythons.conda_package import CondaPackage, fingerprint, make_packag
 from envpack.pythons.interpreters import Interpreter
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import new_folder
 
 _DESCRIPTION = "envpack-package.json"
@@ -39,7 +39,7 @@ def local_channel(
         OSError: the disk is full.
 
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     root = (cache or cache_root()) / "channel"
     folder = root / fingerprint(interpreter)
     found = _read(folder)

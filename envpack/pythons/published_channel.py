@@ -24,7 +24,7 @@ from envpack.pythons.interpreters import Interpreter
 from envpack.support.cache_locations import data_root
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.links import link_or_copy
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file
 from envpack.support.storage_errors import storage_errors
 
@@ -89,7 +89,7 @@ def add_interpreter(
     """
     from filelock import FileLock
 
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     made = local_channel(interpreter, progress=progress).package
     with storage_errors(folder):
         (folder / subdir()).mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from envpack.stub.source import source_folder
 from envpack.stub.target import StubTarget, check_platforms
 from envpack.stub.toolchain import ToolchainName, check_glibc, find_toolchain
 from envpack.support.cache_locations import cache_root
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 
 STUB_NAME = "triton_python_backend_stub"
 
@@ -72,7 +72,7 @@ def build_stub(
         EnvironmentBuildError: the cache cannot be written to, or the disk is full.
     """
     started = time.monotonic()
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     progress.begin(f"stub for Python {target.minor}, {described(releases)}")
     if platform:
         check_platforms([target], [platform])
@@ -95,7 +95,7 @@ def follow(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress
         EnvironmentBuildError: the cache cannot be written to, or the disk is full.
     """
     started = time.monotonic()
-    kitchen = _Kitchen(recipe, cache or stub_cache(), jobs, progress or Silent())
+    kitchen = _Kitchen(recipe, cache or stub_cache(), jobs, progress or NoProgress())
     folder = kitchen.cache / recipe.entry
     fresh = ensure_entry(folder, kitchen.compile_stub, kitchen.progress)
     facts = inspect_stub(folder / STUB_NAME)

@@ -16,7 +16,7 @@ from envpack.stub.build import Stub, cached_stub, compile_shared, follow
 from envpack.stub.recipe import Recipe
 from envpack.support.errors import EnvpackError
 from envpack.support.processes import stoppable
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Made = TypeVar("_Made")
@@ -47,7 +47,7 @@ def compile_stubs(
         KeyboardInterrupt: from Ctrl-C, or from ``ended``; then everything that was going on has ended. The same is true
             of any other exception that is no `EnvpackError`.
     """
-    progress, jobs = progress or Silent(), jobs or usable_cores()
+    progress, jobs = progress or NoProgress(), jobs or usable_cores()
     failed: dict[str, EnvpackError] = {}
     uncached = [recipe for recipe in recipes if cached_stub(recipe, cache=cache) is None]
     shared = {recipe.common_entry: recipe for recipe in uncached}
@@ -88,6 +88,9 @@ class _Voice:
 
     def detail(self, text: str) -> None:
         self.details.put(partial(self.listener.detail, f"{self.label}: {text}" if self.label else text))
+
+    def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
+        pass
 
     def end(self, outcome: str) -> None:
         pass

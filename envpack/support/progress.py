@@ -1,6 +1,6 @@
-"""How the core tells its caller what it is doing, without printing.
+"""How the core reports what it is doing, without printing.
 
-The core calls a `Progress`; the command line gives one that draws on the terminal, programs may give their own.
+The core calls a `Progress`. The command line passes one that draws on the terminal; a program may pass its own.
 """
 
 from __future__ import annotations
@@ -9,19 +9,32 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives the steps of a long piece of work, in order; steps do not nest."""
+    """Receives the steps of a long operation, in order. Steps do not nest.
+
+    The receiver measures the elapsed time of a step itself, from `begin` to `end`.
+    """
 
     def begin(self, task: str) -> None:
-        """A step starts, for example ``"solve python 3.10"``."""
+        """A step starts, for example ``"resolve Python 3.10"``."""
 
     def detail(self, text: str) -> None:
-        """Something worth seeing happened within the step."""
+        """Something worth showing happened within the step."""
+
+    def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
+        """Part of the step is done. May be called thousands of times a second, so it must return quickly.
+
+        Args:
+            done: items finished since `begin`.
+            total: items in the whole step, 0 if unknown.
+            unit: what an item is, in the plural, for example ``"files"``; ``"bytes"`` counts bytes.
+            size: bytes processed since `begin`, 0 if unknown.
+        """
 
     def end(self, outcome: str) -> None:
         """The step is over; ``outcome`` is a short phrase, for example ``"12 packages"`` or ``"up to date"``."""
 
 
-class Silent:
+class NoProgress:
     """A `Progress` that shows nothing: the default of every API function."""
 
     def begin(self, task: str) -> None:
@@ -30,5 +43,24 @@ class Silent:
     def detail(self, text: str) -> None:
         pass
 
+    def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
+        pass
+
     def end(self, outcome: str) -> None:
         pass
+
+
+def format_advance(done: int, total: int, unit: str, *, size: int = 0) -> str:
+    """The arguments of `Progress.advance` as text.
+
+    >>> format_advance(120, 480, "files", size=35_200_000)
+    '120 of 480 files, 35.2 MB'
+    >>> format_advance(1_500_000, 3_000_000, "bytes")
+    '1.5 of 3.0 MB'
+    """
+    if unit == "bytes":
+        known_total = f" of {total / 1e6:.1f}" if total else ""
+        return f"{done / 1e6:.1f}{known_total} MB"
+    known_total = f" of {total}" if total else ""
+    known_size = f", {size / 1e6:.1f} MB" if size else ""
+    return f"{done}{known_total} {unit}{known_size}"

@@ -26,7 +26,7 @@ from envpack.server import (
     temporary_home,
 )
 from envpack.support.errors import InputError, ServerError
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 from envpack.verification.checks.gpu import check_gpu
 from envpack.verification.checks.server import check_repository, check_together, unload_all
 from envpack.verification.gpu.probe import model_to_probe, no_probe, run_probe, write_probe
@@ -76,7 +76,7 @@ def verify(
         ServerError: there is no server, or it could not be started.
 
     """
-    options, progress = options or VerifyOptions(), progress or Silent()
+    options, progress = options or VerifyOptions(), progress or NoProgress()
     repository = repository.absolute()
     chosen = _in_loading_order(repository, models)
     runtime = runtime or choose_runtime(options.where, repository, chosen)

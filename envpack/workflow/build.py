@@ -41,7 +41,7 @@ from envpack.repository import (
 )
 from envpack.stub import STUB_NAME, ToolchainName, build_stub, target_from_prefix
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError, UsageError
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 from envpack.workflow.lock import Choice, model_environment, release_for, taken_environment
 
@@ -131,7 +131,7 @@ def build_model(
         EnvironmentBuildError: the environment cannot be solved, installed or packed.
         StubError: the stub cannot be compiled.
     """
-    options, progress = options or BuildOptions(), progress or Silent()
+    options, progress = options or BuildOptions(), progress or NoProgress()
     model = open_model(project.repository / name)
     if model.is_ensemble:
         progress.begin(f"{model.name}: an ensemble")

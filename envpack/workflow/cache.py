@@ -16,7 +16,7 @@ from pathlib import Path
 
 from envpack.environment import read_environment
 from envpack.support.cache_locations import cache_root
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 
 _DAY = 86400.0  # seconds
@@ -107,7 +107,7 @@ def prune_cache(
         EnvironmentBuildError: kind ``not-writable``.
 
     """
-    progress, root = progress or Silent(), cache or cache_root()
+    progress, root = progress or NoProgress(), cache or cache_root()
     limit = time.time() - days * _DAY
     old = [entry for entry in list_cache(root) if entry.used <= limit]
     removed = []

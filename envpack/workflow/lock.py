@@ -17,7 +17,7 @@ from envpack.requirements import Requirements, Target, find_requirements, host_p
 from envpack.support.cache_locations import cache_root
 from envpack.support.elf import version_key
 from envpack.support.errors import InputError, UsageError
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 
 
@@ -117,7 +117,7 @@ def lock_model(
     fits = before is not None and before.target.python == question.target.python
     options = dataclasses.replace(question.options, previous=before if fits else None, update=update)
     with storage_errors(question.file):
-        lock = lock_requirements(question.requirements, question.target, options, progress or Silent())
+        lock = lock_requirements(question.requirements, question.target, options, progress or NoProgress())
         changed = write_lock(lock, question.file)
     return LockedModel(model.name, question.file, len(lock.conda) + len(lock.pip), _changes(before, lock), changed)
 

@@ -20,7 +20,7 @@ from envpack.stub import (
     source_folder,
 )
 from envpack.support.errors import EnvpackError, InputError
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 
 
@@ -90,7 +90,7 @@ def build_matrix(
         InputError: there is no folder for the output (``output-missing``).
         EnvironmentBuildError: the output cannot be written to.
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     recipes = {_recipe(cell, toolchain, glibc): cell for cell in cells}
     _make_output(output)
     results: dict[Cell, CellResult] = {}

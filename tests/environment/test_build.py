@@ -21,7 +21,7 @@ from envpack.pythons.channel import local_channel
 from envpack.pythons.interpreters import SUPPORTED
 from envpack.requirements import Requirements
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.progress import Silent
+from envpack.support.progress import NoProgress
 
 from .conftest import need
 
@@ -73,7 +73,7 @@ def test_packages_are_listed_with_their_source(numpy_env):
 
 
 def test_second_build_takes_no_step(numpy_env):
-    progress = mock.Mock(spec=Silent)
+    progress = mock.Mock(spec=NoProgress)
     again = build_environment(Requirements(pip=("six", "numpy")), python="3.8", progress=progress)
     assert progress.mock_calls == []
     assert (again.fresh, again.prefix) == (False, numpy_env.prefix)

@@ -23,7 +23,7 @@ from envpack.lock import LockOptions, format_lock, lock_requirements, read_lock,
 from envpack.requirements import Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError, UsageError
-from envpack.support.progress import Silent
+from envpack.support.progress import NoProgress
 from tests.web import serve
 from tests.wheels import make_wheel, write_index
 
@@ -38,7 +38,7 @@ def lock_for(requirements, served, cache, **options):
     target = options.pop("target", Target("linux-64", PYTHON, "2.35", "12.6"))
     channels = options.pop("channels", (served.url("/conda"),))
     how = LockOptions(channels, CondaSettings(), cache, **options)
-    return lock_requirements(requirements, target, how, Silent())
+    return lock_requirements(requirements, target, how, NoProgress())
 
 
 def names(lock):

@@ -29,7 +29,7 @@ from envpack.pythons.channel import local_channel
 from envpack.requirements import Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
-from envpack.support.progress import Silent
+from envpack.support.progress import NoProgress
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.faults.command_line import listing
 from tests.wheels import make_wheel
@@ -96,7 +96,7 @@ def conda_lock(tmp_path_factory):
     make_conda_package(channel, "module", "1.0", module, noarch="python", depends=("python",))
     how = LockOptions((index(channel),), CondaSettings(), tmp_path_factory.mktemp("conda-cache"))
     target = Target("linux-64", PYTHON, "2.35")
-    return lock_requirements(Requirements(conda=("rooted", "module")), target, how, Silent())
+    return lock_requirements(Requirements(conda=("rooted", "module")), target, how, NoProgress())
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def conda(conda_lock, tmp_path):
     return root
 
 
-class Outcomes(Silent):
+class Outcomes(NoProgress):
     """Remembers how steps ended."""
 
     def __init__(self):

@@ -26,7 +26,7 @@ from envpack.pythons import Interpreter, interpreter_at
 from envpack.requirements import CondaPackage, Target, host_platform
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.support.progress import Progress, Silent
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 
 _LAYOUT = 1  # counts the changes of how an environment is taken over
@@ -62,7 +62,7 @@ def environment_from_prefix(
         EnvironmentBuildError: it points outside of itself, its Python is not here, or the result does not start.
 
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     prefix = recognise(root)
     target = Target(platform or host_platform(), prefix.minor, glibc)
     _refuse_other(prefix, target, python)

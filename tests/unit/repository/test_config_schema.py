@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from envpack.support.errors import InputError
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from envpack.repository import parse_config
 from envpack.repository.config_schema import file_descriptor, message_class
+from envpack.support.errors import InputError
 from tests.unit.repository.scripts import model_config_schema
 
 CHECKOUT = Path(__file__).parents[3]

@@ -11,12 +11,12 @@ import pytest
 
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.progress import Silent
+from envpack.support.progress import NoProgress
 
 SLOW = """
 import sys, time
 from pathlib import Path
-from envpack.support.progress import Silent
+from envpack.support.progress import NoProgress
 from envpack.stub.cache import ensure_entry
 
 def make(folder):
@@ -24,7 +24,7 @@ def make(folder):
     print("making", flush=True)
     sys.stdin.read()
 
-ensure_entry(Path(sys.argv[1]), make, Silent())
+ensure_entry(Path(sys.argv[1]), make, NoProgress())
 """
 
 
@@ -52,8 +52,8 @@ def slow(tmp_path):
 
 def test_an_entry_is_made_once(tmp_path):
     make = Making()
-    assert ensure_entry(tmp_path / "cache/entry", make, Silent())
-    assert not ensure_entry(tmp_path / "cache/entry", make, Silent())
+    assert ensure_entry(tmp_path / "cache/entry", make, NoProgress())
+    assert not ensure_entry(tmp_path / "cache/entry", make, NoProgress())
     assert make.times == 1
     assert (tmp_path / "cache/entry/deep/file").read_text() == "content"
 
@@ -61,7 +61,7 @@ def test_an_entry_is_made_once(tmp_path):
 @pytest.mark.parametrize("damage", ["changed", "missing", "added", "manifest", "empty manifest"])
 def test_a_damaged_entry_is_made_again(tmp_path, damage):
     entry, make = tmp_path / "entry", Making()
-    ensure_entry(entry, make, Silent())
+    ensure_entry(entry, make, NoProgress())
     manifest = entry / "sha256.json"
     match damage:
         case "changed":
@@ -75,7 +75,7 @@ def test_a_damaged_entry_is_made_again(tmp_path, damage):
         case "empty manifest":
             manifest.write_text("{}")
     assert not is_intact(entry)
-    assert ensure_entry(entry, make, Silent())
+    assert ensure_entry(entry, make, NoProgress())
     assert make.times == 2
     assert is_intact(entry)
     assert [path.name for path in entry.rglob("*") if path.is_file()] == ["sha256.json", "file"]
@@ -89,15 +89,15 @@ def test_who_fails_leaves_nothing_and_the_next_one_succeeds(tmp_path):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        ensure_entry(entry, fail, Silent())
+        ensure_entry(entry, fail, NoProgress())
     assert [path.name for path in tmp_path.iterdir()] == ["entry.lock"]
-    assert ensure_entry(entry, Making(), Silent())
+    assert ensure_entry(entry, Making(), NoProgress())
 
 
 def test_the_second_waits_for_the_first_and_takes_what_that_has_made(tmp_path, slow):
     make, details, waits = Making(), [], threading.Event()
 
-    class Noted(Silent):
+    class Noted(NoProgress):
         def detail(self, text):
             details.append(text)
             waits.set()
@@ -122,7 +122,7 @@ def test_a_kill_leaves_no_entry_and_its_remains_are_removed(tmp_path, slow):
     slow.wait()
     assert not entry.exists()
     assert list(entry.parent.rglob("half"))
-    assert ensure_entry(entry, Making(), Silent())
+    assert ensure_entry(entry, Making(), NoProgress())
     assert sorted(path.name for path in entry.parent.iterdir()) == ["entry", "entry.lock"]
 
 
@@ -146,11 +146,11 @@ def mount():
 def test_a_read_only_cache_gives_what_it_has_and_says_that_it_takes_nothing(tmp_path, mount):
     cache = tmp_path / "cache"
     mount(cache, "size=1m")
-    ensure_entry(cache / "there", Making(), Silent())
+    ensure_entry(cache / "there", Making(), NoProgress())
     subprocess.run(["mount", "-o", "remount,ro", str(cache)], check=True)
-    assert not ensure_entry(cache / "there", Making(), Silent())
+    assert not ensure_entry(cache / "there", Making(), NoProgress())
     with pytest.raises(EnvironmentBuildError) as caught:
-        ensure_entry(cache / "new", Making(), Silent())
+        ensure_entry(cache / "new", Making(), NoProgress())
     assert caught.value.kind == "not-writable"
     assert "ENVPACK_CACHE_DIR" in caught.value.hint
 
@@ -159,6 +159,6 @@ def test_a_full_disk_is_named_and_leaves_no_entry(tmp_path, mount):
     cache = tmp_path / "cache"
     mount(cache, "size=64k")
     with pytest.raises(EnvironmentBuildError) as caught:
-        ensure_entry(cache / "entry", Making("x" * 100_000), Silent())
+        ensure_entry(cache / "entry", Making("x" * 100_000), NoProgress())
     assert caught.value.kind == "disk-full"
     assert [path.name for path in Path(cache).iterdir()] == ["entry.lock"]

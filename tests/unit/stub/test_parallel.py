@@ -14,14 +14,14 @@ from envpack.stub.source import source_folder
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError
 from envpack.support.processes import run
-from envpack.support.progress import Silent
+from envpack.support.progress import NoProgress
 
 BROKEN = StubError("broken", kind="compile-failed", hint="mend it")
 
 
 def _collect(work, jobs):
     outcomes = {}
-    _at_once(work, outcomes.__setitem__, jobs, Silent())
+    _at_once(work, outcomes.__setitem__, jobs, NoProgress())
     return outcomes
 
 
@@ -54,7 +54,7 @@ def test_a_failure_does_not_keep_the_others_from_being_done():
 def test_details_and_ends_are_told_in_the_thread_of_the_caller():
     told = []
 
-    class Noted(Silent):
+    class Noted(NoProgress):
         def detail(self, text):
             told.append((text, threading.current_thread()))
 
@@ -82,7 +82,7 @@ def test_an_interruption_ends_what_is_going_on_and_begins_nothing_more(reason):
         raise reason
 
     with pytest.raises(reason):
-        _at_once({"fast": lambda *_: time.sleep(0.5), "slow": slow, "later": slow}, interrupted, 2, Silent())
+        _at_once({"fast": lambda *_: time.sleep(0.5), "slow": slow, "later": slow}, interrupted, 2, NoProgress())
     assert begun == ends
     assert len(begun) <= 2
 

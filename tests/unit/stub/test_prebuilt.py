@@ -27,6 +27,9 @@ class Listener:
     def detail(self, text):
         self.told.append(text)
 
+    def advance(self, done, total, unit, *, size=0):
+        raise AssertionError(unit)
+
     def end(self, outcome):
         raise AssertionError(outcome)
 
