@@ -7,9 +7,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-import zstandard
-
 from envpack.conda.engine import ask_engine
+from envpack.support import zstd
 
 PLACEHOLDER = "/opt/placehold" + "_placehold" * 20
 
@@ -85,4 +84,4 @@ def _packed(members: dict[str, bytes | Path]) -> bytes:
             executable = content.startswith(b"#!") or name.startswith("bin/")
             info.size, info.mode = len(content), 0o755 if executable else 0o644
             archive.addfile(info, io.BytesIO(content))
-    return zstandard.compress(stream.getvalue())
+    return zstd.compress(stream.getvalue())

@@ -138,9 +138,9 @@ def _write_package(file: Path, name: str, about: list[tuple[str, bytes]], payloa
 
 
 def _compressed(content: bytes) -> bytes:
-    import zstandard
+    from envpack.support.zstd import compress
 
-    return zstandard.ZstdCompressor(level=9).compress(content)
+    return compress(content, level=9)
 
 
 def _tar_of_bytes(members: list[tuple[str, bytes]]) -> bytes:

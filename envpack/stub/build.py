@@ -28,7 +28,7 @@ class Stub:
     """A compiled stub.
 
     Attributes:
-        path: the executable, in the cache or in ``envpack-stubs``; copy it, do not move it.
+        path: the executable in the cache; copy it, do not move it.
         facts: what was read from the file.
         fresh: whether this call compiled it.
         seconds: how long this call took.
@@ -51,14 +51,14 @@ def build_stub(
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> Stub:
-    """Compile the stub for one Python, or take it from ``envpack-stubs`` or the cache.
+    """Compile the stub for one Python, or take it from ``triton-envpack-stubs`` or the cache.
 
     What is the same for every Python is compiled once, and kept in the cache as well.
 
     Args:
         target: the Python to embed.
         releases: the Triton releases to talk to, ``None`` for every one that the sources know.
-        toolchain: which compiler; naming one means to compile, whatever ``envpack-stubs`` holds.
+        toolchain: which compiler; naming one means to compile, whatever ``triton-envpack-stubs`` holds.
         glibc: the oldest glibc that the stub must run with; only zig can choose.
         platform: ``"linux-aarch64"``, for example: what the target must be for; ``""`` leaves it to the target.
         cache: folder of compiled stubs, by default the user's cache.
@@ -77,7 +77,9 @@ def build_stub(
     if platform:
         check_platforms([target], [platform])
     check_glibc(glibc)
-    prebuilt = None if releases or toolchain != "auto" else find_prebuilt(target, glibc=glibc, progress=progress)
+    prebuilt = None
+    if not releases and toolchain == "auto":
+        prebuilt = find_prebuilt(target, glibc=glibc, cache=cache or stub_cache(), name=STUB_NAME, progress=progress)
     if prebuilt is not None:
         progress.end("prebuilt")
         return Stub(prebuilt, inspect_stub(prebuilt), fresh=False, seconds=time.monotonic() - started)

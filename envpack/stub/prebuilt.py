@@ -1,4 +1,4 @@
-"""Stubs that come compiled, in the package ``envpack-stubs`` that ``ci/build-prebuilt`` makes."""
+"""Stubs that come compiled, in the package ``triton-envpack-stubs`` that ``ci/build-prebuilt`` builds."""
 
 from __future__ import annotations
 
@@ -8,52 +8,61 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
+from envpack.stub.cache import ensure_entry
 from envpack.stub.source import source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import package_folder
 from envpack.support.elf import version_key
 from envpack.support.progress import Progress
 
-PACKAGE = "envpack_stubs"
+DISTRIBUTION = "triton-envpack-stubs"
+PACKAGE = "triton_envpack_stubs"
 MANIFEST = "manifest.json"
+COMPRESSED = ".zst"
 
 
-def find_prebuilt(target: StubTarget, *, glibc: str, progress: Progress) -> Path | None:
-    """A stub for all releases out of ``envpack-stubs``, if that is installed and has one that is as good as compiled.
+def find_prebuilt(target: StubTarget, *, glibc: str, cache: Path, name: str, progress: Progress) -> Path | None:
+    """The stub for all releases from ``triton-envpack-stubs``, unpacked into the cache.
 
-    It must have been made from the same sources by the same version of envpack, and be as it was when it was made.
+    The package is used only if the same version of envpack built it from the same sources, and if the stub has the
+    checksum that the manifest lists.
 
     Args:
         target: the Python to embed.
-        glibc: the oldest glibc that the stub must run with; ``""`` takes that of the package.
-        progress: told why what is there is not used.
+        glibc: the oldest glibc that the stub must run with; ``""`` accepts that of the package.
+        cache: folder of compiled stubs.
+        name: file name of the stub.
+        progress: receives the reason why an installed package is not used.
 
     Returns:
-        The file, in the package; ``None`` if there is none.
+        The file in the cache; ``None`` if the package has none that fits.
     """
     folder = package_folder(PACKAGE)
     if folder is None:
         return None
     try:
-        return _fitting(folder, target, glibc)
+        found = _fitting(folder, target, glibc)
+        if found is None:
+            return None
+        return _unpacked(folder, found, cache / f"prebuilt-{found.name}-{found.sha256[:16]}", name, progress)
     except _UnusableError as error:
-        progress.detail(f"envpack-stubs is not used: {error}")
+        progress.detail(f"{DISTRIBUTION} is not used: {error}")
         return None
 
 
 def manifest(stubs: dict[str, dict[str, str]]) -> str:
-    """What the package says of its stubs: ``python``, ``machine``, ``glibc`` and ``sha256`` of each file."""
-    made = {"envpack": envpack.__version__, "sources": source_digest(source_folder()), "stubs": stubs}
-    return json.dumps(made, indent=1, sort_keys=True)
+    """The manifest of the package: ``python``, ``machine``, ``glibc`` and ``sha256`` of each stub."""
+    content = {"envpack": envpack.__version__, "sources": source_digest(source_folder()), "stubs": stubs}
+    return json.dumps(content, indent=1, sort_keys=True)
 
 
 class _UnusableError(Exception):
-    """What is installed must not be used."""
+    """The installed package must not be used."""
 
 
 @dataclass(frozen=True)
 class _Prebuilt:
-    """One line of the manifest."""
+    """One entry of the manifest."""
 
     name: str
     python: str
@@ -62,34 +71,47 @@ class _Prebuilt:
     sha256: str
 
 
-def _fitting(folder: Path, target: StubTarget, glibc: str) -> Path | None:
+def _fitting(folder: Path, target: StubTarget, glibc: str) -> _Prebuilt | None:
     for stub in _stubs(folder):
         if (stub.python, stub.machine) != (target.minor, target.machine):
             continue
-        if glibc and version_key(stub.glibc) > version_key(glibc):
-            continue
-        if _sha256(folder / stub.name) != stub.sha256:
-            raise _UnusableError(f"{stub.name} is damaged or missing")
-        return folder / stub.name
+        if not glibc or version_key(stub.glibc) <= version_key(glibc):
+            return stub
     return None
 
 
 def _stubs(folder: Path) -> list[_Prebuilt]:
     try:
-        said = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        version, sources = said["envpack"], said["sources"]
-        stubs = [_Prebuilt(name, **facts) for name, facts in sorted(said["stubs"].items())]
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        version, sources = content["envpack"], content["sources"]
+        stubs = [_Prebuilt(name, **facts) for name, facts in sorted(content["stubs"].items())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise _UnusableError(f"its {MANIFEST} is missing or damaged") from None
     if version != envpack.__version__:
-        raise _UnusableError(f"it was made by envpack {version}, this is {envpack.__version__}")
+        raise _UnusableError(f"it was built by envpack {version}, this is {envpack.__version__}")
     if sources != source_digest(source_folder()):
-        raise _UnusableError("it was made from other sources of the stub")
+        raise _UnusableError("it was built from other sources of the stub")
     return stubs
 
 
-def _sha256(file: Path) -> str:
+def _unpacked(folder: Path, stub: _Prebuilt, entry: Path, name: str, progress: Progress) -> Path:
+    """The stub in the cache; it is compressed in the package, where six of them would take 10 MB."""
+
+    def unpack(into: Path) -> None:
+        content = _content(folder / f"{stub.name}{COMPRESSED}")
+        if hashlib.sha256(content).hexdigest() != stub.sha256:
+            raise _UnusableError(f"{stub.name} is damaged or missing")
+        (into / name).write_bytes(content)
+        (into / name).chmod(0o755)
+
+    ensure_entry(entry, unpack, progress)
+    return entry / name
+
+
+def _content(file: Path) -> bytes:
+    from envpack.support.zstd import ZstdError, decompress
+
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
-        return ""
+        return decompress(file.read_bytes())
+    except (OSError, ZstdError):
+        return b""

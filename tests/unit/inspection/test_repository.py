@@ -234,12 +234,12 @@ class TestArchives:
             assert kinds(project, release) == []
 
     def test_forms_that_servers_do_not_read(self, project, release, environment, packed):
-        import zstandard
+        from envpack.support import zstd
 
         plain = io.BytesIO()
         with tarfile.open(fileobj=plain, mode="w") as archive:
             archive.add(environment, ".")
-        packed.write_bytes(zstandard.compress(plain.getvalue()))
+        packed.write_bytes(zstd.compress(plain.getvalue()))
         found = inspect_repository(project, release).findings
         assert [finding.kind for finding in found] == ["archive-unsupported"]
         assert "zstd" in found[0].what

@@ -1,7 +1,8 @@
-"""When a stub of the package envpack-stubs is taken, and when it is not."""
+"""When a stub of the package triton-envpack-stubs is taken, and when it is not."""
 
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 import envpack
 from envpack.stub import StubTarget
-from envpack.stub.prebuilt import MANIFEST, PACKAGE, find_prebuilt, manifest
+from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, find_prebuilt, manifest
+from envpack.support import zstd
+from envpack.support.cache_locations import cache_root
 
 CONTENT = b"as good as a stub"
 NAME = "cp310-x86_64"
@@ -35,14 +38,14 @@ class Listener:
 
 
 class Installed:
-    """A package envpack-stubs with one stub."""
+    """A package triton-envpack-stubs with one stub."""
 
     def __init__(self, folder):
         self.folder = folder
-        self.stub = folder / NAME
+        self.stub = folder / f"{NAME}{COMPRESSED}"
         folder.mkdir()
         (folder / "__init__.py").write_text("")
-        self.stub.write_bytes(CONTENT)
+        self.stub.write_bytes(zstd.compress(CONTENT))
         digest = hashlib.sha256(CONTENT).hexdigest()
         stub = {"python": "3.10", "machine": "x86_64", "glibc": "2.28", "sha256": digest}
         (folder / MANIFEST).write_text(manifest({NAME: stub}))
@@ -55,6 +58,7 @@ class Installed:
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
     yield Installed(tmp_path / PACKAGE)
     sys.modules.pop(PACKAGE, None)
 
@@ -63,9 +67,14 @@ def find(minor="3.10", machine="x86_64", glibc=""):
     """What is found, and the reason if nothing is used though something is there."""
     target = StubTarget(minor, machine, Path("/nowhere"), Path("/nowhere/libpython.so"))
     listener = Listener()
-    found = find_prebuilt(target, glibc=glibc, progress=listener)
+    found = find_prebuilt(target, glibc=glibc, cache=cache_root(), name="stub", progress=listener)
     assert not (found and listener.told)
     return found, " ".join(listener.told)
+
+
+def is_taken(**wanted):
+    found, reason = find(**wanted)
+    return found.read_bytes() == CONTENT and os.access(found, os.X_OK) if found else reason
 
 
 def test_nothing_is_installed(monkeypatch, tmp_path):
@@ -75,7 +84,7 @@ def test_nothing_is_installed(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("glibc", ["", "2.28", "2.31", "2.100"])
 def test_it_is_taken(installed, glibc):
-    assert find(glibc=glibc) == (installed.stub, "")
+    assert is_taken(glibc=glibc) is True
 
 
 @pytest.mark.parametrize("other", [{"minor": "3.11"}, {"machine": "aarch64"}, {"glibc": "2.27"}])
@@ -87,7 +96,7 @@ def test_it_was_made_by_another_envpack(installed):
     installed.change(envpack="0.0.9")
     assert find() == (
         None,
-        f"envpack-stubs is not used: it was made by envpack 0.0.9, this is {envpack.__version__}",
+        f"triton-envpack-stubs is not used: it was built by envpack 0.0.9, this is {envpack.__version__}",
     )
 
 
@@ -96,17 +105,29 @@ def test_it_was_made_from_other_sources(installed):
     assert "from other sources" in find()[1]
 
 
-def test_it_is_damaged(installed):
-    installed.stub.write_bytes(CONTENT[:-1])
-    assert find() == (None, f"envpack-stubs is not used: {NAME} is damaged or missing")
+def test_it_is_unpacked_once(installed):
+    first, _ = find()
     installed.stub.unlink()
-    assert find() == (None, f"envpack-stubs is not used: {NAME} is damaged or missing")
+    assert find() == (first, "")
+
+
+def test_a_damaged_copy_in_the_cache_is_unpacked_again(installed):
+    find()[0].write_bytes(b"damaged")
+    assert is_taken() is True
+
+
+@pytest.mark.parametrize("content", [CONTENT, zstd.compress(CONTENT[:-1]), b""])
+def test_it_is_damaged(installed, content):
+    installed.stub.write_bytes(content)
+    assert find() == (None, f"triton-envpack-stubs is not used: {NAME} is damaged or missing")
+    installed.stub.unlink()
+    assert find() == (None, f"triton-envpack-stubs is not used: {NAME} is damaged or missing")
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", "3", '{"envpack": 1}'])
 def test_its_manifest_is_damaged(installed, text):
     (installed.folder / MANIFEST).unlink() if text is None else (installed.folder / MANIFEST).write_text(text)
-    assert find() == (None, f"envpack-stubs is not used: its {MANIFEST} is missing or damaged")
+    assert find() == (None, f"triton-envpack-stubs is not used: its {MANIFEST} is missing or damaged")
 
 
 @pytest.mark.parametrize("stubs", [[], {NAME: {}}, {NAME: "x"}, {"../x": {"python": "3.10"}}])
