@@ -26,7 +26,7 @@ from pathlib import Path
 from bench.packers import Cost, packers, run
 
 from envpack.archive import ArchiveForm, pack_archive, place_folder
-from envpack.archive.conda_packer import pack_with_conda_pack
+from envpack.archive.tarball import pack_with_conda_pack
 from envpack.environment import Environment, build_environment
 from envpack.repository import set_execution_environment
 from envpack.requirements import Requirements

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envpack.stub import target_from_interpreter
 from envpack.stub.build import STUB_NAME
-from envpack.stub.source import source_folder
+from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_tool, required_package_folder
 from envpack.support.isolation import clean_environment
 

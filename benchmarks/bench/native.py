@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.kitchen import PYTHON, Kitchen
 from envpack.server import find_server
-from envpack.stub.source import source_folder
+from envpack.stub.recipe import source_folder
 from envpack.stub.target import target_from_prefix
 from envpack.stub.toolchain import find_tool, required_package_folder
 from envpack.support.cache_locations import cache_root

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.environment.activation import write_activation
+from envpack.environment.relocation import write_activation
 from envpack.pythons import Interpreter, available_interpreters, interpreter_for
 from envpack.stub import build_stub, target_from_interpreter
 from envpack.support.errors import EnvpackError

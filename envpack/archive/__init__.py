@@ -8,8 +8,7 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.archive.comparison import Inspection as Inspection
-    from envpack.archive.destination import locked_destination as locked_destination
-    from envpack.archive.folder import place_folder as place_folder
+    from envpack.archive.folder import locked_destination as locked_destination, place_folder as place_folder
     from envpack.archive.formats import (
         Form as Form,
         PackageSize as PackageSize,
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
         told_beside as told_beside,
     )
     from envpack.archive.inspection import inspect_environment as inspect_environment
+    from envpack.archive.manifest import sidecar_of as sidecar_of
     from envpack.archive.reading import is_archive as is_archive, opened_archive as opened_archive
     from envpack.archive.sbom import bill_of_materials as bill_of_materials
     from envpack.archive.selection import Selection as Selection
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         ArchiveForm as ArchiveForm,
         PackerName as PackerName,
         pack_archive as pack_archive,
-        sidecar_of as sidecar_of,
     )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

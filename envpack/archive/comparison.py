@@ -1,21 +1,26 @@
-"""What an environment says of itself, compared with what was found there."""
+"""Compares what an execution environment contains with what its own manifest and inventory list."""
 
 from __future__ import annotations
 
+import email.parser
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.archive.installed_metadata import read_record
-from envpack.archive.members import BLOCK, leaves
+from envpack.archive.tar_members import BLOCK, leaves
 from envpack.environment import INVENTORY, MANIFEST, Entry, Package, parse_inventory
+from envpack.support.package_names import normalised
 
 MOST_FINDINGS = 1000  # that are kept; all are counted
 _LONGEST_SHOWN = 1000  # characters
 _SLACK = 1 << 20  # bytes; padding of an archive's end
+LARGEST = 8 << 20  # bytes; no record is near that
+_CONDA = re.compile(r"conda-meta/[^/]+\.json")
+_PIP = re.compile(r"lib/python3\.\d+/site-packages/[^/]+\.dist-info/METADATA")
 
 
 @dataclass(frozen=True)
@@ -219,3 +224,22 @@ def _size_of_tar(entries: Iterable[Entry], described: dict[str, bytes]) -> int:
         names = len(entry.path) + len(entry.target)
         size += 8 * BLOCK + 4 * names + entry.size + BLOCK
     return size
+
+
+def is_record(path: str) -> bool:
+    """Whether a file, by its path in an environment, is the record of a package."""
+    return bool(_CONDA.fullmatch(path) or _PIP.fullmatch(path))
+
+
+def read_record(path: str, content: bytes) -> Package | None:
+    """The package that a record is about; ``None`` if it is none, or damaged."""
+    try:
+        if _CONDA.fullmatch(path):
+            told = json.loads(content)
+            said = {key: str(told.get(key) or "") for key in ("version", "license", "sha256")}
+            return Package(normalised(str(told["name"])), said["version"], "conda", said["license"], "", said["sha256"])
+        told = email.parser.BytesHeaderParser().parsebytes(content)
+        license_ = str(told["License-Expression"] or told["License"] or "").strip().partition("\n")[0]
+        return Package(normalised(str(told["Name"])), str(told["Version"]), "pip", license_) if told["Name"] else None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return None

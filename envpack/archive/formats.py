@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive.tarball import sidecar_of
+from envpack.archive.manifest import sidecar_of
 from envpack.environment import MANIFEST, Environment
 
 # Fitted to what benchmarks/unpack.py measures: libarchive 3.6, which servers have too, unpacks four archives of 854 to

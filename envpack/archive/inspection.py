@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from envpack.archive.comparison import Comparison, Inspection, Seen
-from envpack.archive.installed_metadata import LARGEST, is_record
-from envpack.archive.members import is_canonical
+from envpack.archive.comparison import LARGEST, Comparison, Inspection, Seen, is_record
+from envpack.archive.manifest import sidecar_of
 from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, opened_archive
-from envpack.archive.tarball import sidecar_of
+from envpack.archive.tar_members import is_canonical
 from envpack.environment import INVENTORY, MANIFEST
 from envpack.support.errors import InputError
 

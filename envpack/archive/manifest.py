@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive.members import check_entries
 from envpack.archive.selection import Selection
+from envpack.archive.tar_members import check_entries
 from envpack.environment import (
     INVENTORY,
     MANIFEST,
@@ -56,6 +56,11 @@ class Chosen:
     def own_entries(self) -> tuple[Entry, ...]:
         """Entries for the two files that describe it; their digests are of no use to anybody."""
         return tuple(Entry(name, "file", OWN, len(content)) for name, content in self.described.items())
+
+
+def sidecar_of(archive: Path) -> Path:
+    """The file beside an archive that says what is in it: ``env.tar.gz.json``."""
+    return archive.with_name(f"{archive.name}.json")
 
 
 def choose(environment: Environment, selection: Selection, final_prefix: str = "") -> Chosen:

@@ -1,4 +1,4 @@
-"""An environment as an archive that the server unpacks: packed once, kept in the store, linked to where it is used."""
+"""An execution environment as an archive: packed once, kept in the store, linked to each model that uses it."""
 
 from __future__ import annotations
 
@@ -7,30 +7,27 @@ import io
 import json
 import os
 import shutil
+import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Self
 
-from envpack.archive.manifest import SCHEMA, Chosen, beside, choose, is_of
+from envpack.archive.manifest import SCHEMA, Chosen, beside, choose, is_of, sidecar_of
 from envpack.archive.selection import Selection
 from envpack.environment import Environment
 from envpack.support.cache_locations import cache_root
+from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file, write_text
 
 if TYPE_CHECKING:
-    from envpack.archive.segment_index import Segment
+    from envpack.archive.segments import Segment
 
 ArchiveForm = Literal["tar.gz", "tar"]
 PackerName = Literal["envpack", "conda-pack"]
 
 _FLUSH = 16 << 20  # bytes
-
-
-def sidecar_of(archive: Path) -> Path:
-    """The file beside an archive that says what is in it: ``env.tar.gz.json``."""
-    return archive.with_name(f"{archive.name}.json")
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,6 @@ class _Wanted:
     @property
     def made_by(self) -> str:
         """What decides its bytes besides the files."""
-        from envpack.archive.conda_packer import conda_pack_version
         from envpack.archive.segments import compressor
 
         if self.packer == "conda-pack":
@@ -110,7 +106,7 @@ def pack_archive(
     if wanted.is_at(destination):
         return False
 
-    from envpack.archive.destination import locked_destination
+    from envpack.archive.folder import locked_destination
 
     stored = wanted.place()
     with locked_destination(stored):
@@ -132,7 +128,7 @@ def pack_archive(
 def _pack(wanted: _Wanted, stored: Path, threads: int, progress: Progress) -> None:
     chosen = choose(wanted.environment, wanted.selection)
     progress.begin(f"pack {len(chosen.entries)} files as {wanted.form}")
-    from envpack.archive.segment_index import DamagedSegmentError, write_index
+    from envpack.archive.segments import DamagedSegmentError, write_index
 
     while True:
         try:
@@ -161,8 +157,6 @@ def _write(wanted: _Wanted, chosen: Chosen, stored: Path, threads: int) -> tuple
     segments: dict[str, Segment] = {}
     with replaced_file(stored) as partial:
         if wanted.packer == "conda-pack":
-            from envpack.archive.conda_packer import pack_with_conda_pack
-
             pack_with_conda_pack(prefix, partial, wanted.form)
             return _sha256(partial), segments
         with partial.open("wb", buffering=0) as raw, _Hashed(raw) as out:
@@ -174,9 +168,8 @@ def _write(wanted: _Wanted, chosen: Chosen, stored: Path, threads: int) -> tuple
 
 
 def _write_plain(prefix: Path, chosen: Chosen, out: _Hashed, threads: int) -> None:
-    from envpack.archive.members import END
     from envpack.archive.segments import by_package
-    from envpack.archive.stream import Packer, portions
+    from envpack.archive.tar_members import END, Packer, portions
 
     out.write(_head(chosen))
     divided = [list(portions(group)) for _, group in by_package(chosen.entries)]
@@ -188,8 +181,8 @@ def _write_plain(prefix: Path, chosen: Chosen, out: _Hashed, threads: int) -> No
 
 
 def _write_compressed(prefix: Path, chosen: Chosen, out: _Hashed, store: Path, threads: int) -> dict[str, Segment]:
-    from envpack.archive.members import END
     from envpack.archive.segments import compressed, write_segments
+    from envpack.archive.tar_members import END
 
     out.write(compressed(_head(chosen)))
     segments = write_segments(prefix, chosen.entries, out, store, threads=threads)
@@ -199,7 +192,7 @@ def _write_compressed(prefix: Path, chosen: Chosen, out: _Hashed, store: Path, t
 
 def _head(chosen: Chosen) -> bytes:
     """The two files that describe the rest: first, so that whoever reads the archive can verify it as it comes."""
-    from envpack.archive.members import header, padding
+    from envpack.archive.tar_members import header, padding
 
     pieces = []
     for entry in chosen.own_entries():
@@ -255,3 +248,34 @@ class _Hashed:
 def _sha256(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def conda_pack_version() -> str:
+    """The version that is installed."""
+    import importlib.metadata
+
+    return importlib.metadata.version("conda-pack")
+
+
+def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
+    """Let conda-pack write an archive of a conda prefix.
+
+    Raises:
+        EnvironmentBuildError: kind ``conda-pack-failed``: the prefix is none that conda-pack accepts.
+        OSError: reading or writing failed.
+
+    """
+    from conda_pack.core import CondaEnv, CondaPackException
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that our records name no package cache, which is on purpose
+            found = CondaEnv.from_prefix(str(prefix), on_missing_cache="ignore", ignore_missing_files=True)
+            found.pack(output=str(file), format=form, force=True)
+    except CondaPackException as error:
+        raise EnvironmentBuildError(
+            f"conda-pack refuses the environment: {error}",
+            kind="conda-pack-failed",
+            where=str(prefix),
+            hint="leave --packer out: envpack's own packer takes it",
+        ) from error

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from envpack.deployment.plan import (
         DeployedModel as DeployedModel,
         Deployment as Deployment,
+        docker_command as docker_command,
         plan_deployment as plan_deployment,
+        server_arguments as server_arguments,
     )
-    from envpack.deployment.start import docker_command as docker_command, server_arguments as server_arguments
     from envpack.deployment.tree import MANIFEST_NAME as MANIFEST_NAME, assemble as assemble
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -1,20 +1,21 @@
-"""A container image with models and backends in it, built from the image of a Triton release."""
+"""Builds a container image with models and backend directories on top of the image of a Triton release."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import io
 import json
 import os
-from collections.abc import Iterator
+import tarfile
+import threading
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envpack.containers import Daemon, daemon_errors, find_daemon
-from envpack.deployment.build_context import context_of
-from envpack.deployment.plan import Deployment
-from envpack.deployment.start import SERVER_BACKENDS, server_arguments
+from envpack.deployment.plan import SERVER_BACKENDS, Deployment, server_arguments
 from envpack.deployment.tree import MANIFEST_NAME
 from envpack.support.errors import ServerError
 from envpack.support.progress import NoProgress, Progress
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 MANIFEST_IN_IMAGE = f"/opt/envpack/{MANIFEST_NAME}"
 _LABELS = "org.opencontainers.image"
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -169,3 +171,61 @@ def _build(daemon: Daemon, context: Iterator[bytes], tag: str, labels: dict[str,
                     where=tag,
                     hint="the daemon's disk may be full; docker system df shows what it keeps",
                 )
+
+
+@contextlib.contextmanager
+def context_of(tree: Path, dockerfile: str) -> Iterator[Iterator[bytes]]:
+    """The archive, in parts. What is linked in the tree is linked in the archive, and sent once.
+
+    Args:
+        tree: the files.
+        dockerfile: text of the file that says how to build.
+    """
+    source, sink = os.pipe()
+    writer = _Writer(tree, dockerfile, sink)
+    parts = writer.parts(source)
+    writer.start()
+    try:
+        yield parts
+    finally:
+        parts.close()
+        writer.join()
+
+
+class _Writer(threading.Thread):
+    def __init__(self, tree: Path, dockerfile: str, sink: int) -> None:
+        super().__init__(name="build context", daemon=True)
+        self._tree = tree
+        self._dockerfile = dockerfile.encode()
+        self._sink = sink
+        self._error: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            with (
+                os.fdopen(self._sink, "wb") as sink,
+                tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+            ):
+                entry = tarfile.TarInfo("Dockerfile")
+                entry.size = len(self._dockerfile)
+                archive.addfile(entry, io.BytesIO(self._dockerfile))
+                for file in sorted(self._tree.iterdir()):
+                    archive.add(file, file.name, filter=_for_everybody)
+        except OSError as error:  # a broken pipe, too: the daemon has had enough, and says why
+            self._error = error
+
+    def parts(self, source: int) -> Generator[bytes, None, None]:
+        with os.fdopen(source, "rb") as pipe:
+            while part := pipe.read(_CHUNK):
+                yield part
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+
+def _for_everybody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Of root, and readable for whatever user the server runs as."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode |= 0o555 if entry.isdir() or entry.mode & 0o100 else 0o444
+    return entry

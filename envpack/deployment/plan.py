@@ -1,4 +1,4 @@
-"""What a deployment consists of, checked before anything is written."""
+"""What a deployment consists of, checked before anything is written, and the commands that serve it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from envpack.environment import MANIFEST as ENVIRONMENT_MANIFEST
 from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import (
+    ONE_AT_A_TIME,
     PYTHON_BACKEND,
     Backend,
     Model,
@@ -25,6 +26,7 @@ from envpack.repository import (
 from envpack.support.errors import InputError
 
 MODELS_ON_SERVER = "/models"
+SERVER_BACKENDS = "/opt/tritonserver/backends"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Deployment:
         backends: those that models name and that a server does not bring.
         release: the server that it is for.
         served_from: where the models will be on the server.
-        unpacking: backends that unpack archives, see `envpack.repository.archives`.
+        unpacking: backends that unpack archives, see `envpack.repository.placement`.
         cautions: what may be wrong, but need not be; sentences.
     """
 
@@ -172,3 +174,29 @@ def _named_otherwise(model: Model, environment: Path, served_from: str) -> list[
         return []
     command = f"envpack build --served-from {served_from} {model.folder.name}"
     return [f"files of {model.name}'s environment name their folder as {named}: run `{command}`"]
+
+
+def server_arguments(deployment: Deployment) -> tuple[str, ...]:
+    """The command line of the server."""
+    several = len(deployment.unpacking) > 1
+    one_at_a_time = (ONE_AT_A_TIME,) if several else ()
+    return ("tritonserver", f"--model-repository={deployment.served_from}", *one_at_a_time)
+
+
+def docker_command(deployment: Deployment, tree: Path, image: str = "") -> tuple[str, ...]:
+    """A command that serves a deployment with Docker.
+
+    Args:
+        deployment: what was deployed.
+        tree: folder that holds it.
+        image: an image that holds it too; by default the release's own, which the tree is mounted into.
+    """
+    start = ("docker", "run", "--rm", "--shm-size=1g", "-p", "8000:8000", "-p", "8001:8001")
+    if image:
+        return (*start, image)
+    mounts = [f"{tree}/models:{deployment.served_from}:ro"]
+    mounts += [f"{tree}/backends/{one.name}:{SERVER_BACKENDS}/{one.name}:ro" for one in deployment.backends]
+    options = [word for mount in mounts for word in ("-v", mount)]
+    # From 25.08 on servers do not run an environment's activate, which keeps the user's own packages out.
+    isolation = ("-e", "PYTHONNOUSERSITE=1")
+    return (*start, *isolation, *options, deployment.release.image, *server_arguments(deployment))

@@ -10,8 +10,7 @@ from typing import Any
 
 import envpack
 from envpack.archive import locked_destination
-from envpack.deployment.plan import DeployedModel, Deployment
-from envpack.deployment.start import server_arguments
+from envpack.deployment.plan import DeployedModel, Deployment, server_arguments
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Backend, python_of_backend
 from envpack.support.errors import InputError, UsageError
 from envpack.support.links import link_or_copy

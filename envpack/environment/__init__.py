@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         read_inventory as read_inventory,
     )
     from envpack.environment.prefix import environment_from_prefix as environment_from_prefix
-    from envpack.environment.prefix_placeholder import (
+    from envpack.environment.relocation import (
         check_prefix as check_prefix,
         rewrite as rewrite,
         with_prefix as with_prefix,

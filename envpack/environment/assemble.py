@@ -14,12 +14,17 @@ from urllib.parse import unquote, urlsplit
 
 from envpack.conda import PREFIX_PLACEHOLDER, CondaSettings, Credentials, install_conda
 from envpack.environment.abi_requirements import cuda_libraries, environment_needs, hidden_libraries, numpy_abi
-from envpack.environment.activation import write_activation
-from envpack.environment.external_references import refuse_outside
-from envpack.environment.install import check_consistency, install_pip
-from envpack.environment.installed import installed_packages
-from envpack.environment.inventory import Entry, Owners, find_owners, take_inventory, write_inventory
-from envpack.environment.relocation import relocate, update_records
+from envpack.environment.checks import check_consistency, refuse_outside, require_library
+from envpack.environment.install import install_pip
+from envpack.environment.inventory import (
+    Entry,
+    Owners,
+    find_owners,
+    installed_packages,
+    take_inventory,
+    write_inventory,
+)
+from envpack.environment.relocation import relocate, update_records, write_activation
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.lock import Lock
 from envpack.pythons import compile_packages, fingerprint, interpreter_for, local_channel
@@ -133,22 +138,6 @@ def install(how: Assembly, prefix: Path) -> None:
         if how.runs_here:
             check_consistency(prefix, prefix / "bin" / "python3")
         how.progress.end("installed")
-
-
-def require_library(prefix: Path, minor: str) -> None:
-    """Make sure that the Python of an environment can be embedded.
-
-    Raises:
-        EnvironmentBuildError: kind ``static-interpreter``.
-
-    """
-    library = prefix / "lib" / f"libpython{minor}.so.1.0"
-    if not library.is_file():
-        raise EnvironmentBuildError(
-            f"the Python package has no {library.name}, which Triton's stub needs",
-            kind="static-interpreter",
-            hint="use a channel whose Python is built with --enable-shared, or the channel 'local'",
-        )
 
 
 def _at_hand(package: CondaPackage, how: Assembly) -> CondaPackage:

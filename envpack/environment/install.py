@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from envpack.lock import as_pylock, explained, guilty_requirement, platform_name, run_uv
 from envpack.requirements import PipPackage, Target
-from envpack.support.errors import EnvironmentBuildError
 from envpack.support.processes import Finished
 from envpack.support.temp_dirs import scratch_folder
 
@@ -77,22 +75,3 @@ def index_variables(lines: Sequence[str]) -> dict[str, str]:
     """The indexes that a requirements file names, as variables for uv, which finds passwords there by their host."""
     named = [line.split(maxsplit=1)[1] for line in lines if line.startswith(("--index-url ", "--extra-index-url "))]
     return {"UV_INDEX": " ".join(named)} if named else {}
-
-
-def check_consistency(prefix: Path, python: Path) -> None:
-    """Make sure that each installed Python package finds the others that it needs, in versions that it can do with.
-
-    Raises:
-        EnvironmentBuildError: kind ``inconsistent``, with what does not fit.
-
-    """
-    ended = run_uv(["pip", "check", "--python", python])
-    wrong = [line.strip() for line in ended.stderr.splitlines() if re.match(r"The package .* requires ", line)]
-    if not wrong:  # uv also stumbles over incomplete records, which some conda packages have and nobody needs
-        return
-    raise EnvironmentBuildError(
-        "\n".join(["packages do not fit together", *wrong]),
-        kind="inconsistent",
-        where=str(prefix),
-        hint="take both from conda, or both from pip, or name a version that fits",
-    )

@@ -1,4 +1,4 @@
-"""Every file of an environment: what it holds, by its SHA-256, and which package brought it."""
+"""The files and packages of an execution environment: SHA-256, owner and origin, from installation records."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from envpack.conda import PREFIX_PLACEHOLDER
+from envpack.environment.store import Package
 from envpack.support.package_names import normalised
 from envpack.support.replacement import write_text
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+    from envpack.lock import Lock
 
 INVENTORY = "envpack-files.json"
 SCHEMA = 1
@@ -27,6 +34,7 @@ _UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
 
 Kind = Literal["file", "program", "link", "folder"]
 StandIn = Literal["", "text", "binary"]
+_LONGEST_LICENSE = 100  # characters; some packages give the whole text in place of a name
 
 
 class Entry(NamedTuple):
@@ -244,3 +252,62 @@ def _pip_claims(prefix: Path, minor: str, of_conda: set[str]) -> Iterator[tuple[
 def _is_of_pip(record: Path) -> bool:
     installer = record.with_name("INSTALLER")
     return installer.is_file() and installer.read_text(encoding="utf-8").strip() == "uv"
+
+
+def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock: Lock) -> tuple[Package, ...]:
+    """The packages of an environment, conda packages first, then by name.
+
+    Args:
+        prefix: root of the environment.
+        minor: its Python minor version.
+        entries: its files, which say how large each package is.
+        lock: where its packages came from.
+
+    """
+    sizes: Counter[str] = Counter()
+    for entry in entries:
+        sizes[entry.package] += entry.size
+    origins = {one.name: (_origin(one.url), one.sha256) for one in lock.pip}
+    records = [
+        json.loads(record.read_text(encoding="utf-8")) for record in sorted((prefix / "conda-meta").glob("*.json"))
+    ]
+    found = {package.name: package for package in (_of_conda(record, sizes) for record in records)}
+    of_conda = {str(path) for record in records for path in record.get("files", ())}
+    for metadata in sorted((prefix / "lib" / f"python{minor}" / "site-packages").glob("*.dist-info/METADATA")):
+        if str(metadata.relative_to(prefix)) not in of_conda:
+            package = _of_pip(metadata, sizes, origins)
+            found[package.name] = package  # also in place of one of conda's, over which pip has installed it
+    return tuple(sorted(found.values(), key=lambda package: (package.source, package.name)))
+
+
+def _of_conda(record: dict[str, object], sizes: Counter[str]) -> Package:
+    name = normalised(str(record["name"]))
+    told = {key: str(record.get(key) or "") for key in ("version", "license", "url", "sha256")}
+    return Package(
+        name, told["version"], "conda", told["license"], url=told["url"], sha256=told["sha256"], size=sizes[name]
+    )
+
+
+def _origin(url: str) -> str:
+    """An address, or only the name of a file of this machine: where it lay is nobody else's business."""
+    return url.rpartition("/")[2] if url.startswith("file:") else url
+
+
+def _of_pip(metadata: Path, sizes: Counter[str], origins: Mapping[str, tuple[str, str]]) -> Package:
+    import email.parser
+
+    with metadata.open(encoding="utf-8", errors="replace") as content:
+        told = email.parser.HeaderParser().parse(content)
+    name = normalised(str(told["Name"]))
+    url, sha256 = origins.get(name, ("", ""))
+    return Package(name, str(told["Version"]), "pip", _license(told), url, sha256, sizes[name])
+
+
+def _license(metadata: Message) -> str:
+    said = str(metadata["License-Expression"] or metadata["License"] or "").strip()
+    if said and len(said) <= _LONGEST_LICENSE and "\n" not in said:
+        return said
+    classified = [
+        str(line).rpartition(" :: ")[2] for line in metadata.get_all("Classifier", ()) if "License ::" in line
+    ]
+    return ", ".join(classified)

@@ -1,4 +1,4 @@
-"""Removing the traces of the folder that an environment was built in.
+"""Makes an execution environment independent of its folder: records, scripts, activation and the prefix placeholder.
 
 Files may be hard links to an installer's cache, so they are replaced, never edited in place.
 """
@@ -15,9 +15,45 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.support.replacement import replaced_file
+from envpack.conda import PREFIX_PLACEHOLDER
+from envpack.environment.inventory import StandIn
+from envpack.support.errors import UsageError
+from envpack.support.replacement import replaced_file, write_text
 
 _RECORD_PATHS = ("extracted_package_dir", "package_tarball_full_path")
+ACTIVATE = """\
+# Activates the environment that this file lies in. For bash: source it; it always succeeds.
+# Servers up to 25.07 source it before they start the model; later ones do by themselves what matters of it.
+_envpack_root="${BASH_SOURCE[0]:-}"
+case "$_envpack_root" in
+*/*) _envpack_root="${_envpack_root%/*}" ;;
+*) _envpack_root="." ;;
+esac
+_envpack_root="$(CDPATH="" builtin cd -P -- "$_envpack_root/.." >/dev/null 2>&1 && builtin pwd -P)"
+if [ -n "$_envpack_root" ]; then
+    case "${PATH:-}:" in
+    "$_envpack_root/bin:"*) ;;
+    *) PATH="$_envpack_root/bin${PATH:+:$PATH}" ;;
+    esac
+    export PATH
+    export CONDA_PREFIX="$_envpack_root"
+    export PYTHONNOUSERSITE=1
+    unset PYTHONHOME
+    hash -r 2>/dev/null || true
+    for _envpack_script in "$_envpack_root"/etc/conda/activate.d/*.sh; do
+        if [ -r "$_envpack_script" ]; then
+            builtin source "$_envpack_script" || true
+        fi
+    done
+fi
+unset _envpack_root _envpack_script
+return 0 2>/dev/null || true
+"""
+
+# Keeps the user's site-packages out on servers that never run activate. There is no "home" line on purpose: the
+# environment stays its own base, wherever it is moved.
+PYVENV_CFG = "include-system-site-packages = false\n"
+_STRINGS = re.compile(rb"[^\0]*" + re.escape(PREFIX_PLACEHOLDER.encode()) + rb"[^\0]*\0")
 
 
 def relocate(prefix: Path, built_at: Sequence[Path], *, minor: str) -> None:
@@ -134,3 +170,45 @@ def _forget_cache(record: Path) -> None:
         told["channel"] = "local"
     with replaced_file(record) as partial:
         partial.write_text(json.dumps(told, indent=1, sort_keys=True), encoding="utf-8")
+
+
+def write_activation(prefix: Path) -> None:
+    """Write ``bin/activate`` and ``pyvenv.cfg`` into an environment, replacing what packages may have put there."""
+    write_text(prefix / "bin" / "activate", ACTIVATE)
+    write_text(prefix / "pyvenv.cfg", PYVENV_CFG)
+
+
+def with_prefix(content: bytes, prefix: str, kind: StandIn) -> bytes:
+    """The content of a file with its environment's folder in it.
+
+    Args:
+        content: as it is in the store.
+        prefix: the folder, as the server that uses it sees it.
+        kind: in ``"binary"`` files texts keep their length, with zeros behind them.
+
+    """
+    old, new = PREFIX_PLACEHOLDER.encode(), os.fsencode(prefix)
+    if kind != "binary":
+        return content.replace(old, new)
+    return _STRINGS.sub(lambda text: text[0].replace(old, new).ljust(len(text[0]), b"\0"), content)
+
+
+def check_prefix(prefix: str) -> None:
+    """Refuse a folder whose name is too long to take the stand-in's place.
+
+    Raises:
+        UsageError: kind ``path-too-long``.
+
+    """
+    if len(os.fsencode(prefix)) > len(PREFIX_PLACEHOLDER):
+        raise UsageError(
+            f"the path has more than {len(PREFIX_PLACEHOLDER)} bytes, and files of this environment must name it",
+            kind="path-too-long",
+            where=prefix,
+            hint="put the model repository into a folder with a shorter path",
+        )
+
+
+def rewrite(source: Path, target: Path, prefix: str, kind: StandIn) -> None:
+    """Write a file of the store with its environment's folder in it."""
+    target.write_bytes(with_prefix(source.read_bytes(), prefix, kind))

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.inspection.backends import backend_findings
-from envpack.inspection.environments import ACTIVATE, environment_findings
+from envpack.inspection.files import ACTIVATE, environment_findings, folder_findings, mode_findings, pointer_findings
 from envpack.inspection.finding import Finding, caution, fault, of_error
-from envpack.inspection.folders import folder_findings, mode_findings, pointer_findings
-from envpack.inspection.stubs import fit_findings, stub_findings
+from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
 from envpack.project import FILE_NAME, Project
 from envpack.releases import Release
 from envpack.repository import (

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.preflight.environment_facts import (
+    from envpack.preflight.facts import (
         EnvironmentFacts as EnvironmentFacts,
+        Host as Host,
+        StubNeeds as StubNeeds,
+        host_of_image as host_of_image,
         read_environment_facts as read_environment_facts,
+        read_stub_needs as read_stub_needs,
+        this_host as this_host,
     )
-    from envpack.preflight.host import Host as Host, host_of_image as host_of_image, this_host as this_host
     from envpack.preflight.model import preflight_model as preflight_model
     from envpack.preflight.rules import Mismatch as Mismatch, find_mismatches as find_mismatches
-    from envpack.preflight.stub_requirements import StubNeeds as StubNeeds, read_stub_needs as read_stub_needs
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

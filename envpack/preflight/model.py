@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.preflight.environment_facts import EnvironmentFacts, read_environment_facts
-from envpack.preflight.host import Host
+from envpack.preflight.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_needs
 from envpack.preflight.rules import Mismatch, find_mismatches
-from envpack.preflight.stub_requirements import read_stub_needs
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
 from envpack.support.errors import InputError, StubError

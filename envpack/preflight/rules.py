@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envpack.preflight.environment_facts import EnvironmentFacts
-from envpack.preflight.host import Host
-from envpack.preflight.stub_requirements import StubNeeds
+from envpack.preflight.facts import EnvironmentFacts, Host, StubNeeds
 from envpack.releases import Release, all_releases
 from envpack.support.elf import version_key
 

@@ -7,19 +7,6 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.repository.archives import ONE_AT_A_TIME as ONE_AT_A_TIME, unpacking_backends as unpacking_backends
-    from envpack.repository.backends import (
-        BRIDGE as BRIDGE,
-        PYTHON_BACKEND as PYTHON_BACKEND,
-        UTILITIES as UTILITIES,
-        Backend as Backend,
-        backend_for as backend_for,
-        backends_of as backends_of,
-        find_backends as find_backends,
-        library_name as library_name,
-        place_backend as place_backend,
-        python_of_backend as python_of_backend,
-    )
     from envpack.repository.config import ModelConfig as ModelConfig, parse_config as parse_config
     from envpack.repository.config_editor import (
         get_string_parameter as get_string_parameter,
@@ -41,15 +28,27 @@ if TYPE_CHECKING:
         version_folders as version_folders,
     )
     from envpack.repository.placement import (
+        BRIDGE as BRIDGE,
+        ONE_AT_A_TIME as ONE_AT_A_TIME,
+        PYTHON_BACKEND as PYTHON_BACKEND,
         RELEASE_FILE as RELEASE_FILE,
         STUB_NAME as STUB_NAME,
+        UTILITIES as UTILITIES,
+        Backend as Backend,
+        backend_for as backend_for,
+        backends_of as backends_of,
         environment_of as environment_of,
+        find_backends as find_backends,
         forget_release as forget_release,
         in_model_folder as in_model_folder,
         is_stub_placed as is_stub_placed,
+        library_name as library_name,
+        place_backend as place_backend,
         place_stub as place_stub,
         point_to_environment as point_to_environment,
+        python_of_backend as python_of_backend,
         remove_stub as remove_stub,
+        unpacking_backends as unpacking_backends,
     )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -1,21 +1,37 @@
-"""Puts what was built where the server looks for it."""
+"""Places execution environments, stubs and backend directories where the server looks for them.
+
+A backend directory for one Python, such as ``backends/python_3_8``, serves all models that name the backend. It holds
+envpack's stub, the server's library and utilities under the names that the server looks for, and a ``model.py`` that
+re-exports the model's own class. Library and utilities are links into the directory of the server's own Python backend,
+which is beside this one where it is deployed, so they always belong to the running release.
+"""
 
 from __future__ import annotations
 
 import filecmp
+import re
 import shutil
 import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
 from envpack.repository.model import CONFIG_NAME, Model, config_text
 from envpack.support.errors import InputError
-from envpack.support.replacement import replaced_file, write_text
+from envpack.support.replacement import replace_link, replaced_file, replaced_folder, write_text
 
 STUB_NAME = "triton_python_backend_stub"
 RELEASE_FILE = f"{STUB_NAME}.release"
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
+ONE_AT_A_TIME = "--model-load-thread-count=1"
+PYTHON_BACKEND = "python"
+LIBRARY = "libtriton_python.so"
+UTILITIES = "triton_python_backend_utils.py"
+BRIDGE = "model.py"
+_NAME = re.compile(r"python_3_(\d+)")
 
 
 def in_model_folder(name: str) -> str:
@@ -130,4 +146,122 @@ def _place_binary(binary: Path, model_folder: Path) -> bool:
         return True
     with replaced_file(destination, mode=0o755) as temporary:
         shutil.copyfile(binary, temporary)
+    return True
+
+
+def unpacking_backends(models: Iterable[Model]) -> tuple[str, ...]:
+    """The backends that unpack archives for these models, sorted; more than one may not do so at the same time."""
+    return tuple(sorted({model.backend for model in models if _has_archive(model)}))
+
+
+def _has_archive(model: Model) -> bool:
+    environment = environment_of(model)
+    return environment is not None and environment.is_file()
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend for one Python.
+
+    Attributes:
+        name: what config.pbtxt calls it, for example ``"python_3_8"``.
+        folder: its folder.
+    """
+
+    name: str
+    folder: Path
+
+    @property
+    def stub(self) -> Path:
+        """Where its stub is, or would be."""
+        return self.folder / STUB_NAME
+
+    @property
+    def library(self) -> Path:
+        """Where its library is, or would be."""
+        return self.folder / library_name(self.name)
+
+
+def backend_for(minor: str, backends: Path) -> Backend:
+    """The backend for a Python, for example ``"3.8"``, whether it exists or not."""
+    name = f"{PYTHON_BACKEND}_{minor.replace('.', '_')}"
+    return Backend(name, backends / name)
+
+
+def python_of_backend(name: str) -> str:
+    """The Python that a backend of this name is for, ``""`` if it is not one of envpack's names."""
+    match = _NAME.fullmatch(name)
+    return f"3.{match[1]}" if match else ""
+
+
+def library_name(backend: str) -> str:
+    """The name under which a server looks for a backend's library."""
+    return f"libtriton_{backend}.so"
+
+
+def backends_of(project: Project, explicit: Path | None = None) -> Path:
+    """The folder of the backends of a repository: beside it, unless the project or the caller says where."""
+    return (explicit or project.backends or project.repository.parent / "backends").absolute()
+
+
+def find_backends(folder: Path) -> tuple[Backend, ...]:
+    """The backends in a folder whose names say that they are for one Python; none if there is no such folder."""
+    if not folder.is_dir():
+        return ()
+    return tuple(Backend(f.name, f) for f in sorted(folder.iterdir()) if f.is_dir() and python_of_backend(f.name))
+
+
+def place_backend(stub: Path, backend: Backend, release: Release | None = None, server: Path | None = None) -> bool:
+    """Make a backend's folder complete; what is as it should be is left alone.
+
+    Args:
+        stub: the stub's executable.
+        backend: whose folder; made, with its parents, if it is not there.
+        release: the server that it is meant for, as in `place_stub`.
+        server: folder of a server's own Python backend, whose library and utilities are copied. None links to where
+            they will be: in ``../python``.
+
+    Returns:
+        Whether anything was changed.
+
+    Raises:
+        InputError: ``server`` does not hold a server's Python backend (kind ``no-python-backend``).
+    """
+    if server is not None and not ((server / LIBRARY).is_file() and (server / UTILITIES).is_file()):
+        raise InputError(
+            f"this is not the folder of a server's Python backend: it must hold {LIBRARY} and {UTILITIES}",
+            kind="no-python-backend",
+            where=str(server),
+            hint="give that folder of the target server, in its image /opt/tritonserver/backends/python",
+        )
+    if backend.folder.is_dir():
+        return _fill(stub, backend, backend.folder, release, server)
+    backend.folder.parent.mkdir(parents=True, exist_ok=True)
+    with replaced_folder(backend.folder) as partial:
+        return _fill(stub, backend, partial, release, server)
+
+
+def _fill(stub: Path, backend: Backend, folder: Path, release: Release | None, server: Path | None) -> bool:
+    changed = False
+    for name, origin in ((library_name(backend.name), LIBRARY), (UTILITIES, UTILITIES)):
+        if server is None:
+            changed |= _link(folder / name, f"../{PYTHON_BACKEND}/{origin}")
+        else:
+            changed |= _copy(server / origin, folder / name)
+    changed |= _copy(Path(__file__).with_name("bridge_model.py"), folder / BRIDGE)
+    return changed | place_stub(stub, folder, release)
+
+
+def _link(place: Path, target: str) -> bool:
+    if place.is_symlink() and str(place.readlink()) == target:
+        return False
+    replace_link(place, target)
+    return True
+
+
+def _copy(source: Path, place: Path) -> bool:
+    if place.is_file() and not place.is_symlink() and filecmp.cmp(source, place, shallow=False):
+        return False
+    with replaced_file(place) as temporary:
+        shutil.copyfile(source, temporary)
     return True

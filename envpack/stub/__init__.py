@@ -14,19 +14,20 @@ if TYPE_CHECKING:
         cached_stub as cached_stub,
     )
     from envpack.stub.inspection import StubFacts as StubFacts, inspect_stub as inspect_stub
-    from envpack.stub.matrix import Cell as Cell, find_pythons as find_pythons, plan_matrix as plan_matrix
-    from envpack.stub.parallel import compile_stubs as compile_stubs
-    from envpack.stub.platforms import (
-        is_supported as is_supported,
-        machine_named as machine_named,
-        this_machine as this_machine,
+    from envpack.stub.matrix import (
+        Cell as Cell,
+        compile_stubs as compile_stubs,
+        find_pythons as find_pythons,
+        plan_matrix as plan_matrix,
     )
-    from envpack.stub.recipe import Recipe as Recipe
-    from envpack.stub.source import source_folder as source_folder
+    from envpack.stub.recipe import Recipe as Recipe, source_folder as source_folder
     from envpack.stub.target import (
         StubTarget as StubTarget,
+        is_supported as is_supported,
+        machine_named as machine_named,
         target_from_interpreter as target_from_interpreter,
         target_from_prefix as target_from_prefix,
+        this_machine as this_machine,
     )
     from envpack.stub.toolchain import (
         ToolchainName as ToolchainName,

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
-from envpack.stub.acceptance import accept_stub
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.cmake import BuildTree
-from envpack.stub.inspection import StubFacts, inspect_stub
+from envpack.stub.inspection import StubFacts, accept_stub, inspect_stub
 from envpack.stub.prebuilt import find_prebuilt
-from envpack.stub.recipe import Recipe, Releases, described
-from envpack.stub.source import source_folder
+from envpack.stub.recipe import Recipe, Releases, described, source_folder
 from envpack.stub.target import StubTarget, check_platforms
 from envpack.stub.toolchain import ToolchainName, check_glibc, find_toolchain
 from envpack.support.cache_locations import cache_root

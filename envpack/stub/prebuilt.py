@@ -9,7 +9,7 @@ from pathlib import Path
 
 import envpack
 from envpack.stub.cache import ensure_entry
-from envpack.stub.source import source_digest, source_folder
+from envpack.stub.recipe import source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import package_folder
 from envpack.support.elf import version_key

@@ -1,4 +1,4 @@
-"""Everything that decides what a stub is, and the names that follow from it."""
+"""Everything that decides what a stub is: target, releases, compiler and sources; and the names that follow from it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import envpack
 from envpack.releases import Release
 from envpack.stub.cache import entry_name
-from envpack.stub.source import source_digest
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain, required_package_folder
+from envpack.support.errors import StubError
 
 # None stands for every release that the sources know.
 Releases = Sequence[Release] | None
@@ -88,3 +88,32 @@ def described(releases: Releases) -> str:
 
 def _release_names(releases: Releases) -> list[str]:
     return sorted(release.name for release in releases or ())
+
+
+def source_folder() -> Path:
+    """The folder with ``CMakeLists.txt`` and ``stub_src``: inside the installed package, or the checkout around it.
+
+    Raises:
+        StubError: this copy of envpack came without them.
+    """
+    package = Path(__file__).parent.parent
+    for folder in (package / "_source", package.parent):
+        if (folder / "stub_src" / "main.cc").is_file() and (folder / "CMakeLists.txt").is_file():
+            return folder
+    raise StubError(
+        "this copy of envpack has no stub sources",
+        kind="sources-missing",
+        where=str(package),
+        hint="install envpack from a wheel or a checkout",
+    )
+
+
+def source_digest(folder: Path) -> str:
+    """SHA-256 over names and contents of everything that goes into the stub; its documentation does not."""
+    digest = hashlib.sha256()
+    sources = (path for path in (folder / "stub_src").rglob("*") if path.is_file() and path.suffix != ".md")
+    files = [folder / "CMakeLists.txt", *sorted(sources)]
+    for file in files:
+        digest.update(f"{file.relative_to(folder)}\0".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()

@@ -1,17 +1,67 @@
-"""The Python that a stub is compiled for."""
+"""The Python and the platform that a stub is compiled for."""
 
 from __future__ import annotations
 
+import platform as host
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from envpack.pythons import check_minor, interpreter_for
-from envpack.stub.libpython import machine_of
+from envpack.support.elf import needed_libraries
 from envpack.support.errors import StubError, UsageError
 
+PlatformName = Literal["linux-x86_64", "linux-aarch64"]
+PLATFORMS: tuple[PlatformName, ...] = get_args(PlatformName)
+
+_MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
+_HINT = f"stubs are made for {' and '.join(PLATFORMS)}, with glibc; use a Python of one of those"
 # Where prefixes have their libraries: those of conda and of Pythons' own installations, and unpacked distributions'.
 _LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib/*-linux-gnu", "usr/lib", "usr/lib64")
+
+
+def machine_named(elf_machine: str) -> str:
+    """``"x86_64"`` for ELF's ``EM_X86_64``; what stubs are not made for keeps ELF's name."""
+    return _MACHINES.get(elf_machine, elf_machine)
+
+
+def is_supported(machine: str) -> bool:
+    """Whether stubs are made for a machine such as ``"x86_64"``."""
+    return f"linux-{machine}" in PLATFORMS
+
+
+def this_machine() -> str:
+    """The machine that this process runs on."""
+    return host.machine()
+
+
+def machine_of(library: Path) -> str:
+    """The machine that a libpython is for, such as ``"x86_64"``.
+
+    Raises:
+        StubError: no stub can be made for it (``libpython-unusable``): 32 bits, another machine, musl, or no ELF file.
+    """
+    from elftools.elf.elffile import ELFFile
+
+    try:
+        with library.open("rb") as file:
+            elf = ELFFile(file)
+            bits, machine, architecture = elf.elfclass, machine_named(elf["e_machine"]), elf.get_machine_arch()
+            needed = needed_libraries(elf)
+    except Exception as error:  # of a damaged file the parser makes whatever its first wrong step leads to
+        raise _unusable(library, "is not a readable ELF file") from error
+    if bits != 64:
+        raise _unusable(library, f"is for a {bits}-bit machine ({architecture})")
+    if not is_supported(machine):
+        raise _unusable(library, f"is for another machine ({architecture})")
+    if any(name == "libc.so" or name.startswith("libc.musl-") for name in needed):
+        raise _unusable(library, "was built for musl, the C library of Alpine; Triton's images have glibc")
+    return machine
+
+
+def _unusable(library: Path, why: str) -> StubError:
+    return StubError(f"this libpython {why}", kind="libpython-unusable", where=str(library), hint=_HINT)
 
 
 @dataclass(frozen=True)

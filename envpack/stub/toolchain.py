@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envpack.stub.platforms import this_machine
+from envpack.stub.target import this_machine
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError, UsageError
 from envpack.support.isolation import clean_environment

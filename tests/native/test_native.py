@@ -12,7 +12,7 @@ import pytest
 
 from envpack.pythons import interpreter_for
 from envpack.releases import all_releases
-from envpack.stub.source import source_folder
+from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_tool, find_toolchain, required_package_folder
 from envpack.support.isolation import clean_environment
 

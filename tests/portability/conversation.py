@@ -7,7 +7,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from envpack.stub.cmake import BuildTree
-from envpack.stub.source import source_folder
+from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_tool, find_toolchain, required_package_folder
 from envpack.support.isolation import clean_environment
 

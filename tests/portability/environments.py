@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from envpack.environment.activation import write_activation
+from envpack.environment.relocation import write_activation
 from envpack.pythons import available_interpreters, interpreter_for
 from envpack.support.elf import needed_libraries
 from envpack.support.errors import EnvpackError

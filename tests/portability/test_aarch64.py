@@ -9,7 +9,7 @@ import pytest
 
 from envpack.releases import all_releases
 from envpack.stub import build_stub
-from envpack.stub.source import source_folder
+from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.cache_locations import cache_root
 from envpack.support.elf import version_key

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from envpack.environment.activation import write_activation
+from envpack.environment.relocation import write_activation
 from envpack.pythons import interpreter_for
 from envpack.stub import build_stub, target_from_interpreter
 from envpack.stub.build import STUB_NAME

@@ -12,14 +12,12 @@ from pathlib import Path
 
 from envpack.conda import CondaSettings
 from envpack.environment.build import DEFAULT_GLIBC, build_once, lock_of
-from envpack.environment.external_references import refuse_outside
+from envpack.environment.checks import refuse_outside
 from envpack.environment.inventory import ChangedHands, Owners, find_owners
 from envpack.environment.prefix.copy import Copied, copy_files
-from envpack.environment.prefix.detect import Prefix, recognise
+from envpack.environment.prefix.detect import Prefix, activation_variables, recognise
 from envpack.environment.prefix.files import Found, content_digest, hash_files, list_files
-from envpack.environment.prefix.prefix_paths import named_places
-from envpack.environment.prefix.records import UNKNOWN, declared_files, drifted
-from envpack.environment.prefix.variables import activation_variables
+from envpack.environment.prefix.prefix_paths import UNKNOWN, declared_files, drifted, named_places
 from envpack.environment.store import Environment, read_environment
 from envpack.lock import RECIPE, Lock
 from envpack.pythons import Interpreter, interpreter_at
@@ -158,7 +156,8 @@ class _Taken:
 
     def fill(self, folder: Path) -> None:
         """Make the environment in an empty folder."""
-        from envpack.environment.assemble import Assembly, finish, install, require_library
+        from envpack.environment.assemble import Assembly, finish, install
+        from envpack.environment.checks import require_library
 
         how = Assembly(self.lock, self.cache, CondaSettings(), {}, (), self.strip, self.progress, self.key)
         minor = self.prefix.minor

@@ -13,8 +13,7 @@ from pathlib import Path
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import StandIn
 from envpack.environment.prefix.files import Found
-from envpack.environment.prefix.prefix_paths import is_distinctive, stand_in_binary, stand_in_text
-from envpack.environment.prefix.records import Declared
+from envpack.environment.prefix.prefix_paths import Declared, is_distinctive, stand_in_binary, stand_in_text
 from envpack.support.elf import is_elf
 from envpack.support.errors import InputError
 

@@ -1,4 +1,4 @@
-"""What a folder is: an environment of conda's, a virtual one, or neither."""
+"""Detects what kind of environment a folder is: conda, virtual, or neither."""
 
 from __future__ import annotations
 
@@ -132,3 +132,26 @@ def _settings(file: Path) -> dict[str, str]:
 
 def _unsupported(reason: str, root: Path, hint: str) -> InputError:
     return InputError(reason, kind="prefix-unsupported", where=str(root), hint=hint)
+
+
+def activation_variables(root: Path) -> tuple[str, ...]:
+    """The names of the variables of a conda environment; never their values, which may be secret.
+
+    Those of ``conda env config vars`` are in ``conda-meta/state``, those of packages in ``etc/conda/env_vars.d``. What
+    cannot be read conda does not set either.
+    """
+    found = set(_table(_table(_read(root / "conda-meta/state")).get("env_vars")))
+    for file in (root / "etc/conda/env_vars.d").glob("*.json"):
+        found |= set(_table(_read(file)))
+    return tuple(sorted(found))
+
+
+def _read(file: Path) -> object:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _table(told: object) -> dict[str, Any]:
+    return told if isinstance(told, dict) else {}

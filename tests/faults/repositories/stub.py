@@ -3,7 +3,7 @@
 import shutil
 
 from envpack.releases import find_release
-from envpack.repository.backends import backend_for, place_backend
+from envpack.repository.placement import backend_for, place_backend
 from tests.faults.repositories.broken import STUB, Broken, Site
 from tests.faults.repositories.environment import packed
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment.activation import write_activation
+from envpack.environment.relocation import write_activation
 from envpack.pythons import interpreter_for
 from envpack.pythons.interpreters import SUPPORTED
 from envpack.server import find_server

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.environment.activation import write_activation
 from envpack.environment.inventory import find_owners, take_inventory, write_inventory
+from envpack.environment.relocation import write_activation
 from envpack.environment.store import MANIFEST, SCHEMA, Environment, read_environment
 
 LARGE = bytes(range(256)) * (5 << 12) + b"and a bit"  # bytes: more than two portions

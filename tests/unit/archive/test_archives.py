@@ -11,8 +11,8 @@ import tarfile
 import pytest
 
 from envpack.archive import Selection, pack_archive, sidecar_of
-from envpack.archive.segment_index import index_of
-from envpack.archive.stream import portions
+from envpack.archive.segments import index_of
+from envpack.archive.tar_members import portions
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.errors import EnvironmentBuildError
@@ -281,7 +281,7 @@ def test_interrupted_packing_keeps_the_old_archive(environment, prefixes, tmp_pa
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("envpack.archive.stream.padding", interrupt)
+    monkeypatch.setattr("envpack.archive.tar_members.padding", interrupt)
     with pytest.raises(KeyboardInterrupt):
         pack_archive(other, archive)
     assert archive.read_bytes() == before

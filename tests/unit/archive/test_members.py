@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from envpack.archive.members import END, check_entries, header, padding
+from envpack.archive.tar_members import END, check_entries, header, padding
 from envpack.environment.inventory import Entry
 from envpack.support.errors import EnvironmentBuildError
 

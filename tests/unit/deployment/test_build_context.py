@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from envpack.deployment.build_context import context_of
+from envpack.deployment.image import context_of
 
 
 def test_what_is_linked_is_sent_once_and_everybody_may_read(tmp_path):

@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 
-from envpack.environment.activation import write_activation
+from envpack.environment.relocation import write_activation
 
 
 @pytest.fixture

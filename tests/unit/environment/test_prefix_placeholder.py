@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.conda.install import PREFIX_PLACEHOLDER
-from envpack.environment.prefix_placeholder import check_prefix, with_prefix
+from envpack.environment.relocation import check_prefix, with_prefix
 from envpack.support.errors import UsageError
 
 OLD = PREFIX_PLACEHOLDER.encode()

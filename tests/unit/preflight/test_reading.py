@@ -10,7 +10,7 @@ import pytest
 from envpack.preflight import read_environment_facts, read_stub_needs, this_host
 from envpack.pythons import interpreter_for
 from envpack.pythons.interpreters import SUPPORTED
-from envpack.stub.platforms import this_machine
+from envpack.stub.target import this_machine
 from envpack.support.errors import EnvpackError, InputError, StubError
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from envpack.releases import find_release
-from envpack.stub import StubFacts, StubTarget, acceptance
-from envpack.stub.acceptance import accept_stub
+from envpack.stub import StubFacts, StubTarget, inspection
+from envpack.stub.inspection import accept_stub
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError
 
@@ -38,7 +38,7 @@ def made(tmp_path):
 @pytest.fixture
 def accept(made, monkeypatch):
     def run(tools=TOOLS, **differences):
-        monkeypatch.setattr(acceptance, "inspect_stub", lambda _: replace(RIGHT, **differences))
+        monkeypatch.setattr(inspection, "inspect_stub", lambda _: replace(RIGHT, **differences))
         accept_stub(made, TARGET, [find_release("24.10")], tools)
 
     return run

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from envpack.releases import all_releases
-from envpack.stub.source import source_folder
+from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_tool
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from envpack.releases import find_release
-from envpack.stub import StubTarget, parallel
-from envpack.stub.parallel import _at_once, compile_stubs
-from envpack.stub.recipe import Recipe
-from envpack.stub.source import source_folder
+from envpack.stub import StubTarget, matrix
+from envpack.stub.matrix import _at_once, compile_stubs
+from envpack.stub.recipe import Recipe, source_folder
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError
 from envpack.support.processes import run
@@ -109,9 +108,9 @@ def test_what_is_shared_is_compiled_once_and_its_failure_is_that_of_all_who_need
         if recipe.releases is None:
             raise BROKEN
 
-    monkeypatch.setattr(parallel, "cached_stub", lambda recipe, **_: Path() if recipe == cached else None)
-    monkeypatch.setattr(parallel, "compile_shared", compile_shared)
-    monkeypatch.setattr(parallel, "follow", lambda recipe, **_: f"stub for {recipe.target.minor}")
+    monkeypatch.setattr(matrix, "cached_stub", lambda recipe, **_: Path() if recipe == cached else None)
+    monkeypatch.setattr(matrix, "compile_shared", compile_shared)
+    monkeypatch.setattr(matrix, "follow", lambda recipe, **_: f"stub for {recipe.target.minor}")
     compile_stubs([cached, needy, other, single], outcomes.__setitem__, jobs=1)
     assert shared == ["all", "24.10"]
     assert outcomes == {cached: "stub for 3.9", needy: BROKEN, other: BROKEN, single: "stub for 3.10"}

@@ -2,7 +2,7 @@
 
 import shutil
 
-from envpack.stub.source import source_digest, source_folder
+from envpack.stub.recipe import source_digest, source_folder
 
 
 def test_any_change_of_any_source_changes_the_digest(tmp_path):

@@ -1,10 +1,11 @@
-"""What an execution environment brings and needs, from its files alone."""
+"""What preflight compares: facts about an execution environment, a stub and the host, read from files alone."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +14,19 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from envpack.archive import opened_archive, sidecar_of
 from envpack.environment import INVENTORY, parse_inventory, read_environment
-from envpack.stub import machine_named
-from envpack.support.elf import needed_glibc, provided_glibcxx
-from envpack.support.errors import InputError
+from envpack.releases import Release
+from envpack.repository import RELEASE_FILE
+from envpack.stub import inspect_stub, machine_named, this_machine
+from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, provided_glibcxx
+from envpack.support.errors import InputError, StubError
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
-_LIBPYTHON = re.compile(r"(?:\./)?lib/libpython(3\.\d+)\.so\.1\.0")
+_LIBPYTHON_FILE = re.compile(r"(?:\./)?lib/libpython(3\.\d+)\.so\.1\.0")
 _LIBSTDCXX = re.compile(r"(?:\./)?lib/libstdc\+\+\.so\.6(?:\.\d+)*")
 _LARGEST_LIBRARY = 256 << 20  # bytes; no libpython or libstdc++ is near that
+_LIBPYTHON = re.compile(r"libpython(3\.\d+)\.so\.1\.0")
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class _Found:
         """Look into a member called ``name`` if it is a library that counts."""
         from elftools.elf.elffile import ELFFile
 
-        libpython = _LIBPYTHON.fullmatch(name)
+        libpython = _LIBPYTHON_FILE.fullmatch(name)
         if not libpython and not _LIBSTDCXX.fullmatch(name):
             return
         content = read()
@@ -126,7 +130,7 @@ def _libraries_listed(inventory: bytes) -> set[str] | None:
         paths = [entry.path for entry in parse_inventory(inventory) if entry.kind in ("file", "program")]
     except ValueError:
         return None
-    return {path for path in paths if _LIBPYTHON.fullmatch(path) or _LIBSTDCXX.fullmatch(path)}
+    return {path for path in paths if _LIBPYTHON_FILE.fullmatch(path) or _LIBSTDCXX.fullmatch(path)}
 
 
 def _noted(path: Path) -> tuple[str, str]:
@@ -148,3 +152,92 @@ def _unreadable(path: Path, reason: str) -> InputError:
         where=str(path),
         hint="give the folder of an environment, or an archive of one",
     )
+
+
+@dataclass(frozen=True)
+class StubNeeds:
+    """What a stub needs to be able to serve.
+
+    Attributes:
+        path: the stub.
+        machine: such as ``"x86_64"``.
+        python: Python minor version that it embeds.
+        glibc: the oldest glibc that it runs with.
+        glibcxx: newest symbol version that it needs of libstdc++, ``""`` if it does without that library.
+        epochs: names of the wires that it speaks, see `envpack.releases.Release.stub_abi`; empty if its file does not
+            tell, as those of other makers.
+        release_file: what the release file beside it says, ``""`` if there is none.
+    """
+
+    path: Path
+    machine: str
+    python: str
+    glibc: str
+    glibcxx: str
+    epochs: tuple[str, ...]
+    release_file: str
+
+
+def read_stub_needs(path: Path) -> StubNeeds:
+    """Read a stub's file, and the release file beside it; nothing of it is run.
+
+    Raises:
+        StubError: it is no stub, or damaged (``not-a-stub``).
+    """
+    release_file = _first_line(path.with_name(RELEASE_FILE))
+    try:
+        ours = inspect_stub(path)
+    except StubError as error:
+        return _needs_of_another(path, release_file, error)
+    return StubNeeds(path, ours.machine, ours.python, ours.glibc, "", ours.epochs, release_file)
+
+
+def _needs_of_another(path: Path, release_file: str, error: StubError) -> StubNeeds:
+    """Needs of a stub that envpack did not build; ``error`` if it is none."""
+    from elftools.elf.elffile import ELFFile
+
+    try:
+        with path.open("rb") as file:
+            elf = ELFFile(file)
+            pythons = [match[1] for name in needed_libraries(elf) if (match := _LIBPYTHON.fullmatch(name))]
+            if pythons:
+                machine = machine_named(elf["e_machine"])
+                return StubNeeds(path, machine, pythons[0], needed_glibc(elf), needed_glibcxx(elf), (), release_file)
+    except Exception:  # of a damaged file the parser makes whatever its first wrong step leads to
+        raise error from None
+    raise error
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return next(iter(file.read_text(encoding="utf-8", errors="replace").splitlines()), "").rstrip()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A system that a server runs in.
+
+    Attributes:
+        name: what to call it in a sentence.
+        glibc: version of its C library, ``""`` if unknown.
+        glibcxx: newest symbol version of its libstdc++, ``""`` if unknown.
+        machine: such as ``"x86_64"``; ``""`` where it is not settled, as for an image that exists for several.
+    """
+
+    name: str
+    glibc: str
+    glibcxx: str
+    machine: str
+
+
+def host_of_image(release: Release) -> Host:
+    """The official container of a release."""
+    return Host(f"the image of Triton {release.name}", release.glibc, release.glibcxx, "")
+
+
+def this_host() -> Host:
+    """The system that this process runs in. Where its libstdc++ is, if it has one, is the linker's business."""
+    glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ")
+    return Host("this machine", glibc, "", this_machine())

@@ -1,13 +1,15 @@
-"""Refusing environments that reach out of their folder: what they reach for will not be where a server uses them."""
+"""Checks that an installed execution environment must pass before it enters the store."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.environment.inventory import Owners
+from envpack.lock import run_uv
 from envpack.support.errors import EnvironmentBuildError
 
 
@@ -31,6 +33,41 @@ def refuse_outside(prefix: Path, minor: str, owners: Owners) -> None:
             if not (site / line).resolve().is_relative_to(prefix.resolve()):
                 name = owners.of.get(str(file.relative_to(prefix)), file.name)
                 raise _error(f"{file.name} of {name} points to {line}, outside of the environment", name)
+
+
+def require_library(prefix: Path, minor: str) -> None:
+    """Make sure that the Python of an environment can be embedded.
+
+    Raises:
+        EnvironmentBuildError: kind ``static-interpreter``.
+
+    """
+    library = prefix / "lib" / f"libpython{minor}.so.1.0"
+    if not library.is_file():
+        raise EnvironmentBuildError(
+            f"the Python package has no {library.name}, which Triton's stub needs",
+            kind="static-interpreter",
+            hint="use a channel whose Python is built with --enable-shared, or the channel 'local'",
+        )
+
+
+def check_consistency(prefix: Path, python: Path) -> None:
+    """Make sure that each installed Python package finds the others that it needs, in versions that it can do with.
+
+    Raises:
+        EnvironmentBuildError: kind ``inconsistent``, with what does not fit.
+
+    """
+    ended = run_uv(["pip", "check", "--python", python])
+    wrong = [line.strip() for line in ended.stderr.splitlines() if re.match(r"The package .* requires ", line)]
+    if not wrong:  # uv also stumbles over incomplete records, which some conda packages have and nobody needs
+        return
+    raise EnvironmentBuildError(
+        "\n".join(["packages do not fit together", *wrong]),
+        kind="inconsistent",
+        where=str(prefix),
+        hint="take both from conda, or both from pip, or name a version that fits",
+    )
 
 
 def _paths(file: Path) -> Iterator[str]:
