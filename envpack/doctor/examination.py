@@ -6,13 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from envpack.doctor.containers import containers
-from envpack.doctor.gpu import gpu
+from envpack.doctor.host import cache, compiler, gpu, pythons, shared_memory, system, temporary_folder, tools, zig
 from envpack.doctor.network import channels, index
 from envpack.doctor.observation import Observation
-from envpack.doctor.storage import cache, shared_memory, temporary_folder
-from envpack.doctor.tools import compiler, pythons, system, tools, zig
-from envpack.doctor.triton import server
+from envpack.doctor.servers import containers, server
 from envpack.project import Project
 from envpack.support.errors import EnvpackError
 

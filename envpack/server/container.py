@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 from envpack.containers import ContainerShell, Daemon, daemon_errors
 from envpack.preflight import Host, host_of_image
 from envpack.releases import Release, all_releases
-from envpack.server.command import STOP_SECONDS, server_command
 from envpack.server.container_options import HOME, KEPT_LABEL, LABEL, ContainerSettings, Mount, container_options
-from envpack.server.container_procfs import ContainerLook
 from envpack.server.interface import Process, Stopped
 from envpack.server.kserve import Client
+from envpack.server.launch import STOP_SECONDS, server_command, set_trap
 from envpack.server.log import start_error
-from envpack.server.owner import is_gone
-from envpack.server.stale_runs import remove_abandoned_homes, temporary_home
-from envpack.server.user_site_probe import set_trap
+from envpack.server.procfs import ContainerLook
+from envpack.server.stale_runs import is_gone, remove_abandoned_homes, temporary_home
 from envpack.support.errors import ServerError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from envpack.containers import Daemon
-from envpack.server.owner import this_owner
+from envpack.server.stale_runs import this_owner
 
 LABEL, KEPT_LABEL = "envpack.verify", "envpack.keep"
 HOME = "/tmp"  # noqa: S108 - in the container, where it is memory of its own

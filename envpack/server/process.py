@@ -15,22 +15,22 @@ from pathlib import Path
 
 from envpack.preflight import Host, this_host
 from envpack.server import procfs
-from envpack.server.backend_folder import default_stub, link_backends
-from envpack.server.command import STOP_SECONDS, server_command
 from envpack.server.interface import Process, Stopped
 from envpack.server.kserve import Client
-from envpack.server.leftovers import extracted_folders, remove_leftovers, shared_memory_named
+from envpack.server.launch import STOP_SECONDS, default_stub, link_backends, server_command, set_trap
 from envpack.server.location import ServerInstallation
 from envpack.server.log import start_error
 from envpack.server.stale_runs import (
     LOG,
     disown,
+    extracted_folders,
     new_home,
     note_group,
     region_prefix,
     remove_abandoned_homes,
+    remove_leftovers,
+    shared_memory_named,
 )
-from envpack.server.user_site_probe import set_trap
 from envpack.support.errors import ServerError
 
 _POLL_SECONDS = 0.02

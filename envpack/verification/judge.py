@@ -9,17 +9,23 @@ from pathlib import Path
 from envpack.preflight import Mismatch
 from envpack.releases import Release
 from envpack.repository import Model
-from envpack.server import Client, RequestError, Server, last_lines, plain_lines, read_model_error
+from envpack.server import (
+    Client,
+    RequestError,
+    ServedConfig,
+    Server,
+    last_lines,
+    plain_lines,
+    read_model_error,
+    read_served_config,
+)
 from envpack.support.errors import InputError
-from envpack.verification.checks import answers, process
-from envpack.verification.environment_size import measure_environment
+from envpack.verification.checks import inference, process
 from envpack.verification.fault_catalogue import explain
-from envpack.verification.inference.samples import SAMPLES_FILE, Samples, read_samples
-from envpack.verification.inference.served_config import ServedConfig, read_served_config
-from envpack.verification.inference.smoke_inputs import Question, make_questions
 from envpack.verification.loading import Loaded, fix_for, frames_of_hanging, load, with_end
+from envpack.verification.measurements import measure_environment, read_phases
+from envpack.verification.samples import SAMPLES_FILE, Question, Samples, make_questions, read_samples
 from envpack.verification.stub_processes import dead_stubs, how_it_ended, stub_processes
-from envpack.verification.timeline import read_phases
 from envpack.verification.verdict import Check, Failure, Latency, ModelVerdict, SampleCount, failed, passed, skipped
 
 _KINDS = {
@@ -162,23 +168,23 @@ class Judge:
             nothing = skipped("infer", "not asked: neither config.pbtxt nor the model names an input")
             return _Answers((nothing,))
         if config.decoupled:
-            return _Answers((answers.check_stream(self._client, model.name, config, questions[0]),))
+            return _Answers((inference.check_stream(self._client, model.name, config, questions[0]),))
         return self._plain_answers(model, config, questions, samples)
 
     def _plain_answers(
         self, model: Model, config: ServedConfig, questions: tuple[Question, ...], samples: Samples | None
     ) -> _Answers:
         before = {p.pid: self._server.resident_bytes(p.pid) for p in stub_processes(self._server, model.name)}
-        smoke = answers.check_smoke(self._client, model.name, config, questions)
+        smoke = inference.check_smoke(self._client, model.name, config, questions)
         if not smoke.ok:
             return _Answers((smoke,))
-        formats = answers.check_formats(self._client, model.name, config, questions[0])
+        formats = inference.check_formats(self._client, model.name, config, questions[0])
         checks = [smoke, *([formats] if formats else [])]
         count = None
         if samples is not None:
-            expected, count = answers.check_samples(self._client, model.name, samples)
+            expected, count = inference.check_samples(self._client, model.name, samples)
             checks.append(expected)
-        latency = answers.measure_latency(self._client, model.name, questions[0], self._options.requests)
+        latency = inference.measure_latency(self._client, model.name, questions[0], self._options.requests)
         if not model.is_ensemble:
             checks.append(process.check_stability(self._server, model, before))
         return _Answers(tuple(checks), count, latency)

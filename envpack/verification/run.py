@@ -27,9 +27,8 @@ from envpack.server import (
 )
 from envpack.support.errors import InputError, ServerError
 from envpack.support.progress import NoProgress, Progress
-from envpack.verification.checks.gpu import check_gpu
 from envpack.verification.checks.server import check_repository, check_together, unload_all
-from envpack.verification.gpu.probe import model_to_probe, no_probe, run_probe, write_probe
+from envpack.verification.gpu import check_gpu, model_to_probe, no_probe, run_probe, write_probe
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped
 

@@ -146,7 +146,7 @@ def check_isolation(running: Running) -> Check | None:
 def check_user_site(log: str, variables: Mapping[str, str]) -> Check:
     """Whether Python keeps away from the packages in the home folder of the server's user.
 
-    Every server is given a home folder whose packages betray that they were read; see `user_site_trap`.
+    Every server is given a home folder whose packages betray that they were read; see `write_user_site_probe`.
     """
     if was_sprung(log):
         return failed(

@@ -10,7 +10,7 @@ from envpack.repository import environment_of, open_model
 from envpack.server import find_server
 from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime
-from envpack.verification.gpu.probe import PEER, PROBE, run_probe, write_probe
+from envpack.verification.gpu import PEER, PROBE, run_probe, write_probe
 from tests.faults.repositories.running import Catalogue, build_kit
 
 TORCH = """import numpy

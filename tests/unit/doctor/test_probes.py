@@ -13,11 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from envpack.doctor import PROBES, Observation, examine
-from envpack.doctor.containers import containers
-from envpack.doctor.gpu import gpu
+from envpack.doctor.host import cache, compiler, gpu, pythons, shared_memory, system
 from envpack.doctor.network import channels, index
-from envpack.doctor.storage import cache, shared_memory
-from envpack.doctor.tools import compiler, pythons, system
+from envpack.doctor.servers import containers
 from envpack.project import Project
 from envpack.support.errors import InputError
 
@@ -214,7 +212,7 @@ class TestStorage:
     def test_a_folder_that_servers_cannot_unpack_to(self, tmp_path, options, words):
         code = (
             "import sys; from pathlib import Path; from envpack.project import Project;"
-            "from envpack.doctor.storage import shared_memory, temporary_folder; place = Path(sys.argv[1]);"
+            "from envpack.doctor.host import shared_memory, temporary_folder; place = Path(sys.argv[1]);"
             "print(*temporary_folder(Project(place), place), *shared_memory(Project(place), place), sep='\\n')"
         )
         script = f'mount -t tmpfs -o {options} none "$1" && exec "$2" -c "$3" "$1"'

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server.backend_folder import link_backends
 from envpack.server.interrupts import interruptible
-from envpack.server.leftovers import extracted_folders, remove_leftovers
+from envpack.server.launch import link_backends
 from envpack.server.location import ServerInstallation, find_server
 from envpack.server.process import ProcessRuntime
+from envpack.server.stale_runs import extracted_folders, remove_leftovers
 from envpack.support.errors import ServerError
 
 

@@ -3,7 +3,7 @@
 The phrases are those in the library of Triton 24.10's server; no GPU was at hand to see whole lines.
 """
 
-from envpack.verification.checks.gpu import check_gpu
+from envpack.verification.gpu import check_gpu
 
 POOL = 'I1121 pinned_memory_manager.cc:277] "CUDA memory pool is created on device {} with size 67108864"\n'
 INSUFFICIENT = (

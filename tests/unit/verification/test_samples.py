@@ -3,11 +3,10 @@ import json
 
 import pytest
 
+from envpack.server.kserve import read_served_config
 from envpack.server.tensors import Tolerance
 from envpack.support.errors import InputError
-from envpack.verification.inference.samples import read_samples
-from envpack.verification.inference.served_config import read_served_config
-from envpack.verification.inference.smoke_inputs import make_questions
+from envpack.verification.samples import make_questions, read_samples
 
 CONFIG = read_served_config(
     {

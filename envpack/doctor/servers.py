@@ -1,4 +1,4 @@
-"""Daemons that run containers: what they are, and whether they have GPUs to give."""
+"""Probes of what verification can run a server in: an installed Triton server, a container daemon."""
 
 from __future__ import annotations
 
@@ -11,10 +11,23 @@ from envpack.containers import Daemon, daemon_errors, find_daemon
 from envpack.doctor.observation import Observation
 from envpack.project import Project
 from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.server import find_server
 from envpack.support.errors import ServerError
 
 if TYPE_CHECKING:
     import docker
+
+
+def server(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
+    """What `envpack verify --runtime process` boots."""
+    try:
+        found = find_server()
+    except ServerError as error:
+        yield Observation("tritonserver", "warn", f"{error.message}; a container can take its place", error.hint)
+        return
+    release = f"Triton {found.release}" if found.release else "of an unknown release"
+    yield Observation("tritonserver", "ok", f"{release}, {found.executable}")
+
 
 _CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 
-from envpack.server import BINARY_ONLY, Client, RequestError, Tensor, Tolerance, difference, needs_binary
-from envpack.verification.inference.samples import Samples
-from envpack.verification.inference.served_config import ServedConfig
-from envpack.verification.inference.smoke_inputs import Question
+from envpack.server import BINARY_ONLY, Client, RequestError, ServedConfig, Tensor, Tolerance, difference, needs_binary
+from envpack.verification.samples import Question, Samples
 from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped
 
 _JSON_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-9)

@@ -1,7 +1,8 @@
-"""A private backend folder made of links, so that an installation is used without being written to."""
+"""What a server is started with: its backend directory, the probe in its home folder, its command line."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.releases import DEFAULT_RELEASE, all_releases
@@ -63,3 +64,62 @@ def _link_extra(folder: Path, destination: Path, source: Path) -> None:
     for name, origin in ((f"libtriton_{folder.name}.so", _LIBRARY), (_UTILITIES, _UTILITIES)):
         if not (destination / name).exists():
             (destination / name).symlink_to(source / origin)
+
+
+_MARKER = "envpack-user-site-was-read"
+_MINORS = range(6, 16)
+
+
+def set_trap(home: Path) -> None:
+    """Put the packages into the home folder ``home``."""
+    for minor in _MINORS:
+        packages = home / f".local/lib/python3.{minor}/site-packages"
+        packages.mkdir(parents=True)
+        (packages / "usercustomize.py").write_text(
+            f"import sys\nsys.stderr.write('{_MARKER}\\n')\nsys.stderr.flush()\n", encoding="utf-8"
+        )
+
+
+def was_sprung(log: str) -> bool:
+    """Whether a Python whose output is in ``log`` has read them."""
+    return _MARKER in log
+
+
+STOP_SECONDS = 15
+
+
+def server_command(
+    program: str,
+    repositories: Sequence[str],
+    backends: str,
+    address: str,
+    port: int,
+    arguments: Sequence[str] = (),
+) -> list[str]:
+    """Start Triton with no model loaded, HTTP only.
+
+    Explicit model control, so that models can be loaded one by one and each says what is wrong with it. Verbose, since
+    only then the log tells which stub a model gets.
+
+    Args:
+        program: the ``tritonserver`` program.
+        repositories: model repositories, as the server sees them.
+        backends: folder of the backends, as the server sees it.
+        address: what to listen on.
+        port: HTTP port.
+        arguments: further arguments. They come last, so they win.
+
+    """
+    return [
+        program,
+        *(f"--model-repository={repository}" for repository in repositories),
+        f"--backend-directory={backends}",
+        "--model-control-mode=explicit",
+        f"--http-address={address}",
+        f"--http-port={port}",
+        "--allow-grpc=false",
+        "--allow-metrics=false",
+        "--log-verbose=1",
+        f"--exit-timeout-secs={STOP_SECONDS}",
+        *arguments,
+    ]

@@ -1,21 +1,50 @@
-"""Serves the probe model in the environment of one of the user's models, and reads what it found."""
+"""Checks that models can use a GPU: the server has one, and a probe model passes a tensor on it between processes."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.repository import STUB_NAME, Model, environment_of, set_execution_environment
-from envpack.server import Client, RequestError, Tensor
+from envpack.server import Client, RequestError, Server, Tensor
 from envpack.support.errors import InputError
-from envpack.verification.environment_size import measure_environment
+from envpack.verification.measurements import measure_environment
 from envpack.verification.verdict import Check, failed, passed, skipped
 
+_POOL = re.compile(r"CUDA memory pool is created on device (?P<device>\d+)")
+_SIGNS = (
+    re.compile(r"CUDA driver version is insufficient[^\n\"]*"),
+    re.compile(r"no CUDA-capable device is detected"),
+    re.compile(r"CUDA memory pool disabled"),
+    re.compile(r"Failed to initialize NVML"),
+)
+_DEVICES = "/dev"
+_KERNEL_VERSION = re.compile(r"Kernel Module\D*(?P<version>\d+(\.\d+)+)")
+
+
+def check_gpu(server: Server) -> Check:
+    """Whether the server has found a GPU; that it started says nothing, it starts without one as well."""
+    log = server.log()
+    devices = sorted({match["device"] for match in _POOL.finditer(log)})
+    nodes = [name for name in server.names_in(_DEVICES) if name.startswith("nvidia")]
+    sign = next((match[0] for pattern in _SIGNS if (match := pattern.search(log))), "")
+    if devices and not sign:
+        version = _KERNEL_VERSION.search(server.text_of("/proc/driver/nvidia/version"))
+        driver = f", driver {version['version']}" if version else ""
+        return passed("gpu", f"the server has made memory pools on GPU {', '.join(devices)}{driver}")
+    if not nodes:
+        fix = "is there a GPU and its driver? nvidia-smi shows it; a container needs nvidia-container-toolkit as well"
+        return failed("gpu", f"the server has no GPU: {sign or 'there is no /dev/nvidia0'}", fix)
+    fix = "the driver is older than the release's CUDA, or the server has no access to the device: look at nvidia-smi"
+    return failed("gpu", f"the server cannot use the GPU: {sign or 'it made no memory pool on one'}", fix)
+
+
 PROBE, PEER = "envpack_gpu_probe", "envpack_gpu_probe_peer"
-_CODE = Path(__file__).with_name("probe_model.py")
+_CODE = Path(__file__).with_name("gpu_probe_model.py")
 _ELEMENTS = 1 << 20
 _LIBRARIES = {"torch": "PyTorch", "cupy": "CuPy"}
 _ON_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"

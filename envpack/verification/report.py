@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from envpack.support.replacement import write_text
-from envpack.verification.report.load_chart import draw_load
-from envpack.verification.report.treemap import draw_environments
+from envpack.verification.report_charts import draw_environments, draw_load
 from envpack.verification.verdict import Verdict
 
 _TEMPLATES = Path(__file__).parent
-_TEMPLATE = "page.html.jinja"
+_TEMPLATE = "report.html.jinja"
 
 
 def write_report(verdict: Verdict, file: Path) -> None:

@@ -1,0 +1,165 @@
+"""Probes of this machine: system, tools, Pythons, GPUs, and where files are kept."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from envpack.doctor.observation import Observation
+from envpack.preflight import this_host
+from envpack.project import Project
+from envpack.pythons import SUPPORTED, Interpreter, available_interpreters
+from envpack.stub import find_tool, find_toolchain, is_supported
+from envpack.support.cache_locations import cache_root
+from envpack.support.errors import StubError
+
+_PIP = f"{sys.executable} -m pip install"
+
+
+def system(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
+    """Machine and C library."""
+    host = this_host()
+    what = f"{platform.system()} {host.machine}, glibc {host.glibc or 'none'}, Python {platform.python_version()}"
+    if is_supported(host.machine) and host.glibc:
+        yield Observation("system", "ok", what)
+    else:
+        yield Observation("system", "missing", what, "take Linux on x86-64 or aarch64, with glibc")
+
+
+def compiler(project: Project) -> Iterator[Observation]:  # noqa: ARG001
+    """What compiles stubs."""
+    found = find_toolchain()
+    yield Observation("compiler", "ok", found.identity)
+
+
+def zig(project: Project) -> Iterator[Observation]:  # noqa: ARG001
+    """What compiles stubs for older systems and other machines."""
+    try:
+        yield Observation("zig", "ok", find_toolchain("zig").identity)
+    except StubError as error:
+        what = f"{error.message}; it compiles stubs that run on older systems than this one"
+        yield Observation("zig", "warn", what, f"{_PIP} ziglang")
+
+
+def tools(project: Project) -> Iterator[Observation]:  # noqa: ARG001
+    """CMake and Ninja."""
+    for name in ("cmake", "ninja"):
+        try:
+            yield Observation(name, "ok", str(find_tool(name)))
+        except StubError as error:
+            yield Observation(name, "missing", error.message, error.hint)
+
+
+def pythons(project: Project) -> Iterator[Observation]:  # noqa: ARG001
+    """Interpreters that environments and stubs can be made of."""
+    found = available_interpreters()
+    usable = _newest(one for one in found if one.library)
+    static = sorted({one.minor for one in found} - usable.keys(), key=SUPPORTED.index)
+    absent = [minor for minor in SUPPORTED if minor not in usable and minor not in static]
+    remarks = [f"without shared library: {', '.join(static)}"] if static else []
+    remarks += [f"not there: {', '.join(absent)}"] if absent else []
+    what = "; ".join([", ".join(one.version for one in usable.values()) or "none with a shared library", *remarks])
+    wanted = (static or absent or [""])[-1]
+    fix = f"PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install {wanted}, or uv python install {wanted}"
+    yield Observation("Pythons", "ok" if usable else "missing", what, fix if wanted and not usable else "")
+
+
+def _newest(interpreters: Iterator[Interpreter]) -> dict[str, Interpreter]:
+    return {one.minor: one for one in interpreters}  # they come by version
+
+
+_DEVICES = Path("/dev")
+_DRIVER = Path("/proc/driver/nvidia")
+_VERSION = re.compile(r"Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
+
+
+def gpu(project: Project, devices: Path = _DEVICES, driver: Path = _DRIVER) -> Iterator[Observation]:  # noqa: ARG001
+    """Whether the driver is there, and which version of it."""
+    if not (devices / "nvidiactl").exists():
+        what = "none of NVIDIA's; models run on the CPU"
+        yield Observation("GPU", "warn", what, "for GPUs: install NVIDIA's driver")
+        return
+    names = sorted(_name(file) for file in driver.glob("gpus/*/information"))
+    yield Observation("GPU", "ok", f"driver {_version(driver)}: {', '.join(names) or 'no device'}")
+
+
+def _version(driver: Path) -> str:
+    try:
+        match = _VERSION.search((driver / "version").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        match = None
+    return match[1] if match else "unknown"
+
+
+def _name(file: Path) -> str:
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("Model:"):
+            return line.partition(":")[2].strip()
+    return "unknown"
+
+
+_MIB, _GIB = 1 << 20, 1 << 30
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory
+_UNPACKED = Path("/tmp")  # noqa: S108 - where servers unpack archives, whatever TMPDIR says
+
+
+def shared_memory(project: Project, place: Path = _SHARED_MEMORY) -> Iterator[Observation]:  # noqa: ARG001
+    """Room for the tensors between a server and its stubs."""
+    if not place.is_dir():
+        yield Observation(str(place), "missing", "not there, and stubs cannot talk to a server", "mount a tmpfs there")
+        return
+    room = os.statvfs(place)
+    size, free = room.f_frsize * room.f_blocks, room.f_frsize * room.f_bavail
+    what = f"{_amount(size)}, {_amount(free)} free"
+    if free >= 64 * _MIB:
+        yield Observation(str(place), "ok", what)
+    else:
+        what += "; each model instance takes 1 MiB and what its tensors need"
+        yield Observation(str(place), "warn", what, "mount -o remount,size=1g /dev/shm; of a container: --shm-size=1g")
+
+
+def temporary_folder(project: Project, place: Path = _UNPACKED) -> Iterator[Observation]:  # noqa: ARG001
+    """Room for what servers unpack; programs in it must be allowed to run."""
+    if not place.is_dir():
+        yield Observation(str(place), "missing", "not there, and servers unpack archives there", "make it, mode 1777")
+        return
+    room = os.statvfs(place)
+    free = room.f_frsize * room.f_bavail
+    if room.f_flag & os.ST_NOEXEC:
+        what = "mounted noexec: models with archives hang, since libraries in them cannot be loaded"
+        yield Observation(str(place), "warn", what, f"mount -o remount,exec {place}, or build with --format dir")
+    elif not os.access(place, os.W_OK):
+        yield Observation(str(place), "warn", "you may not write there", f"chmod 1777 {place}")
+    elif free < 2 * _GIB:
+        what = f"{_amount(free)} free; servers unpack archives there"
+        yield Observation(str(place), "warn", what, "make room, or build with --format dir")
+    else:
+        yield Observation(str(place), "ok", f"{_amount(free)} free, programs may run")
+
+
+def cache(project: Project) -> Iterator[Observation]:
+    """Where environments, packages and stubs are kept."""
+    place = cache_root().absolute()
+    there = next(folder for folder in (place, *place.parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        what = f"{place} cannot be written to"
+        yield Observation("cache", "missing", what, "name another folder: ENVPACK_CACHE_DIR")
+        return
+    room = os.statvfs(there)
+    free = room.f_frsize * room.f_bavail
+    what = f"{place}, {_amount(free)} free"
+    if free < 5 * _GIB:
+        yield Observation("cache", "warn", what, "`envpack cache prune`, or another folder: ENVPACK_CACHE_DIR")
+    elif there.stat().st_dev != project.repository.stat().st_dev:
+        what += f"; {project.repository} is on another file system, so environments are copied instead of linked"
+        yield Observation("cache", "warn", what, "set ENVPACK_CACHE_DIR to a folder on that file system")
+    else:
+        yield Observation("cache", "ok", what)
+
+
+def _amount(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / _MIB:.0f} MiB"

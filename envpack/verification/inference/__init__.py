@@ -1,1 +1,0 @@
-"""Asking a served model: KServe's protocol, tensors, what to ask, and what to expect."""
