@@ -61,7 +61,7 @@ class Release:
         return bool(self.server)
 
     @property
-    def said_to_stub(self) -> str:
+    def name_for_stub(self) -> str:
         """How a release file names it to a stub: by a name that the stub knows.
 
         That is its own; but the wire's for a release that envpack does not know, and where a wire was chosen for it.
@@ -69,7 +69,7 @@ class Release:
         return self.name if all_releases().get(self.name) == self else self.stub_abi
 
     @property
-    def caution(self) -> str:
+    def warning(self) -> str:
         """What the user should be told about an unknown release; ``""`` for a known one."""
         if self.known:
             return ""
@@ -111,7 +111,7 @@ def find_release(name: str, *, abi: str | None = None, where: str = "") -> Relea
     """The release called ``name``.
 
     A release that is newer than all that envpack knows gets the facts of the newest; its `Release.known` is false then,
-    and `Release.caution` says so in words.
+    and `Release.warning` says so in words.
 
     Args:
         name: year and month, for example ``"24.10"``.

@@ -13,7 +13,7 @@ from typing import Any
 
 from envpack.archive.tar_members import BLOCK, leaves
 from envpack.environment import INVENTORY, MANIFEST, Entry, Package, parse_inventory
-from envpack.support.package_names import normalised
+from envpack.support.text import normalise_name
 
 MOST_FINDINGS = 1000  # that are kept; all are counted
 _LONGEST_SHOWN = 1000  # characters
@@ -237,9 +237,13 @@ def read_record(path: str, content: bytes) -> Package | None:
         if _CONDA.fullmatch(path):
             told = json.loads(content)
             said = {key: str(told.get(key) or "") for key in ("version", "license", "sha256")}
-            return Package(normalised(str(told["name"])), said["version"], "conda", said["license"], "", said["sha256"])
+            return Package(
+                normalise_name(str(told["name"])), said["version"], "conda", said["license"], "", said["sha256"]
+            )
         told = email.parser.BytesHeaderParser().parsebytes(content)
         license_ = str(told["License-Expression"] or told["License"] or "").strip().partition("\n")[0]
-        return Package(normalised(str(told["Name"])), str(told["Version"]), "pip", license_) if told["Name"] else None
+        return (
+            Package(normalise_name(str(told["Name"])), str(told["Version"]), "pip", license_) if told["Name"] else None
+        )
     except (ValueError, KeyError, AttributeError, TypeError):
         return None

@@ -16,8 +16,7 @@ from envpack.archive.manifest import Chosen, choose, holds
 from envpack.archive.selection import Selection
 from envpack.environment import Entry, Environment, check_prefix, rewrite
 from envpack.support.cache_locations import cache_root
-from envpack.support.links import NO_LINK
-from envpack.support.replacement import replaced_folder
+from envpack.support.replacement import LINK_UNSUPPORTED, replaced_folder
 from envpack.support.storage_errors import storage_errors
 
 
@@ -120,7 +119,7 @@ class _Transfer:
         try:
             self._do(path, new)
         except OSError as error:
-            if self._do is not os.link or error.errno not in NO_LINK:
+            if self._do is not os.link or error.errno not in LINK_UNSUPPORTED:
                 raise
             self._do = shutil.copy2
             self._do(path, new)

@@ -91,7 +91,7 @@ def command(
     project = open_project(repository)
     names = options.chosen_models(project, models, every=every)
     choice = Choice(**{field.name: settings.pop(field.name) for field in dataclasses.fields(Choice)})
-    console.warned(release_for(project, choice).caution)
+    console.warned(release_for(project, choice).warning)
     built = [build_model(project, name, BuildOptions(choice, **settings), console) for name in names]
     for model in built:
         if model.changed and model.forms:

@@ -43,7 +43,7 @@ def command(
     project = open_project(repository)
     names = options.chosen_models(project, models, every=every)
     choice = Choice(**settings)
-    console.warned(release_for(project, choice).caution)
+    console.warned(release_for(project, choice).warning)
     locked = [lock_model(project, name, choice, update=update, progress=console) for name in names]
     for model in locked:
         for change in model.changes:

@@ -120,7 +120,7 @@ def _plan(wishes: _Wishes, console: Console) -> tuple[tuple[Cell, ...], MissingP
 
     releases = [find_release(name, abi=wishes.abi or None) for name in wishes.tritons]
     for release in releases:
-        console.warned(release.caution)
+        console.warned(release.warning)
     missing: MissingPythons = {}
     targets = [target_from_interpreter(minor) for minor in wishes.pythons]
     if wishes.all_pythons:

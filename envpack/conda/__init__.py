@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.conda.engine import ENGINE_HINT as ENGINE_HINT, EngineError as EngineError, ask_engine as ask_engine
+    from envpack.conda.engine import ENGINE_HINT as ENGINE_HINT, EngineError as EngineError, run_engine as run_engine
     from envpack.conda.install import PREFIX_PLACEHOLDER as PREFIX_PLACEHOLDER, install_conda as install_conda
-    from envpack.conda.other_engines import solve_with_program as solve_with_program
+    from envpack.conda.other_engines import resolve_with_program as resolve_with_program
     from envpack.conda.settings import (
         Channels as Channels,
         CondaSettings as CondaSettings,
         Credentials as Credentials,
         read_conda_settings as read_conda_settings,
     )
-    from envpack.conda.solve import solve_conda as solve_conda
+    from envpack.conda.solve import resolve_conda as resolve_conda
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

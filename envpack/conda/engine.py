@@ -13,7 +13,7 @@ from envpack.conda.settings import CondaSettings, Credentials
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
-from envpack.support.temp_dirs import scratch_folder
+from envpack.support.temp_dirs import temp_dir
 
 ENGINE_HINT = "pip install --force-reinstall py-rattler; if it comes again, remove the cache folder and build again"
 FORBIDDEN = r"\b40[13]\b|Unauthorized|Forbidden"  # how engines say that a channel asks for credentials
@@ -29,7 +29,7 @@ class EngineError(Exception):
         self.type_name = type_name
 
 
-def ask_engine(
+def run_engine(
     operation: str,
     *,
     settings: CondaSettings | None = None,
@@ -49,7 +49,7 @@ def ask_engine(
         EnvironmentBuildError: it ended without an answer.
 
     """
-    with scratch_folder("engine") as folder:
+    with temp_dir("engine") as folder:
         question, answer = folder / "request.json", folder / "result.json"
         whole = {
             "operation": operation,

@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.conda.engine import CREDENTIALS_HINT, ENGINE_HINT, FORBIDDEN, EngineError, ask_engine
+from envpack.conda.engine import CREDENTIALS_HINT, ENGINE_HINT, FORBIDDEN, EngineError, run_engine
 from envpack.conda.settings import CondaSettings, Credentials
 from envpack.requirements import CondaPackage, Target
-from envpack.support.error_patterns import Cause, explain
+from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.text import gist
+from envpack.support.text import one_line
 
 # The prefix that files of conda packages name until an environment is placed: the same on every machine, so that
 # equal packages give equal files, and longer than the path of any folder that replaces it.
@@ -44,7 +44,7 @@ def install_conda(
 
     """
     try:
-        ask_engine(
+        run_engine(
             "install",
             settings=settings,
             credentials=credentials,
@@ -61,34 +61,34 @@ def install_conda(
 def _explained(error: EngineError, packages: Sequence[CondaPackage], prefix: Path) -> EnvironmentBuildError:
     message = " ".join(str(error).split())
     named = next((one for one in packages if re.search(rf"(?<![\w-]){re.escape(one.name)}(?![\w])", message)), None)
-    return explain(
+    return error_from_output(
         _CAUSES,
         message,
         full=prefix.parent,
         where=named.url if named else "",
         about=f"conda package {named.name} {named.version}" if named else "a conda package",
-        gist=gist(message),
+        one_line=one_line(message),
     )
 
 
 _CAUSES = (
-    Cause(
+    ErrorPattern(
         kind="hash-mismatch",
         pattern=r"(?i)hash mismatch|mismatch.*(?:sha256|md5)|(?:sha256|md5).*mismatch",
-        says="{about}: the file is not the one that its hash names: {gist}",
+        says="{about}: the file is not the one that its hash names: {one_line}",
         hint="lock again if you trust the new file, else ask who runs the channel",
     ),
-    Cause(
+    ErrorPattern(
         kind="channel-forbidden",
         pattern=FORBIDDEN,
         says="{about}: the channel asks for credentials",
         hint=CREDENTIALS_HINT,
     ),
-    Cause(
+    ErrorPattern(
         kind="channel-unreachable",
         pattern=r"No such file|not found|404|error sending request|failed to fetch|timed? ?out|connect",
-        says="{about} cannot be had: {gist}",
+        says="{about} cannot be had: {one_line}",
         hint="check that the channel still has it, and the network; what is in the cache needs neither",
     ),
-    Cause(kind="engine-failed", pattern="", says="{about} could not be installed: {gist}", hint=ENGINE_HINT),
+    ErrorPattern(kind="engine-failed", pattern="", says="{about} could not be installed: {one_line}", hint=ENGINE_HINT),
 )

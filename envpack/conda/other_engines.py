@@ -17,20 +17,20 @@ from typing import Any
 
 from envpack.conda.engine import FORBIDDEN
 from envpack.conda.settings import Channels, CondaSettings
-from envpack.conda.solve import guilty_spec
+from envpack.conda.solve import failing_spec
 from envpack.requirements import CondaPackage, Target
-from envpack.support.error_patterns import Cause, explain
+from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import clean_environment
-from envpack.support.processes import Finished, run
-from envpack.support.temp_dirs import scratch_folder
-from envpack.support.text import gist
+from envpack.support.processes import CompletedProcess, run
+from envpack.support.temp_dirs import temp_dir
+from envpack.support.text import one_line
 
 _NAMED_BY = {"conda": "CONDA_EXE", "mamba": "MAMBA_EXE", "micromamba": "MAMBA_EXE"}
 _SECRETS = re.compile(r"(?<=://)[^/\s\"@]+@|/t/[^/\s\"]+(?=/)")  # in addresses: accounts, and conda's tokens
 
 
-def solve_with_program(
+def resolve_with_program(
     engine: str, specs: Sequence[str], channels: Channels, target: Target, *, settings: CondaSettings
 ) -> tuple[CondaPackage, ...]:
     """Have a program choose packages that fulfil match specs.
@@ -52,7 +52,7 @@ def solve_with_program(
 
     """
     program = _program(engine)
-    with scratch_folder(engine) as scratch:
+    with temp_dir(engine) as scratch:
         command: list[str | Path] = [program, "create", "--dry-run", "--json", "--yes", "--override-channels"]
         command += ["--prefix", scratch / "prefix"]
         command += ["--no-default-packages"] if engine == "conda" else ["--platform", target.platform]
@@ -100,7 +100,7 @@ def _environment(target: Target, settings: CondaSettings, scratch: Path) -> dict
     }
 
 
-def _answer(ended: Finished) -> dict[str, Any]:
+def _answer(ended: CompletedProcess) -> dict[str, Any]:
     """The JSON document that a program wrote, behind whatever else it may have said."""
     try:
         told = json.loads(ended.stdout[ended.stdout.index("{") :])
@@ -169,45 +169,45 @@ def _unusable(engine: str, reason: str) -> EnvironmentBuildError:
 
 
 def _explained(
-    engine: str, ended: Finished, answer: Mapping[str, Any], specs: Sequence[str], channels: Channels
+    engine: str, ended: CompletedProcess, answer: Mapping[str, Any], specs: Sequence[str], channels: Channels
 ) -> EnvironmentBuildError:
     said = [str(answer.get(key) or "") for key in ("exception_name", "message", "error")]
     problems = answer.get("solver_problems") or ()
     whole = _SECRETS.sub("", "\n".join([*said, *map(str, problems), ended.stderr]).strip() or ended.last_lines())
     message = " ".join((said[1] or said[2] or " ".join(map(str, problems)) or ended.last_lines(4)).split())
-    message = gist(_SECRETS.sub("", message)) if message else f"it ended with status {ended.returncode}"
-    return explain(
+    message = one_line(_SECRETS.sub("", message)) if message else f"it ended with status {ended.returncode}"
+    return error_from_output(
         _CAUSES,
         f"solver_problems {whole}" if problems else whole,
         full=Path(tempfile.gettempdir()),
         details=whole,
         engine=engine,
-        guilty=guilty_spec(whole, specs),
+        guilty=failing_spec(whole, specs),
         channels=", ".join(channels.urls),
         message=message,
     )
 
 
 _CAUSES = (
-    Cause(
+    ErrorPattern(
         kind="unresolvable",
         pattern=r"Unsatisfiable|NotFound|MatchSpec|solver_problems|nothing provides|Could not solve",
         says="conda requirement {guilty!r} cannot be resolved by {engine}: {message}",
         hint="check name and version, or give a channel that has it; PyPI packages belong under pip:",
     ),
-    Cause(
+    ErrorPattern(
         kind="channel-forbidden",
         pattern=FORBIDDEN,
         says="a channel asks {engine} for credentials ({channels})",
         hint="give them to {engine} itself, as its documentation says; envpack does not pass them on",
     ),
-    Cause(
+    ErrorPattern(
         kind="channel-unreachable",
         pattern=r"HTTP|Connection|UnavailableInvalidChannel|[Dd]ownload error|Could not (?:open|resolve|connect)",
         says="no answer from a channel ({channels}): {message}",
         hint="check the address and the network; the channel 'local' needs neither",
     ),
-    Cause(
+    ErrorPattern(
         kind="engine-failed",
         pattern="",
         says="{engine} could not choose packages: {message}",

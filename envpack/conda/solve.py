@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envpack.conda.engine import CREDENTIALS_HINT, ENGINE_HINT, FORBIDDEN, EngineError, ask_engine
+from envpack.conda.engine import CREDENTIALS_HINT, ENGINE_HINT, FORBIDDEN, EngineError, run_engine
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.requirements import CondaPackage, Target
-from envpack.support.error_patterns import Cause, explain
+from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.text import gist
+from envpack.support.text import one_line
 
 
-def solve_conda(
+def resolve_conda(
     specs: Sequence[str],
     channels: Channels,
     target: Target,
@@ -41,7 +41,7 @@ def solve_conda(
 
     """
     try:
-        answer = ask_engine(
+        answer = run_engine(
             "solve",
             settings=settings,
             credentials=channels.credentials,
@@ -77,49 +77,51 @@ def _explained(
     error: EngineError, specs: Sequence[str], channels: Channels, target: Target, cache: Path
 ) -> EnvironmentBuildError:
     message = " ".join(str(error).split())
-    return explain(
+    return error_from_output(
         _CAUSES,
         f"{error.type_name}: {message}",
         full=cache,
         details=str(error) if error.type_name in {"SolverError", "InvalidMatchSpecError"} else "",
-        guilty=guilty_spec(message, specs),
+        guilty=failing_spec(message, specs),
         first=specs[0],
         glibc=target.glibc,
         channels=", ".join(channels.urls),
-        gist=gist(message),
+        one_line=one_line(message),
     )
 
 
 _CAUSES = (
-    Cause(
+    ErrorPattern(
         kind="glibc-too-old",
         pattern=r"^SolverError: .*__glibc >=(?P<needed>[\d.]*\d)\.?, for which no candidates",
         says="{first!r} needs glibc {needed}, the target has {glibc}",
         hint="ask for an older version, or take a release with a newer system with --triton",
     ),
-    Cause(
+    ErrorPattern(
         kind="unresolvable",
         pattern="^(?:SolverError|InvalidMatchSpecError): ",
-        says="conda requirement {guilty!r} cannot be resolved: {gist}",
+        says="conda requirement {guilty!r} cannot be resolved: {one_line}",
         hint="check name and version, or give a channel that has it; PyPI packages belong under pip:",
     ),
-    Cause(
+    ErrorPattern(
         kind="channel-forbidden",
         pattern=FORBIDDEN,
         says="a channel asks for credentials ({channels})",
         hint=CREDENTIALS_HINT,
     ),
-    Cause(
+    ErrorPattern(
         kind="channel-unreachable",
         pattern="^(?:GatewayError|FetchRepoDataError): ",
-        says="no answer from a channel ({channels}): {gist}",
+        says="no answer from a channel ({channels}): {one_line}",
         hint="check the address and the network; the channel 'local' needs neither",
     ),
-    Cause(kind="engine-failed", pattern="", says="conda packages could not be chosen: {gist}", hint=ENGINE_HINT),
+    ErrorPattern(
+        kind="engine-failed", pattern="", says="conda packages could not be chosen: {one_line}", hint=ENGINE_HINT
+    ),
 )
 
 
-def guilty_spec(message: str, specs: Sequence[str]) -> str:
+def failing_spec(message: str, specs: Sequence[str]) -> str:
     """The requirement that a solver's message is about: the last of ``specs`` whose name occurs in it."""
     for spec in reversed(specs):
         name = re.split(r"[\s=<>!~\[]", spec.rpartition("::")[2].strip(), maxsplit=1)[0]

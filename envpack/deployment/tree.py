@@ -13,8 +13,7 @@ from envpack.archive import locked_destination
 from envpack.deployment.plan import DeployedModel, Deployment, server_arguments
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Backend, python_of_backend
 from envpack.support.errors import InputError, UsageError
-from envpack.support.links import link_or_copy
-from envpack.support.replacement import replaced_folder
+from envpack.support.replacement import link_or_copy, replaced_folder
 
 MANIFEST_NAME = "envpack-layout.json"
 SCHEMA = 1

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from envpack.conda import read_conda_settings
 from envpack.doctor.observation import Observation
-from envpack.lock import LOCAL
+from envpack.lock import LOCAL_CHANNEL
 from envpack.project import Project
 from envpack.support.isolation import clean_environment
 from envpack.support.redaction import public_url
@@ -24,7 +24,7 @@ _NO = {"", "0", "false", "no"}
 def channels(project: Project) -> Iterator[Observation]:
     """The channels of the project, else those of the user's settings for conda; without any, the local one."""
     settings = read_conda_settings()
-    names = [name for name in project.channels or settings.channels if name != LOCAL]
+    names = [name for name in project.channels or settings.channels if name != LOCAL_CHANNEL]
     if not names:
         what = "none is configured; packages are made of the Pythons of this machine"
         yield Observation("channels", "ok", what)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envpack.environment.inventory import Entry
 from envpack.environment.store import Package
-from envpack.support.elf import Need, SystemNeeds, is_elf, newer, system_needs
+from envpack.support.elf import AbiRequirements, RequiredVersion, is_elf, newer_version, required_abi
 from envpack.support.replacement import replaced_file
 
 _CUDA = re.compile(
@@ -26,7 +26,7 @@ _SYSTEM = re.compile(r"^lib/(lib(?:crypto|ssl|curl|gcc_s|stdc\+\+|tinfo|z|cudart
 _RECIPE = 1  # counts the changes of how files are asked
 
 
-def environment_needs(prefix: Path, entries: Iterable[Entry], kept: Path) -> SystemNeeds:
+def environment_needs(prefix: Path, entries: Iterable[Entry], kept: Path) -> AbiRequirements:
     """The newest symbol versions that any file of an environment needs.
 
     Args:
@@ -38,37 +38,37 @@ def environment_needs(prefix: Path, entries: Iterable[Entry], kept: Path) -> Sys
         OSError: a file cannot be read, or an answer cannot be kept.
 
     """
-    glibc = glibcxx = Need()
+    glibc = glibcxx = RequiredVersion()
     for _, package in itertools.groupby(sorted(entries, key=lambda one: one.package), key=lambda one: one.package):
         needs = _package_needs(prefix, list(package), kept)
-        glibc, glibcxx = newer(glibc, needs.glibc), newer(glibcxx, needs.glibcxx)
-    return SystemNeeds(glibc, glibcxx)
+        glibc, glibcxx = newer_version(glibc, needs.glibc), newer_version(glibcxx, needs.glibcxx)
+    return AbiRequirements(glibc, glibcxx)
 
 
-def _package_needs(prefix: Path, entries: Sequence[Entry], kept: Path) -> SystemNeeds:
+def _package_needs(prefix: Path, entries: Sequence[Entry], kept: Path) -> AbiRequirements:
     told = [_RECIPE, [[entry.path, entry.sha256] for entry in entries]]
     place = kept / f"{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]}.json"
     known = _read(place, prefix)
     if known is None:
         files = (prefix / entry.path for entry in entries if entry.kind in ("file", "program"))
-        known = system_needs(file for file in files if is_elf(file))
+        known = required_abi(file for file in files if is_elf(file))
         place.parent.mkdir(parents=True, exist_ok=True)
         with replaced_file(place, durable=False) as partial:
             partial.write_text(json.dumps([_written(need, prefix) for need in (known.glibc, known.glibcxx)]))
     return known
 
 
-def _written(need: Need, prefix: Path) -> list[str]:
+def _written(need: RequiredVersion, prefix: Path) -> list[str]:
     return [need.version, need.file.relative_to(prefix).as_posix() if need.file else ""]
 
 
-def _read(place: Path, prefix: Path) -> SystemNeeds | None:
+def _read(place: Path, prefix: Path) -> AbiRequirements | None:
     try:
         told = json.loads(place.read_bytes())
-        glibc, glibcxx = (Need(str(version), prefix / file if file else None) for version, file in told)
+        glibc, glibcxx = (RequiredVersion(str(version), prefix / file if file else None) for version, file in told)
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return SystemNeeds(glibc, glibcxx)
+    return AbiRequirements(glibc, glibcxx)
 
 
 def numpy_abi(packages: Iterable[Package]) -> str:

@@ -29,13 +29,13 @@ from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.lock import Lock
 from envpack.pythons import compile_packages, fingerprint, interpreter_for, local_channel
 from envpack.requirements import CondaPackage
-from envpack.support.elf import SystemNeeds, strip_environment, version_key
+from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import bare_environment
-from envpack.support.package_names import normalised
 from envpack.support.processes import run
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
+from envpack.support.text import normalise_name
 
 _GLIBC_HINT = "ask for an older version of it, or take a release with a newer system with --triton"
 
@@ -173,7 +173,7 @@ def _compile(how: Assembly, prefix: Path, owners: Owners) -> None:
     for path, package in owners.of.items():
         if path.startswith(f"lib/python{minor}/") and path.endswith(".py") and _is_wanted(prefix, path, minor):
             sources.setdefault(package, []).append(path)
-    contents = {normalised(one.name): one.sha256 or one.md5 for one in how.lock.conda}
+    contents = {normalise_name(one.name): one.sha256 or one.md5 for one in how.lock.conda}
     contents |= {one.name: one.sha256 for one in how.lock.pip}
     named = {contents.get(name) or _digest(prefix, paths): paths for name, paths in sources.items()}
     compile_packages(prefix, named, minor=minor, python=_python(how, prefix), kept=how.cache / "bytecode")
@@ -218,7 +218,7 @@ def _said_version(lock: Lock) -> str:
     return next(package.version for package in lock.conda if package.name == "python")
 
 
-def _checked_needs(how: Assembly, prefix: Path, entries: Sequence[Entry]) -> SystemNeeds:
+def _checked_needs(how: Assembly, prefix: Path, entries: Sequence[Entry]) -> AbiRequirements:
     """What the files need of a system; refused if the target's C library cannot give it."""
     needs = environment_needs(prefix, entries, how.cache / "needs")
     need, target = needs.glibc, how.lock.target
@@ -233,7 +233,7 @@ def _checked_needs(how: Assembly, prefix: Path, entries: Sequence[Entry]) -> Sys
 
 
 def _write_manifest(
-    how: Assembly, prefix: Path, version: str, needs: SystemNeeds, owners: Owners, entries: Sequence[Entry]
+    how: Assembly, prefix: Path, version: str, needs: AbiRequirements, owners: Owners, entries: Sequence[Entry]
 ) -> None:
     target = how.lock.target
     packages = installed_packages(prefix, target.python, entries, how.lock)

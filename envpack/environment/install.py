@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from envpack.lock import as_pylock, explained, guilty_requirement, platform_name, run_uv
+from envpack.lock import failing_requirement, platform_name, run_uv, to_pylock, uv_error
 from envpack.requirements import PipPackage, Target
-from envpack.support.processes import Finished
-from envpack.support.temp_dirs import scratch_folder
+from envpack.support.processes import CompletedProcess
+from envpack.support.temp_dirs import temp_dir
 
 _TRIES = 3  # to install from uv's cache, before all is asked for again; each names one wheel that is not there
 
@@ -35,10 +35,10 @@ def install_pip(
     if not python.is_relative_to(prefix):
         into += ["--prefix", prefix]
 
-    def installed(some: Sequence[PipPackage], *options: str) -> Finished:
-        with scratch_folder("install") as scratch:
+    def installed(some: Sequence[PipPackage], *options: str) -> CompletedProcess:
+        with temp_dir("install") as scratch:
             lock = scratch / "pylock.toml"
-            lock.write_text(as_pylock(some, target), encoding="utf-8")
+            lock.write_text(to_pylock(some, target), encoding="utf-8")
             return run_uv(
                 [
                     *("pip", "install", *into, "--no-deps", "--requirements", lock, *options),
@@ -50,10 +50,10 @@ def install_pip(
     missing = _not_cached(packages, installed)
     ended = installed(missing) if missing else None
     if ended and ended.returncode != 0:
-        raise explained(ended, [f"{package.name}=={package.version}" for package in missing], prefix.parent)
+        raise uv_error(ended, [f"{package.name}=={package.version}" for package in missing], prefix.parent)
 
 
-def _not_cached(packages: Sequence[PipPackage], installed: Callable[..., Finished]) -> Sequence[PipPackage]:
+def _not_cached(packages: Sequence[PipPackage], installed: Callable[..., CompletedProcess]) -> Sequence[PipPackage]:
     """Install the wheels that uv has in its cache, and give the rest.
 
     uv asks an index again for what it has if the index did not say for how long it may be kept, as many mirrors do
@@ -66,7 +66,7 @@ def _not_cached(packages: Sequence[PipPackage], installed: Callable[..., Finishe
         ended = installed(tried, "--offline")
         if ended.returncode == 0:
             return [package for package in packages if package not in tried]
-        guilty = guilty_requirement(ended.stderr, [package.name for package in tried])
+        guilty = failing_requirement(ended.stderr, [package.name for package in tried])
         tried = [package for package in tried if guilty not in ("", package.name)]
     return packages
 

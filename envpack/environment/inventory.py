@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.store import Package
-from envpack.support.package_names import normalised
 from envpack.support.replacement import write_text
+from envpack.support.text import normalise_name
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -222,7 +222,7 @@ def _source_of(path: str) -> str:
 def _conda_claims(prefix: Path) -> Iterator[tuple[str, str]]:
     for record in sorted((prefix / "conda-meta").glob("*.json")):
         told = json.loads(record.read_text(encoding="utf-8"))
-        name = normalised(str(told["name"]))
+        name = normalise_name(str(told["name"]))
         yield name, f"conda-meta/{record.name}"
         for path in told.get("files", ()):
             yield name, str(path)
@@ -242,7 +242,7 @@ def _pip_claims(prefix: Path, minor: str, of_conda: set[str]) -> Iterator[tuple[
         folder = f"{site}/{record.parent.name}"
         if f"{folder}/RECORD" in of_conda and not _is_of_pip(record):
             continue  # conda's own record has the same files
-        name = normalised(record.parent.name.partition("-")[0])
+        name = normalise_name(record.parent.name.partition("-")[0])
         with record.open(encoding="utf-8", newline="") as content:
             for row in csv.reader(content):
                 if row:
@@ -281,7 +281,7 @@ def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock:
 
 
 def _of_conda(record: dict[str, object], sizes: Counter[str]) -> Package:
-    name = normalised(str(record["name"]))
+    name = normalise_name(str(record["name"]))
     told = {key: str(record.get(key) or "") for key in ("version", "license", "url", "sha256")}
     return Package(
         name, told["version"], "conda", told["license"], url=told["url"], sha256=told["sha256"], size=sizes[name]
@@ -298,7 +298,7 @@ def _of_pip(metadata: Path, sizes: Counter[str], origins: Mapping[str, tuple[str
 
     with metadata.open(encoding="utf-8", errors="replace") as content:
         told = email.parser.HeaderParser().parse(content)
-    name = normalised(str(told["Name"]))
+    name = normalise_name(str(told["Name"]))
     url, sha256 = origins.get(name, ("", ""))
     return Package(name, str(told["Version"]), "pip", _license(told), url, sha256, sizes[name])
 

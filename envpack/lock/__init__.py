@@ -14,14 +14,18 @@ if TYPE_CHECKING:
         write_lock as write_lock,
     )
     from envpack.lock.model import RECIPE as RECIPE, Lock as Lock
-    from envpack.lock.pip import as_pylock as as_pylock
-    from envpack.lock.requirements_digest import asked_digest as asked_digest
-    from envpack.lock.resolve import LOCAL as LOCAL, LockOptions as LockOptions, lock_requirements as lock_requirements
+    from envpack.lock.pip import to_pylock as to_pylock
+    from envpack.lock.requirements_digest import requirements_digest as requirements_digest
+    from envpack.lock.resolve import (
+        LOCAL_CHANNEL as LOCAL_CHANNEL,
+        LockOptions as LockOptions,
+        lock_requirements as lock_requirements,
+    )
     from envpack.lock.uv import (
-        explained as explained,
-        guilty_requirement as guilty_requirement,
+        failing_requirement as failing_requirement,
         platform_name as platform_name,
         run_uv as run_uv,
+        uv_error as uv_error,
     )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -53,7 +53,7 @@ def format_lock(lock: Lock) -> str:
         "packages": [*map(_conda_entry, lock.conda), *map(_pip_entry, lock.pip)],
         _OWN: {
             "schema": _SCHEMA,
-            "asked": lock.asked,
+            "asked": lock.requirements_digest,
             "python": lock.target.python,
             "glibc": lock.target.glibc,
             "cuda": lock.target.cuda,

@@ -21,7 +21,7 @@ class Lock:
         channels: where conda packages were looked for, without secrets.
         conda: conda packages, sorted by name.
         pip: wheels, sorted by name; they are installed after the conda packages.
-        asked: digest of the requirements that it answers, see `requirements_digest`.
+        requirements_digest: digest of the requirements that it was resolved from, see the function of that name.
 
     """
 
@@ -29,7 +29,7 @@ class Lock:
     channels: tuple[str, ...]
     conda: tuple[CondaPackage, ...]
     pip: tuple[PipPackage, ...]
-    asked: str = ""
+    requirements_digest: str = ""
 
     @property
     def key(self) -> str:

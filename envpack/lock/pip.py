@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from envpack.lock.uv import explained, platform_name, run_uv
+from envpack.lock.uv import platform_name, run_uv, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.package_names import normalised
 from envpack.support.redaction import public_url
-from envpack.support.temp_dirs import scratch_folder
+from envpack.support.temp_dirs import temp_dir
+from envpack.support.text import normalise_name
 
 
 def resolve_pip(
@@ -48,10 +48,10 @@ def resolve_pip(
     asked = [*requirements.pip, *(_by_file(wheel) for wheel in wheels)]
     if not asked:
         return ()
-    with scratch_folder("lock") as folder:
+    with temp_dir("lock") as folder:
         answer = folder / "pylock.toml"
         if prefer:
-            answer.write_text(as_pylock(prefer, target), encoding="utf-8")
+            answer.write_text(to_pylock(prefer, target), encoding="utf-8")
         ended = run_uv(
             [
                 *("pip", "compile", _written(folder / "requirements.in", (*_understood(requirements), *asked))),
@@ -65,7 +65,7 @@ def resolve_pip(
             ],
         )
         if ended.returncode != 0:
-            raise explained(ended, asked, folder)
+            raise uv_error(ended, asked, folder)
         told = tomllib.loads(answer.read_text(encoding="utf-8"))
     chosen = tuple(sorted((_chosen(package) for package in told.get("packages", ())), key=lambda one: one.name))
     _refuse_other_hashes(chosen, requirements.pip)
@@ -96,7 +96,7 @@ def _refuse_other_hashes(chosen: Sequence[PipPackage], lines: Sequence[str]) -> 
     by_name = {package.name: package for package in chosen}
     for line in lines:
         hashes = set(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
-        name = normalised(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0])
+        name = normalise_name(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0])
         if "--hash=" in line and not hashes:
             raise EnvironmentBuildError(
                 f"pip requirement {name!r}: none of its hashes is a SHA-256, which is what indexes and locks have",
@@ -131,7 +131,7 @@ def _source_policy(requirements: Requirements, sources: Sequence[str]) -> list[s
 
 
 def _chosen(package: dict[str, Any]) -> PipPackage:
-    name, version = normalised(str(package["name"])), str(package.get("version", ""))
+    name, version = normalise_name(str(package["name"])), str(package.get("version", ""))
     files = [*package.get("wheels", ()), package.get("archive"), package.get("sdist")]
     file = next((one for one in files if one), None)
     if file is None:
@@ -145,7 +145,7 @@ def _chosen(package: dict[str, Any]) -> PipPackage:
     return PipPackage(name, version, public_url(url), str(file["hashes"]["sha256"]), int(file.get("size", 0)))
 
 
-def as_pylock(packages: Sequence[PipPackage], target: Target) -> str:
+def to_pylock(packages: Sequence[PipPackage], target: Target) -> str:
     """A ``pylock.toml`` (PEP 751) of exactly these files."""
     lines = ['lock-version = "1.0"', 'created-by = "envpack"', f'requires-python = ">={target.python}"']
     for package in packages:

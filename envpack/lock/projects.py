@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.lock.uv import explained, run_uv
+from envpack.lock.uv import run_uv, uv_error
 from envpack.requirements import Target
 from envpack.support.errors import EnvironmentBuildError
 
@@ -33,7 +33,7 @@ def _build(project: Path, target: Target, python: Path, folder: Path) -> Path:
         ended = run_uv(["build", "--wheel", "--out-dir", scratch, "--python", python, "--no-config", project])
         built = list(Path(scratch).glob("*.whl"))
         if ended.returncode != 0 or len(built) != 1:
-            raise explained(ended, [project.name], folder)
+            raise uv_error(ended, [project.name], folder)
         if not built[0].stem.endswith(("-any", target.machine)):
             raise EnvironmentBuildError(
                 f"the wheel of {project.name} is for this machine, not for {target.platform}",

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from envpack.conda import Channels, CondaSettings, Credentials
 from envpack.lock.model import Lock
-from envpack.lock.requirements_digest import asked_digest
+from envpack.lock.requirements_digest import requirements_digest
 from envpack.pythons import interpreter_for
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, host_platform
 from envpack.support.errors import InputError, UsageError
-from envpack.support.package_names import normalised
 from envpack.support.progress import Progress
+from envpack.support.text import normalise_name
 
-LOCAL = "local"
+LOCAL_CHANNEL = "local"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LockOptions:
     """How to choose packages.
 
     Attributes:
-        channels: names, addresses or paths, in order of preference; `LOCAL` is this machine's own interpreters.
+        channels: names, addresses or paths, in order of preference; `LOCAL_CHANNEL` is this machine's own interpreters.
         settings: the user's settings for conda.
         cache: root of the cache.
         previous: a lock to stay with where it still fits.
@@ -47,7 +47,7 @@ class LockOptions:
     @property
     def credentials(self) -> Credentials:
         """Passwords and tokens that the channels' addresses hold, and those of the user's own channels."""
-        named = (name for name in (*self.settings.channels, *self.channels) if name != LOCAL)
+        named = (name for name in (*self.settings.channels, *self.channels) if name != LOCAL_CHANNEL)
         return self.settings.resolve(named).credentials
 
 
@@ -76,7 +76,7 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
         channels.urls,
         tuple(sorted(conda, key=lambda one: one.name)),
         tuple(sorted(pip, key=lambda one: one.name)),
-        asked_digest(requirements, options.channels),
+        requirements_digest(requirements, options.channels),
     )
 
 
@@ -86,7 +86,7 @@ def resolve_channels(options: LockOptions, target: Target, progress: Progress) -
 
     names = []
     for name in options.channels:
-        if name == LOCAL:
+        if name == LOCAL_CHANNEL:
             _refuse_local_for_others(target)
             found = local_channel(interpreter_for(target.python), cache=options.cache, progress=progress)
             names.append(found.folder.as_uri())
@@ -134,7 +134,7 @@ def _refuse_unhashed(requirements: Requirements) -> None:
 
 def _refuse_unknown_update(options: LockOptions) -> None:
     known = _names(options.previous) if options.previous else set()
-    unknown = [name for name in options.update if normalised(name) not in known]
+    unknown = [name for name in options.update if normalise_name(name) not in known]
     if unknown:
         raise UsageError(
             f"{unknown[0]!r} is not in the lock",
@@ -150,18 +150,18 @@ def _names(lock: Lock) -> set[str]:
 def _solved(
     specs: Sequence[str], channels: Channels, target: Target, options: LockOptions, progress: Progress
 ) -> tuple[CondaPackage, ...]:
-    from envpack.conda import solve_conda
+    from envpack.conda import resolve_conda
 
     progress.begin(f"choose Python {target.python} and {len(specs) - 1} conda requirements")
     if options.engine != "rattler":
-        from envpack.conda import solve_with_program
+        from envpack.conda import resolve_with_program
 
-        chosen = solve_with_program(options.engine, specs, channels, target, settings=options.settings)
+        chosen = resolve_with_program(options.engine, specs, channels, target, settings=options.settings)
         progress.end(f"{len(chosen)} packages, chosen by {options.engine}")
         return chosen
-    freed = {normalised(name) for name in options.update}
+    freed = {normalise_name(name) for name in options.update}
     prefer = [one for one in options.previous.conda if one.name not in freed] if options.previous else []
-    found = solve_conda(specs, channels, target, settings=options.settings, cache=options.cache, prefer=prefer)
+    found = resolve_conda(specs, channels, target, settings=options.settings, cache=options.cache, prefer=prefer)
     progress.end(f"{len(found)} packages")
     return found
 
@@ -183,7 +183,7 @@ def _resolved(
         wheels = build_wheels(requirements.projects, target, interpreter_for(target.python).executable, options.cache)
         progress.end("built")
     progress.begin(f"choose wheels for {len(requirements.pip)} pip requirements")
-    freed = {normalised(name) for name in options.update}
+    freed = {normalise_name(name) for name in options.update}
     found = resolve_pip(
         requirements,
         target,
@@ -198,7 +198,7 @@ def _resolved(
 
 def _not_named(provided: Sequence[str], requirements: Requirements) -> tuple[str, ...]:
     """What conda provides stays, unless the user asks pip for it by name."""
-    named = {normalised(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0]) for line in requirements.pip}
+    named = {normalise_name(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0]) for line in requirements.pip}
     return tuple(name for name in provided if name not in named)
 
 
@@ -215,6 +215,6 @@ def _provided(
             conda, prefix, target, settings=options.settings, credentials=channels.credentials, cache=options.cache
         )
         found = (prefix / "lib" / f"python{target.python}" / "site-packages").glob("*.dist-info")
-        return tuple(sorted(normalised(folder.name.partition("-")[0]) for folder in found))
+        return tuple(sorted(normalise_name(folder.name.partition("-")[0]) for folder in found))
     finally:
         shutil.rmtree(prefix, ignore_errors=True)

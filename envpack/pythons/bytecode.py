@@ -13,11 +13,10 @@ from pathlib import Path
 
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import bare_environment
-from envpack.support.links import link_or_copy
 from envpack.support.processes import run
-from envpack.support.replacement import new_folder
-from envpack.support.storage_errors import FULL_TEXT, disk_full
-from envpack.support.temp_dirs import scratch_folder
+from envpack.support.replacement import link_or_copy, new_folder
+from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
+from envpack.support.temp_dirs import temp_dir
 
 _CHILD = Path(__file__).with_name("compile_child.py")
 _RECIPE = 3  # counts the changes of how byte code is made
@@ -43,14 +42,14 @@ def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path)
     groups = list(_groups(packages))
     if not groups:
         return
-    with scratch_folder("compile") as scratch:
+    with temp_dir("compile") as scratch:
         listed = scratch / "files"
         listed.write_text("\n\n".join("\n".join(group) for group in groups), encoding="utf-8")
         done = run(
             [python, "-s", "-S", "-B", _CHILD, prefix, listed],
             env=bare_environment() | {"PYTHONHASHSEED": "0"},  # the order of sets is part of byte code
         )
-    if FULL_TEXT in done.stderr:
+    if DISK_FULL_TEXT in done.stderr:
         raise disk_full(prefix.parent)
     if done.returncode != 0:
         raise EnvironmentBuildError(
@@ -68,7 +67,7 @@ def _groups(packages: Iterable[Sequence[str]]) -> Iterator[list[str]]:
         yield from (ordered[start : start + _GROUP] for start in range(0, len(ordered), _GROUP))
 
 
-def byte_code_of(source: str, minor: str) -> str:
+def bytecode_path(source: str, minor: str) -> str:
     """Where the byte code of a source lies, both relative to the environment."""
     folder, _, name = source.rpartition("/")
     return f"{folder}/__pycache__/{name.removesuffix('.py')}.cpython-{minor.replace('.', '')}.pyc"
@@ -94,7 +93,7 @@ def compile_packages(
     missing = [content for content, place in places.items() if not place.is_dir()]
     compile_files(prefix, [packages[content] for content in missing], python)
     for content, sources in packages.items():
-        made = [byte_code_of(source, minor) for source in sources]
+        made = [bytecode_path(source, minor) for source in sources]
         if content in missing:
             _keep(prefix, made, places[content])
         else:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from envpack.pythons.interpreters import Interpreter
 from envpack.pythons.relocatable_copy import PLACEHOLDER, copy_interpreter
-from envpack.support.elf import is_elf, system_needs
+from envpack.support.elf import is_elf, required_abi
 from envpack.support.replacement import replaced_file
 
 _TIME = 315532800  # 1980-01-01, the oldest time that a zip can hold
@@ -73,7 +73,7 @@ def make_package(interpreter: Interpreter, folder: Path) -> CondaPackage:
         tree.mkdir()
         copy_interpreter(interpreter, tree)
         files = sorted(file for file in tree.rglob("*") if file.is_symlink() or file.is_file())
-        glibc = system_needs(file for file in files if is_elf(file)).glibc.version
+        glibc = required_abi(file for file in files if is_elf(file)).glibc.version
         about = _metadata(interpreter, build, glibc, [_path_record(file, tree) for file in files])
         payload = [(str(file.relative_to(tree)), file) for file in files]
         with replaced_file(folder / f"{name}.conda") as partial:

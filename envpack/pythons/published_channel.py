@@ -17,15 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.conda import ENGINE_HINT, EngineError, ask_engine
+from envpack.conda import ENGINE_HINT, EngineError, run_engine
 from envpack.pythons.channel import local_channel
 from envpack.pythons.conda_package import subdir
 from envpack.pythons.interpreters import Interpreter
 from envpack.support.cache_locations import data_root
 from envpack.support.errors import EnvironmentBuildError, InputError
-from envpack.support.links import link_or_copy
 from envpack.support.progress import NoProgress, Progress
-from envpack.support.replacement import replaced_file
+from envpack.support.replacement import link_or_copy, replaced_file
 from envpack.support.storage_errors import storage_errors
 
 _INDEX = "repodata.json"
@@ -179,7 +178,7 @@ def _index(folder: Path) -> None:
             link_or_copy(str(package), str(linked))
         (stage / "noarch").mkdir(exist_ok=True)
         try:
-            ask_engine("index", folder=stage)
+            run_engine("index", folder=stage)
         except EngineError as error:
             raise _not_indexed(error, folder, packages) from error
         for part in sorted(one for one in stage.iterdir() if one.is_dir()):

@@ -98,7 +98,7 @@ def place_stub(binary: Path, model_folder: Path, release: Release | None = None)
     # Whenever this ends, a stub never stands beside a file that was written for another one.
     forget_release(model_folder)
     _place_binary(binary, model_folder)
-    write_text(model_folder / RELEASE_FILE, f"{release.said_to_stub}\n")
+    write_text(model_folder / RELEASE_FILE, f"{release.name_for_stub}\n")
     return True
 
 
@@ -130,7 +130,7 @@ def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = N
 
 def _names(model_folder: Path, release: Release) -> bool:
     file = model_folder / RELEASE_FILE
-    return file.is_file() and file.read_text(encoding="utf-8", errors="replace") == f"{release.said_to_stub}\n"
+    return file.is_file() and file.read_text(encoding="utf-8", errors="replace") == f"{release.name_for_stub}\n"
 
 
 def _holds(destination: Path, binary: Path) -> bool:

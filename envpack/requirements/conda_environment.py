@@ -7,7 +7,7 @@ import re
 from envpack.requirements.model import Requirements
 from envpack.requirements.pip_file import PipReader
 from envpack.requirements.places import CREDENTIALS_HINT, is_url, path_of
-from envpack.requirements.problem import Spot, shown
+from envpack.requirements.problem import Location, shown
 from envpack.requirements.python_version import only_minor
 from envpack.requirements.target import Target
 from envpack.requirements.yaml_file import YamlTable
@@ -92,7 +92,7 @@ def _name(spec: str) -> str:
     return re.split(r"[\s=<>!~\[]", spec.strip().rpartition("::")[2], maxsplit=1)[0].lower()
 
 
-def _python_minor(spec: str, spot: Spot) -> str:
+def _python_minor(spec: str, spot: Location) -> str:
     wanted = spec.strip().rpartition("::")[2].strip()[len("python") :].rstrip()
     if not wanted:
         return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from envpack.requirements.locked_package import check_platform, locked_conda, python_minor
 from envpack.requirements.model import CondaPackage, Requirements
-from envpack.requirements.problem import Spot, shown
+from envpack.requirements.problem import Location, shown
 from envpack.requirements.target import Target
 
 _MARK = "@EXPLICIT"
@@ -32,7 +32,7 @@ def read_explicit(text: str, path: Path, target: Target) -> Requirements:
     """
     found: list[CondaPackage] = []
     for number, line in enumerate(text.splitlines(), start=1):
-        spot, bare = Spot(path, number), line.strip()
+        spot, bare = Location(path, number), line.strip()
         if _PIP.match(bare):
             raise spot.error(
                 "the list holds packages of pip in comments, which are not read", hint="give conda-lock.yml instead"
@@ -44,7 +44,7 @@ def read_explicit(text: str, path: Path, target: Target) -> Requirements:
     )
 
 
-def _read_line(text: str, spot: Spot, target: Target) -> CondaPackage:
+def _read_line(text: str, spot: Location, target: Target) -> CondaPackage:
     url, _, digest = text.partition("#")
     md5, sha256 = ("", digest[len("sha256:") :]) if digest.startswith("sha256:") else (digest, "")
     if " " in url or ("/" not in url):

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from envpack.requirements.model import CondaPackage
 from envpack.requirements.places import file_name, package_url
-from envpack.requirements.problem import Spot, shown
+from envpack.requirements.problem import Location, shown
 from envpack.requirements.target import Target
 from envpack.requirements.wheel_file import is_sha256
 from envpack.requirements.yaml_file import YamlTable
@@ -25,7 +25,7 @@ def is_conda_archive(location: str) -> bool:
 
 def locked_conda(
     location: str,
-    spot: Spot,
+    spot: Location,
     *,
     md5: str = "",
     sha256: str = "",
@@ -72,7 +72,7 @@ def locked_conda(
     )
 
 
-def _parts(file: str, spot: Spot) -> tuple[str, str, str]:
+def _parts(file: str, spot: Location) -> tuple[str, str, str]:
     suffix = next((one for one in _SUFFIXES if file.endswith(one)), "")
     match = _FILE.fullmatch(file.removesuffix(suffix)) if suffix else None
     if not match:
@@ -87,7 +87,7 @@ def _subdir(url: str) -> str:
     return folder if re.fullmatch(r"noarch|[a-z]+-[a-z0-9]+", folder) else ""
 
 
-def check_platform(package: CondaPackage, target: Target, spot: Spot) -> None:
+def check_platform(package: CondaPackage, target: Target, spot: Location) -> None:
     """Refuse a package that is for another system.
 
     Raises:

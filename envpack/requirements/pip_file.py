@@ -14,7 +14,7 @@ import pip_requirements_parser as parser
 from envpack.requirements.model import Requirements
 from envpack.requirements.pip_requirement import PipLine, Project, read_editable, read_requirement
 from envpack.requirements.places import is_url, path_of
-from envpack.requirements.problem import Spot, shown
+from envpack.requirements.problem import Location, shown
 from envpack.requirements.text_file import read_text
 from envpack.support.errors import InputError
 
@@ -46,7 +46,7 @@ class PipReader:
         self._read: set[tuple[Path, bool]] = set()
         self._depth = 0
 
-    def read_file(self, path: Path, *, constraint: bool = False, named_at: Spot | None = None) -> None:
+    def read_file(self, path: Path, *, constraint: bool = False, named_at: Location | None = None) -> None:
         """Read a file; one that was read already, in a circle or not, adds nothing.
 
         Args:
@@ -67,10 +67,10 @@ class PipReader:
         if path not in self.files:
             self.files.append(path)
         self._depth += 1
-        self.read_lines(text, Spot(path), constraint=constraint)
+        self.read_lines(text, Location(path), constraint=constraint)
         self._depth -= 1
 
-    def read_lines(self, text: str, spot: Spot, *, constraint: bool = False) -> None:
+    def read_lines(self, text: str, spot: Location, *, constraint: bool = False) -> None:
         """Read lines that stand in a file, from the given line on.
 
         Raises:
@@ -90,7 +90,7 @@ class PipReader:
             **others,
         )
 
-    def _read_line(self, raw: str, spot: Spot, constraint: bool) -> None:
+    def _read_line(self, raw: str, spot: Location, constraint: bool) -> None:
         text, values = _expanded(raw, spot)
         try:
             self._read_expanded(text, PipLine(spot, shown(raw)), constraint)
@@ -175,7 +175,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield one.line_number, one.line
 
 
-def _expanded(text: str, spot: Spot) -> tuple[str, list[str]]:
+def _expanded(text: str, spot: Location) -> tuple[str, list[str]]:
     """The text with each ``${NAME}`` replaced by its value in the environment, as pip does it; and the values."""
     values: list[str] = []
 

@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from envpack.requirements.places import CREDENTIALS_HINT, file_name, is_http, is_url, path_of
-from envpack.requirements.problem import Spot
+from envpack.requirements.problem import Location
 from envpack.requirements.wheel_file import parse_wheel_name
 from envpack.support.redaction import has_secret
 
@@ -30,7 +30,7 @@ class PipLine:
         said: how an error names it, without secrets.
     """
 
-    spot: Spot
+    spot: Location
     said: str
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import replace
 from envpack.requirements.locked_package import check_platform, is_conda_archive, locked_conda, python_minor
 from envpack.requirements.model import CondaPackage, PipPackage, Requirements
 from envpack.requirements.places import CREDENTIALS_HINT
-from envpack.requirements.problem import Spot, shown
+from envpack.requirements.problem import Location, shown
 from envpack.requirements.target import Target
 from envpack.requirements.wheel_file import locked_wheel
 from envpack.requirements.yaml_file import YamlTable
@@ -129,7 +129,7 @@ def _wheel(location: str, entry: YamlTable, target: Target) -> PipPackage:
     return locked_wheel(location, entry.text("sha256", ""), entry.spot, target)
 
 
-def _from_source(location: str, spot: Spot) -> InputError:
+def _from_source(location: str, spot: Location) -> InputError:
     return spot.error(
         f"{shown(location)} is to be built from source, which envpack does not do for a lock",
         hint="build a package of it and lock that",

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from envpack.requirements.problem import Spot
+from envpack.requirements.problem import Location
 from envpack.support.redaction import has_secret
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -58,7 +58,7 @@ def file_name(url: str) -> str:
     return unquote(urlsplit(url).path.rpartition("/")[2])
 
 
-def package_url(text: str, spot: Spot) -> str:
+def package_url(text: str, spot: Location) -> str:
     """The URL of a package in a lock: as it is there, or ``file:///…`` of a path, which counts from the lock.
 
     Raises:

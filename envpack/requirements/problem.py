@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envpack.support.errors import InputError
-from envpack.support.redaction import without_secrets
+from envpack.support.redaction import redact
 
 _LONGEST = 120
 
 
 @dataclass(frozen=True)
-class Spot:
+class Location:
     """A place in a file.
 
     Attributes:
@@ -23,7 +23,7 @@ class Spot:
     path: Path
     line: int = 0
 
-    def at(self, line: int) -> Spot:
+    def at(self, line: int) -> Location:
         """Another line of the same file."""
         return replace(self, line=line)
 
@@ -35,5 +35,5 @@ class Spot:
 
 def shown(text: str) -> str:
     """A user's text for an error: in quotes, on one line, not too long, without passwords and tokens."""
-    text = without_secrets(text)
+    text = redact(text)
     return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")

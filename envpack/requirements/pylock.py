@@ -19,7 +19,7 @@ from packaging.pylock import (
 )
 
 from envpack.requirements.model import PipPackage, Requirements
-from envpack.requirements.problem import Spot, shown
+from envpack.requirements.problem import Location, shown
 from envpack.requirements.python_version import only_minor
 from envpack.requirements.target import Target, marker_environment, wheel_tags
 from envpack.requirements.toml_file import line_of
@@ -42,7 +42,7 @@ def read_pylock(content: Mapping[str, Any], text: str, path: Path, target: Targe
         InputError: the lock does not follow PEP 751, is not for this target, or has no wheel of a package for it.
 
     """
-    spot = Spot(path)
+    spot = Location(path)
     lock = _validated(content, spot)
     asked = only_minor(str(lock.requires_python)) if lock.requires_python else ""
     if not target.python:
@@ -57,7 +57,7 @@ def read_pylock(content: Mapping[str, Any], text: str, path: Path, target: Targe
     )
 
 
-def _validated(content: Mapping[str, Any], spot: Spot) -> Pylock:
+def _validated(content: Mapping[str, Any], spot: Location) -> Pylock:
     try:
         return Pylock.from_dict(content)
     except PylockUnsupportedVersionError as error:
@@ -66,7 +66,7 @@ def _validated(content: Mapping[str, Any], spot: Spot) -> Pylock:
         raise spot.error(f"not a lock as PEP 751 has it: {_one_line(error)}", hint=_AGAIN) from error
 
 
-def _select(lock: Pylock, text: str, spot: Spot, target: Target) -> tuple[PipPackage, ...]:
+def _select(lock: Pylock, text: str, spot: Location, target: Target) -> tuple[PipPackage, ...]:
     environment = cast("Environment", marker_environment(target))
     found = []
     try:
@@ -85,7 +85,7 @@ def _select(lock: Pylock, text: str, spot: Spot, target: Target) -> tuple[PipPac
     return tuple(found)
 
 
-def _not_selected(error: PylockSelectError, text: str, spot: Spot, target: Target) -> InputError:
+def _not_selected(error: PylockSelectError, text: str, spot: Location, target: Target) -> InputError:
     """The error of the library; where no wheel fits, it names the package in its message only."""
     package = re.match(r"No wheel found .* for package '([a-z0-9-]+)'", str(error))
     if package:
@@ -96,7 +96,7 @@ def _not_selected(error: PylockSelectError, text: str, spot: Spot, target: Targe
     )
 
 
-def _wheel(package: Package, chosen: object, spot: Spot, target: Target) -> PipPackage:
+def _wheel(package: Package, chosen: object, spot: Location, target: Target) -> PipPackage:
     if not isinstance(chosen, PackageWheel):
         if package.wheels:
             raise wrong_platform(package.name, spot, target)

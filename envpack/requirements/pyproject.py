@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from envpack.requirements.model import Requirements
 from envpack.requirements.pip_requirement import PipLine, Project, read_requirement
-from envpack.requirements.problem import Spot, shown
+from envpack.requirements.problem import Location, shown
 from envpack.requirements.python_version import only_minor
 from envpack.requirements.toml_file import line_of
 from envpack.support.errors import InputError
@@ -34,11 +34,11 @@ def read_pyproject(content: dict[str, Any], text: str, path: Path) -> Requiremen
         InputError: a dependency is none, is dynamic, or comes from a place that only another tool knows.
 
     """
-    return _Reader(content, text, Spot(path)).requirements()
+    return _Reader(content, text, Location(path)).requirements()
 
 
 class _Reader:
-    def __init__(self, content: dict[str, Any], text: str, spot: Spot) -> None:
+    def __init__(self, content: dict[str, Any], text: str, spot: Location) -> None:
         self._content = content
         self._text = text
         self._spot = spot
@@ -151,7 +151,7 @@ class _Reader:
             self._refuse_redirected(found, spot)
         return found
 
-    def _refuse_redirected(self, requirement: str, spot: Spot) -> None:
+    def _refuse_redirected(self, requirement: str, spot: Location) -> None:
         """Refuse what uv takes from another place than the index: a package of the same name may be another there."""
         uv = self._table(self._table(self._content, "tool", "tool"), "uv", "tool.uv")
         sources = {canonicalize_name(key) for key in self._table(uv, "sources", "tool.uv.sources")}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envpack.requirements.model import Requirements
-from envpack.requirements.problem import Spot
+from envpack.requirements.problem import Location
 from envpack.requirements.text_file import read_text
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _read_toml(text: str, path: Path, target: Target) -> Requirements:
         return read_pylock(content, text, path, target)
     if path.name == "pyproject.toml" or "project" in content or "dependency-groups" in content:
         return read_pyproject(content, text, path)
-    raise Spot(path).error("is neither a pyproject.toml nor a pylock.toml", hint="name one of these")
+    raise Location(path).error("is neither a pyproject.toml nor a pylock.toml", hint="name one of these")
 
 
 def _read_yaml(text: str, path: Path, target: Target) -> Requirements:
@@ -95,5 +95,7 @@ def _read_yaml(text: str, path: Path, target: Target) -> Requirements:
     if is_python_env(content):
         return read_python_env(content)
     if path.suffix == ".lock":
-        raise Spot(path).error("is no lock of pixi or conda-lock", hint="name the lock, or the file that it is made of")
+        raise Location(path).error(
+            "is no lock of pixi or conda-lock", hint="name the lock, or the file that it is made of"
+        )
     return read_conda_environment(content, target)

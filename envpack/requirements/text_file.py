@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.requirements.problem import Spot
+from envpack.requirements.problem import Location
 
 _LARGEST = 32 << 20
 
 
-def read_text(path: Path, *, named_at: Spot | None = None) -> str:
+def read_text(path: Path, *, named_at: Location | None = None) -> str:
     """Read a file of UTF-8 text, with or without a byte order mark.
 
     Args:
@@ -20,7 +20,7 @@ def read_text(path: Path, *, named_at: Spot | None = None) -> str:
         InputError: it is missing, no file, too large, or not UTF-8.
 
     """
-    spot = Spot(path)
+    spot = Location(path)
     try:
         if not path.exists():
             if named_at:

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from envpack.requirements.problem import Spot
+from envpack.requirements.problem import Location
 
 _HINT = "correct the file, or make it again with the tool that wrote it"
 
@@ -22,11 +22,11 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        raise Spot(path).error("is nested too deeply", hint=_HINT) from error
+        raise Location(path).error("is nested too deeply", hint=_HINT) from error
     except ValueError as error:  # also of dates and numbers that are none
         line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
         reason = str(error).removesuffix(line.group()) if line else str(error).splitlines()[0]
-        raise Spot(path, int(line[1]) if line else 0).error(f"not valid TOML: {reason}", hint=_HINT) from error
+        raise Location(path, int(line[1]) if line else 0).error(f"not valid TOML: {reason}", hint=_HINT) from error
 
 
 def line_of(text: str, needle: str) -> int:

@@ -11,7 +11,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from envpack.requirements.model import PipPackage
 from envpack.requirements.places import file_name, package_url, path_of
-from envpack.requirements.problem import Spot, shown
+from envpack.requirements.problem import Location, shown
 from envpack.requirements.target import Target, wheel_tags
 from envpack.support.errors import InputError
 
@@ -41,7 +41,7 @@ class WheelName:
         )
 
 
-def parse_wheel_name(name: str, spot: Spot) -> WheelName:
+def parse_wheel_name(name: str, spot: Location) -> WheelName:
     """Take the name of a wheel's file apart.
 
     Raises:
@@ -57,7 +57,7 @@ def parse_wheel_name(name: str, spot: Spot) -> WheelName:
     return WheelName(package, str(version), tags)
 
 
-def locked_wheel(location: str, sha256: str, spot: Spot, target: Target, *, size: int = 0) -> PipPackage:
+def locked_wheel(location: str, sha256: str, spot: Location, target: Target, *, size: int = 0) -> PipPackage:
     """A wheel of a lock.
 
     Args:
@@ -89,7 +89,7 @@ def locked_wheel(location: str, sha256: str, spot: Spot, target: Target, *, size
     return PipPackage(wheel.name, wheel.version, url, sha256, size)
 
 
-def wrong_platform(name: str, spot: Spot, target: Target) -> InputError:
+def wrong_platform(name: str, spot: Location, target: Target) -> InputError:
     """The error for a package whose wheels are all for something else."""
     python = f"Python {target.minor}, " if target.minor else ""
     return spot.error(
@@ -103,12 +103,12 @@ def is_sha256(text: str) -> bool:
     return len(text) == 64 and all(digit in "0123456789abcdef" for digit in text)
 
 
-def _check_is_there(wheel: Path, spot: Spot) -> None:
+def _check_is_there(wheel: Path, spot: Location) -> None:
     if not wheel.is_file():
         raise spot.error(f"there is no file {shown(str(wheel))}", hint="put the wheel there, or make the lock again")
 
 
-def _sha256(wheel: Path, spot: Spot) -> str:
+def _sha256(wheel: Path, spot: Location) -> str:
     try:
         with wheel.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

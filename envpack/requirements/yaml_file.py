@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import yaml
 
-from envpack.requirements.problem import Spot, shown
+from envpack.requirements.problem import Location, shown
 
 _DEEPEST = 40
 _NOTHING = {"", "~", "null", "Null", "NULL"}
@@ -25,9 +25,9 @@ Value: TypeAlias = "str | YamlTable | YamlList | None"
 class YamlList:
     """A sequence; `items` are its values with their places."""
 
-    def __init__(self, spot: Spot) -> None:
+    def __init__(self, spot: Location) -> None:
         self.spot = spot
-        self.items: list[tuple[Value, Spot]] = []
+        self.items: list[tuple[Value, Location]] = []
 
 
 class YamlTable:
@@ -36,14 +36,14 @@ class YamlTable:
     Each getter raises an `InputError` that says the line if the value has another type.
     """
 
-    def __init__(self, spot: Spot) -> None:
+    def __init__(self, spot: Location) -> None:
         self.spot = spot
-        self.values: dict[str, tuple[Value, Spot]] = {}
+        self.values: dict[str, tuple[Value, Location]] = {}
 
     def __contains__(self, key: str) -> bool:
         return key in self.values
 
-    def get(self, key: str) -> tuple[Value, Spot]:
+    def get(self, key: str) -> tuple[Value, Location]:
         """A value and its place; ``None`` and the place of the table if there is none."""
         return self.values.get(key, (None, self.spot))
 
@@ -72,7 +72,7 @@ class YamlTable:
             raise spot.error(f"{key} must be a table", hint=_HINT)
         return value
 
-    def items(self, key: str) -> list[tuple[Value, Spot]]:
+    def items(self, key: str) -> list[tuple[Value, Location]]:
         """The values of a list with their places; none if there is no list."""
         value, spot = self.get(key)
         if value is None:
@@ -81,7 +81,7 @@ class YamlTable:
             raise spot.error(f"{key} must be a list", hint=_HINT)
         return value.items
 
-    def texts(self, key: str) -> list[tuple[str, Spot]]:
+    def texts(self, key: str) -> list[tuple[str, Location]]:
         """The values of a list of text with their places."""
         found = []
         for value, spot in self.items(key):
@@ -113,7 +113,7 @@ def parse_yaml(text: str, path: Path) -> YamlTable:
         InputError: it is not, or it is not YAML, or uses what no such file needs (tags, several documents).
 
     """
-    spot = Spot(path)
+    spot = Location(path)
     try:
         value = _build(yaml.parse(text, Loader=_LOADER), spot)
     except yaml.MarkedYAMLError as error:
@@ -133,10 +133,10 @@ class _Builder:
     def __init__(self) -> None:
         self.root: Value = None
         self.open: list[YamlTable | YamlList] = []
-        self.keys: list[tuple[str, Spot] | None] = []  # for each open one: the key that waits for its value
+        self.keys: list[tuple[str, Location] | None] = []  # for each open one: the key that waits for its value
         self.anchors: dict[str, Value] = {}
 
-    def put(self, value: Value, spot: Spot) -> None:
+    def put(self, value: Value, spot: Location) -> None:
         if not self.open:
             self.root = value
             return
@@ -165,7 +165,7 @@ class _Builder:
         self.keys.pop()
 
 
-def _build(events: Iterator[yaml.Event], file: Spot) -> Value:
+def _build(events: Iterator[yaml.Event], file: Location) -> Value:
     builder, documents = _Builder(), 0
     for event in events:
         spot = file.at(event.start_mark.line + 1 if event.start_mark else 0)
@@ -184,7 +184,7 @@ def _build(events: Iterator[yaml.Event], file: Spot) -> Value:
     return builder.root
 
 
-def _put_node(builder: _Builder, event: yaml.NodeEvent, spot: Spot) -> None:
+def _put_node(builder: _Builder, event: yaml.NodeEvent, spot: Location) -> None:
     if getattr(event, "tag", None) not in (None, "!"):
         raise spot.error("tags like !!int have no meaning here", hint="remove the tag")
     if isinstance(event, yaml.ScalarEvent):

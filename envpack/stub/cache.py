@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.support.processes import refuse_if_stopped
+from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import Progress
 from envpack.support.replacement import new_folder, write_text
 from envpack.support.storage_errors import storage_errors
@@ -77,7 +77,7 @@ def _wait_for(lock: BaseFileLock) -> None:
     from filelock import Timeout
 
     while True:
-        refuse_if_stopped()
+        raise_if_stopped()
         with contextlib.suppress(Timeout):
             lock.acquire(timeout=1)
             return

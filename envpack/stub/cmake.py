@@ -10,8 +10,8 @@ from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, find_tool
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import StubError
 from envpack.support.isolation import clean_environment
-from envpack.support.processes import Finished, run
-from envpack.support.storage_errors import FULL_TEXT, disk_full
+from envpack.support.processes import CompletedProcess, run
+from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,15 @@ class BuildTree:
         if done.returncode != 0:
             raise self._failure(done)
 
-    def _failure(self, done: Finished) -> Exception:
-        if FULL_TEXT in done.stdout + done.stderr:
+    def _failure(self, done: CompletedProcess) -> Exception:
+        if DISK_FULL_TEXT in done.stdout + done.stderr:
             return disk_full(self.folder)
         return StubError(
             f"the stub does not compile:\n{_first_error(done)}", kind="compile-failed", hint=OTHER_COMPILER
         )
 
 
-def _first_error(done: Finished) -> str:
+def _first_error(done: CompletedProcess) -> str:
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     found = [i for sign in ("error:", "CMake Error") for i, line in enumerate(lines) if sign in line]
     first = found[0] if found else max(0, len(lines) - 10)

@@ -64,7 +64,7 @@ class Recipe:
     @property
     def cmake_releases(self) -> str:
         """The releases as CMake is told: by names that the sources know."""
-        return ";".join(sorted(release.said_to_stub for release in self.releases or ())) or "all"
+        return ";".join(sorted(release.name_for_stub for release in self.releases or ())) or "all"
 
     @property
     def header_folders(self) -> list[Path]:

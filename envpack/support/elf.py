@@ -15,7 +15,7 @@ from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
 from envpack.support.replacement import replaced_file
-from envpack.support.storage_errors import FULL_TEXT, disk_full
+from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
@@ -25,7 +25,7 @@ _GLIBCXX = re.compile(r"^GLIBCXX_(\d+(?:\.\d+)+)$")
 
 
 @dataclass(frozen=True)
-class Need:
+class RequiredVersion:
     """The newest version of a library that files ask for (for example ``"2.35"``, ``""`` for none), and who asks."""
 
     version: str = ""
@@ -33,11 +33,11 @@ class Need:
 
 
 @dataclass(frozen=True)
-class SystemNeeds:
+class AbiRequirements:
     """What files ask of the C library, and of libstdc++ (its ``GLIBCXX`` symbol versions)."""
 
-    glibc: Need = Need()
-    glibcxx: Need = Need()
+    glibc: RequiredVersion = RequiredVersion()
+    glibcxx: RequiredVersion = RequiredVersion()
 
 
 def is_elf(path: Path) -> bool:
@@ -53,21 +53,21 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part)
 
 
-def system_needs(files: Iterable[Path]) -> SystemNeeds:
+def required_abi(files: Iterable[Path]) -> AbiRequirements:
     """The newest symbol versions that any of the ELF files needs.
 
     Files that are no readable ELF of this kind (test data, other systems) count for nothing.
     """
-    glibc = glibcxx = Need()
+    glibc = glibcxx = RequiredVersion()
     for file in files:
         glibc_version, glibcxx_version = _needs_of(file)
-        glibc = newer(glibc, Need(glibc_version, file))
-        glibcxx = newer(glibcxx, Need(glibcxx_version, file))
-    return SystemNeeds(glibc, glibcxx)
+        glibc = newer_version(glibc, RequiredVersion(glibc_version, file))
+        glibcxx = newer_version(glibcxx, RequiredVersion(glibcxx_version, file))
+    return AbiRequirements(glibc, glibcxx)
 
 
-def newer(one: Need, other: Need) -> Need:
-    """The need of the newer version; the first of two that are the same."""
+def newer_version(one: RequiredVersion, other: RequiredVersion) -> RequiredVersion:
+    """The need of the newer_version version; the first of two that are the same."""
     return other if version_key(other.version) > version_key(one.version) else one
 
 
@@ -134,7 +134,7 @@ def set_runpath(files: Sequence[Path], runpath: str) -> None:
     if not files:
         return
     done = run([_patchelf(), "--set-rpath", runpath, *files], env=bare_environment())
-    if FULL_TEXT in done.stderr:
+    if DISK_FULL_TEXT in done.stderr:
         raise disk_full(files[0])
     if done.returncode != 0:
         raise EnvironmentBuildError(

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.storage_errors import FULL_TEXT, disk_full
+from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 
 
 @dataclass(frozen=True)
-class Cause:
+class ErrorPattern:
     """A way to fail.
 
     Attributes:
         kind: of the error.
         pattern: how programs word it, as an expression; one that fits everything ends a table.
-        says: what envpack says, with the fields of `explain` and the named groups of ``pattern`` in braces.
+        says: what envpack says, with the fields of `error_from_output` and the named groups of ``pattern`` in braces.
         hint: what to do, with the same fields.
 
     """
@@ -29,8 +29,8 @@ class Cause:
     hint: str
 
 
-def explain(
-    causes: Iterable[Cause], said: str, *, full: Path, where: str = "", details: str = "", **fields: str
+def error_from_output(
+    causes: Iterable[ErrorPattern], said: str, *, full: Path, where: str = "", details: str = "", **fields: str
 ) -> EnvironmentBuildError:
     """The error for what a program has said, by the first cause that fits; a full disk comes before all.
 
@@ -43,7 +43,7 @@ def explain(
         fields: what the causes name in braces.
 
     """
-    if FULL_TEXT in said:
+    if DISK_FULL_TEXT in said:
         return disk_full(full)
     cause, found = next((one, match) for one in causes if (match := re.search(one.pattern, said)))
     known = fields | found.groupdict()

@@ -18,7 +18,7 @@ _GRACE = 10.0  # seconds in which a program that is told to end can end what it 
 
 
 @dataclass(frozen=True)
-class Finished:
+class CompletedProcess:
     """A program that has ended.
 
     Attributes:
@@ -54,14 +54,14 @@ class Programs:
                     _signal_group(child, number)
                 self._change.wait_for(lambda: not self._running, _GRACE)
 
-    def refuse_if_stopped(self) -> None:
+    def raise_if_stopped(self) -> None:
         if self._stopped:
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def including(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
         with self._change:
-            self.refuse_if_stopped()
+            self.raise_if_stopped()
             self._running.add(child)
         try:
             yield
@@ -69,7 +69,7 @@ class Programs:
             with self._change:
                 self._running.discard(child)
                 self._change.notify_all()
-        self.refuse_if_stopped()
+        self.raise_if_stopped()
 
 
 _PROGRAMS: ContextVar[Programs | None] = ContextVar("programs", default=None)
@@ -89,11 +89,11 @@ def stoppable() -> Iterator[Programs]:
         _PROGRAMS.reset(token)
 
 
-def refuse_if_stopped() -> None:
+def raise_if_stopped() -> None:
     """For waiting that is not for a program: raise KeyboardInterrupt if the `stoppable` block around it is stopped."""
     programs = _PROGRAMS.get()
     if programs:
-        programs.refuse_if_stopped()
+        programs.raise_if_stopped()
 
 
 def run(
@@ -102,7 +102,7 @@ def run(
     env: Mapping[str, str],
     cwd: Path | None = None,
     timeout: float | None = None,
-) -> Finished:
+) -> CompletedProcess:
     """Run a program to its end with exactly the environment given, and capture what it writes.
 
     When the caller is interrupted, the program and all that it has started end first, and nobody writes any more.
@@ -133,7 +133,7 @@ def run(
         except BaseException:
             _end(child)
             raise
-    return Finished(child.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
+    return CompletedProcess(child.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -10,7 +10,7 @@ _CONDA_TOKEN = re.compile(r"/t/[^/\s]+/")  # the tokens of conda servers
 _QUERY_VALUE = re.compile(r"([?&][^=&#\s]+)=[^&#\s]+")  # signed URLs
 
 
-def without_secrets(text: str) -> str:
+def redact(text: str) -> str:
     """Replace user names, passwords, tokens and the values of query parameters in a text by ``***``."""
     text = _CONDA_TOKEN.sub("/t/***/", _USER.sub("//***@", text))
     return _QUERY_VALUE.sub(r"\1=***", text)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.support.errors import EnvironmentBuildError
 
-FULL_TEXT = "No space left on device"
+DISK_FULL_TEXT = "No space left on device"
 
 
 @contextlib.contextmanager
@@ -19,7 +19,7 @@ def storage_errors(where: Path) -> Iterator[None]:
     try:
         yield
     except shutil.Error as error:  # of a whole tree: a list of texts
-        if FULL_TEXT in str(error):
+        if DISK_FULL_TEXT in str(error):
             raise disk_full(where) from None
         raise
     except OSError as error:

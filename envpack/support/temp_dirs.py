@@ -17,7 +17,7 @@ _YOUNG = 60  # seconds; who has just made a folder may not have locked it yet
 
 
 @contextlib.contextmanager
-def scratch_folder(purpose: str) -> Iterator[Path]:
+def temp_dir(purpose: str) -> Iterator[Path]:
     """Give an empty folder that only this user can look into, for the time of the block.
 
     What killed processes have left is removed first: some of it may hold passwords.

@@ -1,11 +1,18 @@
-"""What programs say, made fit for one line."""
+"""Text in the form in which envpack shows and compares it."""
 
 from __future__ import annotations
 
-_LONGEST = 300  # characters
+import re
+
+_MAX_LINE = 300  # characters
 
 
-def gist(text: str) -> str:
-    """The beginning of a text as one line; the whole goes into the details of an error."""
+def one_line(text: str) -> str:
+    """A text on one line, cut after 300 characters; the full text belongs in the details of an error."""
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST].rpartition(' ')[0]} …"
+    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE].rpartition(' ')[0]} …"
+
+
+def normalise_name(name: str) -> str:
+    """A package's name as package indexes compare it (PEP 503): ``scikit-learn`` for ``Scikit_Learn``."""
+    return re.sub(r"[-_.]+", "-", name).strip("-").lower()

@@ -8,7 +8,16 @@ from pathlib import Path
 
 from envpack.conda import CondaSettings, read_conda_settings
 from envpack.environment import Environment, environment_of, remembered_lock
-from envpack.lock import LOCAL, LOCK_NAME, Lock, LockOptions, asked_digest, lock_requirements, read_lock, write_lock
+from envpack.lock import (
+    LOCAL_CHANNEL,
+    LOCK_NAME,
+    Lock,
+    LockOptions,
+    lock_requirements,
+    read_lock,
+    requirements_digest,
+    write_lock,
+)
 from envpack.project import Project
 from envpack.pythons import check_minor
 from envpack.releases import DEFAULT_RELEASE, Release, find_release
@@ -213,7 +222,7 @@ def _requirements(project: Project, model: Model, release: Release, choice: Choi
 
 def _channels(project: Project, requirements: Requirements, settings: CondaSettings, choice: Choice) -> tuple[str, ...]:
     said = (choice.channels, project.channels, requirements.channels, settings.channels)
-    return next((channels for channels in said if channels), (LOCAL,))
+    return next((channels for channels in said if channels), (LOCAL_CHANNEL,))
 
 
 def _python(project: Project, model: Model, requirements: Requirements, choice: Choice) -> str:
@@ -237,7 +246,7 @@ def _python(project: Project, model: Model, requirements: Requirements, choice: 
 def _refuse_stale(lock: Lock, question: _Question) -> None:
     wanted, has = question.target, lock.target
     reason = ""
-    if lock.asked != asked_digest(question.requirements, question.options.channels):
+    if lock.requirements_digest != requirements_digest(question.requirements, question.options.channels):
         reason = "answers other requirements or channels than the model has now"
     elif (has.platform, has.python) != (wanted.platform, wanted.python):
         reason = f"is for Python {has.python} on {has.platform}, not for {wanted.python} on {wanted.platform}"

@@ -16,7 +16,7 @@ import pytest
 from uv import find_uv_bin
 
 from envpack.archive import Selection, place_folder
-from envpack.conda.engine import ask_engine
+from envpack.conda.engine import run_engine
 from envpack.conda.install import PREFIX_PLACEHOLDER
 from envpack.conda.settings import CondaSettings
 from envpack.environment.build import environment_of
@@ -104,7 +104,7 @@ def conda(conda_lock, tmp_path):
     """A conda environment as its tools install it: files name the folder that they lie in."""
     root = tmp_path / "somebody's conda" / "env"
     packages = [dataclasses.asdict(package) for package in conda_lock.conda]
-    ask_engine(
+    run_engine(
         "install", packages=packages, prefix=root, subdir="linux-64", stand_in=root, package_cache=tmp_path / "p"
     )
     assert (root / "etc/rooted.conf").read_text() == f"root = {root}/share\n"

@@ -49,7 +49,7 @@ def test_every_fact_has_its_type(release):
         assert type(getattr(release, field)).__name__ == kind, field
     assert release.image.endswith(f":{release.name}-py3")
     assert release.ninth_argument in {"none", "platform", "runtime-folder"}
-    assert (release.known, release.caution) == (True, "")
+    assert (release.known, release.warning) == (True, "")
 
 
 def test_whatever_changes_does_so_with_a_release_that_exists():
@@ -83,7 +83,7 @@ def test_a_newer_release_is_taken_to_be_like_the_newest():
     assert (release.name, release.known, release.server, release.wheel) == ("27.01", False, "", "")
     assert (release.stub_abi, release.python) == (newest().stub_abi, newest().python)
     assert release.image.endswith(":27.01-py3")
-    assert all(text in release.caution for text in ("27.01", newest().name, release.stub_abi))
+    assert all(text in release.warning for text in ("27.01", newest().name, release.stub_abi))
 
 
 def test_the_abi_can_be_chosen():
@@ -139,8 +139,8 @@ def test_a_wheel_is_a_version_of_the_wheel():
 
 
 def test_a_stub_is_told_a_release_by_a_name_that_it_knows():
-    assert find_release("24.07").said_to_stub == "24.07"
-    assert find_release("24.07", abi="24.06").said_to_stub == "24.07"
-    assert find_release("24.07", abi="24.08").said_to_stub == "24.08"
-    assert find_release("99.01").said_to_stub == all_abis()[-1]
-    assert find_release("99.01", abi="25.04").said_to_stub == "25.04"
+    assert find_release("24.07").name_for_stub == "24.07"
+    assert find_release("24.07", abi="24.06").name_for_stub == "24.07"
+    assert find_release("24.07", abi="24.08").name_for_stub == "24.08"
+    assert find_release("99.01").name_for_stub == all_abis()[-1]
+    assert find_release("99.01", abi="25.04").name_for_stub == "25.04"

@@ -36,7 +36,7 @@ def _raised():
             continue
         if call.func.id in CODES:
             yield given["kind"].value, CODES[call.func.id]
-        elif call.func.id == "Cause":  # of what uv says
+        elif call.func.id == "ErrorPattern":  # of what uv says
             yield given["kind"].value, CODES["EnvironmentBuildError"]
         elif file.parts[0] == "cli":
             from envpack.cli import main

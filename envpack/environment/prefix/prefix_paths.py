@@ -14,7 +14,7 @@ from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import ChangedHands
 from envpack.environment.prefix.detect import Prefix
 from envpack.environment.relocation import relocatable_script
-from envpack.support.package_names import normalised
+from envpack.support.text import normalise_name
 
 _SHEBANG = re.compile(rb"#!(?:/bin/sh\n'''exec' ['\"]?)?[ \t]*(/[^\n]+?)/bin/python[\d.]*['\"]?(?=[\s])")
 _ACTIVATE = re.compile(rb"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n$]+)""", re.MULTILINE)
@@ -134,7 +134,7 @@ def declared_files(prefix: Prefix) -> dict[str, Declared]:
 
 def _declared(prefix: Prefix) -> Iterator[tuple[str, Declared]]:
     for record in prefix.records:
-        name = normalised(record["name"])
+        name = normalise_name(record["name"])
         said = record.get("paths_data") or {}
         for one in said.get("paths", ()):
             yield str(one.get("_path", "")), _of(one, name)

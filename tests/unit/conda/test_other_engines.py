@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from envpack.conda.other_engines import chosen_packages, solve_with_program
+from envpack.conda.other_engines import chosen_packages, resolve_with_program
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
@@ -88,7 +88,7 @@ def program(tmp_path, monkeypatch):
 
 
 def solve(engine):
-    return solve_with_program(engine, SPECS, Channels((CHANNEL,)), TARGET, settings=CondaSettings())
+    return resolve_with_program(engine, SPECS, Channels((CHANNEL,)), TARGET, settings=CondaSettings())
 
 
 @pytest.mark.parametrize("engine", ["conda", "mamba", "micromamba"])

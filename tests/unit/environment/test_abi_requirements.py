@@ -6,7 +6,7 @@ import pytest
 
 from envpack.environment.abi_requirements import environment_needs
 from envpack.environment.inventory import Owners, take_inventory
-from envpack.support.elf import system_needs
+from envpack.support.elf import required_abi
 
 LIBRARY = Path(sys.executable).resolve()  # a program; that makes no difference
 
@@ -27,7 +27,7 @@ def needs_of(prefix):
 
 def test_what_the_newest_needs_and_who_needs_it(prefix):
     needs = needs_of(prefix)
-    assert needs.glibc.version == system_needs([LIBRARY]).glibc.version != ""
+    assert needs.glibc.version == required_abi([LIBRARY]).glibc.version != ""
     assert needs.glibc.file == prefix / "lib/first.so"
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 from envpack.lock import Lock, format_lock, read_lock, write_lock
 from envpack.lock.file import parse_lock
-from envpack.lock.pip import as_pylock
-from envpack.lock.requirements_digest import asked_digest
+from envpack.lock.pip import to_pylock
+from envpack.lock.requirements_digest import requirements_digest
 from envpack.requirements import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import InputError
@@ -68,24 +68,24 @@ def test_order_files_and_secrets_do_not_change_what_is_asked():
     other = Requirements(
         pip=("b", "a", "b"), pip_options=("--index-url https://index.example/simple",), source=Path("/x/r.txt")
     )
-    assert asked_digest(one, ("local",)) == asked_digest(other, ("local",))
+    assert requirements_digest(one, ("local",)) == requirements_digest(other, ("local",))
 
 
 def test_all_that_changes_the_choice_changes_what_is_asked(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
     asked = {
-        asked_digest(Requirements(), ("local",)),
-        asked_digest(Requirements(), ("conda-forge",)),
-        asked_digest(Requirements(pip=("a",)), ("local",)),
-        asked_digest(Requirements(conda=("a",)), ("local",)),
-        asked_digest(Requirements(pip=("a",), constraints=("a<2",)), ("local",)),
-        asked_digest(Requirements(pip=("a",), pip_options=("--pre",)), ("local",)),
-        asked_digest(Requirements(locked_conda=(PYTHON,)), ("local",)),
-        asked_digest(Requirements(locked_pip=(SIX,)), ("local",)),
-        asked_digest(Requirements(projects=(tmp_path,)), ("local",)),
+        requirements_digest(Requirements(), ("local",)),
+        requirements_digest(Requirements(), ("conda-forge",)),
+        requirements_digest(Requirements(pip=("a",)), ("local",)),
+        requirements_digest(Requirements(conda=("a",)), ("local",)),
+        requirements_digest(Requirements(pip=("a",), constraints=("a<2",)), ("local",)),
+        requirements_digest(Requirements(pip=("a",), pip_options=("--pre",)), ("local",)),
+        requirements_digest(Requirements(locked_conda=(PYTHON,)), ("local",)),
+        requirements_digest(Requirements(locked_pip=(SIX,)), ("local",)),
+        requirements_digest(Requirements(projects=(tmp_path,)), ("local",)),
     }
     (tmp_path / "module.py").write_text("x = 1\n")
-    asked.add(asked_digest(Requirements(projects=(tmp_path,)), ("local",)))
+    asked.add(requirements_digest(Requirements(projects=(tmp_path,)), ("local",)))
     assert len(asked) == 10
 
 
@@ -131,6 +131,6 @@ def test_no_content_ends_in_a_traceback(key, value):
 
 def test_a_pylock_of_wheels_names_each_by_address_and_hash():
     local = dataclasses.replace(SIX, name="mine", url="file:///with%20space/mine-1-py3-none-any.whl")
-    text = as_pylock((SIX, local), TARGET)
+    text = to_pylock((SIX, local), TARGET)
     assert 'wheels = [{ url = "https://files.example/six-1.17.0-py2.py3-none-any.whl"' in text
     assert 'archive = { path = "/with space/mine-1-py3-none-any.whl"' in text

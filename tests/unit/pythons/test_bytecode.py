@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons.bytecode import byte_code_of, compile_files
+from envpack.pythons.bytecode import bytecode_path, compile_files
 from envpack.support.errors import EnvironmentBuildError
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -19,7 +19,7 @@ ROUNDS = 6
 
 def compiled(sources, root):
     """What is there of byte code, by source."""
-    files = {source: root / byte_code_of(source, MINOR) for source in sources}
+    files = {source: root / bytecode_path(source, MINOR) for source in sources}
     return {source: file.read_bytes() for source, file in files.items() if file.is_file()}
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from envpack.support.temp_dirs import scratch_folder
+from envpack.support.temp_dirs import temp_dir
 
 HOLD = """
 import time
-from envpack.support.temp_dirs import scratch_folder
-with scratch_folder("engine") as folder:
+from envpack.support.temp_dirs import temp_dir
+with temp_dir("engine") as folder:
     (folder / "credentials.json").write_text("secret")
     print(folder, flush=True)
     time.sleep(60)
@@ -41,7 +41,7 @@ def other(tmp_path):
 
 
 def test_it_is_ours_alone_and_gone_afterwards(temporary):
-    with scratch_folder("engine") as folder:
+    with temp_dir("engine") as folder:
         assert folder.parent == temporary
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "request.json").touch()
@@ -53,19 +53,19 @@ def test_what_a_killed_process_has_left_goes_with_the_next_one(other):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert (folder / "credentials.json").exists()
-    with scratch_folder("engine"):
+    with temp_dir("engine"):
         assert not folder.exists()
 
 
 def test_what_somebody_uses_stays_however_old_it_is(other):
     _, folder = other
-    with scratch_folder("engine"):
+    with temp_dir("engine"):
         assert (folder / "credentials.json").exists()
 
 
 def test_a_new_one_stays_since_it_may_not_be_locked_yet(temporary):
     new = Path(tempfile.mkdtemp(prefix="envpack-scratch-engine-"))
-    with scratch_folder("engine"):
+    with temp_dir("engine"):
         assert new.is_dir()
 
 
@@ -75,5 +75,5 @@ def test_a_link_of_that_name_is_not_followed(temporary):
     link = temporary / "envpack-scratch-engine-x"
     link.symlink_to(precious)
     os.utime(link, (LONG_AGO, LONG_AGO), follow_symlinks=False)
-    with scratch_folder("engine"):
+    with temp_dir("engine"):
         assert precious.is_dir()
