@@ -21,7 +21,7 @@ from envpack.support.errors import EnvpackError
 from gpu import bls_checks, memory_checks, tensor_checks  # noqa: F401 - they fill the list of checks
 from gpu.catalogue import CHECKS, Check, SkippedError
 from gpu.driver import NO_GPU, NoGpuError, count_devices
-from gpu.environment import REQUIREMENTS, Kitchen, UnpreparedError, Wishes, open_kitchen
+from gpu.environment import REQUIREMENTS, ModelSetup, SetupOptions, UnpreparedError, prepare_setup
 from gpu.serving import Site, fill, serving
 
 FAILED, UNPREPARED = 1, 2
@@ -42,7 +42,7 @@ class Tally:
 
     counts: dict[str, int] = field(default_factory=lambda: {"ok": 0, "FAIL": 0, "skip": 0})
 
-    def tell(self, result: str, name: str, text: str) -> None:
+    def record(self, result: str, name: str, text: str) -> None:
         self.counts[result] += 1
         joint = ": " if result != "ok" else " – "
         print(f"{result:4} {name}{joint + ' '.join(text.split()) if text else ''}", flush=True)
@@ -70,24 +70,24 @@ def rounds(checks: Sequence[Check], devices: int) -> list[Round]:
     return [Round("", with_pool, list(checks)), Round("no pool: ", without, again)]
 
 
-def run_round(this: Round, kitchen: Kitchen, repository: Path, devices: int, tally: Tally) -> None:
+def run_round(current: Round, setup: ModelSetup, repository: Path, devices: int, tally: Tally) -> None:
     """Run the checks; a server that has ended or hangs is replaced for those that are left."""
-    left = list(this.checks)
+    left = list(current.checks)
     for check in [check for check in left if check.devices > devices]:
-        tally.tell("skip", this.label + check.name, f"{check.devices} devices, here is {devices}")
+        tally.record("skip", current.label + check.name, f"{check.devices} devices, here is {devices}")
         left.remove(check)
     while left:
         done = 0
         try:
-            with serving(kitchen, repository, pool=this.pool) as site:
+            with serving(setup, repository, pool=current.pool) as site:
                 site.load({model for check in left for model in check.models})
                 for check in left:
                     done += 1
-                    if not run_check(check, site, this.label, tally):
+                    if not run_check(check, site, current.label, tally):
                         break
         except EnvpackError as error:
             for check in left[done:]:
-                tally.tell("FAIL", this.label + check.name, f"no server: {error}")
+                tally.record("FAIL", current.label + check.name, f"no server: {error}")
             return
         left = left[done:]
 
@@ -97,23 +97,23 @@ def run_check(check: Check, site: Site, label: str, tally: Tally) -> bool:
     name, mark = label + check.name, len(site.server.log())
     failed = [f"{model} did not load: {site.failures[model]}" for model in check.models if model in site.failures]
     if failed:
-        tally.tell("FAIL", name, "; ".join(failed))
+        tally.record("FAIL", name, "; ".join(failed))
         return True
     try:
         with time_limit(CHECK_SECONDS):
             note = check.run(site)
     except SkippedError as error:
-        tally.tell("skip", name, str(error))
+        tally.record("skip", name, str(error))
     except TimeUpError:
-        tally.tell("FAIL", name, f"not done within {CHECK_SECONDS} s")
+        tally.record("FAIL", name, f"not done within {CHECK_SECONDS} s")
         show_log(site, mark)
         return False
     except Exception as error:  # whatever goes wrong belongs to this check alone
-        tally.tell("FAIL", name, str(error) or type(error).__name__)
+        tally.record("FAIL", name, str(error) or type(error).__name__)
         show_log(site, mark)
         return not site.server.ended() and not getattr(error, "timed_out", False)
     else:
-        tally.tell("ok", name, note or "")
+        tally.record("ok", name, note or "")
     return not site.server.ended()
 
 
@@ -138,13 +138,13 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def run(kitchen: Kitchen, checks: Sequence[Check], devices: int, repository: Path) -> Tally:
+def run(setup: ModelSetup, checks: Sequence[Check], devices: int, repository: Path) -> Tally:
     """Run checks on this many devices; prints their lines."""
     tally = Tally()
-    fill(repository, kitchen)
-    for this in rounds(checks, devices):
-        if this.checks:
-            run_round(this, kitchen, repository, devices, tally)
+    fill(repository, setup)
+    for current in rounds(checks, devices):
+        if current.checks:
+            run_round(current, setup, repository, devices, tally)
     return tally
 
 
@@ -155,7 +155,7 @@ def choose(only: Sequence[str]) -> list[Check]:
     return chosen
 
 
-def options() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ci/gpu-check.sh", description="Our stub on a GPU, under the real server.")
     parser.add_argument("--venv", help="where envpack and the server are; made if it is not there")
     parser.add_argument("--prepare", action="store_true", help="install and compile what is missing, then end")
@@ -182,26 +182,26 @@ def options() -> argparse.Namespace:
 
 
 def main() -> int:
-    given = options()
-    wishes = Wishes(given.python, given.library, tuple(given.packages), tuple(given.requirement), given.stub)
+    given = parse_arguments()
+    options = SetupOptions(given.python, given.library, tuple(given.packages), tuple(given.requirement), given.stub)
     try:
         checks = choose(given.only)
         devices = 0 if given.prepare else count_devices()
         FOLDER.mkdir(parents=True, exist_ok=True)
         find_server()
-        kitchen = open_kitchen(wishes, FOLDER)
+        setup = prepare_setup(options, FOLDER)
     except NoGpuError as error:
         print(f"no GPU: {error}")
         return NO_GPU
     except (UnpreparedError, EnvpackError) as error:
         print(f"error: {error}")
         return UNPREPARED
-    print(f"models: {kitchen.environment.name}, stub: {kitchen.stub}", flush=True)
+    print(f"models: {setup.environment.name}, stub: {setup.stub}", flush=True)
     if given.prepare:
         return 0
     started = time.monotonic()
     with interruptible(), tempfile.TemporaryDirectory(prefix="envpack-gpu-") as folder:
-        tally = run(kitchen, checks, devices, Path(folder))
+        tally = run(setup, checks, devices, Path(folder))
     counts = tally.counts
     print(f"{counts['ok']} ok, {counts['FAIL']} failed, {counts['skip']} skipped in {time.monotonic() - started:.0f} s")
     return FAILED if counts["FAIL"] else 0

@@ -38,7 +38,7 @@ class UnpreparedError(Exception):
 
 
 @dataclass(frozen=True)
-class Wishes:
+class SetupOptions:
     """What was asked for; an empty string or tuple leaves the choice to this module."""
 
     python: str = ""
@@ -49,7 +49,7 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Kitchen:
+class ModelSetup:
     """What models are made of.
 
     Attributes:
@@ -75,7 +75,7 @@ class _Packages:
     library: str
 
 
-def open_kitchen(wishes: Wishes, folder: Path) -> Kitchen:
+def prepare_setup(options: SetupOptions, folder: Path) -> ModelSetup:
     """What is wished for, made in ``folder`` unless it is there.
 
     Raises:
@@ -83,18 +83,18 @@ def open_kitchen(wishes: Wishes, folder: Path) -> Kitchen:
 
     """
     try:
-        packages = _find_packages(wishes)
+        packages = _find_packages(options)
         if packages is None:
-            environment, library = _prepared(wishes, folder)
+            environment, library = _prepared(options, folder)
             minor = environment.name.split("-")[1]
         else:
             minor, library = packages.minor, packages.library
             environment = _around(packages, folder)
-        stub = wishes.stub or build_stub(target_from_interpreter(minor)).path
+        stub = options.stub or build_stub(target_from_interpreter(minor)).path
     except EnvpackError as error:
         raise UnpreparedError(str(error)) from error
     places = packages.folders if packages else tuple(environment.glob("lib/python3*/site-packages"))
-    return Kitchen(environment, stub, library, _libraries(library, places))
+    return ModelSetup(environment, stub, library, _libraries(library, places))
 
 
 def _libraries(library: str, places: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -104,15 +104,15 @@ def _libraries(library: str, places: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(folder for place in places for folder in sorted(place.glob("nvidia/*/lib")))
 
 
-def _find_packages(wishes: Wishes) -> _Packages | None:
+def _find_packages(options: SetupOptions) -> _Packages | None:
     """Folders with a library, so that nothing has to be installed: those given, else those of a Python here."""
-    if wishes.packages:
-        library = wishes.library or _library_in(wishes.packages)
-        return _Packages(wishes.python or _default_python(), wishes.packages, library)
-    if wishes.requirements:
+    if options.packages:
+        library = options.library or _library_in(options.packages)
+        return _Packages(options.python or _default_python(), options.packages, library)
+    if options.requirements:
         return None
     for found in _pythons_with_library():
-        fits = wishes.python in ("", found.minor) and wishes.library in ("", found.library)
+        fits = options.python in ("", found.minor) and options.library in ("", found.library)
         if fits and _has_shared_library(found.minor):
             return found
     return None
@@ -129,12 +129,12 @@ def _pythons_with_library() -> Iterator[_Packages]:
     names = ("python3", *(f"python{minor}" for minor in PREFERRED))
     executables = dict.fromkeys(filter(None, (shutil.which(name) for name in names)))
     for executable in executables:
-        facts = _ask(executable)
+        facts = _read_packages(executable)
         for library in facts.get("libraries", ()):
             yield _Packages(facts["minor"], tuple(map(Path, facts["folders"])), library)
 
 
-def _ask(executable: str) -> dict[str, Any]:
+def _read_packages(executable: str) -> dict[str, Any]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
         done = subprocess.run(
@@ -177,18 +177,18 @@ def _around(packages: _Packages, folder: Path) -> Path:
     return environment
 
 
-def _prepared(wishes: Wishes, folder: Path) -> tuple[Path, str]:
+def _prepared(options: SetupOptions, folder: Path) -> tuple[Path, str]:
     """An environment with the library installed into it; the one that was made before, if it fits."""
-    if not wishes.python:
+    if not options.python:
         made = [place.parent.parent for place in sorted(folder.glob("environment-*/bin/activate"))]
         minor = next((place.name.split("-")[1] for place in made), "") or _default_python()
     else:
-        minor = wishes.python
-    library = wishes.library or "torch"
-    requirements = wishes.requirements or REQUIREMENTS[library]
+        minor = options.python
+    library = options.library or "torch"
+    requirements = options.requirements or REQUIREMENTS[library]
     environment = folder / f"environment-{minor}-{library}"
     record = environment / "requirements.txt"
-    if not record.is_file() or (wishes.requirements and record.read_text().split("\n") != list(requirements)):
+    if not record.is_file() or (options.requirements and record.read_text().split("\n") != list(requirements)):
         shutil.rmtree(environment, ignore_errors=True)
         interpreter = interpreter_for(minor)
         _link_interpreter(interpreter, environment)

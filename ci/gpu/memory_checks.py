@@ -17,7 +17,7 @@ _SETTLE_SECONDS = 5
 
 @check("references of an exported tensor", "cases")
 def references(site: Site) -> None:
-    before, during, consumed, after = site.told("references")
+    before, during, consumed, after = site.report("references")
     expect("what a capsule adds", during - before, 1)
     expect("what a consumer adds", consumed - before, 1)
     expect("what is left of both", after - before, 0)
@@ -25,19 +25,19 @@ def references(site: Site) -> None:
 
 @check("memory of tensors and requests is given back", "cases", "reader", without_pool=True)
 def given_back(site: Site) -> None:
-    site.told("give_back")
-    told = site.told("give_back")
-    if "error" in told:
-        raise WrongError(told["error"])
-    expect("what the library has in use", told["after"], told["before"])
+    site.report("give_back")
+    report = site.report("give_back")
+    if "error" in report:
+        raise WrongError(report["error"])
+    expect("what the library has in use", report["after"], report["before"])
 
 
 @check(f"nothing grows over {REQUESTS} requests", "cases", "reader", "gpu_to_gpu", without_pool=True)
 def nothing_grows(site: Site) -> str:
     _many(site, _WARM_UP)
-    used, held = probes.used_megabytes(), site.told("held")
+    used, held = probes.used_megabytes(), site.report("held")
     _many(site, REQUESTS)
-    now = site.told("held")
+    now = site.report("held")
     expect("what the library has in use", now["allocated"], held["allocated"])
     expect("free bytes of the region", now["free"], held["free"])
     if used is None:

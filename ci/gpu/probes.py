@@ -12,16 +12,16 @@ _SECONDS = 20
 
 def used_megabytes() -> int | None:
     """Memory in use on all devices together, by all processes; None if nvidia-smi cannot tell."""
-    numbers = _ask("--query-gpu=memory.used")
+    numbers = _query("--query-gpu=memory.used")
     return sum(numbers) if numbers else None
 
 
 def compute_processes() -> list[int]:
     """Processes with a context on a GPU, as far as nvidia-smi sees them; in a container it often sees none."""
-    return _ask("--query-compute-apps=pid")
+    return _query("--query-compute-apps=pid")
 
 
-def _ask(query: str) -> list[int]:
+def _query(query: str) -> list[int]:
     program = shutil.which("nvidia-smi") or next(
         (f for p in _PLACES if (f := shutil.which("nvidia-smi", path=p))), None
     )

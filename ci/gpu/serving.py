@@ -21,7 +21,7 @@ from envpack.server.process import ProcessRuntime, ProcessServer
 from envpack.server.tensors import Tensor, Value
 from envpack.stub import STUB_NAME
 from gpu.driver import NoGpuError, find_driver
-from gpu.environment import Kitchen
+from gpu.environment import ModelSetup
 
 MODELS = Path(__file__).parent / "models"
 TYPES = (
@@ -86,17 +86,17 @@ class Site:
             self.failures[name] = error.message
 
     def floats(self, model: str, values: Sequence[float]) -> dict[str, Tensor]:
-        return self.ask(model, [Tensor("IN", "FP32", (len(values),), tuple(values))])
+        return self.infer(model, [Tensor("IN", "FP32", (len(values),), tuple(values))])
 
     def case(self, name: str) -> dict[str, Tensor]:
         """The answer of a method of the model ``cases``."""
-        return self.ask("cases", [Tensor("CASE", "BYTES", (1,), (name.encode(),))])
+        return self.infer("cases", [Tensor("CASE", "BYTES", (1,), (name.encode(),))])
 
-    def told(self, name: str) -> Any:
-        """What such a method has told."""
-        return text_of(self.case(name)["TOLD"])
+    def report(self, name: str) -> Any:
+        """The JSON report of such a method."""
+        return text_of(self.case(name)["REPORT"])
 
-    def ask(self, model: str, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    def infer(self, model: str, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
         return {output.name: output for output in self.client.infer(model, inputs, binary=True)}
 
     def stream(self, model: str, request: dict[str, int]) -> list[dict[str, Any]]:
@@ -131,12 +131,12 @@ def numbers_of(tensor: Tensor) -> list[Value]:
 
 
 @contextmanager
-def serving(kitchen: Kitchen, repository: Path, *, pool: dict[int, int]) -> Iterator[Site]:
+def serving(setup: ModelSetup, repository: Path, *, pool: dict[int, int]) -> Iterator[Site]:
     """A server without a model loaded; ``pool`` is the size of the CUDA memory pool of each device."""
     options = tuple(f"--cuda-memory-pool-byte-size={device}:{size}" for device, size in pool.items())
     runtime = ProcessRuntime(
         find_server(),
-        environment=_variables(kitchen),
+        environment=_variables(setup),
         arguments=options,
         start_seconds=START_SECONDS,
     )
@@ -144,39 +144,39 @@ def serving(kitchen: Kitchen, repository: Path, *, pool: dict[int, int]) -> Iter
         yield Site(server, has_pool=any(pool.values()))
 
 
-def _variables(kitchen: Kitchen) -> dict[str, str]:
+def _variables(setup: ModelSetup) -> dict[str, str]:
     """What the server gets of our own environment: where the driver is, and which devices it may use."""
     names = ("CUDA_", "NVIDIA_", "CUPY_")
     kept = {name: value for name, value in os.environ.items() if name.startswith(names)}
-    folders = [str(find_server().library_path), *map(str, kitchen.libraries)]
+    folders = [str(find_server().library_path), *map(str, setup.libraries)]
     with suppress(NoGpuError):  # models that need none can be served
         folders.append(find_driver()[1].rstrip("/"))
     folders += os.environ.get("LD_LIBRARY_PATH", "").split(":")
     return {**kept, "LD_LIBRARY_PATH": ":".join(dict.fromkeys(filter(None, folders)))}
 
 
-def fill(repository: Path, kitchen: Kitchen) -> None:
+def fill(repository: Path, setup: ModelSetup) -> None:
     """Put every model into the repository; nothing is loaded before it is asked for."""
     for folder in sorted(MODELS.iterdir()):
         if (folder / "config.pbtxt").is_file():
-            _place(repository, folder.name, folder.name, kitchen)
+            _place(repository, folder.name, folder.name, setup)
     for name, (source, change) in VARIANTS.items():
-        _place(repository, name, source, kitchen, change)
+        _place(repository, name, source, setup, change)
     for name, parts in ENSEMBLES.items():
         _write_ensemble(repository / name, _chain(parts))
     _write_ensemble(repository / TYPES_ENSEMBLE, _types())
 
 
-def _place(repository: Path, name: str, source: str, kitchen: Kitchen, change: tuple[str, str] = ("", "")) -> None:
+def _place(repository: Path, name: str, source: str, setup: ModelSetup, change: tuple[str, str] = ("", "")) -> None:
     folder = repository / name
     (folder / "1").mkdir(parents=True)
     shutil.copy(MODELS / source / "1/model.py", folder / "1/model.py")
-    if kitchen.library:
-        shutil.copy(MODELS / f"shared/{kitchen.library}_gpu.py", folder / "1/envpack_gpu.py")
-    shutil.copy(kitchen.stub, folder / STUB_NAME)
+    if setup.library:
+        shutil.copy(MODELS / f"shared/{setup.library}_gpu.py", folder / "1/envpack_gpu.py")
+    shutil.copy(setup.stub, folder / STUB_NAME)
     config = folder / "config.pbtxt"
     text = (MODELS / source / "config.pbtxt").read_text(encoding="utf-8").replace(*change)
-    config.write_text(set_execution_environment(text, str(kitchen.environment), config), encoding="utf-8")
+    config.write_text(set_execution_environment(text, str(setup.environment), config), encoding="utf-8")
 
 
 def _write_ensemble(folder: Path, text: str) -> None:

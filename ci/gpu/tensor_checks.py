@@ -87,7 +87,7 @@ def mixed_outputs(site: Site) -> None:
     answer = site.case("mixed")
     expect("the output on the GPU", numbers_of(answer["OUT"]), [4, 5, 6])
     expect("the output on the host", numbers_of(answer["HOST"]), [7, 8])
-    expect("the bytes", text_of(answer["TOLD"]), "and bytes")
+    expect("the bytes", text_of(answer["REPORT"]), "and bytes")
 
 
 @check("output without elements", "cases", "gpu_to_gpu", without_pool=True)
@@ -95,7 +95,7 @@ def empty_output(site: Site) -> None:
     answer = site.case("empty")
     expect("the shape", answer["OUT"].shape, (0,))
     expect("the elements", numbers_of(answer["OUT"]), [])
-    expect("the other output", text_of(answer["TOLD"]), "the other")
+    expect("the other output", text_of(answer["REPORT"]), "the other")
     expect("the output of the ensemble", numbers_of(site.floats("gpu_to_gpu", [])["OUT"]), [])
 
 
@@ -111,11 +111,11 @@ def large_output(site: Site) -> None:
 
 @check("64 MB from GPU to GPU", "cases", "reader", without_pool=True)
 def large_between_models(site: Site) -> None:
-    told = site.told("large_to_model")
-    if "error" in told:
-        raise WrongError(told["error"])
-    expect("whether all elements are right", told["right"], True)
-    expect_on_gpu(site, "the answer", is_cpu=told["is_cpu"])
+    report = site.report("large_to_model")
+    if "error" in report:
+        raise WrongError(report["error"])
+    expect("whether all elements are right", report["right"], True)
+    expect_on_gpu(site, "the answer", is_cpu=report["is_cpu"])
 
 
 def _values(datatype: str) -> tuple[bool | int | float, ...]:
@@ -130,7 +130,7 @@ def _values(datatype: str) -> tuple[bool | int | float, ...]:
 
 
 def _types_answer(site: Site) -> dict[str, Tensor]:
-    return site.ask(TYPES_ENSEMBLE, [Tensor(name, name, (2, 3), _values(name)) for name in TYPES])
+    return site.infer(TYPES_ENSEMBLE, [Tensor(name, name, (2, 3), _values(name)) for name in TYPES])
 
 
 def _check_type(site: Site, name: str) -> None:
@@ -153,7 +153,7 @@ for _name in TYPES:
 
 @check("response of a sender from a thread", "sender", without_pool=True)
 def sender(site: Site) -> None:
-    answer = site.ask("sender", [Tensor("COUNT", "INT32", (1,), (1,))])
+    answer = site.infer("sender", [Tensor("COUNT", "INT32", (1,), (1,))])
     expect("the output", numbers_of(answer["OUT"]), [0, 0.5])
 
 
@@ -167,16 +167,16 @@ def decoupled(site: Site) -> None:
 def late_output(site: Site) -> None:
     answer = site.case("late")
     expect("the output", numbers_of(answer["OUT"]), [11, 12, 13])
-    _expect_late(text_of(answer["TOLD"])["busy"])
+    _expect_late(text_of(answer["REPORT"])["busy"])
 
 
 @check("BLS input that its stream still computes", "cases", "reader")
 def late_input(site: Site) -> None:
-    told = site.told("late_to_model")
-    if "error" in told:
-        raise WrongError(told["error"])
-    expect("the output", told["values"], [12, 13, 14])
-    _expect_late(told["busy"])
+    report = site.report("late_to_model")
+    if "error" in report:
+        raise WrongError(report["error"])
+    expect("the output", report["values"], [12, 13, 14])
+    _expect_late(report["busy"])
 
 
 def _expect_late(busy: bool) -> None:
@@ -190,8 +190,8 @@ def two_devices(site: Site) -> str | None:
     expect("model_instance_device_id", report["device"], 1)
     answer = site.floats("gpu_1_to_gpu_0", [1, 2, 3])
     expect("the output of device 1 through device 0", numbers_of(answer["OUT"]), [3, 5, 7])
-    told = site.told("other_device")
-    if "error" in told:
-        raise WrongError(told["error"])
-    expect("the answer of device 1 to device 0", told["values"], [2, 3, 4])
+    report = site.report("other_device")
+    if "error" in report:
+        raise WrongError(report["error"])
+    expect("the answer of device 1 to device 0", report["values"], [2, 3, 4])
     return f"the input that came from device 1 was on {text_of(answer['REPORT'])['dlpack_device']}"

@@ -8,7 +8,12 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.server.choice import RuntimeOptions as RuntimeOptions, choose_runtime as choose_runtime
-    from envpack.server.interface import Process as Process, Runtime as Runtime, Server as Server, Stopped as Stopped
+    from envpack.server.interface import (
+        Process as Process,
+        Runtime as Runtime,
+        Server as Server,
+        StopResult as StopResult,
+    )
     from envpack.server.interrupts import interruptible as interruptible
     from envpack.server.kserve import (
         Client as Client,
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
         needs_binary as needs_binary,
         read_served_config as read_served_config,
     )
-    from envpack.server.launch import was_sprung as was_sprung
+    from envpack.server.launch import user_site_was_read as user_site_was_read
     from envpack.server.location import (
         ServerInstallation as ServerInstallation,
         find_preload as find_preload,
@@ -26,11 +31,11 @@ if TYPE_CHECKING:
     )
     from envpack.server.log import (
         configuration_error as configuration_error,
-        last_launch as last_launch,
         last_lines as last_lines,
+        last_started_stub as last_started_stub,
         plain_lines as plain_lines,
+        read_abort_frames as read_abort_frames,
         read_model_error as read_model_error,
-        standing_at as standing_at,
         stub_reports as stub_reports,
     )
     from envpack.server.stale_runs import temporary_home as temporary_home

@@ -124,7 +124,7 @@ def _container(
         daemon,
         options.image_name(),
         served_from=options.served_from or "/models",
-        at_same_place=(
+        same_path_mounts=(
             *(place for place in environments if not place.is_relative_to(repository)),
             *(library for library in options.preload if library.exists()),
         ),

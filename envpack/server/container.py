@@ -14,12 +14,12 @@ from envpack.containers import ContainerShell, Daemon, daemon_errors
 from envpack.preflight import Host, host_of_image
 from envpack.releases import Release, all_releases
 from envpack.server.container_options import HOME, KEPT_LABEL, LABEL, ContainerSettings, Mount, container_options
-from envpack.server.interface import Process, Stopped
+from envpack.server.interface import Process, StopResult
 from envpack.server.kserve import Client
-from envpack.server.launch import STOP_SECONDS, server_command, set_trap
+from envpack.server.launch import STOP_SECONDS, server_command, write_user_site_probe
 from envpack.server.log import start_error
-from envpack.server.procfs import ContainerLook
-from envpack.server.stale_runs import is_gone, remove_abandoned_homes, temporary_home
+from envpack.server.procfs import ContainerProcfs
+from envpack.server.stale_runs import owner_is_gone, remove_stale_homes, temporary_home
 from envpack.support.errors import ServerError
 
 if TYPE_CHECKING:
@@ -37,15 +37,15 @@ _RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
 class ContainerServer:
     """A server in a container that this process started; made by `ContainerRuntime.start`."""
 
-    look_seconds = 0.1
+    poll_seconds = 0.1
 
     def __init__(self, container: Container, url: str, mounts: Sequence[Mount], daemon: str) -> None:
         self._container = container
         self._daemon = daemon
         self._mounts = mounts
         self._shell = ContainerShell(container)
-        self._look = ContainerLook(self._shell.run)
-        self._stopped: Stopped | None = None
+        self._look = ContainerProcfs(self._shell.run)
+        self._stopped: StopResult | None = None
         self.kept = False
         self._written: list[bytes] = []
         self._reader = threading.Thread(target=self._read_log, name="container log", daemon=True)
@@ -81,22 +81,22 @@ class ContainerServer:
     def abort(self, pid: int) -> None:
         self._look.abort(pid)
 
-    def names_in(self, folder: str) -> tuple[str, ...]:
-        return self._look.names_in(folder)
+    def list_folder(self, folder: str) -> tuple[str, ...]:
+        return self._look.list_folder(folder)
 
-    def text_of(self, file: str) -> str:
-        return self._look.text_of(file)
+    def read_text(self, file: str) -> str:
+        return self._look.read_text(file)
 
     def shared_memory(self) -> tuple[str, ...]:
-        return self._look.names_in(_SHARED_MEMORY)
+        return self._look.list_folder(_SHARED_MEMORY)
 
-    def place_of(self, path: Path) -> str:
+    def server_path(self, path: Path) -> str:
         real = path.resolve()
-        places = (mount.place_of(real) for mount in self._mounts)
+        places = (mount.server_path(real) for mount in self._mounts)
         return next((place for place in places if place), str(path))
 
-    def file_here(self, place: str) -> Path | None:
-        files = (mount.file_here(place) for mount in self._mounts)
+    def host_path(self, place: str) -> Path | None:
+        files = (mount.host_path(place) for mount in self._mounts)
         return next((file for file in files if file), None)
 
     def keep(self) -> str:
@@ -104,14 +104,14 @@ class ContainerServer:
         self._shell.close()
         return f"{self.url}; stop it with: {self._daemon} rm --force {self.container}"
 
-    def stop(self, *, force: bool = False) -> Stopped:
+    def stop(self, *, force: bool = False) -> StopResult:
         if self._stopped is None:
             started = time.monotonic()
             forced = self._end(force=force)
             self._shell.close()
             exit_code = int(self._state().get("ExitCode", 0))
             self._reader.join(5)
-            self._stopped = Stopped(exit_code, forced, (), time.monotonic() - started)
+            self._stopped = StopResult(exit_code, forced, (), time.monotonic() - started)
         return self._stopped
 
     def _end(self, *, force: bool) -> bool:
@@ -184,15 +184,15 @@ class ContainerRuntime(ContainerSettings):
     def start(self, repository: Path, further: Path | None = None) -> Iterator[ContainerServer]:
         """Start the server and wait until it answers; see `envpack.server.interface.Runtime`."""
         with contextlib.closing(self.daemon.client):  # of its connections; another start opens new ones
-            remove_abandoned(self.daemon)
-            remove_abandoned_homes()
+            remove_stale_containers(self.daemon)
+            remove_stale_homes()
             with self._answering(repository, further) as server:
                 yield server
 
     @contextlib.contextmanager
     def _answering(self, repository: Path, further: Path | None) -> Iterator[ContainerServer]:
         with temporary_home() as home:
-            set_trap(home)
+            write_user_site_probe(home)
             more = (Mount(further.resolve(), _FURTHER),) if further else ()
             mounts = (*self._mounts(repository), *more, Mount(home / ".local", f"{HOME}/.local"))
             with self._running(mounts) as server:
@@ -218,7 +218,7 @@ class ContainerRuntime(ContainerSettings):
     def _mounts(self, repository: Path) -> tuple[Mount, ...]:
         return (
             Mount(repository.resolve(), self.served_from),
-            *(Mount(path.resolve(), str(path)) for path in self.at_same_place),
+            *(Mount(path.resolve(), str(path)) for path in self.same_path_mounts),
             *(Mount(folder.resolve(), f"{_BACKENDS}/{name}") for name, folder in self.backends.items()),
         )
 
@@ -256,7 +256,7 @@ class ContainerRuntime(ContainerSettings):
         raise _failed(server.log())
 
 
-def remove_abandoned(daemon: Daemon) -> tuple[str, ...]:
+def remove_stale_containers(daemon: Daemon) -> tuple[str, ...]:
     """Remove the containers of runs of envpack that were killed; gives their names."""
     import docker
 
@@ -264,7 +264,7 @@ def remove_abandoned(daemon: Daemon) -> tuple[str, ...]:
     with daemon_errors():
         found = daemon.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
         for container in found:
-            if KEPT_LABEL not in container.labels and is_gone(container.labels[LABEL]):
+            if KEPT_LABEL not in container.labels and owner_is_gone(container.labels[LABEL]):
                 try:
                     container.remove(force=True, v=True)
                 except docker.errors.APIError as error:

@@ -32,11 +32,11 @@ class Mount:
     source: Path
     target: str
 
-    def place_of(self, path: Path) -> str:
+    def server_path(self, path: Path) -> str:
         """Where ``path`` is in the container, ``""`` if not in this mount."""
         return str(PurePosixPath(self.target) / path.relative_to(self.source)) if self._holds(path) else ""
 
-    def file_here(self, place: str) -> Path | None:
+    def host_path(self, place: str) -> Path | None:
         """The file of this machine that the container sees at ``place``, None if it is not in this mount."""
         inside = PurePosixPath(place)
         return self.source / inside.relative_to(self.target) if inside.is_relative_to(self.target) else None
@@ -53,7 +53,7 @@ class ContainerSettings:
         daemon: what runs containers.
         image: the image; it is never pulled unless ``pull`` says so.
         served_from: where the model repository is in the container.
-        at_same_place: further files and folders that the server sees at the same place: environments outside of the
+        same_path_mounts: further files and folders that the server sees at the same place: environments outside of the
             repository that models name, and libraries.
         backends: further backend folders, by name.
         environment: variables for the server beyond the few that it gets anyway.
@@ -72,7 +72,7 @@ class ContainerSettings:
     daemon: Daemon
     image: str
     served_from: str = "/models"
-    at_same_place: tuple[Path, ...] = ()
+    same_path_mounts: tuple[Path, ...] = ()
     backends: Mapping[str, Path] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StopResult:
     """How a server ended.
 
     Attributes:
@@ -53,12 +53,12 @@ class Server(Protocol):
     """A running server.
 
     Attributes:
-        look_seconds: how often it is worth looking at its processes; a look into a container starts one there.
+        poll_seconds: how often it is worth looking at its processes; a look into a container starts one there.
         kept: whether it lives on after the block that started it.
 
     """
 
-    look_seconds: float
+    poll_seconds: float
     kept: bool
 
     @property
@@ -89,25 +89,25 @@ class Server(Protocol):
     def abort(self, pid: int) -> None:
         """Send a process SIGABRT; one that has gone is left alone."""
 
-    def names_in(self, folder: str) -> tuple[str, ...]:
+    def list_folder(self, folder: str) -> tuple[str, ...]:
         """Names in a folder as the server sees it; none if it cannot be read."""
 
-    def text_of(self, file: str) -> str:
+    def read_text(self, file: str) -> str:
         """A small text file as the server sees it; nothing if it cannot be read."""
 
     def shared_memory(self) -> tuple[str, ...]:
         """Names of the shared-memory regions that it and its stubs have, or have left behind."""
 
-    def place_of(self, path: Path) -> str:
+    def server_path(self, path: Path) -> str:
         """Where a file or folder of the model repository or an environment is for the server, links resolved."""
 
-    def file_here(self, place: str) -> Path | None:
+    def host_path(self, place: str) -> Path | None:
         """The file of this machine that the server sees at ``place``, None if it is the server's alone."""
 
     def keep(self) -> str:
         """Let it live on after the block that started it; returns how to reach it and how to stop it."""
 
-    def stop(self, *, force: bool = False) -> Stopped:
+    def stop(self, *, force: bool = False) -> StopResult:
         """End it, wait, and remove what it left behind; ``force`` skips the polite request.
 
         Calling it again gives the first answer.

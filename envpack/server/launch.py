@@ -70,7 +70,7 @@ _MARKER = "envpack-user-site-was-read"
 _MINORS = range(6, 16)
 
 
-def set_trap(home: Path) -> None:
+def write_user_site_probe(home: Path) -> None:
     """Put the packages into the home folder ``home``."""
     for minor in _MINORS:
         packages = home / f".local/lib/python3.{minor}/site-packages"
@@ -80,7 +80,7 @@ def set_trap(home: Path) -> None:
         )
 
 
-def was_sprung(log: str) -> bool:
+def user_site_was_read(log: str) -> bool:
     """Whether a Python whose output is in ``log`` has read them."""
     return _MARKER in log
 

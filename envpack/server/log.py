@@ -57,7 +57,7 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
     return ModelError(reason, tuple(reversed(frames)), body)
 
 
-def standing_at(log: str, model_folder: str) -> tuple[str, ...]:
+def read_abort_frames(log: str, model_folder: str) -> tuple[str, ...]:
     """Where a model's Python was when its process was aborted: ``file:line in function``, innermost first.
 
     Args:
@@ -108,7 +108,7 @@ def plain_lines(log: str, count: int = 8) -> tuple[str, ...]:
     return tuple(found[-count:])
 
 
-def last_launch(log: str) -> str:
+def last_started_stub(log: str) -> str:
     """The name (model while its configuration is completed, else instance) of the stub started last, or ``""``."""
     for line in reversed(log.splitlines()):
         if _LAUNCH.search(line):

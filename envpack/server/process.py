@@ -15,20 +15,20 @@ from pathlib import Path
 
 from envpack.preflight import Host, this_host
 from envpack.server import procfs
-from envpack.server.interface import Process, Stopped
+from envpack.server.interface import Process, StopResult
 from envpack.server.kserve import Client
-from envpack.server.launch import STOP_SECONDS, default_stub, link_backends, server_command, set_trap
+from envpack.server.launch import STOP_SECONDS, default_stub, link_backends, server_command, write_user_site_probe
 from envpack.server.location import ServerInstallation
 from envpack.server.log import start_error
 from envpack.server.stale_runs import (
     LOG,
-    disown,
     extracted_folders,
     new_home,
-    note_group,
+    record_group,
     region_prefix,
-    remove_abandoned_homes,
+    release_home,
     remove_leftovers,
+    remove_stale_homes,
     shared_memory_named,
 )
 from envpack.support.errors import ServerError
@@ -42,7 +42,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class ProcessServer:
     """A server that this process started; made by `ProcessRuntime.start`."""
 
-    look_seconds = 0.05
+    poll_seconds = 0.05
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, home: Path, prefix: str) -> None:
         self._process = process
@@ -50,7 +50,7 @@ class ProcessServer:
         self._log_file = home / LOG
         self._prefix = prefix
         self._before = extracted_folders()
-        self._stopped: Stopped | None = None
+        self._stopped: StopResult | None = None
         self.kept = False
         self.url = f"http://127.0.0.1:{port}"
 
@@ -84,13 +84,13 @@ class ProcessServer:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGABRT)
 
-    def names_in(self, folder: str) -> tuple[str, ...]:
+    def list_folder(self, folder: str) -> tuple[str, ...]:
         try:
             return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - names, and no more
         except OSError:
             return ()
 
-    def text_of(self, file: str) -> str:
+    def read_text(self, file: str) -> str:
         try:
             return Path(file).read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -99,18 +99,18 @@ class ProcessServer:
     def shared_memory(self) -> tuple[str, ...]:
         return shared_memory_named(self._prefix)
 
-    def place_of(self, path: Path) -> str:
+    def server_path(self, path: Path) -> str:
         return os.path.realpath(path)
 
-    def file_here(self, place: str) -> Path | None:
+    def host_path(self, place: str) -> Path | None:
         return Path(place)
 
     def keep(self) -> str:
         self.kept = True
-        disown(self._home)
+        release_home(self._home)
         return f"{self.url}, log {self._log_file}; stop it with: kill {self.pid} && rm -r {self._home}"
 
-    def stop(self, *, force: bool = False) -> Stopped:
+    def stop(self, *, force: bool = False) -> StopResult:
         if self._stopped is None:
             started = time.monotonic()
             forced = self._end(force=force)
@@ -121,7 +121,7 @@ class ProcessServer:
                 before=self._before,
                 crashed=self._process.returncode != 0,
             )
-            self._stopped = Stopped(self._process.returncode, forced, found, time.monotonic() - started)
+            self._stopped = StopResult(self._process.returncode, forced, found, time.monotonic() - started)
         return self._stopped
 
     def _end(self, *, force: bool) -> bool:
@@ -184,11 +184,11 @@ class ProcessRuntime:
         """Start the server and wait until it answers; see `envpack.server.interface.Runtime`."""
         if self.port is not None and not _is_free(self.port):
             raise _port_taken(self.port)
-        remove_abandoned_homes()
+        remove_stale_homes()
         home = new_home()
         server = None
         try:
-            set_trap(home)
+            write_user_site_probe(home)
             backends = link_backends(self.installation, home / "backends", self.extra_backends)
             repositories = [str(folder.absolute()) for folder in (repository, further) if folder]
             server = self._answering(repositories, home, backends)
@@ -242,7 +242,7 @@ class ProcessRuntime:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        note_group(home, process.pid)
+        record_group(home, process.pid)
         return ProcessServer(process, port, home, prefix)
 
     def _variables(self, home: Path) -> dict[str, str]:

@@ -129,7 +129,7 @@ _PAGE_BYTES = 4096  # of resident sizes in /proc/<pid>/statm, on every platform 
 Run = Callable[[str, str], bytes]
 
 
-class ContainerLook:
+class ContainerProcfs:
     """Answers what `envpack.server.interface.Server` is asked about processes and files.
 
     Args:
@@ -144,7 +144,7 @@ class ContainerLook:
         return read_processes(self._text(_PROCESSES, ""), of)
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
-        return paths_in_maps(self.text_of(f"/proc/{pid}/maps"))
+        return paths_in_maps(self.read_text(f"/proc/{pid}/maps"))
 
     def executable(self, pid: int) -> str:
         return self._text(_LINK, f"/proc/{pid}/exe").rstrip("\n")
@@ -153,16 +153,16 @@ class ContainerLook:
         return split_variables(self._run(_VARIABLES, f"/proc/{pid}/environ"))
 
     def resident_bytes(self, pid: int) -> int:
-        fields = self.text_of(f"/proc/{pid}/statm").split()
+        fields = self.read_text(f"/proc/{pid}/statm").split()
         return int(fields[1]) * _PAGE_BYTES if len(fields) > 1 else 0
 
-    def text_of(self, file: str) -> str:
+    def read_text(self, file: str) -> str:
         return self._text(_TEXT, file)
 
     def abort(self, pid: int) -> None:
         self._run(_ABORT, str(pid))
 
-    def names_in(self, folder: str) -> tuple[str, ...]:
+    def list_folder(self, folder: str) -> tuple[str, ...]:
         return tuple(sorted(name for name in self._text(_NAMES, folder).split("\0") if name))
 
     def _text(self, script: str, argument: str) -> str:

@@ -27,7 +27,7 @@ def this_owner() -> str:
     return f"{_boot()}/{_space()}/{pid}/{_started(pid)}"
 
 
-def is_gone(owner: str) -> bool:
+def owner_is_gone(owner: str) -> bool:
     """Whether the process that `this_owner` described is not there any more; False for what cannot be told."""
     parts = owner.split("/")
     if len(parts) != 4 or not parts[2].isdigit():
@@ -144,22 +144,22 @@ def region_prefix(home: Path) -> str:
     return f"envpack_{home.name.removeprefix(HOME_PREFIX)}_"
 
 
-def note_group(home: Path, group: int) -> None:
+def record_group(home: Path, group: int) -> None:
     """Note the process group of the server that has this folder."""
     (home / _GROUP).write_text(str(group), encoding="utf-8")
 
 
-def disown(home: Path) -> None:
+def release_home(home: Path) -> None:
     """Let the server that has this folder live on: no later run will clean it up."""
     (home / _OWNER).unlink()
 
 
-def remove_abandoned_homes() -> tuple[str, ...]:
+def remove_stale_homes() -> tuple[str, ...]:
     """Stop the servers whose envpack is gone, and remove what they have left; one phrase for each thing."""
     found: list[str] = []
     for home in sorted(Path(tempfile.gettempdir()).glob(f"{HOME_PREFIX}*")):
         with contextlib.suppress(OSError, ValueError):  # another run may be cleaning up the same
-            if _is_ours(home) and is_gone((home / _OWNER).read_text(encoding="utf-8")):
+            if _is_ours(home) and owner_is_gone((home / _OWNER).read_text(encoding="utf-8")):
                 found += _remove(home)
     return tuple(found)
 

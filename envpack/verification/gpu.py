@@ -30,10 +30,10 @@ def check_gpu(server: Server) -> Check:
     """Whether the server has found a GPU; that it started says nothing, it starts without one as well."""
     log = server.log()
     devices = sorted({match["device"] for match in _POOL.finditer(log)})
-    nodes = [name for name in server.names_in(_DEVICES) if name.startswith("nvidia")]
+    nodes = [name for name in server.list_folder(_DEVICES) if name.startswith("nvidia")]
     sign = next((match[0] for pattern in _SIGNS if (match := pattern.search(log))), "")
     if devices and not sign:
-        version = _KERNEL_VERSION.search(server.text_of("/proc/driver/nvidia/version"))
+        version = _KERNEL_VERSION.search(server.read_text("/proc/driver/nvidia/version"))
         driver = f", driver {version['version']}" if version else ""
         return passed("gpu", f"the server has made memory pools on GPU {', '.join(devices)}{driver}")
     if not nodes:
@@ -61,7 +61,7 @@ parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
 }
 
 
-def model_to_probe(models: Sequence[Model]) -> Model | None:
+def choose_probed_model(models: Sequence[Model]) -> Model | None:
     """The first model whose environment has a library that can use a GPU."""
     return next((model for model in models if _library_of(model)), None)
 
@@ -103,7 +103,7 @@ def run_probe(client: Client, like: Model, timeout: float) -> Check:
     return _judged(report)
 
 
-def no_probe(models: Sequence[Model]) -> Check:
+def skip_probe(models: Sequence[Model]) -> Check:
     """The check where no environment can try."""
     names = " nor ".join(_LIBRARIES.values())
     return skipped("gpu-tensors", f"not tried: no environment of {len(models)} models has {names}")

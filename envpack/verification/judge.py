@@ -22,10 +22,10 @@ from envpack.server import (
 from envpack.support.errors import InputError
 from envpack.verification.checks import inference, process
 from envpack.verification.fault_catalogue import explain
-from envpack.verification.loading import Loaded, fix_for, frames_of_hanging, load, with_end
+from envpack.verification.loading import LoadResult, abort_and_read_frames, append_exit, load, suggest_fix
 from envpack.verification.measurements import measure_environment, read_phases
-from envpack.verification.samples import SAMPLES_FILE, Question, Samples, make_questions, read_samples
-from envpack.verification.stub_processes import dead_stubs, how_it_ended, stub_processes
+from envpack.verification.samples import SAMPLES_FILE, Samples, SmokeRequest, generate_requests, read_samples
+from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
 from envpack.verification.verdict import Check, Failure, Latency, ModelVerdict, SampleCount, failed, passed, skipped
 
 _KINDS = {
@@ -120,7 +120,7 @@ class Judge:
             return ModelVerdict(model.name, False, loaded.seconds, failure=loaded.failure, checks=(check,))
         return self._examined(model, loaded)
 
-    def _examined(self, model: Model, loaded: Loaded) -> ModelVerdict:
+    def _examined(self, model: Model, loaded: LoadResult) -> ModelVerdict:
         """The verdict on a model that is loaded."""
         verdict = ModelVerdict(model.name, True, loaded.seconds)
         checks = [passed("load", f"READY after {loaded.seconds:.1f} s")]
@@ -147,7 +147,7 @@ class Judge:
         processes = stub_processes(self._server, model.name)
         if not processes:
             return
-        running = process.look_at(self._server, model, processes[0])
+        running = process.read_stub_state(self._server, model, processes[0])
         found = (
             process.check_environment(running),
             process.check_libpython(running),
@@ -163,7 +163,7 @@ class Judge:
         config = read_served_config(self._client.config(model.name))
         file = model.folder / SAMPLES_FILE
         samples = read_samples(file, config) if file.is_file() else None
-        questions = _first_of(samples) if samples else tuple(make_questions(config))
+        questions = _first_of(samples) if samples else tuple(generate_requests(config))
         if not questions:
             nothing = skipped("infer", "not asked: neither config.pbtxt nor the model names an input")
             return _Answers((nothing,))
@@ -172,7 +172,7 @@ class Judge:
         return self._plain_answers(model, config, questions, samples)
 
     def _plain_answers(
-        self, model: Model, config: ServedConfig, questions: tuple[Question, ...], samples: Samples | None
+        self, model: Model, config: ServedConfig, questions: tuple[SmokeRequest, ...], samples: Samples | None
     ) -> _Answers:
         before = {p.pid: self._server.resident_bytes(p.pid) for p in stub_processes(self._server, model.name)}
         smoke = inference.check_smoke(self._client, model.name, config, questions)
@@ -195,12 +195,12 @@ class Judge:
         log = self._log()
         if error.status == 0 and not error.timed_out:
             return Failure("server-died", "the server ended while it was asked", last_lines(log))
-        told = read_model_error(error.message, self._server.place_of(model.folder))
-        ended = how_it_ended(self._server, self._dead_before) if "not healthy" in error.message else ""
+        told = read_model_error(error.message, self._server.server_path(model.folder))
+        ended = describe_exit(self._server, self._dead_before) if "not healthy" in error.message else ""
         kind, fix = explain(f"{error.message}\n{ended}", "inference-timeout" if error.timed_out else "inference-failed")
-        hanging = frames_of_hanging(self._server, model) if error.timed_out else ()
+        hanging = abort_and_read_frames(self._server, model) if error.timed_out else ()
         details = told.frames or (*plain_lines(log), *hanging)
-        reason = with_end(told.reason, ended)
+        reason = append_exit(told.reason, ended)
         return Failure(kind, reason, details, fix or _advice(model, hanging or told.frames, timed_out=error.timed_out))
 
     def _log(self) -> str:
@@ -217,11 +217,11 @@ class _Answers:
     latency: Latency | None = None
 
 
-def _first_of(samples: Samples) -> tuple[Question, ...]:
+def _first_of(samples: Samples) -> tuple[SmokeRequest, ...]:
     """The first sample as a sequence of its own; the others are asked for what the user expects of them."""
     first = samples.samples[0]
     parameters = {**first.parameters, "sequence_end": True} if first.parameters else {}
-    return (Question("with the first sample", first.inputs, parameters),)
+    return (SmokeRequest("with the first sample", first.inputs, parameters),)
 
 
 def _advice(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:
@@ -230,6 +230,6 @@ def _advice(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:
         where = frames[0] if frames else "execute, which must answer every request"
         return f"look for what blocks in {where}, or allow more time: --infer-timeout"
     if (model.folder / SAMPLES_FILE).is_file():
-        return fix_for(frames) or "compare the samples with the inputs in config.pbtxt"
+        return suggest_fix(frames) or "compare the samples with the inputs in config.pbtxt"
     samples = f"if the model cannot take inputs that are all one, give it samples: {model.name}/{SAMPLES_FILE}"
-    return f"{fix_for(frames)}; {samples}" if frames else samples
+    return f"{suggest_fix(frames)}; {samples}" if frames else samples

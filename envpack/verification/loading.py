@@ -12,14 +12,14 @@ from envpack.server import (
     RequestError,
     Server,
     configuration_error,
-    last_launch,
     last_lines,
+    last_started_stub,
     plain_lines,
+    read_abort_frames,
     read_model_error,
-    standing_at,
 )
 from envpack.verification.fault_catalogue import explain
-from envpack.verification.stub_processes import abort_stubs, dead_stubs, how_it_ended
+from envpack.verification.stub_processes import abort_stubs, dead_stubs, describe_exit
 from envpack.verification.verdict import Failure
 
 _POLL_SECONDS = 0.05
@@ -33,7 +33,7 @@ _LOG_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadResult:
     """How loading ended.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Request(threading.Thread):
             self.error = error
 
 
-class Unnoticed:
+class DeadStubTimer:
     """For how long stubs have been dead without the server taking notice.
 
     One that the server has waited for since is forgotten: each that completed a configuration ends like that. And a
@@ -91,7 +91,7 @@ class Unnoticed:
         return max(self._seconds.values(), default=0.0)
 
 
-def load(server: Server, client: Client, model: Model, *, timeout: float, ignore_dead: frozenset[int]) -> Loaded:
+def load(server: Server, client: Client, model: Model, *, timeout: float, ignore_dead: frozenset[int]) -> LoadResult:
     """Load a model and wait until it is ready, fails, or can be given up.
 
     Args:
@@ -106,7 +106,7 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
     log_start = len(server.log())
     request = _Request(client, model.name, timeout + 5)
     request.start()
-    dead = Unnoticed(started)
+    dead = DeadStubTimer(started)
     look_at = started
     ended = ""
     while True:
@@ -115,18 +115,18 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
         seconds = now - started
         fresh = server.log()[log_start:]
         if server.ended() or _cut_off(request):
-            return Loaded(seconds, _server_died(fresh))
+            return LoadResult(seconds, _server_died(fresh))
         if not request.is_alive():
-            return Loaded(seconds, _answered(server, request.error, client, model, fresh, ended))
+            return LoadResult(seconds, _answered(server, request.error, client, model, fresh, ended))
         if now >= look_at:
             dead.look(frozenset(dead_stubs(server)) - ignore_dead, now)
-            ended = how_it_ended(server, ignore_dead) or ended  # the server takes it away before it answers
-            look_at = now + server.look_seconds
-        grace = _GRACE_COMPLETING if last_launch(fresh) == model.name else _GRACE_INSTANCE
+            ended = describe_exit(server, ignore_dead) or ended  # the server takes it away before it answers
+            look_at = now + server.poll_seconds
+        grace = _GRACE_COMPLETING if last_started_stub(fresh) == model.name else _GRACE_INSTANCE
         if dead.seconds > grace:
-            return Loaded(seconds, _stub_died(fresh), stuck=True)
+            return LoadResult(seconds, _stub_died(fresh), stuck=True)
         if seconds > timeout:
-            return Loaded(seconds, _timed_out(server, model, fresh, timeout), stuck=True)
+            return LoadResult(seconds, _timed_out(server, model, fresh, timeout), stuck=True)
 
 
 def _cut_off(request: _Request) -> bool:
@@ -140,13 +140,13 @@ def _answered(
     if error is not None:
         if "failed to poll" in error.message:
             return _misconfigured(error.message, log)
-        told = read_model_error(error.message, server.place_of(model.folder))
+        told = read_model_error(error.message, server.server_path(model.folder))
         unhealthy = "not healthy" in error.message
         said = (ended, *plain_lines(log)) if unhealthy else ()
         kind, fix = explain("\n".join((error.message, *said)), "load-failed")
         details = told.frames or plain_lines(log)
-        reason = with_end(told.reason, ended) if unhealthy else told.reason
-        return Failure(kind, reason, details, fix or fix_for(told.frames))
+        reason = append_exit(told.reason, ended) if unhealthy else told.reason
+        return Failure(kind, reason, details, fix or suggest_fix(told.frames))
     entries = [entry for entry in client.index() if entry.name == model.name]
     if any(entry.state == "READY" for entry in entries):
         return None
@@ -154,7 +154,7 @@ def _answered(
     return Failure("load-failed", f"the server says it is loaded, but its state is {state or 'unknown'}")
 
 
-def with_end(reason: str, ended: str) -> str:
+def append_exit(reason: str, ended: str) -> str:
     """What the server says of a process that does not answer, and how that ended, if it did."""
     return f"{reason.rstrip('.')}: {ended}" if ended else reason
 
@@ -165,7 +165,7 @@ def _misconfigured(message: str, log: str) -> Failure:
     return Failure(kind, reason, plain_lines(log), fix or "correct config.pbtxt")
 
 
-def fix_for(frames: tuple[str, ...]) -> str:
+def suggest_fix(frames: tuple[str, ...]) -> str:
     """What to do about an exception that was raised in the model's own code."""
     return f"correct the model's code at {frames[-1].split(' in ')[0]}" if frames else ""
 
@@ -182,19 +182,19 @@ def _stub_died(log: str) -> Failure:
 
 
 def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failure:
-    frames = frames_of_hanging(server, model)
+    frames = abort_and_read_frames(server, model)
     where = frames[0] if frames else "the model's imports or initialize"
     fix = f"look for what blocks in {where}, or allow more time: --load-timeout"
     return Failure("load-timeout", f"not loaded after {timeout:g} s", (*plain_lines(log), *frames), fix)
 
 
-def frames_of_hanging(server: Server, model: Model) -> tuple[str, ...]:
+def abort_and_read_frames(server: Server, model: Model) -> tuple[str, ...]:
     """Where the Python of a model that stands still is, innermost first, if its stub is envpack's; it ends by that."""
     start = len(server.log())
     abort_stubs(server, model.name)
     until = time.monotonic() + _LOG_SECONDS
     while True:  # what a container writes comes a little later
-        frames = standing_at(server.log()[start:], server.place_of(model.folder))
+        frames = read_abort_frames(server.log()[start:], server.server_path(model.folder))
         if frames or time.monotonic() >= until:
             return frames[:_FRAMES]
         time.sleep(_POLL_SECONDS)

@@ -120,7 +120,7 @@ def draw_environments(models: Sequence[ModelVerdict]) -> tuple[Treemap, ...]:
     return tuple(Treemap(tuple(names), size, _areas(size.packages)) for size, names in users.items())
 
 
-def in_megabytes(size: int) -> str:
+def format_megabytes(size: int) -> str:
     """A size for people."""
     return f"{size / 1e6:.1f} MB" if size < 1e8 else f"{size / 1e6:.0f} MB"
 
@@ -143,7 +143,7 @@ def _largest(packages: tuple[PackageSize, ...]) -> list[PackageSize]:
 
 def _area(package: PackageSize, place: dict[str, float], shade: int) -> Area:
     width, height = place["dx"], place["dy"]
-    size = in_megabytes(package.bytes)
+    size = format_megabytes(package.bytes)
     has_label = len(package.name) * _LETTER + 12 < width and height > _LINE + 6
     has_size = has_label and len(size) * _LETTER + 12 < width and height > 2 * _LINE + 6
     label = package.name if has_label else ""

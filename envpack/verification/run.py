@@ -20,7 +20,7 @@ from envpack.server import (
     Runtime,
     RuntimeOptions,
     Server,
-    Stopped,
+    StopResult,
     choose_runtime,
     interruptible,
     temporary_home,
@@ -28,7 +28,7 @@ from envpack.server import (
 from envpack.support.errors import InputError, ServerError
 from envpack.support.progress import NoProgress, Progress
 from envpack.verification.checks.server import check_repository, check_together, unload_all
-from envpack.verification.gpu import check_gpu, model_to_probe, no_probe, run_probe, write_probe
+from envpack.verification.gpu import check_gpu, choose_probed_model, run_probe, skip_probe, write_probe
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped
 
@@ -156,13 +156,13 @@ class _Verification:
         self._progress.begin("try the GPU")
         has_gpu = check_gpu(server)
         yield has_gpu
-        like = model_to_probe(self._models)
+        like = choose_probed_model(self._models)
         environment = environment_of(like) if like else None
         if has_gpu.ok and like and environment:
-            write_probe(probe, like, server.place_of(environment))
+            write_probe(probe, like, server.server_path(environment))
             tensors = run_probe(client, like, self._options.load_timeout)
         elif has_gpu.ok:
-            tensors = no_probe(self._models)
+            tensors = skip_probe(self._models)
         else:
             tensors = skipped("gpu-tensors", "not tried without a GPU")
         yield tensors
@@ -241,7 +241,7 @@ def _kept_modes(models: Sequence[Model], backends: Path | None) -> Iterator[None
                     stub.chmod(mode)
 
 
-def _unclean(stopped: Stopped) -> tuple[str, ...]:
+def _unclean(stopped: StopResult) -> tuple[str, ...]:
     """What speaks against the models in how the server stopped; nothing if it was not given the time to stop."""
     if stopped.forced:
         return ()
@@ -249,7 +249,7 @@ def _unclean(stopped: Stopped) -> tuple[str, ...]:
     return (*stopped.leftovers, *status)
 
 
-def _stop_outcome(stopped: Stopped) -> str:
+def _stop_outcome(stopped: StopResult) -> str:
     if stopped.forced:
         return "killed, and cleaned up after it"
     return f"left behind: {'; '.join(stopped.leftovers)}" if stopped.leftovers else "nothing left behind"

@@ -204,7 +204,7 @@ _WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": Tru
 
 
 @dataclass(frozen=True)
-class Question:
+class SmokeRequest:
     """One request.
 
     Attributes:
@@ -219,26 +219,26 @@ class Question:
     parameters: Mapping[str, object] = field(default_factory=dict)
 
 
-def whole_sequence(config: ServedConfig) -> Mapping[str, object]:
+def sequence_parameters(config: ServedConfig) -> Mapping[str, object]:
     """Parameters that make one request a sequence, for models that insist on sequences; else none."""
     return _WHOLE_SEQUENCE if config.sequence else {}
 
 
-def make_questions(config: ServedConfig) -> Iterator[Question]:
+def generate_requests(config: ServedConfig) -> Iterator[SmokeRequest]:
     """All inputs; only those that must be there; two items in one request, where the model takes a batch.
 
     Every element is one (a string is ``"1"``), every dimension that may be anything is 1. Ones rather than zeros: a
     model may divide by its input or take it for an index. A model without inputs cannot be asked.
     """
-    parameters = whole_sequence(config)
+    parameters = sequence_parameters(config)
     if not config.inputs:
         return
-    yield Question("with every input", _ones(config.inputs, 1), parameters)
+    yield SmokeRequest("with every input", _ones(config.inputs, 1), parameters)
     needed = tuple(entry for entry in config.inputs if not entry.optional)
     if needed and len(needed) < len(config.inputs):
-        yield Question("without the optional inputs", _ones(needed, 1), parameters)
+        yield SmokeRequest("without the optional inputs", _ones(needed, 1), parameters)
     if config.largest_batch > 1 and not config.sequence:
-        yield Question("with two items in one request", _ones(config.inputs, 2), parameters)
+        yield SmokeRequest("with two items in one request", _ones(config.inputs, 2), parameters)
 
 
 def _ones(entries: tuple[TensorConfig, ...], batch: int) -> tuple[Tensor, ...]:

@@ -38,7 +38,7 @@ def living_stubs(server: Server) -> tuple[Process, ...]:
 def identify(server: Server, process: Process) -> StubIdentity:
     """Tell what a stub is: by its own report if it is one of ours, else by the files in its memory."""
     executable = server.executable(process.pid)
-    ours = _version_of_ours(server.file_here(executable))
+    ours = _version_of_ours(server.host_path(executable))
     report = _report(server, process.arguments[_INSTANCE], _REPORT_SECONDS if ours else 0)
     mapped = server.mapped_files(process.pid)
     return StubIdentity(
@@ -73,7 +73,7 @@ def dead_stubs(server: Server) -> tuple[int, ...]:
     return tuple(c.pid for c in server.children() if c.dead and c.name in _DYING_NAMES)
 
 
-def how_it_ended(server: Server, ignore: frozenset[int]) -> str:
+def describe_exit(server: Server, ignore: frozenset[int]) -> str:
     """How the stub that ended last did so, in words; ``""`` if that cannot be seen, or it ended as it should.
 
     Args:
@@ -139,5 +139,5 @@ def _mapped_numpy(server: Server, mapped: tuple[str, ...]) -> str:
     packages = next((match["packages"] for match in map(_NUMPY.match, mapped) if match), None)
     if packages is None:
         return ""
-    infos = map(_NUMPY_INFO.search, server.names_in(packages))
+    infos = map(_NUMPY_INFO.search, server.list_folder(packages))
     return next((match["version"] for match in infos if match), "")

@@ -17,7 +17,7 @@ from envpack.stub import STUB_NAME, build_stub, target_from_interpreter
 from envpack.support.errors import EnvpackError, ServerError
 from tests.portability.environments import copy_library
 from tests.portability.machinery import debian_root
-from tests.server.kitchen import NUMPYS, Kitchen
+from tests.server.model_environments import NUMPYS, ModelEnvironments
 
 PYTHON = "3.10"  # for which the wheel of 24.10 has a stub of its own
 LIBRARY = "libstdc++.so.6"
@@ -53,9 +53,9 @@ def environment(cache):
         interpreter_for(PYTHON)
     except EnvpackError as error:
         pytest.skip(str(error))
-    kitchen = Kitchen(cache)
-    usual = kitchen.environment(PYTHON, NUMPYS[PYTHON][0])
-    folder = kitchen.variant(usual, "older-libstdcxx", "true")
+    model_environments = ModelEnvironments(cache)
+    usual = model_environments.environment(PYTHON, NUMPYS[PYTHON][0])
+    folder = model_environments.variant(usual, "older-libstdcxx", "true")
     if (folder / "lib").is_symlink():
         (folder / "lib").unlink()
         (folder / "lib").mkdir()

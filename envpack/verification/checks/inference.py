@@ -6,7 +6,7 @@ import statistics
 import time
 
 from envpack.server import BINARY_ONLY, Client, RequestError, ServedConfig, Tensor, Tolerance, difference, needs_binary
-from envpack.verification.samples import Question, Samples
+from envpack.verification.samples import Samples, SmokeRequest
 from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped
 
 _JSON_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-9)
@@ -15,7 +15,7 @@ _LATENCY_SECONDS = 1.0
 _BY_CONFIGURATION = "let the model return what config.pbtxt says, or correct config.pbtxt"
 
 
-def check_smoke(client: Client, model: str, config: ServedConfig, questions: tuple[Question, ...]) -> Check:
+def check_smoke(client: Client, model: str, config: ServedConfig, questions: tuple[SmokeRequest, ...]) -> Check:
     """Whether the model answers every question, and with what its configuration promises."""
     shown = ""
     for question in questions:
@@ -27,7 +27,7 @@ def check_smoke(client: Client, model: str, config: ServedConfig, questions: tup
     return passed("infer", f"answered {shown}; asked {', '.join(question.about for question in questions)}")
 
 
-def check_stream(client: Client, model: str, config: ServedConfig, question: Question) -> Check:
+def check_stream(client: Client, model: str, config: ServedConfig, question: SmokeRequest) -> Check:
     """Whether a decoupled model answers, over ``generate_stream``; none to many answers are all right."""
     carried = {tensor.datatype for tensor in question.inputs} & BINARY_ONLY
     if carried:
@@ -46,7 +46,7 @@ def check_stream(client: Client, model: str, config: ServedConfig, question: Que
     return passed("infer", f"streamed {len(answers)} answers; asked {question.about}")
 
 
-def check_formats(client: Client, model: str, config: ServedConfig, question: Question) -> Check | None:
+def check_formats(client: Client, model: str, config: ServedConfig, question: SmokeRequest) -> Check | None:
     """Whether JSON and binary requests get the same answer; None where JSON cannot carry the tensors."""
     types = {entry.datatype for entry in (*config.inputs, *config.outputs)}
     if types & BINARY_ONLY or any(needs_binary(tensor) for tensor in question.inputs):
@@ -92,7 +92,7 @@ def check_samples(client: Client, model: str, samples: Samples) -> tuple[Check, 
     return failed("expected", f"{sentence} ({shown})", "correct the model, or what the samples expect"), count
 
 
-def measure_latency(client: Client, model: str, question: Question, requests: int) -> Latency | None:
+def measure_latency(client: Client, model: str, question: SmokeRequest, requests: int) -> Latency | None:
     """Time requests one after the other, for a second at most; None if none was to be made."""
     seconds: list[float] = []
     until = time.monotonic() + _LATENCY_SECONDS

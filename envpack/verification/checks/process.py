@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from envpack.repository import STUB_NAME, Model, environment_of
-from envpack.server import Process, Server, was_sprung
+from envpack.server import Process, Server, user_site_was_read
 from envpack.verification.stub_processes import foreign_files, identify, stub_processes
 from envpack.verification.verdict import Check, StubIdentity, failed, passed, skipped, warning
 
@@ -26,7 +26,7 @@ _OF_THE_SYSTEM = re.compile(
 
 
 @dataclass(frozen=True)
-class Running:
+class StubState:
     """A model's process, looked at once.
 
     Attributes:
@@ -43,10 +43,10 @@ class Running:
     root: str
 
 
-def look_at(server: Server, model: Model, process: Process) -> Running:
+def read_stub_state(server: Server, model: Model, process: Process) -> StubState:
     """Gather what the checks of one process need."""
     mapped = server.mapped_files(process.pid)
-    return Running(process, mapped, server.variables(process.pid), _environment_root(server, model, mapped))
+    return StubState(process, mapped, server.variables(process.pid), _environment_root(server, model, mapped))
 
 
 def check_stub(server: Server, model: Model) -> tuple[Check, StubIdentity | None]:
@@ -56,7 +56,7 @@ def check_stub(server: Server, model: Model) -> tuple[Check, StubIdentity | None
         return failed("stub", "no living process runs the model", "look at the server's log"), None
     stub = identify(server, processes[0])
     placed = model.folder / STUB_NAME
-    if placed.exists() and stub.executable and stub.executable != server.place_of(placed):
+    if placed.exists() and stub.executable and stub.executable != server.server_path(placed):
         evidence = f"process {stub.pid} runs {stub.executable} although the model has its own stub"
         fix = "put Triton's utilities beside the stub of the backend's folder"
         return failed("stub", evidence, fix), stub
@@ -88,11 +88,11 @@ def _environment_root(server: Server, model: Model, mapped: tuple[str, ...]) -> 
     if not place:
         return ""
     if place.is_dir():
-        return server.place_of(place)
-    return next((match[0] for match in map(_EXTRACTED.match, mapped) if match), server.place_of(place))
+        return server.server_path(place)
+    return next((match[0] for match in map(_EXTRACTED.match, mapped) if match), server.server_path(place))
 
 
-def check_environment(running: Running) -> Check | None:
+def check_environment(running: StubState) -> Check | None:
     """Whether the process was started in the model's environment; None if the model names none.
 
     The server says so in a variable: ``CONDA_PREFIX``, set by the environment's activate, up to 25.07, and
@@ -113,7 +113,7 @@ def check_environment(running: Running) -> Check | None:
     return passed("environment", f"started in {root}")
 
 
-def check_libpython(running: Running) -> Check | None:
+def check_libpython(running: StubState) -> Check | None:
     """Whether the process has one Python library in its memory, that of the environment."""
     libraries = [path for path in running.mapped if _LIBPYTHON.search(path)]
     if not running.mapped:
@@ -129,7 +129,7 @@ def check_libpython(running: Running) -> Check | None:
     return passed("libpython", libraries[0])
 
 
-def check_isolation(running: Running) -> Check | None:
+def check_isolation(running: StubState) -> Check | None:
     """Whether Python and its packages are the environment's; None if the model names no environment."""
     if not running.root or not running.mapped:
         return None
@@ -148,7 +148,7 @@ def check_user_site(log: str, variables: Mapping[str, str]) -> Check:
 
     Every server is given a home folder whose packages betray that they were read; see `write_user_site_probe`.
     """
-    if was_sprung(log):
+    if user_site_was_read(log):
         return failed(
             "user-site",
             "the model's Python reads packages from ~/.local of the server's user",
@@ -158,14 +158,14 @@ def check_user_site(log: str, variables: Mapping[str, str]) -> Check:
     return passed("user-site", f"packages in ~/.local were not read ({how})")
 
 
-def check_libraries(server: Server, model: Model, running: Running) -> Check | None:
+def check_libraries(server: Server, model: Model, running: StubState) -> Check | None:
     """Which native libraries come from the server's system and not from the environment."""
     root = running.root
     if not root or not running.mapped:
         return None
     found = {match["name"]: path for path in running.mapped if (match := _LIBRARY.search(path))}
     own = [name for name, path in found.items() if PurePosixPath(path).is_relative_to(root)]
-    own_folders = (root, server.place_of(model.folder))
+    own_folders = (root, server.server_path(model.folder))
     others = sorted(name for name, path in found.items() if _is_of_the_system(name, path, own_folders))
     if not others:
         return passed("libraries", f"{len(own)} native libraries, all the environment's")
@@ -179,7 +179,7 @@ def _is_of_the_system(name: str, path: str, own_folders: tuple[str, ...]) -> boo
     return not any(where.is_relative_to(folder) for folder in own_folders) and not _OF_THE_SYSTEM.match(name)
 
 
-def check_preload(running: Running, objects: tuple[Path, ...]) -> Check | None:
+def check_preload(running: StubState, objects: tuple[Path, ...]) -> Check | None:
     """Whether the libraries that the server was started with in ``LD_PRELOAD`` are in the model's process."""
     if not objects:
         return None

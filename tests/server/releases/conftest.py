@@ -28,7 +28,7 @@ from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.stub.build import STUB_NAME
 from envpack.support.errors import EnvpackError
-from tests.server.kitchen import NUMPYS, Kitchen
+from tests.server.model_environments import NUMPYS, ModelEnvironments
 from tests.server.releases.wheels import server_of
 
 MODELS = Path(__file__).parent / "models"
@@ -148,8 +148,8 @@ def load(client, names):
 
 
 @pytest.fixture(scope="session")
-def kitchen():
-    return Kitchen(Path(os.environ["ENVPACK_TEST_CACHE"]))
+def parts():
+    return ModelEnvironments(Path(os.environ["ENVPACK_TEST_CACHE"]))
 
 
 @pytest.fixture(scope="session")
@@ -158,22 +158,22 @@ def choice(pytestconfig):
 
 
 @pytest.fixture(scope="module")
-def installation(release, kitchen):
-    return server_of(find_release(release), kitchen.folder)
+def installation(release, parts):
+    return server_of(find_release(release), parts.folder)
 
 
 @pytest.fixture(scope="module")
-def stub(release, python, choice, installation, kitchen):
+def stub(release, python, choice, installation, parts):
     """The stub to test: ours, the release's own, or a file."""
     if choice == "own" and python not in installation.stubs:
         pytest.skip(f"the wheel of Triton {release} has no stub for Python {python}")
     if choice == "own":
         return installation.stubs[python]
-    return Path(choice) if choice else kitchen.stub(python)
+    return Path(choice) if choice else parts.stub(python)
 
 
 @pytest.fixture(scope="module")
-def environment(release, python, choice, kitchen):
+def environment(release, python, choice, parts):
     """An environment in a form that the release takes, with a NumPy that the stub can do."""
     try:
         interpreter_for(python)
@@ -183,8 +183,8 @@ def environment(release, python, choice, kitchen):
     numpys = [numpy for numpy in NUMPYS[python] if numpy < "2" or facts.numpy2 or choice != "own"]
     if not numpys:
         pytest.skip(f"the stub that came with Triton {release} cannot do NumPy 2, and Python {python} has no other")
-    folder = kitchen.environment(python, numpys[-1])
-    return folder if facts.takes_folders else kitchen.archive(folder)
+    folder = parts.environment(python, numpys[-1])
+    return folder if facts.takes_folders else parts.archive(folder)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError
-from tests.server.kitchen import NUMPYS
+from tests.server.model_environments import NUMPYS
 from tests.server.releases.conftest import Served, load, place
 
 PYTHON = "import platform\nreturn platform.python_version().rpartition('.')[0]"
@@ -32,7 +32,9 @@ def neighbour(python):
 
 
 @pytest.fixture(scope="module", params=["linked", "copied"])
-def served(request, release, python, neighbour, choice, installation, environment, kitchen, tmp_path_factory):
+def served(
+    request, release, python, neighbour, choice, installation, environment, model_environments, tmp_path_factory
+):
     """A server with two backends, models that name them, and one with a stub of its own; all environments archives."""
     if choice:
         pytest.skip("a backend's stub is always ours")
@@ -40,17 +42,20 @@ def served(request, release, python, neighbour, choice, installation, environmen
     server_folder = installation.backends / "python" if request.param == "copied" else None
     repository = folder / "models"
     repository.mkdir()
-    other = kitchen.archive(kitchen.environment(neighbour, NUMPYS[neighbour][-1]))
-    archive = kitchen.archive(environment) if environment.is_dir() else environment
+    other = parts.archive(parts.environment(neighbour, NUMPYS[neighbour][-1]))
+    archive = parts.archive(environment) if environment.is_dir() else environment
     for minor in (python, neighbour):
         place_backend(
-            kitchen.stub(minor), backend_for(minor, folder / "backends"), find_release(release), server_folder
+            parts.stub(minor),
+            backend_for(minor, folder / "backends"),
+            find_release(release),
+            server_folder,
         )
     mine, theirs = (backend_for(minor, folder).name for minor in (python, neighbour))
     for name in ("numbers", "refuses", "script", "stream"):
         place(repository, name, archive, backend=mine)
     place(repository, "other", other, backend=theirs)
-    place(repository, "words", archive, kitchen.stub(python))
+    place(repository, "words", archive, parts.stub(python))
     runtime = ProcessRuntime(installation, extra_backends=folder / "backends", arguments=(ONE_AT_A_TIME,))
     with runtime.start(repository) as server:
         client = Client(server.url, timeout=15)

@@ -25,7 +25,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError, ServerError
-from tests.server.kitchen import NUMPYS, Kitchen
+from tests.server.model_environments import NUMPYS, ModelEnvironments
 
 MODELS = Path(__file__).parent / "models"
 BROKEN = (
@@ -175,9 +175,9 @@ def numpy_name(name, numpy):
 class Servers:
     """At most one server at a time, with all models of one Python."""
 
-    def __init__(self, installation, kitchen, folder):
+    def __init__(self, installation, model_environments, folder):
         self.installation = installation
-        self.kitchen = kitchen
+        self.model_environments = model_environments
         self.folder = folder
         self.current = None
         self._stack = ExitStack()
@@ -217,8 +217,8 @@ class Servers:
             config.write(f"parameters: [ {where} ]\n")
 
     def _fill(self, repository, python):
-        stub = self.kitchen.stub(python)
-        environments = self.kitchen.environments(python)
+        stub = self.model_environments.stub(python)
+        environments = self.model_environments.environments(python)
         first = environments[0]
         for numpy, environment in zip(NUMPYS[python], environments, strict=True):
             for name in ("echo", "script"):
@@ -239,7 +239,7 @@ class Servers:
         folder.mkdir(exist_ok=True)
         (folder / "sitecustomize.py").write_text("import sys\n\nsys.customized = 'by PYTHONPATH'\n")
         lines = f"export PYTHONPATH={folder} ENVPACK_USER_SITE=1\nunset PYTHONNOUSERSITE"
-        return self.kitchen.variant(environment, "customized", lines)
+        return self.model_environments.variant(environment, "customized", lines)
 
     def _other_python(self, python):
         """What an environment for another Python looks like to a stub: no libpython of its own in it."""
@@ -278,7 +278,7 @@ def servers(tmp_path_factory):
         pytest.skip(str(error))
     kept = os.environ.get("ENVPACK_TEST_CACHE")
     folder = Path(kept) if kept else tmp_path_factory.mktemp("cache")
-    servers = Servers(installation, Kitchen(folder), tmp_path_factory.mktemp("repositories"))
+    servers = Servers(installation, ModelEnvironments(folder), tmp_path_factory.mktemp("repositories"))
     yield servers
     servers.close()
 

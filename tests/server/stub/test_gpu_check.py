@@ -25,27 +25,28 @@ def gpu(monkeypatch):
 
 
 @pytest.fixture
-def kitchen(gpu, servers):
-    from gpu.environment import Kitchen
+def setup(gpu, servers):
+    from gpu.environment import ModelSetup
 
     try:
-        return Kitchen(servers.kitchen.environments(PYTHON)[0], servers.kitchen.stub(PYTHON))
+        made = servers.model_environments
+        return ModelSetup(made.environments(PYTHON)[0], made.stub(PYTHON))
     except EnvpackError as error:
         pytest.skip(str(error))
 
 
-def test_checks_that_need_no_gpu_pass(gpu, kitchen, tmp_path, capfd):
+def test_checks_that_need_no_gpu_pass(gpu, setup, tmp_path, capfd):
     chosen = [check for check in gpu.CHECKS if check.devices == 0]
-    tally = gpu.run(kitchen, chosen, 0, tmp_path)
+    tally = gpu.run(setup, chosen, 0, tmp_path)
     assert tally.counts == {"ok": len(chosen), "FAIL": 0, "skip": 0}
     assert capfd.readouterr().out == "".join(f"ok   {check.name}\n" for check in chosen)
 
 
-def test_each_failure_stands_alone(gpu, kitchen, tmp_path, capfd):
+def test_each_failure_stands_alone(gpu, setup, tmp_path, capfd):
     from gpu.catalogue import Check
 
     def wrong_type(site):
-        site.ask("host", [Tensor("IN", "INT32", (1,), (1,))])
+        site.infer("host", [Tensor("IN", "INT32", (1,), (1,))])
 
     def ends_the_server(site):
         site.server.stop(force=True)
@@ -58,7 +59,7 @@ def test_each_failure_stands_alone(gpu, kitchen, tmp_path, capfd):
         *(check for check in gpu.CHECKS if check.name == "model on the host"),
         Check("two devices", ("host",), wrong_type, devices=2),
     ]
-    assert gpu.run(kitchen, checks, 1, tmp_path).counts == {"ok": 1, "FAIL": 3, "skip": 1}
+    assert gpu.run(setup, checks, 1, tmp_path).counts == {"ok": 1, "FAIL": 3, "skip": 1}
     out = capfd.readouterr().out
     assert "FAIL wrong type: " in out
     assert "INT32" in out

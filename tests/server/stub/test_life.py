@@ -141,9 +141,9 @@ def test_a_crash_in_execute_is_told_and_harms_no_other_model(servers, interprete
 def _two_scripts(servers, python, folder, stack):
     repository = folder / "repository"
     repository.mkdir()
-    kitchen = servers.kitchen
+    parts = servers.model_environments
     for name in ("first", "second"):
-        servers.place(repository, name, "script", kitchen.environments(python)[0], kitchen.stub(python))
+        servers.place(repository, name, "script", parts.environments(python)[0], parts.stub(python))
     served = servers.start(python, repository, stack)
     served.load(["first", "second"])
     return served
@@ -154,8 +154,8 @@ def test_a_model_that_never_completes_its_configuration_goes_with_the_server(ser
     servers.close()
     repository = tmp_path / "repository"
     repository.mkdir()
-    kitchen = servers.kitchen
-    servers.place(repository, "quits", "quits", kitchen.environments(python)[0], kitchen.stub(python))
+    parts = servers.model_environments
+    servers.place(repository, "quits", "quits", parts.environments(python)[0], parts.stub(python))
     told = tmp_path / "pid"
     (repository / "quits/1/model.py").write_text(
         f"import os, time\nopen({str(told)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"

@@ -101,12 +101,12 @@ def test_a_kept_server_lives_on_until_it_is_stopped_as_was_said(repository, temp
 def test_an_owner_is_told_from_a_later_process_with_its_number():
     own = owner.this_owner()
     boot, space, pid, started = own.split("/")
-    assert not owner.is_gone(own)
-    assert owner.is_gone("/".join((boot, space, pid, str(int(started) + 1))))
-    assert owner.is_gone("/".join(("another-boot", space, pid, started)))
+    assert not owner.owner_is_gone(own)
+    assert owner.owner_is_gone("/".join((boot, space, pid, str(int(started) + 1))))
+    assert owner.owner_is_gone("/".join(("another-boot", space, pid, started)))
     # The process ids of another container mean nothing here.
-    assert not owner.is_gone("/".join((boot, "pid:[1]", "999999999", started)))
-    assert not owner.is_gone("damaged")
+    assert not owner.owner_is_gone("/".join((boot, "pid:[1]", "999999999", started)))
+    assert not owner.owner_is_gone("damaged")
 
 
 @pytest.mark.parametrize("group", [None, "0", "1", "-1", "", "4194304999"])
@@ -116,7 +116,7 @@ def test_a_folder_without_the_number_of_a_server_kills_nobody(temporary, group):
     (home / "owner").write_text("another-boot/pid:[1]/2/3")
     if group is not None:
         (home / "group").write_text(group)
-    code = "from envpack.server.stale_runs import remove_abandoned_homes as r; print(r())"
+    code = "from envpack.server.stale_runs import remove_stale_homes as r; print(r())"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True, check=True
     )

@@ -1,4 +1,4 @@
-from envpack.server.log import last_launch, plain_lines, read_model_error, stub_reports
+from envpack.server.log import last_started_stub, plain_lines, read_model_error, stub_reports
 from envpack.verification.fault_catalogue import explain
 
 LOAD_ERROR = (
@@ -42,9 +42,9 @@ def test_reports_of_stubs_are_found_escaped_or_not():
 
 
 def test_the_last_launch_tells_the_instance():
-    assert last_launch(LOG) == "core_0_0"
-    assert last_launch("\n".join(LOG.splitlines()[:3])) == "core"
-    assert last_launch("") == ""
+    assert last_started_stub(LOG) == "core_0_0"
+    assert last_started_stub("\n".join(LOG.splitlines()[:3])) == "core"
+    assert last_started_stub("") == ""
 
 
 def test_plain_lines_are_those_of_stubs_and_models():

@@ -23,10 +23,10 @@ class Server:
     def log(self):
         return self._log
 
-    def names_in(self, folder):
+    def list_folder(self, folder):
         return self._devices if folder == "/dev" else ()
 
-    def text_of(self, file):
+    def read_text(self, file):
         return self._driver
 
 

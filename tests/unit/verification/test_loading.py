@@ -1,12 +1,12 @@
 """For how long a dead stub goes unnoticed by the server."""
 
-from envpack.verification.loading import Unnoticed
+from envpack.verification.loading import DeadStubTimer
 
 FIRST, SECOND = 7, 8
 
 
 def test_one_that_stays_dead_counts_from_when_it_was_seen():
-    dead = Unnoticed(10.0)
+    dead = DeadStubTimer(10.0)
     for now in (10.1, 10.2, 10.3):
         dead.look(frozenset({FIRST}), now)
     dead.look(frozenset({FIRST, SECOND}), 10.4)
@@ -14,7 +14,7 @@ def test_one_that_stays_dead_counts_from_when_it_was_seen():
 
 
 def test_one_that_the_server_has_waited_for_is_forgotten():
-    dead = Unnoticed(10.0)
+    dead = DeadStubTimer(10.0)
     dead.look(frozenset({FIRST}), 10.1)
     dead.look(frozenset({FIRST}), 10.2)
     dead.look(frozenset(), 10.3)
@@ -22,7 +22,7 @@ def test_one_that_the_server_has_waited_for_is_forgotten():
 
 
 def test_time_in_which_the_machine_stood_still_does_not_count():
-    dead = Unnoticed(10.0)
+    dead = DeadStubTimer(10.0)
     dead.look(frozenset({FIRST}), 10.1)
     dead.look(frozenset({FIRST}), 3610.1)
     assert dead.seconds < 0.3

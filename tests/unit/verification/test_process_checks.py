@@ -6,7 +6,7 @@ import pytest
 
 from envpack.server.interface import Process
 from envpack.verification.checks.process import (
-    Running,
+    StubState,
     check_environment,
     check_isolation,
     check_libpython,
@@ -15,7 +15,7 @@ from envpack.verification.checks.process import (
 
 ROOT = "/models/m/environment"
 LIBPYTHON = f"{ROOT}/lib/libpython3.10.so.1.0"
-GOOD = Running(Process(7, "triton_python_b", dead=False, arguments=()), (LIBPYTHON,), {"CONDA_PREFIX": ROOT}, ROOT)
+GOOD = StubState(Process(7, "triton_python_b", dead=False, arguments=()), (LIBPYTHON,), {"CONDA_PREFIX": ROOT}, ROOT)
 CHECKS = (check_environment, check_libpython, check_isolation)
 
 

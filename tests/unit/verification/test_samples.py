@@ -6,7 +6,7 @@ import pytest
 from envpack.server.kserve import read_served_config
 from envpack.server.tensors import Tolerance
 from envpack.support.errors import InputError
-from envpack.verification.samples import make_questions, read_samples
+from envpack.verification.samples import generate_requests, read_samples
 
 CONFIG = read_served_config(
     {
@@ -88,7 +88,7 @@ def test_bad_samples_are_explained(tmp_path, content, said):
 
 
 def test_inputs_made_up_are_ones():
-    alone, two = make_questions(CONFIG)
+    alone, two = generate_requests(CONFIG)
     assert [(t.name, t.datatype, t.shape, t.data) for t in alone.inputs] == [
         ("IN", "FP32", (1, 1, 2), (1.0, 1.0)),
         ("TEXT", "BYTES", (1, 1), (b"1",)),
@@ -114,7 +114,7 @@ def test_every_type_can_be_made_up(kind):
     from envpack.server.tensors import encode
 
     config = read_served_config({"input": [{"name": "IN", "data_type": f"TYPE_{kind}", "dims": [-1, 3]}]})
-    (question,) = make_questions(config)
+    (question,) = generate_requests(config)
     (tensor,) = question.inputs
     assert tensor.shape == (1, 3)
     assert len(encode(kind, tensor.data)) % 3 == 0

@@ -31,10 +31,10 @@ class Server:
     def executable(self, pid):
         return "/r/m/triton_python_backend_stub"
 
-    def file_here(self, place):
+    def host_path(self, place):
         return None
 
-    def names_in(self, folder):
+    def list_folder(self, folder):
         return ()
 
     def mapped_files(self, pid):

@@ -11,8 +11,8 @@ import triton_python_backend_utils as pb_utils
 MEGABYTES_64 = 64 * 1024 * 1024
 
 
-def told(value):
-    return pb_utils.Tensor("TOLD", np.array([json.dumps(value)], dtype=object))
+def report_tensor(value):
+    return pb_utils.Tensor("REPORT", np.array([json.dumps(value)], dtype=object))
 
 
 def on_gpu(name, array):
@@ -44,7 +44,7 @@ class TritonPythonModel:
     def _values(self):
         return gpu.numbers([1, 2, 3], self.device)
 
-    def _ask(self, model, array, memory=None):
+    def _infer(self, model, array, memory=None):
         preferred = {"preferred_memory": pb_utils.PreferredMemory(memory, self.device)} if memory is not None else {}
         return pb_utils.InferenceRequest(
             model_name=model, requested_output_names=["OUT", "REPORT"], inputs=[on_gpu("IN", array)], **preferred
@@ -54,17 +54,17 @@ class TritonPythonModel:
 
     def mixed(self, _):
         host = pb_utils.Tensor("HOST", np.array([7, 8], dtype=np.float32))
-        return [on_gpu("OUT", gpu.numbers([4, 5, 6], self.device)), host, told("and bytes")]
+        return [on_gpu("OUT", gpu.numbers([4, 5, 6], self.device)), host, report_tensor("and bytes")]
 
     def empty(self, _):
-        return [on_gpu("OUT", gpu.numbers([], self.device)), told("the other")]
+        return [on_gpu("OUT", gpu.numbers([], self.device)), report_tensor("the other")]
 
     def large(self, _):
         return [on_gpu("OUT", gpu.count_up(MEGABYTES_64 // 4, self.device) % 1000)]
 
     def late(self, _):
         tensor, busy = gpu.late(self._values(), 10, lambda array: on_gpu("OUT", array))
-        return [tensor, told({"busy": busy})]
+        return [tensor, report_tensor({"busy": busy})]
 
     def late_to_model(self, _):
         """As an input of another model."""
@@ -72,41 +72,41 @@ class TritonPythonModel:
         response = pb_utils.InferenceRequest(
             model_name="reader", requested_output_names=["OUT", "REPORT"], inputs=[tensor]
         ).exec()
-        return [told({"busy": busy, **describe(response)})]
+        return [report_tensor({"busy": busy, **describe(response)})]
 
     # Requests to other models.
 
     def gpu_model_to_gpu(self, _):
-        return [told(describe(self._ask("reader", self._values(), pb_utils.TRITONSERVER_MEMORY_GPU)))]
+        return [report_tensor(describe(self._infer("reader", self._values(), pb_utils.TRITONSERVER_MEMORY_GPU)))]
 
     def gpu_model_to_cpu(self, _):
-        return [told(describe(self._ask("reader", self._values(), pb_utils.TRITONSERVER_MEMORY_CPU)))]
+        return [report_tensor(describe(self._infer("reader", self._values(), pb_utils.TRITONSERVER_MEMORY_CPU)))]
 
     def gpu_model(self, _):
-        return [told(describe(self._ask("reader", self._values())))]
+        return [report_tensor(describe(self._infer("reader", self._values())))]
 
     def cpu_model_to_gpu(self, _):
-        return [told(describe(self._ask("host", self._values(), pb_utils.TRITONSERVER_MEMORY_GPU)))]
+        return [report_tensor(describe(self._infer("host", self._values(), pb_utils.TRITONSERVER_MEMORY_GPU)))]
 
     def cpu_model_to_cpu(self, _):
-        return [told(describe(self._ask("host", self._values(), pb_utils.TRITONSERVER_MEMORY_CPU)))]
+        return [report_tensor(describe(self._infer("host", self._values(), pb_utils.TRITONSERVER_MEMORY_CPU)))]
 
     def empty_to_model(self, _):
-        response = self._ask("reader", gpu.numbers([], self.device), pb_utils.TRITONSERVER_MEMORY_GPU)
-        return [told(describe(response))]
+        response = self._infer("reader", gpu.numbers([], self.device), pb_utils.TRITONSERVER_MEMORY_GPU)
+        return [report_tensor(describe(response))]
 
     def large_to_model(self, _):
         array = gpu.count_up(MEGABYTES_64 // 4, self.device)
-        response = self._ask("reader", array, pb_utils.TRITONSERVER_MEMORY_GPU)
+        response = self._infer("reader", array, pb_utils.TRITONSERVER_MEMORY_GPU)
         if response.has_error():
-            return [told({"error": response.error().message()})]
+            return [report_tensor({"error": response.error().message()})]
         output = pb_utils.get_output_tensor_by_name(response, "OUT")
         values = gpu.sent_to(output, self.device) if output.is_cpu() else gpu.view(output)
         right = gpu.equal(values, array + 1)
-        return [told({"is_cpu": output.is_cpu(), "right": right})]
+        return [report_tensor({"is_cpu": output.is_cpu(), "right": right})]
 
     def other_device(self, _):
-        return [told(describe(self._ask("reader_on_1", self._values(), pb_utils.TRITONSERVER_MEMORY_GPU)))]
+        return [report_tensor(describe(self._infer("reader_on_1", self._values(), pb_utils.TRITONSERVER_MEMORY_GPU)))]
 
     def stream(self, _):
         responses = pb_utils.InferenceRequest(
@@ -122,7 +122,7 @@ class TritonPythonModel:
             elif response.output_tensors():
                 output = response.output_tensors()[0]
                 seen.append({"is_cpu": output.is_cpu(), "values": gpu.listed(gpu.view(output))})
-        return [told(seen)]
+        return [report_tensor(seen)]
 
     # What is held.
 
@@ -135,26 +135,26 @@ class TritonPythonModel:
         viewed = gpu.view(tensor)
         consumed = sys.getrefcount(tensor)
         del viewed
-        return [told([before, during, consumed, sys.getrefcount(tensor)])]
+        return [report_tensor([before, during, consumed, sys.getrefcount(tensor)])]
 
     def give_back(self, _):
         """Make tensors and requests and let go of them; a megabyte each, so that none is lost in what is rounded."""
         before = gpu.allocated(self.device)
         for _ in range(20):
             array = gpu.count_up(1 << 18, self.device)
-            response = self._ask("reader", array, pb_utils.TRITONSERVER_MEMORY_GPU)
+            response = self._infer("reader", array, pb_utils.TRITONSERVER_MEMORY_GPU)
             if response.has_error():
-                return [told({"error": response.error().message()})]
+                return [report_tensor({"error": response.error().message()})]
             gpu.view(pb_utils.get_output_tensor_by_name(response, "OUT"))
         del array, response
-        return [told({"before": before, "after": gpu.allocated(self.device)})]
+        return [report_tensor({"before": before, "after": gpu.allocated(self.device)})]
 
     def megabytes(self, _):
         """One answer and one request of 4 MB each, for asking it again and again."""
         array = gpu.count_up(1 << 20, self.device)
-        response = self._ask("reader", array, pb_utils.TRITONSERVER_MEMORY_GPU)
-        return [on_gpu("OUT", array[:2] + 1), told({"error": response.has_error()})]
+        response = self._infer("reader", array, pb_utils.TRITONSERVER_MEMORY_GPU)
+        return [on_gpu("OUT", array[:2] + 1), report_tensor({"error": response.has_error()})]
 
     def held(self, _):
         free = c_python_backend_utils.shared_memory.free_memory()
-        return [told({"allocated": gpu.allocated(self.device), "free": free})]
+        return [report_tensor({"allocated": gpu.allocated(self.device), "free": free})]

@@ -17,11 +17,11 @@ class TritonPythonModel:
 
     async def _answer(self, request):
         count = int(pb_utils.get_input_tensor_by_name(request, "COUNT").as_numpy()[0])
-        responses = await asyncio.gather(*(self._ask(number) for number in range(count)))
-        told = [self._seen(response) for response in responses]
-        return pb_utils.InferenceResponse([pb_utils.Tensor("TOLD", np.array([json.dumps(told)], dtype=object))])
+        responses = await asyncio.gather(*(self._infer(number) for number in range(count)))
+        reports = [self._seen(response) for response in responses]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("REPORT", np.array([json.dumps(reports)], dtype=object))])
 
-    def _ask(self, number):
+    def _infer(self, number):
         array = gpu.numbers([number, number * 10], self.device)
         return pb_utils.InferenceRequest(
             model_name="reader",

@@ -16,6 +16,6 @@ class TritonPythonModel:
     def _answer(self, request):
         tensor = pb_utils.get_input_tensor_by_name(request, "IN")
         report = {"kind": self.kind, "is_cpu": tensor.is_cpu()}
-        told = np.array([json.dumps(report)], dtype=object)
-        tensors = [pb_utils.Tensor("OUT", tensor.as_numpy() * np.float32(3)), pb_utils.Tensor("REPORT", told)]
+        report_tensor = np.array([json.dumps(report)], dtype=object)
+        tensors = [pb_utils.Tensor("OUT", tensor.as_numpy() * np.float32(3)), pb_utils.Tensor("REPORT", report_tensor)]
         return pb_utils.InferenceResponse(tensors)

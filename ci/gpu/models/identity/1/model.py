@@ -14,5 +14,5 @@ class TritonPythonModel:
         tensor = pb_utils.get_input_tensor_by_name(request, "IN")
         same = pb_utils.Tensor.from_dlpack("OUT", tensor)
         report = {"is_cpu": tensor.is_cpu(), "out_is_cpu": same.is_cpu()}
-        told = pb_utils.Tensor("REPORT", np.array([json.dumps(report)], dtype=object))
-        return pb_utils.InferenceResponse([same, told])
+        report_tensor = pb_utils.Tensor("REPORT", np.array([json.dumps(report)], dtype=object))
+        return pb_utils.InferenceResponse([same, report_tensor])

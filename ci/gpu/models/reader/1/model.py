@@ -35,6 +35,6 @@ class TritonPythonModel:
         }
         array = gpu.sent_to(tensor, self.device) if tensor.is_cpu() else gpu.view(tensor)
         report["library_on_gpu"] = gpu.is_on_gpu(array)
-        told = np.array([json.dumps(report)], dtype=object)
-        tensors = [pb_utils.Tensor.from_dlpack("OUT", array + 1), pb_utils.Tensor("REPORT", told)]
+        report_tensor = np.array([json.dumps(report)], dtype=object)
+        tensors = [pb_utils.Tensor.from_dlpack("OUT", array + 1), pb_utils.Tensor("REPORT", report_tensor)]
         return pb_utils.InferenceResponse(tensors)

@@ -17,5 +17,5 @@ class TritonPythonModel:
             report[tensor.name()] = "host" if tensor.is_cpu() else "gpu"
             seen = tensor if tensor.is_cpu() else gpu.view(tensor)
             outputs.append(pb_utils.Tensor.from_dlpack(tensor.name(), seen))
-        told = pb_utils.Tensor("REPORT", np.array([json.dumps(report)], dtype=object))
-        return pb_utils.InferenceResponse([*outputs, told])
+        report_tensor = pb_utils.Tensor("REPORT", np.array([json.dumps(report)], dtype=object))
+        return pb_utils.InferenceResponse([*outputs, report_tensor])

@@ -22,5 +22,5 @@ class TritonPythonModel:
             except Exception as error:  # libraries differ in what they raise for it
                 unknown[tensor.name()] = str(error)
                 outputs.append(pb_utils.Tensor.from_dlpack(tensor.name(), tensor))
-        told = pb_utils.Tensor("REPORT", np.array([json.dumps(unknown)], dtype=object))
-        return pb_utils.InferenceResponse([*outputs, told])
+        report_tensor = pb_utils.Tensor("REPORT", np.array([json.dumps(unknown)], dtype=object))
+        return pb_utils.InferenceResponse([*outputs, report_tensor])

@@ -29,7 +29,7 @@ NUMPYS = {
 
 
 @dataclass
-class Kitchen:
+class ModelEnvironments:
     """Keeps what it makes in one folder."""
 
     folder: Path
