@@ -32,9 +32,7 @@ def neighbour(python):
 
 
 @pytest.fixture(scope="module", params=["linked", "copied"])
-def served(
-    request, release, python, neighbour, choice, installation, environment, model_environments, tmp_path_factory
-):
+def served(request, release, python, neighbour, choice, installation, environment, parts, tmp_path_factory):
     """A server with two backends, models that name them, and one with a stub of its own; all environments archives."""
     if choice:
         pytest.skip("a backend's stub is always ours")

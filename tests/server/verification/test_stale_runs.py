@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server import RuntimeOptions, owner
+from envpack.server import RuntimeOptions, stale_runs
 from envpack.server.stale_runs import HOME_PREFIX
 from envpack.verification import VerifyOptions, verify
 
@@ -99,14 +99,14 @@ def test_a_kept_server_lives_on_until_it_is_stopped_as_was_said(repository, temp
 
 
 def test_an_owner_is_told_from_a_later_process_with_its_number():
-    own = owner.this_owner()
+    own = stale_runs.this_owner()
     boot, space, pid, started = own.split("/")
-    assert not owner.owner_is_gone(own)
-    assert owner.owner_is_gone("/".join((boot, space, pid, str(int(started) + 1))))
-    assert owner.owner_is_gone("/".join(("another-boot", space, pid, started)))
+    assert not stale_runs.owner_is_gone(own)
+    assert stale_runs.owner_is_gone("/".join((boot, space, pid, str(int(started) + 1))))
+    assert stale_runs.owner_is_gone("/".join(("another-boot", space, pid, started)))
     # The process ids of another container mean nothing here.
-    assert not owner.owner_is_gone("/".join((boot, "pid:[1]", "999999999", started)))
-    assert not owner.owner_is_gone("damaged")
+    assert not stale_runs.owner_is_gone("/".join((boot, "pid:[1]", "999999999", started)))
+    assert not stale_runs.owner_is_gone("damaged")
 
 
 @pytest.mark.parametrize("group", [None, "0", "1", "-1", "", "4194304999"])
