@@ -21,7 +21,7 @@ import numpy
 from pack import REQUIREMENTS
 
 from envpack.archive import Selection, pack_archive
-from envpack.archive.formats import told_beside
+from envpack.archive.manifest import told_beside
 from envpack.environment import build_environment
 from envpack.requirements import Requirements
 

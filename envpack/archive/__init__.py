@@ -14,10 +14,13 @@ if TYPE_CHECKING:
         PackageSize as PackageSize,
         forms_of as forms_of,
         package_sizes as package_sizes,
-        told_beside as told_beside,
     )
     from envpack.archive.inspection import inspect_environment as inspect_environment
-    from envpack.archive.manifest import sidecar_of as sidecar_of
+    from envpack.archive.manifest import (
+        record_in_metadata as record_in_metadata,
+        sidecar_of as sidecar_of,
+        told_beside as told_beside,
+    )
     from envpack.archive.reading import is_archive as is_archive, opened_archive as opened_archive
     from envpack.archive.sbom import bill_of_materials as bill_of_materials
     from envpack.archive.selection import Selection as Selection

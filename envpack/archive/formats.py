@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from envpack.archive.manifest import sidecar_of
-from envpack.environment import MANIFEST, Environment
+from envpack.environment import Environment
 
 # Fitted to what benchmarks/unpack.py measures: libarchive 3.6, which servers have too, unpacks four archives of 854 to
 # 11,070 files and 91 to 351 MB to ext4, on two cores that others use; the least of three. Each is met within 13 %, and
@@ -54,16 +51,6 @@ class PackageSize:
     version: str
     size: int
     left_out: int
-
-
-def told_beside(place: Path) -> dict[str, Any]:
-    """What a placed folder or archive says of itself; nothing if it says nothing that can be read."""
-    file = place / MANIFEST if place.is_dir() else sidecar_of(place)
-    try:
-        told = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
 
 
 def forms_of(told: dict[str, Any]) -> tuple[Form, ...]:

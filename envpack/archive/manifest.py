@@ -24,7 +24,7 @@ from envpack.environment import (
 )
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.replacement import replaced_file
+from envpack.support.replacement import replaced_file, write_text
 from envpack.support.storage_errors import storage_errors
 
 SCHEMA = 2
@@ -61,6 +61,43 @@ class Chosen:
 def sidecar_of(archive: Path) -> Path:
     """The file beside an archive that says what is in it: ``env.tar.gz.json``."""
     return archive.with_name(f"{archive.name}.json")
+
+
+def told_beside(place: Path) -> dict[str, Any]:
+    """The metadata of a placed folder or archive; empty if there is none that can be read."""
+    try:
+        metadata = json.loads(metadata_file(place).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def record_in_metadata(place: Path, key: str, value: str) -> bool:
+    """Record something about one placed folder or archive, without a change to the store or to what is packed.
+
+    Args:
+        place: the folder or archive; without metadata nothing is recorded.
+        key: one that the store's manifest does not use.
+        value: ``""`` removes the key.
+
+    Returns:
+        Whether the metadata changed.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    metadata = told_beside(place)
+    if not metadata or metadata.get(key, "") == value:
+        return False
+    changed = {name: entry for name, entry in metadata.items() if name != key} | ({key: value} if value else {})
+    write_text(metadata_file(place), json.dumps(changed, indent=1, sort_keys=True) + "\n")
+    return True
+
+
+def metadata_file(place: Path) -> Path:
+    """The file that describes a placed folder or archive: in the folder, or beside the archive."""
+    return place / MANIFEST if place.is_dir() else sidecar_of(place)
 
 
 def choose(environment: Environment, selection: Selection, final_prefix: str = "") -> Chosen:

@@ -14,5 +14,10 @@ if TYPE_CHECKING:
         inspect_repository as inspect_repository,
         is_repository as is_repository,
     )
+    from envpack.inspection.state import (
+        BuildState as BuildState,
+        build_state as build_state,
+        record_requirements as record_requirements,
+    )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from envpack.inspection.files import ACTIVATE, environment_findings, folder_findings, mode_findings, pointer_findings
 from envpack.inspection.finding import Finding, caution, fault, of_error
+from envpack.inspection.state import build_state
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
 from envpack.project import FILE_NAME, Project
 from envpack.releases import Release
@@ -80,7 +81,7 @@ def inspect_repository(
         for folder, (model, faults) in zip(chosen, examined, strict=True):
             if any(error.kind == "model-missing" for error in faults):
                 raise faults[0]
-            findings += _of_model(folder, model, faults, release, backends)
+            findings += _of_model(project, folder, model, faults, release, backends)
         models = [model for model, _ in examined if model]
         findings += [*_of_backends(models, backends, release), *_of_all(repository, models)]
     except OSError as error:
@@ -95,7 +96,12 @@ def inspect_repository(
 
 
 def _of_model(
-    folder: Path, model: Model | None, faults: Sequence[InputError], release: Release, backends: Path
+    project: Project,
+    folder: Path,
+    model: Model | None,
+    faults: Sequence[InputError],
+    release: Release,
+    backends: Path,
 ) -> Iterator[Finding]:
     foreign = any(error.kind == "not-a-python-model" for error in faults)
     yield from (of_error(error, folder) for error in faults if error.kind != "not-a-python-model")
@@ -103,12 +109,26 @@ def _of_model(
     yield from pointer_findings(folder)
     if model is None or model.is_ensemble or foreign:
         return
+    yield from _state_findings(project, model, release)
     if (folder / STUB_NAME).exists() or (folder / STUB_NAME).is_symlink():
         yield from stub_findings(folder / STUB_NAME)
     unusable = list(environment_findings(model, release))
     yield from unusable
     if not any(finding.severity == "error" for finding in unusable):
         yield from fit_findings(model, release, backends)
+
+
+def _state_findings(project: Project, model: Model, release: Release) -> Iterator[Finding]:
+    """A model that was never built, or whose requirements changed since."""
+    try:
+        state = build_state(project, model, release)
+    except InputError as error:
+        yield of_error(error, model.folder)
+        return
+    if state.status == "unbuilt":
+        yield caution("not-built", model.folder, state.reason, state.fix)
+    elif state.status == "changed":
+        yield caution("requirements-changed", model.folder, state.reason, state.fix)
 
 
 def _of_backends(models: Sequence[Model], backends: Path, release: Release) -> Iterator[Finding]:

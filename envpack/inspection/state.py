@@ -1,0 +1,94 @@
+"""Whether a model was built, and from the requirements that it has now.
+
+A build records a digest of the requirements in the metadata of the placed execution environment: the manifest in a
+folder, the file beside an archive. The same environment may serve models with different requirements, so the digest is
+no part of the environment in the store. Channels are left out of the digest: the user's own settings decide about them,
+and a model repository may be inspected by another user.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from envpack.archive import record_in_metadata, told_beside
+from envpack.lock import asked_digest
+from envpack.project import Project
+from envpack.releases import Release
+from envpack.repository import Model, environment_of
+from envpack.requirements import Requirements, find_requirements, host_platform, read_requirements
+
+_KEY = "requirements"  # in the metadata of a placed environment
+
+
+@dataclass(frozen=True)
+class BuildState:
+    """How a model's execution environment relates to its requirements.
+
+    Attributes:
+        status: ``"current"``: built from the requirements that the model has now; ``"changed"``: the requirements
+            changed since the build; ``"unbuilt"``: the model has requirements and names no environment; ``"unknown"``:
+            nothing recorded, as for environments that envpack did not place, models without requirements and ensembles.
+        reason: one sentence without a full stop; ``""`` unless the status is ``"changed"`` or ``"unbuilt"``.
+        fix: the command that builds the model; ``""`` likewise.
+    """
+
+    status: Literal["current", "changed", "unbuilt", "unknown"]
+    reason: str = ""
+    fix: str = ""
+
+
+def record_requirements(placed: Path, requirements: Requirements | None) -> None:
+    """Record in a placed environment's metadata which requirements it was built from.
+
+    Args:
+        placed: folder or archive in the model's folder.
+        requirements: of the model; ``None`` for an environment that was taken over from a prefix.
+
+    Raises:
+        OSError: the metadata cannot be written.
+    """
+    record_in_metadata(placed, _KEY, asked_digest(requirements, ()) if requirements else "")
+
+
+def build_state(project: Project, model: Model, release: Release) -> BuildState:
+    """Compare a model's requirements with those that its execution environment was built from.
+
+    Args:
+        project: settings of the repository.
+        model: the model.
+        release: the release to build for; its glibc decides which wheels of a lock count.
+
+    Raises:
+        InputError: the requirements cannot be read.
+    """
+    settings = project.settings(model.folder.name)
+    if model.is_ensemble or settings.from_prefix:
+        return BuildState("unknown")
+    file = settings.requirements or find_requirements(model.folder)
+    environment = environment_of(model)
+    build = f"run `envpack build {model.folder.name}`"
+    if environment is None:
+        if file is None:
+            return BuildState("unknown")
+        return BuildState("unbuilt", f"it has {file.name}, but config.pbtxt names no execution environment", build)
+    metadata = told_beside(environment)
+    recorded = metadata.get(_KEY)
+    if not recorded:
+        return BuildState("unknown")
+    requirements = (
+        read_requirements(
+            file,
+            platform=str(metadata.get("platform") or project.platform or host_platform()),
+            python=settings.python or str(metadata.get("minor", "")),
+            glibc=release.glibc,
+        )
+        if file
+        else Requirements(pip=("numpy",))  # what a build installs for a model without requirements
+    )
+    if asked_digest(requirements, ()) == recorded:
+        return BuildState("current")
+    name = file.name if file else "the model's requirements file"
+    reason = f"{name} changed since {environment.name} was built" if file else f"{name} was removed since the build"
+    return BuildState("changed", reason, build)

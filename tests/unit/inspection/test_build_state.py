@@ -1,0 +1,95 @@
+"""A model is current, changed or unbuilt by the digest that a build records in the environment's metadata."""
+
+import json
+
+import pytest
+
+from envpack.environment import MANIFEST
+from envpack.inspection import build_state, inspect_repository, record_requirements
+from envpack.repository import in_model_folder, open_model, point_to_environment
+from envpack.requirements import read_requirements
+
+
+@pytest.fixture
+def model(project):
+    folder = project.repository / "one"
+    (folder / "requirements.txt").write_text("numpy\n# a comment\npillow==10.4.0\n")
+    return folder
+
+
+@pytest.fixture(params=["folder", "archive"])
+def placed(request, model):
+    """A folder or an archive with metadata, as a build places it."""
+    metadata = json.dumps({"minor": "3.10", "platform": "linux-64"})
+    if request.param == "folder":
+        (model / "env" / MANIFEST).write_text(metadata)
+        return model / "env"
+    archive = model / "env.tar.gz"
+    archive.write_bytes(b"packed")
+    archive.with_name("env.tar.gz.json").write_text(metadata)
+    point_to_environment(open_model(model), in_model_folder("env.tar.gz"))
+    return archive
+
+
+def state(project, model, release):
+    return build_state(project, open_model(model), release)
+
+
+def kinds(project, release):
+    return [finding.kind for finding in inspect_repository(project, release, ["one"]).findings]
+
+
+def test_a_model_is_current_until_its_requirements_change(project, model, placed, release):
+    assert state(project, model, release).status == "unknown"
+    record_requirements(placed, read_requirements(model / "requirements.txt"))
+    assert state(project, model, release).status == "current"
+    (model / "requirements.txt").write_text("pillow==10.4.0\nnumpy\n")
+    assert state(project, model, release).status == "current"
+    (model / "requirements.txt").write_text("pillow==11.0.0\nnumpy\n")
+    changed = state(project, model, release)
+    assert changed.status == "changed"
+    assert "requirements.txt" in changed.reason
+    assert changed.fix == "run `envpack build one`"
+
+
+def test_inspect_warns_of_changed_requirements(project, model, release):
+    (model / "env" / MANIFEST).write_text(json.dumps({"minor": "3.10"}))
+    record_requirements(model / "env", read_requirements(model / "requirements.txt"))
+    assert kinds(project, release) == []
+    (model / "requirements.txt").unlink()
+    assert kinds(project, release) == ["requirements-changed"]
+    assert inspect_repository(project, release, ["one"]).ok
+
+
+def test_inspect_says_how_to_build_a_model_that_was_never_built(project, model, release):
+    (model / "config.pbtxt").unlink()
+    (finding,) = inspect_repository(project, release, ["one"]).findings
+    assert (finding.kind, finding.severity) == ("not-built", "warning")
+    assert "requirements.txt" in finding.what
+    assert finding.fix == "run `envpack build one`"
+
+
+def test_a_model_without_requirements_and_environment_is_the_servers_business(project, model, release):
+    (model / "config.pbtxt").unlink()
+    (model / "requirements.txt").unlink()
+    assert state(project, model, release).status == "unknown"
+
+
+def test_an_ensemble_is_never_built(project, release):
+    assert state(project, project.repository / "both", release).status == "unknown"
+
+
+def test_inspect_reports_requirements_that_cannot_be_read(project, model, release):
+    (model / "env" / MANIFEST).write_text(json.dumps({"minor": "3.10"}))
+    record_requirements(model / "env", read_requirements(model / "requirements.txt"))
+    (model / "requirements.txt").write_text("numpy ===== 1\n")
+    assert kinds(project, release) == ["bad-requirements"]
+
+
+def test_a_taken_over_environment_has_no_recorded_requirements(model):
+    (model / "env" / MANIFEST).write_text(json.dumps({"minor": "3.10"}))
+    before = (model / "env" / MANIFEST).read_text()
+    record_requirements(model / "env", read_requirements(model / "requirements.txt"))
+    assert json.loads((model / "env" / MANIFEST).read_text())["requirements"]
+    record_requirements(model / "env", None)
+    assert json.loads((model / "env" / MANIFEST).read_text()) == json.loads(before)
