@@ -15,7 +15,7 @@ from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
 from envpack.support.temp_dirs import temp_dir
 
-ENGINE_HINT = "pip install --force-reinstall py-rattler; if it comes again, remove the cache folder and build again"
+ENGINE_HINT = "install envpack again; if the error returns, remove the cache folder and build again"
 FORBIDDEN = r"\b40[13]\b|Unauthorized|Forbidden"  # how engines say that a channel asks for credentials
 CREDENTIALS_HINT = "put them into ~/.netrc, the file that RATTLER_AUTH_FILE names, or the channel's address in .condarc"
 _CHILD = Path(__file__).with_name("rattler_child.py")

@@ -62,7 +62,7 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     await rattler.install(
         [_record(package) for package in request["packages"]],
         target_prefix=request["prefix"],
-        platform=rattler.Subdir(request["subdir"]),
+        platform=rattler.Platform(request["subdir"]),
         cache_dir=Path(request["package_cache"]),
         alternative_target_prefix=request["stand_in"],
         client=_client(),
@@ -90,13 +90,12 @@ def _facts(record: Any) -> dict[str, Any]:
 
 def _record(package: dict[str, Any]) -> Any:
     from rattler import PackageRecord, RepoDataRecord
-    from rattler.package import BuildString
 
     channel, subdir, file = package["url"].rsplit("/", 2)
     record = PackageRecord(
         package["name"],
         package["version"],
-        BuildString(package["build"]),
+        package["build"],
         0,
         subdir,
         depends=package["depends"],
@@ -124,12 +123,8 @@ def _client() -> Any:
 
 def _virtual_packages(wanted: list[list[str]]) -> list[Any]:
     from rattler import GenericVirtualPackage, PackageName, Version
-    from rattler.package import BuildString
 
-    return [
-        GenericVirtualPackage(PackageName(name), Version(version), BuildString(build))
-        for name, version, build in wanted
-    ]
+    return [GenericVirtualPackage(PackageName(name), Version(version), build) for name, version, build in wanted]
 
 
 _OPERATIONS = {"index": index, "solve": solve, "install": install}

@@ -6,7 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from envpack.doctor.host import cache, compiler, gpu, pythons, shared_memory, system, temporary_folder, tools, zig
+from envpack.doctor.host import (
+    cache,
+    compiled_stubs,
+    compiler,
+    gpu,
+    pythons,
+    shared_memory,
+    system,
+    temporary_folder,
+    tools,
+    zig,
+)
 from envpack.doctor.network import channels, index
 from envpack.doctor.observation import Observation
 from envpack.doctor.servers import containers, server
@@ -18,6 +29,7 @@ Probe = Callable[[Project], Iterable[Observation]]
 # In the order in which they are shown.
 PROBES: Mapping[str, Probe] = {
     "system": system,
+    "compiled stubs": compiled_stubs,
     "compiler": compiler,
     "zig": zig,
     "tools": tools,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from envpack.doctor.observation import Observation
 from envpack.preflight import this_host
 from envpack.project import Project
 from envpack.pythons import SUPPORTED, Interpreter, available_interpreters
-from envpack.stub import find_tool, find_toolchain, is_supported
+from envpack.stub import find_tool, find_toolchain, is_supported, prebuilt_pythons, this_machine
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import StubError
-
-_PIP = f"{sys.executable} -m pip install"
+from envpack.support.installation import install_command
 
 
 def system(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
@@ -32,8 +30,10 @@ def system(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all pro
 
 def compiler(project: Project) -> Iterator[Observation]:  # noqa: ARG001
     """What compiles stubs."""
-    found = find_toolchain()
-    yield Observation("compiler", "ok", found.identity)
+    try:
+        yield Observation("compiler", "ok", find_toolchain().identity)
+    except StubError as error:
+        yield _needed_to_compile("compiler", error)
 
 
 def zig(project: Project) -> Iterator[Observation]:  # noqa: ARG001
@@ -42,7 +42,7 @@ def zig(project: Project) -> Iterator[Observation]:  # noqa: ARG001
         yield Observation("zig", "ok", find_toolchain("zig").identity)
     except StubError as error:
         what = f"{error.message}; it compiles stubs that run on older systems than this one"
-        yield Observation("zig", "warn", what, f"{_PIP} ziglang")
+        yield Observation("zig", "warn", what, install_command("zig"))
 
 
 def tools(project: Project) -> Iterator[Observation]:  # noqa: ARG001
@@ -51,7 +51,21 @@ def tools(project: Project) -> Iterator[Observation]:  # noqa: ARG001
         try:
             yield Observation(name, "ok", str(find_tool(name)))
         except StubError as error:
-            yield Observation(name, "missing", error.message, error.hint)
+            yield _needed_to_compile(name, error)
+
+
+def compiled_stubs(project: Project) -> Iterator[Observation]:  # noqa: ARG001
+    """The stubs that need not be compiled."""
+    minors = prebuilt_pythons(this_machine())
+    what = f"for Python {', '.join(minors)}" if minors else "none installed: stubs are compiled on this machine"
+    yield Observation("compiled stubs", "ok", what)
+
+
+def _needed_to_compile(name: str, error: StubError) -> Observation:
+    """Without compiled stubs, envpack cannot do its work if this is missing."""
+    if prebuilt_pythons(this_machine()):
+        return Observation(name, "warn", f"{error.message}; the compiled stubs do not need it", error.hint)
+    return Observation(name, "missing", error.message, error.hint)
 
 
 def pythons(project: Project) -> Iterator[Observation]:  # noqa: ARG001

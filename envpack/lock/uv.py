@@ -9,6 +9,7 @@ from pathlib import Path
 
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.installation import repair_command
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import CompletedProcess, run
 from envpack.support.redaction import redact
@@ -119,7 +120,7 @@ def _uv() -> str:
     try:
         return os.fspath(find_uv_bin())
     except FileNotFoundError as error:
-        raise EnvironmentBuildError("uv is not installed", kind="uv-missing", hint="pip install uv") from error
+        raise EnvironmentBuildError("uv is not installed", kind="uv-missing", hint=repair_command()) from error
 
 
 def _reason(words: str) -> str:

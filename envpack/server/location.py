@@ -11,6 +11,7 @@ from pathlib import Path
 
 from envpack.releases import all_releases
 from envpack.support.errors import ServerError
+from envpack.support.installation import install_command
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
 
@@ -64,7 +65,7 @@ def find_server(explicit: Path | None = None, *, search_path: str | None = None)
     raise ServerError(
         "no Triton server on this machine: not on PATH, not in /opt/tritonserver, no nvidia-pytriton installed",
         kind="server-missing",
-        hint=f"pip install --no-deps {_WHEEL}=={_newest_wheel()}",
+        hint=install_command("server"),
     )
 
 
@@ -76,7 +77,7 @@ def _at(place: Path) -> ServerInstallation:
             "no Triton server here" if program is None else f"this server has no {_LIBRARY} beside it",
             kind="server-missing",
             where=str(place),
-            hint=f"give the tritonserver program, or pip install --no-deps {_WHEEL}=={_newest_wheel()}",
+            hint=f"give the tritonserver program, or install one: {install_command('server')}",
         )
     return installation
 
@@ -123,10 +124,6 @@ def _release_in_wheel(packages: Path) -> str:
     """Name of the release that a wheel installed in this folder carries, or ``""``."""
     versions = {found.version for found in importlib.metadata.distributions(name=_WHEEL, path=[str(packages)])}
     return next((release.name for release in all_releases().values() if release.wheel in versions), "")
-
-
-def _newest_wheel() -> str:
-    return [release.wheel for release in all_releases().values() if release.wheel][-1]
 
 
 # By the name that people use: the libraries that hold it, the better known first.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         find_pythons as find_pythons,
         plan_matrix as plan_matrix,
     )
+    from envpack.stub.prebuilt import prebuilt_pythons as prebuilt_pythons
     from envpack.stub.recipe import Recipe as Recipe, source_folder as source_folder
     from envpack.stub.target import (
         StubTarget as StubTarget,

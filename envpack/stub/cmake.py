@@ -9,6 +9,7 @@ from pathlib import Path
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain, find_tool
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import StubError
+from envpack.support.installation import repair_command
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import CompletedProcess, run
 from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
@@ -34,7 +35,8 @@ class BuildTree:
         """Configure with ``-D`` options.
 
         Raises:
-            StubError: CMake refuses (``compile-failed``) or is missing (``broken-install``).
+            StubError: CMake refuses (``compile-failed``), cannot be started (``broken-install``), or is missing
+                (``extra-missing``).
         """
         own = {
             "CMAKE_MAKE_PROGRAM": str(find_tool("ninja")),
@@ -67,7 +69,7 @@ class BuildTree:
             raise StubError(
                 f"CMake could not be started: {error}",
                 kind="broken-install",
-                hint="pip install --force-reinstall cmake",
+                hint=repair_command(),
             ) from error
         if done.returncode != 0:
             raise self._failure(done)

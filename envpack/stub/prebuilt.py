@@ -50,6 +50,16 @@ def find_prebuilt(target: StubTarget, *, glibc: str, cache: Path, name: str, pro
         return None
 
 
+def prebuilt_pythons(machine: str) -> tuple[str, ...]:
+    """The Pythons for which compiled stubs are installed, oldest first; none if they cannot be used."""
+    folder = package_folder(PACKAGE)
+    try:
+        stubs = _stubs(folder) if folder else []
+    except _UnusableError:
+        return ()
+    return tuple(sorted((stub.python for stub in stubs if stub.machine == machine), key=version_key))
+
+
 def manifest(stubs: dict[str, dict[str, str]]) -> str:
     """The manifest of the package: ``python``, ``machine``, ``glibc`` and ``sha256`` of each stub."""
     content = {"envpack": envpack.__version__, "sources": source_digest(source_folder()), "stubs": stubs}

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import re
 import shutil
-import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Literal
 from envpack.stub.target import this_machine
 from envpack.support.elf import version_key
 from envpack.support.errors import StubError, UsageError
+from envpack.support.installation import install_command
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
 
@@ -79,7 +79,7 @@ def find_toolchain(wanted: ToolchainName = "auto", *, machine: str = "", glibc: 
         raise StubError(
             missing,
             kind="no-compiler",
-            hint=f"`{Path(sys.executable).name} -m pip install ziglang` brings one; or install g++ or clang++",
+            hint=f"install g++ or clang++, or zig: {install_command('compile', 'zig')}",
         )
     return found
 
@@ -136,16 +136,14 @@ def package_folder(name: str) -> Path | None:
 
 
 def required_package_folder(name: str, distribution: str) -> Path:
-    """Like `package_folder`, for packages that envpack depends on.
+    """Like `package_folder`, for packages that compiling needs.
 
     Raises:
-        StubError: it is not installed.
+        StubError: it is not installed (``extra-missing``).
     """
     folder = package_folder(name)
     if folder is None:
-        raise StubError(
-            f"the Python package {distribution} is missing", kind="broken-install", hint=f"pip install {distribution}"
-        )
+        raise _extra_missing(f"the Python package {distribution}")
     return folder
 
 
@@ -153,12 +151,18 @@ def find_tool(name: str) -> Path:
     """CMake or Ninja: from the wheel beside this interpreter, else from PATH.
 
     Raises:
-        StubError: it is neither here nor there.
+        StubError: it is neither here nor there (``extra-missing``).
     """
     beside = Path(sysconfig.get_path("scripts")) / name
     if beside.is_file():
         return beside
     found = shutil.which(name)
     if found is None:
-        raise StubError(f"{name} is missing", kind="broken-install", hint=f"pip install {name}")
+        raise _extra_missing(name)
     return Path(found)
+
+
+def _extra_missing(what: str) -> StubError:
+    return StubError(
+        f"compiling a stub needs {what}, which is not installed", kind="extra-missing", hint=install_command("compile")
+    )

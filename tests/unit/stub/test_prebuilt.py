@@ -10,7 +10,7 @@ import pytest
 
 import envpack
 from envpack.stub import StubTarget
-from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, find_prebuilt, manifest
+from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, find_prebuilt, manifest, prebuilt_pythons
 from envpack.support import zstd
 from envpack.support.cache_locations import cache_root
 
@@ -136,3 +136,12 @@ def test_what_the_manifest_says_of_stubs_makes_no_sense(installed, stubs):
     found, why = find()
     assert found is None
     assert f"its {MANIFEST} is missing or damaged" in why
+
+
+def test_the_pythons_that_need_no_compiler_are_listed(installed):
+    stub = {"machine": "x86_64", "glibc": "2.28", "sha256": ""}
+    stubs = {f"cp{minor}": {"python": minor, **stub} for minor in ("3.10", "3.9")}
+    installed.change(stubs=stubs | {"other": {"python": "3.8", **stub, "machine": "aarch64"}})
+    assert prebuilt_pythons("x86_64") == ("3.9", "3.10")
+    installed.change(sources="0" * 64)
+    assert prebuilt_pythons("x86_64") == ()

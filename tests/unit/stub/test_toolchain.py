@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.stub import toolchain
-from envpack.stub.toolchain import find_toolchain
+from envpack.stub.toolchain import find_tool, find_toolchain, required_package_folder
 from envpack.support.errors import EnvpackError
 
 
@@ -96,4 +96,24 @@ def test_a_glibc_that_no_stub_runs_with_is_refused(machine, glibc):
 def test_a_machine_without_the_compiler_is_told_how_to_get_one(machine, wanted, glibc, says):
     error = _refusal(wanted, glibc=glibc)
     assert (error.kind, error.message) == ("no-compiler", says)
-    assert "pip install ziglang" in error.hint
+    assert "[compile,zig]" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("find", "what"),
+    [
+        (lambda: find_tool("cmake"), "cmake"),
+        (lambda: find_tool("ninja"), "ninja"),
+        (lambda: required_package_folder("libboost_headers", "libboost-headers"), "libboost-headers"),
+    ],
+)
+def test_what_the_extra_holds_is_missing_in_one_line(machine, monkeypatch, tmp_path, find, what):
+    monkeypatch.setattr(toolchain.sysconfig, "get_path", lambda name: str(tmp_path / name))
+    with pytest.raises(EnvpackError) as caught:
+        find()
+    error = caught.value
+    assert (error.kind, error.exit_code) == ("extra-missing", 5)
+    assert error.message.startswith("compiling a stub needs ")
+    assert what in error.message
+    assert "[compile]" in error.hint
+    assert "\n" not in str(error)

@@ -1,0 +1,120 @@
+"""The command that adds an extra is one that works where envpack is installed."""
+
+import importlib.metadata
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from envpack.support import installation
+from envpack.support.installation import Installation, install_command, repair_command
+
+
+class Distribution:
+    """What the metadata of an installed distribution says of where it came from."""
+
+    def __init__(self, origin):
+        self.origin = origin
+
+    def read_text(self, name):
+        assert name == "direct_url.json"
+        return self.origin if self.origin is None or isinstance(self.origin, str) else json.dumps(self.origin)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Pretends an installation in ``tmp_path``: these files are in its prefix, and this is its origin."""
+
+    def pretend(*files, origin=None, pip=True):
+        for name in files:
+            (tmp_path / name).write_text("")
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+        monkeypatch.setattr(sys, "executable", "/venv/bin/python")
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: "pip" if pip and name == "pip" else None)
+        monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Distribution(origin))
+        monkeypatch.setattr(installation.shutil, "which", lambda name: f"/usr/bin/{name}")
+        return tmp_path
+
+    installation.this_installation.cache_clear()
+    yield pretend
+    installation.this_installation.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("files", "pip", "add", "repair"),
+    [
+        (
+            (),
+            True,
+            "/venv/bin/python -m pip install 'triton-envpack[compile]'",
+            "/venv/bin/python -m pip install --force-reinstall triton-envpack",
+        ),
+        (
+            (),
+            False,
+            "uv pip install --python /venv/bin/python 'triton-envpack[compile]'",
+            "uv pip install --python /venv/bin/python --reinstall triton-envpack",
+        ),
+        (
+            ("uv-receipt.toml",),
+            False,
+            "uv tool install 'triton-envpack[compile]'",
+            "uv tool install --reinstall triton-envpack",
+        ),
+        (
+            ("pipx_metadata.json",),
+            True,
+            "pipx install --force 'triton-envpack[compile]'",
+            "pipx install --force triton-envpack",
+        ),
+    ],
+)
+def test_each_installer_gets_its_own_command(installed, files, pip, add, repair):
+    installed(*files, pip=pip)
+    assert install_command("compile") == add
+    assert repair_command() == repair
+
+
+def test_several_extras_are_one_requirement(installed):
+    installed()
+    assert install_command("compile", "zig").endswith("'triton-envpack[compile,zig]'")
+
+
+@pytest.mark.parametrize("editable", [True, False])
+def test_a_checkout_is_installed_again_from_where_it_is(installed, tmp_path, editable):
+    origin = {"url": tmp_path.as_uri(), "dir_info": {"editable": True} if editable else {}}
+    installed(origin=origin)
+    option = "--editable " if editable else ""
+    assert install_command("compile") == f"/venv/bin/python -m pip install {option}'{tmp_path}[compile]'"
+
+
+def test_a_wheel_is_installed_again_from_its_file(installed, tmp_path):
+    wheel = tmp_path / "a folder/triton_envpack-1-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.write_text("")
+    installed(origin={"url": wheel.as_uri(), "archive_info": {}})
+    assert install_command("zig") == f"/venv/bin/python -m pip install '{wheel}[zig]'"
+
+
+@pytest.mark.parametrize(
+    "origin", [None, "", "{", "[]", {"url": "file:///gone"}, {"url": "https://example.org/a.whl"}, {"url": 3}]
+)
+def test_any_other_origin_means_an_index(installed, origin):
+    installed(origin=origin)
+    assert install_command("zig") == "/venv/bin/python -m pip install 'triton-envpack[zig]'"
+
+
+def test_without_a_uv_of_the_user_the_own_one_is_named(installed, monkeypatch):
+    installed(pip=False)
+    monkeypatch.setattr(installation.shutil, "which", lambda name: None)
+    program = install_command("zig").partition(" ")[0]
+    assert Path(program).name == "uv"
+    assert Path(program).is_absolute()
+
+
+def test_the_copy_that_runs_these_tests():
+    found = installation.this_installation()
+    assert isinstance(found, Installation)
+    assert found.python == sys.executable
