@@ -13,7 +13,7 @@ from pathlib import Path
 
 from envpack.conda import CondaSettings, Credentials, read_conda_settings
 from envpack.environment.store import Environment, read_environment
-from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, lock_requirements, read_lock, requirements_digest, write_lock
+from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, digest_requirements, lock_requirements, read_lock, write_lock
 from envpack.pythons import check_minor, fingerprint, interpreter_for
 from envpack.requirements import Requirements, Target, host_platform
 from envpack.support.cache_locations import cache_root
@@ -78,7 +78,7 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
     """The lock that these requirements got when they were asked for first, on this machine; made now if never."""
     from envpack.support.storage_errors import storage_errors
 
-    told = [dataclasses.asdict(target), requirements_digest(requirements, options.channels), sorted(options.sources)]
+    told = [dataclasses.asdict(target), digest_requirements(requirements, options.channels), sorted(options.sources)]
     if options.engine != "rattler":
         told.append(options.engine)
     if LOCAL_CHANNEL in options.channels:

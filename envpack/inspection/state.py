@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.archive import record_in_metadata, told_beside
-from envpack.lock import requirements_digest
+from envpack.lock import digest_requirements
 from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import Model, environment_of
@@ -49,7 +49,7 @@ def record_requirements(placed: Path, requirements: Requirements | None) -> None
     Raises:
         OSError: the metadata cannot be written.
     """
-    record_in_metadata(placed, _KEY, requirements_digest(requirements, ()) if requirements else "")
+    record_in_metadata(placed, _KEY, digest_requirements(requirements, ()) if requirements else "")
 
 
 def build_state(project: Project, model: Model, release: Release) -> BuildState:
@@ -87,7 +87,7 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
         if file
         else Requirements(pip=("numpy",))  # what a build installs for a model without requirements
     )
-    if requirements_digest(requirements, ()) == recorded:
+    if digest_requirements(requirements, ()) == recorded:
         return BuildState("current")
     name = file.name if file else "the model's requirements file"
     reason = f"{name} changed since {environment.name} was built" if file else f"{name} was removed since the build"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     )
     from envpack.lock.model import RECIPE as RECIPE, Lock as Lock
     from envpack.lock.pip import to_pylock as to_pylock
-    from envpack.lock.requirements_digest import requirements_digest as requirements_digest
+    from envpack.lock.requirements_digest import digest_requirements as digest_requirements
     from envpack.lock.resolve import (
         LOCAL_CHANNEL as LOCAL_CHANNEL,
         LockOptions as LockOptions,

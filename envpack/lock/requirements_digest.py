@@ -14,7 +14,7 @@ from envpack.support.redaction import public_url
 _NOT_SOURCES = {".git", ".hg", ".venv", "__pycache__", "build", "dist", "node_modules"}
 
 
-def requirements_digest(requirements: Requirements, channels: Sequence[str]) -> str:
+def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> str:
     """Names requirements and the channels that they are looked for in; files on the way do not count, nor secrets."""
     told = {
         "conda": sorted(set(requirements.conda)),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envpack.conda import Channels, CondaSettings, Credentials
 from envpack.lock.model import Lock
-from envpack.lock.requirements_digest import requirements_digest
+from envpack.lock.requirements_digest import digest_requirements
 from envpack.pythons import interpreter_for
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, host_platform
 from envpack.support.errors import InputError, UsageError
@@ -76,7 +76,7 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
         channels.urls,
         tuple(sorted(conda, key=lambda one: one.name)),
         tuple(sorted(pip, key=lambda one: one.name)),
-        requirements_digest(requirements, options.channels),
+        digest_requirements(requirements, options.channels),
     )
 
 

@@ -13,9 +13,9 @@ from envpack.lock import (
     LOCK_NAME,
     Lock,
     LockOptions,
+    digest_requirements,
     lock_requirements,
     read_lock,
-    requirements_digest,
     write_lock,
 )
 from envpack.project import Project
@@ -246,7 +246,7 @@ def _python(project: Project, model: Model, requirements: Requirements, choice: 
 def _refuse_stale(lock: Lock, question: _Question) -> None:
     wanted, has = question.target, lock.target
     reason = ""
-    if lock.requirements_digest != requirements_digest(question.requirements, question.options.channels):
+    if lock.requirements_digest != digest_requirements(question.requirements, question.options.channels):
         reason = "answers other requirements or channels than the model has now"
     elif (has.platform, has.python) != (wanted.platform, wanted.python):
         reason = f"is for Python {has.python} on {has.platform}, not for {wanted.python} on {wanted.platform}"

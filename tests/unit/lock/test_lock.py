@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from envpack.lock import Lock, format_lock, read_lock, write_lock
 from envpack.lock.file import parse_lock
 from envpack.lock.pip import to_pylock
-from envpack.lock.requirements_digest import requirements_digest
+from envpack.lock.requirements_digest import digest_requirements
 from envpack.requirements import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import InputError
@@ -68,24 +68,24 @@ def test_order_files_and_secrets_do_not_change_what_is_asked():
     other = Requirements(
         pip=("b", "a", "b"), pip_options=("--index-url https://index.example/simple",), source=Path("/x/r.txt")
     )
-    assert requirements_digest(one, ("local",)) == requirements_digest(other, ("local",))
+    assert digest_requirements(one, ("local",)) == digest_requirements(other, ("local",))
 
 
 def test_all_that_changes_the_choice_changes_what_is_asked(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
     asked = {
-        requirements_digest(Requirements(), ("local",)),
-        requirements_digest(Requirements(), ("conda-forge",)),
-        requirements_digest(Requirements(pip=("a",)), ("local",)),
-        requirements_digest(Requirements(conda=("a",)), ("local",)),
-        requirements_digest(Requirements(pip=("a",), constraints=("a<2",)), ("local",)),
-        requirements_digest(Requirements(pip=("a",), pip_options=("--pre",)), ("local",)),
-        requirements_digest(Requirements(locked_conda=(PYTHON,)), ("local",)),
-        requirements_digest(Requirements(locked_pip=(SIX,)), ("local",)),
-        requirements_digest(Requirements(projects=(tmp_path,)), ("local",)),
+        digest_requirements(Requirements(), ("local",)),
+        digest_requirements(Requirements(), ("conda-forge",)),
+        digest_requirements(Requirements(pip=("a",)), ("local",)),
+        digest_requirements(Requirements(conda=("a",)), ("local",)),
+        digest_requirements(Requirements(pip=("a",), constraints=("a<2",)), ("local",)),
+        digest_requirements(Requirements(pip=("a",), pip_options=("--pre",)), ("local",)),
+        digest_requirements(Requirements(locked_conda=(PYTHON,)), ("local",)),
+        digest_requirements(Requirements(locked_pip=(SIX,)), ("local",)),
+        digest_requirements(Requirements(projects=(tmp_path,)), ("local",)),
     }
     (tmp_path / "module.py").write_text("x = 1\n")
-    asked.add(requirements_digest(Requirements(projects=(tmp_path,)), ("local",)))
+    asked.add(digest_requirements(Requirements(projects=(tmp_path,)), ("local",)))
     assert len(asked) == 10
 
 
