@@ -11,10 +11,14 @@ from types import FrameType
 import click
 
 import envpack
+from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
 from envpack.support.errors import EnvpackError
 
-_COMMANDS = ("init", "lock", "build", "stub", "inspect", "channel", "releases", "layout", "verify", "cache", "doctor")
+_COMMANDS = (
+    *("init", "lock", "build", "stub", "inspect", "channel", "releases", "layout", "verify", "cache", "doctor"),
+    "completion",
+)
 _BUG = 70
 _INTERRUPTED = 130
 _EXPECTED = (EnvpackError, click.ClickException, click.Abort, KeyboardInterrupt)
@@ -46,6 +50,8 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    if instruction := os.environ.get(COMPLETION_VARIABLE):
+        sys.exit(answer_shell(cli, instruction))
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, _end)
