@@ -108,29 +108,29 @@ def parse_lock(text: str, file: Path) -> Lock:
 
 
 def _parsed(content: YamlTable) -> Lock:
-    from envpack.requirements import chosen_entries, default_environment
+    from envpack.requirements import default_environment, locked_entries
 
     own, default = content.table(_OWN), default_environment(content)
     platforms = list(default.table("packages").values)
     if len(platforms) != 1:
-        raise default.spot.error("it must be for one platform", hint=_HINT)
-    chosen = chosen_entries(content, platforms[0])
+        raise default.location.error("it must be for one platform", hint=_HINT)
+    entries = locked_entries(content, platforms[0])
     try:
         target = Target(platforms[0], *(_matching(own, key, r"\d+(\.\d+)*|") for key in ("python", "glibc", "cuda")))
     except ValueError as error:
-        raise default.spot.error(str(error), hint=_HINT) from error
+        raise default.location.error(str(error), hint=_HINT) from error
     return Lock(
         target,
         tuple(channel.text("url").rstrip("/") for channel in default.tables("channels")),
-        tuple(_conda_package(entry) for kind, _, entry in chosen if kind == "conda"),
-        tuple(_pip_package(entry) for kind, _, entry in chosen if kind == "pypi"),
+        tuple(_conda_package(entry.table) for entry in entries if entry.kind == "conda"),
+        tuple(_pip_package(entry.table) for entry in entries if entry.kind == "pypi"),
         _matching(own, "asked", r"[0-9a-f]*"),
     )
 
 
 def _conda_package(entry: YamlTable) -> CondaPackage:
     if not (entry.text("sha256", "") or entry.text("md5", "")):
-        raise entry.spot.error(f"{entry.text('name')} has no hash", hint=_HINT)
+        raise entry.location.error(f"{entry.text('name')} has no hash", hint=_HINT)
     return CondaPackage(
         name=_matching(entry, "name", r"[\w.-]+"),
         version=_matching(entry, "version", r"[\w.!+~*-]+"),

@@ -1,4 +1,4 @@
-"""What a model requires, from whatever file says it."""
+"""Requirements of a model, read from the files that projects already have."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
         PipPackage as PipPackage,
         Requirements as Requirements,
     )
+    from envpack.requirements.parsing import YamlTable as YamlTable, parse_yaml as parse_yaml
     from envpack.requirements.pixi_lock import (
-        chosen_entries as chosen_entries,
         default_environment as default_environment,
+        locked_entries as locked_entries,
     )
     from envpack.requirements.read import find_requirements as find_requirements, read_requirements as read_requirements
     from envpack.requirements.target import Target as Target, host_platform as host_platform
-    from envpack.requirements.yaml_file import YamlTable as YamlTable, parse_yaml as parse_yaml
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

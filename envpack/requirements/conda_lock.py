@@ -1,49 +1,49 @@
-"""``conda-lock.yml``, version 1: the unified lock of conda-lock."""
+"""Locks of conda: ``conda-lock.yml`` version 1 of conda-lock, and ``@EXPLICIT`` lists of ``conda list --explicit``."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
-from envpack.requirements.locked_package import check_platform, locked_conda, python_minor
+from envpack.requirements.location import CREDENTIALS_HINT, Location, quote
+from envpack.requirements.locked_packages import check_platform, locked_conda, locked_wheel, python_minor
 from envpack.requirements.model import CondaPackage, Requirements
-from envpack.requirements.places import CREDENTIALS_HINT
-from envpack.requirements.problem import shown
+from envpack.requirements.parsing import YamlTable
 from envpack.requirements.target import Target
-from envpack.requirements.wheel_file import locked_wheel
-from envpack.requirements.yaml_file import YamlTable
 from envpack.support.redaction import has_secret
 
-_AGAIN = "make the lock again: conda-lock"
+_HINT = "write the lock again with conda-lock"
 _CATEGORY = "main"
+_EXPLICIT_MARK = "@EXPLICIT"
+_PIP_COMMENT = re.compile(r"#\s*pip\s+[\w.-]+\s*(@|==)")
 
 
 def is_conda_lock(content: YamlTable) -> bool:
-    """Whether a YAML file is one."""
+    """Whether a YAML file is a ``conda-lock.yml``."""
     return "package" in content and "metadata" in content
 
 
 def read_conda_lock(content: YamlTable, target: Target) -> Requirements:
-    """Read the packages of the category ``main`` for the platform of the target.
+    """Read the packages of the category ``main`` for the target's platform.
 
     Raises:
-        InputError: the lock is not for this platform, holds packages that are to be built from source, or is not what
-            conda-lock writes.
-
+        InputError: the lock is not for this platform, has packages to be built from source, or is malformed.
     """
     if content.text("version", "1") != "1":
-        raise content.get("version")[1].error(f"version {shown(content.text('version'))} is not read", hint=_AGAIN)
+        version = quote(content.text("version"))
+        raise content.get("version")[1].error(f"version {version} of the lock is not supported", hint=_HINT)
     entries = _entries(content, target)
-    conda = [_conda(entry, target) for entry in entries if entry.text("manager") == "conda"]
+    conda = [_conda_package(entry, target) for entry in entries if entry.text("manager") == "conda"]
     python = python_minor(conda)
     if python and not target.python.startswith(python):
         target = replace(target, python=python)
     wheels = [
-        locked_wheel(entry.text("url"), entry.table("hash").text("sha256", ""), entry.spot, target)
+        locked_wheel(entry.text("url"), entry.table("hash").text("sha256", ""), entry.location, target)
         for entry in entries
         if entry.text("manager") == "pip"
     ]
-    path = content.spot.path
+    path = content.location.path
     return Requirements(
         python=python,
         source=path,
@@ -56,32 +56,32 @@ def read_conda_lock(content: YamlTable, target: Target) -> Requirements:
 
 
 def _entries(content: YamlTable, target: Target) -> list[YamlTable]:
-    every = content.tables("package")
-    platforms = list(dict.fromkeys(entry.text("platform") for entry in every))
-    if every and target.platform not in platforms:
+    entries = content.tables("package")
+    platforms = list(dict.fromkeys(entry.text("platform") for entry in entries))
+    if entries and target.platform not in platforms:
         raise content.get("package")[1].error(
-            f"the lock is not for {target.platform}, only for {shown(', '.join(platforms))}",
+            f"the lock is not for {target.platform}, only for {quote(', '.join(platforms))}",
             hint=f"conda-lock --platform {target.platform}, or build for one of these",
         )
-    wanted = [one for one in every if one.text("platform") == target.platform]
-    for entry in wanted:
+    of_platform = [entry for entry in entries if entry.text("platform") == target.platform]
+    for entry in of_platform:
         if entry.text("manager") not in ("conda", "pip"):
-            raise entry.get("manager")[1].error("the manager of a package is conda or pip", hint=_AGAIN)
-    return [one for one in wanted if one.text("category", _CATEGORY) == _CATEGORY]
+            raise entry.get("manager")[1].error("the manager of a package must be conda or pip", hint=_HINT)
+    return [entry for entry in of_platform if entry.text("category", _CATEGORY) == _CATEGORY]
 
 
-def _conda(entry: YamlTable, target: Target) -> CondaPackage:
-    needs = entry.table("dependencies")
+def _conda_package(entry: YamlTable, target: Target) -> CondaPackage:
+    dependencies = entry.table("dependencies")
     hashes = entry.table("hash")
     package = locked_conda(
         entry.text("url"),
-        entry.spot,
+        entry.location,
         md5=hashes.text("md5", ""),
         sha256=hashes.text("sha256", ""),
-        said=entry,
-        depends=[f"{name} {needs.text(name, '')}".strip() for name in needs.values],
+        entry=entry,
+        depends=[f"{name} {dependencies.text(name, '')}".strip() for name in dependencies.values],
     )
-    check_platform(package, target, entry.spot)
+    check_platform(package, target, entry.location)
     return package
 
 
@@ -90,6 +90,47 @@ def _channels(content: YamlTable) -> tuple[str, ...]:
     for channel in content.table("metadata").tables("channels"):
         url = channel.text("url")
         if has_secret(url) or re.search(r"\$\{?\w", url):
-            raise channel.spot.error("the channel carries a password or a token", hint=CREDENTIALS_HINT)
+            raise channel.location.error("the channel contains a password or a token", hint=CREDENTIALS_HINT)
         found.append(url)
     return tuple(found)
+
+
+def is_explicit(text: str) -> bool:
+    """Whether ``@EXPLICIT`` is the first line that is neither empty nor a comment."""
+    for line in text[:100_000].splitlines():
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            return stripped == _EXPLICIT_MARK
+    return False
+
+
+def read_explicit(text: str, path: Path, target: Target) -> Requirements:
+    """Read a list of URLs of conda packages, each followed by ``#md5``, ``#sha256:…`` or nothing.
+
+    Raises:
+        InputError: a line is not the URL of a conda package for this platform, or the list contains packages of pip.
+    """
+    found: list[CondaPackage] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        location, stripped = Location(path, number), line.strip()
+        if _PIP_COMMENT.match(stripped):
+            raise location.error(
+                "the list names packages of pip in comments, which are not read", hint="use conda-lock.yml instead"
+            )
+        if stripped and not stripped.startswith("#") and stripped != _EXPLICIT_MARK:
+            found.append(_read_explicit_line(stripped, location, target))
+    return Requirements(
+        python=python_minor(found), source=path, locked_conda=tuple(found), platform=target.platform, files=(path,)
+    )
+
+
+def _read_explicit_line(line: str, location: Location, target: Target) -> CondaPackage:
+    url, _, digest = line.partition("#")
+    md5, sha256 = ("", digest[len("sha256:") :]) if digest.startswith("sha256:") else (digest, "")
+    if " " in url or ("/" not in url):
+        raise location.error(
+            f"{quote(line)} is not the URL of a package", hint="each line must be one URL, optionally with #md5"
+        )
+    package = locked_conda(url, location, md5=md5, sha256=sha256)
+    check_platform(package, target, location)
+    return package

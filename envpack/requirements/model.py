@@ -1,4 +1,4 @@
-"""What a model requires, and packages that somebody has chosen already: what every reader of a file here gives."""
+"""Requirements and exact packages: what every reader in this room returns."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class CondaPackage:
-    """One conda package, exactly.
+    """One exact conda package.
 
     Attributes:
         name: of the package, for example ``"numpy"``.
         version: for example ``"1.26.4"``.
         build: build string, for example ``"py310h4bfa8fc_0"``.
         subdir: ``"linux-64"``, ``"linux-aarch64"`` or ``"noarch"``.
-        url: where it is: ``https://…`` or ``file:///…``, without user name or password.
+        url: ``https://…`` or ``file:///…``, without user name or password.
         sha256: in hexadecimal digits, ``""`` if only ``md5`` is known.
         md5: in hexadecimal digits, ``""`` if unknown.
         size: bytes, 0 if unknown.
-        license: as the package says it, ``""`` if unknown.
-        depends: match specs that it needs.
-        constrains: match specs that hold if the package they name is there.
+        license: from the package's metadata, ``""`` if unknown.
+        depends: match specs of its dependencies.
+        constrains: match specs that apply only if the package they name is installed.
 
     """
 
@@ -40,12 +40,12 @@ class CondaPackage:
 
 @dataclass(frozen=True)
 class PipPackage:
-    """One wheel, exactly.
+    """One exact wheel.
 
     Attributes:
         name: normalised, for example ``"scikit-learn"``.
         version: for example ``"1.5.2"``.
-        url: where the wheel is: ``https://…`` or ``file:///…``, without user name or password.
+        url: of the wheel, ``https://…`` or ``file:///…``, without user name or password.
         sha256: in hexadecimal digits.
         size: bytes, 0 if unknown.
 
@@ -60,22 +60,22 @@ class PipPackage:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What an environment must hold.
+    """The packages that an environment must contain.
 
     Attributes:
         conda: conda match specs, for example ``"ffmpeg >=6"``; python itself is not among them.
-        pip: requirements as lines of a requirements file: PEP 508, a wheel as ``name @ file:///…``, hashes behind
-            them as ``--hash=sha256:…``.
-        python: Python minor version that the file asks for, for example ``"3.10"``, or ``""``.
-        source: the file they were read from, ``None`` for requirements made otherwise.
+        pip: requirements as lines of a requirements file: PEP 508, a wheel as ``name @ file:///…``, each followed by
+            its hashes as ``--hash=sha256:…``.
+        python: Python minor version that the file requires, for example ``"3.10"``, or ``""``.
+        source: the file they were read from, ``None`` for requirements made by a program.
         channels: conda channels that the file names, in order of preference.
-        constraints: requirements that hold only if something else asks for the package they name.
-        pip_options: options of a requirements file that say where packages come from and which of them are allowed,
-            such as ``"--index-url https://…"``; they may hold passwords.
-        projects: folders of Python projects that are to be built to wheels, whether they were named as editable or not.
-        locked_conda: conda packages that the file has chosen already; nothing is solved then.
-        locked_pip: wheels that the file has chosen already; nothing is resolved then.
-        platform: ``"linux-64"`` or ``"linux-aarch64"`` if the file is for one of them only, else ``""``.
+        constraints: requirements that apply only if another requirement installs the package they name.
+        pip_options: options of a requirements file that name indexes or restrict the choice of packages, such as
+            ``"--index-url https://…"``; they may contain passwords.
+        projects: folders of Python projects to be built to wheels, whether the file names them as editable or not.
+        locked_conda: exact conda packages of a lock; no conda package is resolved then.
+        locked_pip: exact wheels of a lock; they are not resolved.
+        platform: ``"linux-64"`` or ``"linux-aarch64"`` if the file is for only one of them, else ``""``.
         files: every file that was read, ``source`` first.
 
     """

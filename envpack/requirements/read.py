@@ -1,19 +1,19 @@
-"""What a model requires: read from whatever file says it. This is the table of formats; each has its own module."""
+"""Find and read the requirements of a model; each file format has its own module."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envpack.requirements.location import Location
 from envpack.requirements.model import Requirements
-from envpack.requirements.problem import Location
-from envpack.requirements.text_file import read_text
+from envpack.requirements.parsing import read_text
 
 if TYPE_CHECKING:
     from envpack.requirements.target import Target
 
 FILE_NAMES = (
-    # Locks come first: they were made from one of the others.
+    # Locks come first: they were resolved from one of the others.
     "pixi.lock",
     "conda-lock.yml",
     "pylock.toml",
@@ -28,7 +28,7 @@ _YAML = {".yml", ".yaml", ".lock"}
 
 
 def find_requirements(model_folder: Path) -> Path | None:
-    """The requirements file of a model: the first of `FILE_NAMES` in its folder, ``None`` if there is none."""
+    """The requirements file of a model: the first of `FILE_NAMES` in its folder, ``None`` if it has none of them."""
     candidates = (model_folder / name for name in FILE_NAMES)
     return next((file for file in candidates if file.is_file()), None)
 
@@ -36,20 +36,19 @@ def find_requirements(model_folder: Path) -> Path | None:
 def read_requirements(
     path: Path | None, *, platform: str = "linux-64", python: str = "", glibc: str = "2.35"
 ) -> Requirements:
-    """Read a requirements file; its name, and for YAML and lists its content, says the format.
+    """Read a requirements file. Its name, and for YAML and lists its content, determines the format.
 
     Args:
-        path: the file; ``None``, for a model without one, gives empty requirements.
-        platform: ``"linux-64"`` or ``"linux-aarch64"``: which packages are taken from a lock that has several.
-        python: Python version, minor or full, for a lock whose wheels are for several; ``""`` for what the lock says.
-        glibc: version of the target's C library, for the same.
+        path: the file; ``None``, for a model without one, returns empty requirements.
+        platform: ``"linux-64"`` or ``"linux-aarch64"``, selects packages of a lock for several platforms.
+        python: Python version, minor or full, selects wheels of a lock for several versions; ``""`` for the lock's own.
+        glibc: version of the target's C library, selects wheels of a lock.
 
     Raises:
-        InputError: the file does not exist, or holds something that envpack does not understand; says where.
-        ValueError: platform, python or glibc is written in another way.
-
+        InputError: the file does not exist, or contains something that envpack does not support; names the line.
+        ValueError: platform, python or glibc is malformed.
     """
-    from envpack.requirements.explicit_list import is_explicit, read_explicit
+    from envpack.requirements.conda_lock import is_explicit, read_explicit
     from envpack.requirements.target import Target
 
     if path is None:
@@ -68,9 +67,9 @@ def read_requirements(
 
 
 def _read_toml(text: str, path: Path, target: Target) -> Requirements:
+    from envpack.requirements.parsing import parse_toml
     from envpack.requirements.pylock import read_pylock
     from envpack.requirements.pyproject import read_pyproject
-    from envpack.requirements.toml_file import parse_toml
 
     content = parse_toml(text, path)
     if "lock-version" in content or path.name.startswith("pylock."):
@@ -81,11 +80,10 @@ def _read_toml(text: str, path: Path, target: Target) -> Requirements:
 
 
 def _read_yaml(text: str, path: Path, target: Target) -> Requirements:
-    from envpack.requirements.conda_environment import read_conda_environment
+    from envpack.requirements.conda_environment import is_python_env, read_conda_environment, read_python_env
     from envpack.requirements.conda_lock import is_conda_lock, read_conda_lock
+    from envpack.requirements.parsing import parse_yaml
     from envpack.requirements.pixi_lock import is_pixi_lock, read_pixi_lock
-    from envpack.requirements.python_env import is_python_env, read_python_env
-    from envpack.requirements.yaml_file import parse_yaml
 
     content = parse_yaml(text, path)
     if is_pixi_lock(content):
@@ -96,6 +94,6 @@ def _read_yaml(text: str, path: Path, target: Target) -> Requirements:
         return read_python_env(content)
     if path.suffix == ".lock":
         raise Location(path).error(
-            "is no lock of pixi or conda-lock", hint="name the lock, or the file that it is made of"
+            "is not a lock of pixi or conda-lock", hint="name the lock, or the file it was resolved from"
         )
     return read_conda_environment(content, target)

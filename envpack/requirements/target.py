@@ -1,4 +1,4 @@
-"""What an environment is for: the system and the Python that a lock's wheels must fit."""
+"""What an environment is built for: the system and the Python version that packages must fit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
 MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
-_OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+_LEGACY_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _NEWEST_PATCH = 99
+_MINORS = range(40)
+_PATCHES = range(30)
 
 
 def host_platform() -> str:
@@ -23,7 +26,7 @@ def host_platform() -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """A system and a Python.
+    """A system and a Python version.
 
     Attributes:
         platform: ``"linux-64"`` or ``"linux-aarch64"``.
@@ -32,7 +35,7 @@ class Target:
         cuda: version of CUDA in the image, ``""`` for none.
 
     Raises:
-        ValueError: one of them is written in another way.
+        ValueError: a value is malformed.
     """
 
     platform: str = "linux-64"
@@ -44,9 +47,9 @@ class Target:
         if self.platform not in MACHINES:
             raise ValueError(f"unknown platform {self.platform!r}, known: {', '.join(MACHINES)}")
         if not re.fullmatch(r"(\d+\.\d+(\.\d+)?)?", self.python):
-            raise ValueError(f"{self.python!r} is no Python version")
+            raise ValueError(f"{self.python!r} is not a Python version")
         if not re.fullmatch(r"2\.\d+", self.glibc):
-            raise ValueError(f"{self.glibc!r} is no version of the C library")
+            raise ValueError(f"{self.glibc!r} is not a version of the C library")
 
     @property
     def machine(self) -> str:
@@ -61,7 +64,7 @@ class Target:
 
 @functools.lru_cache
 def wheel_tags(target: Target) -> tuple[Tag, ...]:
-    """Tags of the wheels that a target takes, best first; its Python must be known."""
+    """Tags of the wheels that a target accepts, best first; its Python must be known."""
     major, minor = (int(part) for part in target.minor.split("."))
     version, platforms = (major, minor), list(_platforms(target))
     abi = f"cp{major}{minor}" + ("m" if version < (3, 8) else "")
@@ -75,13 +78,13 @@ def _platforms(target: Target) -> Iterator[str]:
     oldest = 5 if target.machine == "x86_64" else 17
     for minor in range(int(target.glibc.split(".")[1]), oldest - 1, -1):
         yield f"manylinux_2_{minor}_{target.machine}"
-        if minor in _OLD_NAMES:
-            yield f"{_OLD_NAMES[minor]}_{target.machine}"
+        if minor in _LEGACY_NAMES:
+            yield f"{_LEGACY_NAMES[minor]}_{target.machine}"
     yield f"linux_{target.machine}"
 
 
 def marker_environment(target: Target) -> dict[str, str]:
-    """Values for environment markers; of a minor version only, the newest patch is assumed."""
+    """Values of environment markers (PEP 508); a minor version without a patch stands for the newest patch."""
     full = target.python if target.python.count(".") == 2 else f"{target.minor}.{_NEWEST_PATCH}"
     return {
         "implementation_name": "cpython",
@@ -96,3 +99,20 @@ def marker_environment(target: Target) -> dict[str, str]:
         "python_version": target.minor,
         "sys_platform": "linux",
     }
+
+
+def single_minor(specifier: str) -> str:
+    """The only Python 3 minor version that a specifier allows, ``""`` if it allows several or none.
+
+    Args:
+        specifier: as in ``requires-python``, for example ``">=3.10,<3.11"``.
+
+    Raises:
+        ValueError: it is not a version specifier.
+    """
+    try:
+        allowed = SpecifierSet(specifier)
+    except InvalidSpecifier as error:
+        raise ValueError(str(error)) from error
+    minors = [f"3.{minor}" for minor in _MINORS if any(allowed.contains(f"3.{minor}.{patch}") for patch in _PATCHES)]
+    return minors[0] if len(minors) == 1 else ""

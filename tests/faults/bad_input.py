@@ -219,7 +219,9 @@ CATALOGUE = (
         "version control", "requirements.txt", "git+https://example.org/x\n", "requirements.txt:1", "pip wheel"
     ),
     _requirements("no project", "requirements.txt", "-e .\n", "requirements.txt:1", "pyproject.toml or a setup.py"),
-    _requirements("no wheel", "requirements.txt", "./x-1-py3-none-any.whl\n", "requirements.txt:1", "nothing is there"),
+    _requirements(
+        "no wheel", "requirements.txt", "./x-1-py3-none-any.whl\n", "requirements.txt:1", "no such file or folder"
+    ),
     _requirements("not YAML", "environment.yml", "dependencies: [numpy\n", "not valid YAML"),
     _requirements("unknown key", "environment.yml", "dependancies: [numpy]\n", "'dependancies'", "dependencies"),
     _requirements("variables", "environment.yml", "name: x\nvariables: {A: b}\n", "environment.yml:2", "initialize()"),

@@ -8,7 +8,7 @@ from envpack.support.errors import InputError
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a file, with the folders above it, and gives its path."""
+    """Write a file and the folders above it; returns its path."""
 
     def write_file(name, text):
         file = tmp_path / name
@@ -21,7 +21,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def refused():
-    """Reads a file that must be refused; gives the error, which must say file, line (0 for none) and what to do."""
+    """Read a file that must be refused; returns the error, which must have a location and a hint."""
 
     def read(file, line=0, **how):
         with pytest.raises(InputError) as caught:

@@ -62,7 +62,7 @@ def test_python_environment_keeps_a_minor_that_ends_in_zero(write):
         ("python: 3.10\ndependencies:\n- -r none.txt\n", 3),
     ],
 )
-def test_what_mlflow_never_writes_is_refused(write, refused, text, line):
+def test_invalid_python_env_is_refused_with_its_line(write, refused, text, line):
     refused(write("python_env.yaml", text), line)
 
 
@@ -82,7 +82,7 @@ def test_channels_keep_their_order(write, text, channels):
     assert read_requirements(write("environment.yml", text)).channels == channels
 
 
-def test_channel_of_a_relative_path_counts_from_the_file(write, tmp_path):
+def test_relative_channel_is_resolved_against_the_file(write, tmp_path):
     file = write("model/environment.yml", "channels: [../my channel]\n")
     assert read_requirements(file).channels == (str(tmp_path / "my channel"),)
 
@@ -92,7 +92,7 @@ def test_channel_with_a_password_is_refused(write, refused, url):
     assert "very-secret" not in str(refused(write("environment.yml", f"name: x\nchannels:\n- {url}\n"), 3))
 
 
-def test_pip_part_holds_what_a_requirements_file_holds(write):
+def test_pip_part_supports_the_lines_of_a_requirements_file(write):
     wheel = write("wheels/own-1.0-py3-none-any.whl", "")
     project = write("lib/setup.py", "").parent
     more, limits = write("more.txt", "click\n"), write("limits.txt", "numpy<2\n")
@@ -125,7 +125,7 @@ def test_exported_environment_with_builds(write):
 
 
 @pytest.mark.parametrize("spec", ["python >=3.10,<3.11", "python>=3.10,<3.11.0a0", "python ~=3.10.0", "Python=3.10"])
-def test_range_that_leaves_one_python_names_it(write, spec):
+def test_range_that_allows_one_minor_version_names_it(write, spec):
     assert read_requirements(write("environment.yml", f"dependencies: ['{spec}']")).python == "3.10"
 
 
@@ -135,7 +135,7 @@ def test_anchors_are_understood(write):
     assert (found.conda, found.pip) == (("numpy", "numpy"), ("six", "six"))
 
 
-def test_platforms_must_have_the_one_that_is_built_for(write, refused):
+def test_platforms_must_include_the_target(write, refused):
     file = write("environment.yml", "platforms: [linux-64, osx-arm64]\ndependencies: [numpy]\n")
     assert read_requirements(file).conda == ("numpy",)
     assert "linux-aarch64" in refused(file, 1, platform="linux-aarch64").message
@@ -147,7 +147,7 @@ def test_empty_file_and_empty_keys(write, refused):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "says"),
+    ("text", "line", "expected"),
     [
         ("name: x\nvariables:\n  TOKEN: very-secret\n", 2, "'TOKEN' would be lost"),
         ("dependencies:\n- numpy\n- pip:\n  - six\n  - sci kit\n", 5, "'sci kit' is not a requirement"),
@@ -167,7 +167,7 @@ def test_empty_file_and_empty_keys(write, refused):
         ("channels:\n- ''\n", 2, "no name"),
         ("channels:\n- [x]\n", 2, "must be text"),
         ("name: x\ndepends: []\n", 2, "'depends'"),
-        ("name: x\nname: y\n", 2, "'name' is there twice"),
+        ("name: x\nname: y\n", 2, "'name' occurs twice"),
         ("name: x\n---\nname: y\n", 2, "second document"),
         ("dependencies: [numpy\n", 0, "not valid YAML"),
         ("dependencies:\n- a\n - b\n\t- c\n", 0, "not valid YAML"),
@@ -179,9 +179,9 @@ def test_empty_file_and_empty_keys(write, refused):
         ("just text\n", 0, "must be a table"),
     ],
 )
-def test_what_conda_never_reads_is_refused_with_its_line(write, refused, text, line, says):
+def test_invalid_conda_environment_is_refused_with_its_line(write, refused, text, line, expected):
     error = refused(write("environment.yml", text), line)
-    assert says in error.message
+    assert expected in error.message
     assert "very-secret" not in str(error)
 
 

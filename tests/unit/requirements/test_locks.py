@@ -1,7 +1,7 @@
 """Locks of other tools: pixi.lock, conda-lock.yml, pylock.toml and @EXPLICIT lists.
 
-Those in the folder locks/ were written by the tools themselves: rattler, conda-lock and uv; digests of conda packages
-are made up, and wheels of platforms that say nothing new were taken out.
+Rattler, conda-lock and uv wrote the files in locks/. The digests of conda packages are invented, and wheels of
+platforms that add no case were removed.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ PYTHON = CondaPackage(
 
 @pytest.fixture
 def pixi(write):
-    """Rattler's own lock, with the hash that its Python interface does not take, and the wheel that it names."""
+    """Rattler's own lock, with a hash that its Python interface cannot set, and the wheel that it names."""
     text = (LOCKS / "pixi.lock").read_text(encoding="utf-8")
     assert "version: 7" in text
     write("wheels/own_wheel-1.0-py3-none-any.whl", "wheel")
@@ -97,13 +97,13 @@ def test_pixi_lock_of_version_6(write):
     assert found.locked_pip == (SIX,)
 
 
-def test_pixi_lock_of_version_7_may_call_a_platform_as_it_likes(write):
+def test_pixi_lock_of_version_7_may_rename_a_platform(write):
     text = PIXI_6.replace("version: 6", "version: 7\nplatforms:\n- name: gpu\n  subdir: linux-64", 1)
     assert len(read_requirements(write("pixi.lock", text.replace("linux-64:\n", "gpu:\n"))).locked_conda) == 2
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "expected"),
     [
         ("version: 6", "version: 5", "version '5'"),
         ("  default:", "  serve:", "no environment default, only 'serve'"),
@@ -126,16 +126,16 @@ def test_pixi_lock_of_version_7_may_call_a_platform_as_it_likes(write):
         (SIX_URL, SIX_URL.replace("py2.py3-none-any", "cp310-cp310-manylinux_2_39_x86_64"), "wrong platform wheel"),
         (SIX_URL, SIX_URL.replace("py2.py3-none-any", "cp310-cp310-musllinux_1_1_x86_64"), "wrong platform wheel"),
         (SIX_URL, SIX_URL.replace("py2.py3-none-any", "py3"), "not the name of a wheel"),
-        (SIX_URL, "ftp://example.org/six-1.16.0-py3-none-any.whl", "neither at http"),
+        (SIX_URL, "ftp://example.org/six-1.16.0-py3-none-any.whl", "neither an http(s) URL"),
         ("size: 2562", "size: many", "size must be a number"),
         ("      linux-64:\n", "      linux-64: x\n      rest:\n", "must be a list"),
         ("  depends:\n  - libffi >=3.4,<4.0a0", "  depends: libffi", "depends must be a list"),
     ],
 )
-def test_pixi_lock_that_cannot_be_installed_is_refused(write, refused, old, new, says):
+def test_pixi_lock_that_cannot_be_installed_is_refused(write, refused, old, new, expected):
     assert old in PIXI_6
     error = refused(write("pixi.lock", PIXI_6.replace(old, new)))
-    assert says in error.message
+    assert expected in error.message
     assert "very-secret" not in str(error)
     assert error.where.rpartition(":")[2].isdigit()
 
@@ -155,20 +155,20 @@ def test_conda_lock_that_conda_lock_writes():
     assert tzdata.subdir == "noarch"
     assert found.locked_pip == (SIX,)
     assert (found.python, found.platform, found.channels) == ("3.10", "linux-64", ("conda-forge",))
-    assert [one.name for one in read_requirements(file, platform="linux-aarch64").locked_conda] == ["tzdata"]
+    assert [package.name for package in read_requirements(file, platform="linux-aarch64").locked_conda] == ["tzdata"]
 
 
 PYTHON_PARTS = ("python", "3.10.13", "hd12c33a_1_cpython", "linux-64")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "expected"),
     [
         ("version: 1\n", "version: 2\n", "version '2'"),
         ("platform: linux-64", "platform: osx-64", "not for linux-64, only for 'osx-64, linux-aarch64'"),
         ("manager: pip", "manager: npm", "conda or pip"),
         ("  manager: pip\n", "", "no manager"),
-        (SIX_URL, "git+https://example.org/six", "neither at http"),
+        (SIX_URL, "git+https://example.org/six", "neither an http(s) URL"),
         (SIX_URL, "https://example.org/six-1.16.0.tar.gz", "not a wheel"),
         (f"    sha256: {SIX.sha256}", "    md5: " + "0" * 32, "six has no sha256"),
         ("- url: conda-forge", "- url: https://$USER:$WORD@example.org/x", "password"),
@@ -176,11 +176,11 @@ PYTHON_PARTS = ("python", "3.10.13", "hd12c33a_1_cpython", "linux-64")
         ("/linux-64/python", "/linux-aarch64/python", "not for linux-64"),
     ],
 )
-def test_conda_lock_that_cannot_be_installed_is_refused(write, refused, old, new, says):
+def test_conda_lock_that_cannot_be_installed_is_refused(write, refused, old, new, expected):
     text = (LOCKS / "conda-lock.yml").read_text(encoding="utf-8")
     assert old in text
     error = refused(write("conda-lock.yml", text.replace(old, new)))
-    assert says in error.message
+    assert expected in error.message
     assert error.where.rpartition(":")[2].isdigit()
 
 
@@ -203,7 +203,7 @@ def test_pylock_that_uv_writes_gives_the_wheels_of_the_target(how, wheel):
     assert found.platform == how.get("platform", "linux-64")
 
 
-def test_pylock_takes_the_newest_glibc_that_the_target_has(write):
+def test_pylock_selects_the_newest_glibc_that_the_target_has(write):
     def wheel(glibc):
         url = f"https://example.org/six-1.16.0-cp310-cp310-manylinux_2_{glibc}_x86_64.whl"
         return f'{{url = "{url}", hashes = {{sha256 = "{SIX.sha256}"}}}}'
@@ -240,14 +240,14 @@ wheels = [{{url = "{SIX_URL}", hashes = {{sha256 = "{SIX.sha256}"}}}}]
 """
 
 
-def test_pylock_of_another_name_and_with_a_local_wheel(write):
+def test_pylock_with_another_name_and_a_local_wheel(write):
     wheel = write("wheels/six-1.16.0-py3-none-any.whl", "")
     text = PYLOCK.replace(f'url = "{SIX_URL}"', 'path = "wheels/six-1.16.0-py3-none-any.whl"')
     assert read_requirements(write("pylock.serve.toml", text)).locked_pip[0].url == wheel.as_uri()
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "expected"),
     [
         ('lock-version = "1.0"', 'lock-version = "2.0"', "version 2.0 is not supported"),
         ('lock-version = "1.0"', "", "Missing required value"),
@@ -265,10 +265,10 @@ def test_pylock_of_another_name_and_with_a_local_wheel(write):
         ("[[packages]]", "[packages", "not valid TOML"),
     ],
 )
-def test_pylock_that_cannot_be_installed_is_refused(write, refused, old, new, says):
+def test_pylock_that_cannot_be_installed_is_refused(write, refused, old, new, expected):
     assert old in PYLOCK
     error = refused(write("pylock.toml", PYLOCK.replace(old, new)))
-    assert says in error.message
+    assert expected in error.message
     assert "very-secret" not in str(error)
 
 
@@ -307,7 +307,7 @@ def test_explicit_list_of_local_files(write, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "expected"),
     [
         ("numpy", "not the URL of a package"),
         ("numpy >=1", "not the URL of a package"),
@@ -319,13 +319,13 @@ def test_explicit_list_of_local_files(write, tmp_path):
         (f"{PYTHON_URL}#sha256:00", "sha256 of python"),
         ("https://me:very-secret@example.org/linux-64/x-1-0.conda", "password"),
         ("https://example.org/t/very-secret/c/linux-64/x-1-0.conda", "password"),
-        ("https://example.org/x-1-0.conda", "does not say its platform"),
-        ("ftp://example.org/linux-64/x-1-0.conda", "neither at http"),
-        ("https://[/linux-64/x-1-0.conda", "neither at http"),
+        ("https://example.org/x-1-0.conda", "does not name its platform"),
+        ("ftp://example.org/linux-64/x-1-0.conda", "neither an http(s) URL"),
+        ("https://[/linux-64/x-1-0.conda", "neither an http(s) URL"),
         (f"# pip six @ {SIX_URL}", "packages of pip"),
     ],
 )
-def test_explicit_list_that_cannot_be_installed_is_refused(write, refused, line, says):
+def test_explicit_list_that_cannot_be_installed_is_refused(write, refused, line, expected):
     error = refused(write("list.txt", f"@EXPLICIT\n\n{line}\n"), 3)
-    assert says in error.message
+    assert expected in error.message
     assert "very-secret" not in str(error)

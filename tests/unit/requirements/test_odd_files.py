@@ -1,4 +1,4 @@
-"""Whatever a file holds, a reader gives requirements or one clear error: no traceback, no hang."""
+"""For any content of a file, a reader returns requirements or raises one clear error, and never hangs."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ from envpack.support.errors import InputError
 from tests.unit.requirements.test_locks import LOCKS, PIXI_6, PYLOCK
 from tests.unit.requirements.test_pyproject import PROJECT
 
-# Words that mean something to some reader, so that what is made up gets further than the first check.
+# Keys and values that readers know, so that random files pass the first checks.
 WORDS = st.sampled_from(
     (
         *(
@@ -72,9 +72,9 @@ def read(path, text, **how):
 
 
 def toml_of(value):
-    """A value as TOML writes it inline; what TOML has no word for becomes text."""
+    """A value as inline TOML; null becomes an empty text."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {toml_of(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml_of(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(toml_of, value)) + "]"
     return json.dumps("" if value is None else value)
@@ -84,8 +84,8 @@ def toml_file(table):
     return "".join(f"{json.dumps(key)} = {toml_of(one)}\n" for key, one in table.items())
 
 
-def changed(strategy_base):
-    """A real file with one place in it replaced by something made up."""
+def with_one_value_replaced(base):
+    """A real file with one value replaced by a random one."""
 
     def places(value, path=()):
         yield path
@@ -100,8 +100,8 @@ def changed(strategy_base):
         copy[path[0]] = replaced(value[path[0]], path[1:], new)
         return copy
 
-    where = st.sampled_from([path for path in places(strategy_base) if path])
-    return st.builds(lambda path, new: replaced(strategy_base, path, new), where, VALUES)
+    where = st.sampled_from([path for path in places(base) if path])
+    return st.builds(lambda path, new: replaced(base, path, new), where, VALUES)
 
 
 def yaml_of(text):
@@ -129,14 +129,14 @@ CONDA_LOCK = yaml_of((LOCKS / "conda-lock.yml").read_text(encoding="utf-8"))
 
 @QUICK
 @given(table=TABLES, name=st.sampled_from(["environment.yml", "python_env.yaml", "pixi.lock", "conda-lock.yml"]))
-def test_made_up_yaml(tmp_path, table, name):
+def test_random_yaml(tmp_path, table, name):
     read(tmp_path / name, json.dumps(table))
 
 
 @pytest.mark.parametrize("base", [ENVIRONMENT, PYTHON_ENV, yaml_of(PIXI_6), CONDA_LOCK], ids=str)
-def test_yaml_with_one_place_changed(tmp_path, base):
+def test_yaml_with_one_value_replaced(tmp_path, base):
     @QUICK
-    @given(table=changed(base))
+    @given(table=with_one_value_replaced(base))
     def check(table):
         read(tmp_path / "file.yml", json.dumps(table))
 
@@ -145,14 +145,14 @@ def test_yaml_with_one_place_changed(tmp_path, base):
 
 @QUICK
 @given(table=TABLES, name=st.sampled_from(["pyproject.toml", "pylock.toml", "pylock.x.toml", "other.toml"]))
-def test_made_up_toml(tmp_path, table, name):
+def test_random_toml(tmp_path, table, name):
     read(tmp_path / name, toml_file(table), python="3.10")
 
 
 @pytest.mark.parametrize("base", [PROJECT + "[tool.envpack]\nextras = ['all']\ngroups = ['serve']\n", PYLOCK])
-def test_toml_with_one_place_changed(tmp_path, base):
+def test_toml_with_one_value_replaced(tmp_path, base):
     @QUICK
-    @given(table=changed(parsed_toml(base)))
+    @given(table=with_one_value_replaced(parsed_toml(base)))
     def check(table):
         name = "pylock.toml" if "lock-version" in base else "pyproject.toml"
         read(tmp_path / name, toml_file(table))
@@ -222,7 +222,7 @@ PIP_WORDS = st.sampled_from(
 
 @QUICK
 @given(words=st.lists(PIP_WORDS, max_size=10), separator=st.sampled_from(["", " "]))
-def test_made_up_lines_of_pip(tmp_path, words, separator):
+def test_random_lines_of_pip(tmp_path, words, separator):
     (tmp_path / "lib").mkdir(exist_ok=True)
     (tmp_path / "lib/setup.py").touch()
     (tmp_path / "six-1-py3-none-any.whl").touch()
@@ -239,7 +239,7 @@ def test_made_up_lines_of_pip(tmp_path, words, separator):
 @example(text="x @ https://[")
 @example(text="file:///%00")
 @example(text="\ud800")
-def test_made_up_text(tmp_path, text):
+def test_random_text(tmp_path, text):
     for name in ("requirements.txt", "environment.yml", "pylock.toml"):
         read(tmp_path / name, text)
     read(tmp_path / "list.txt", f"@EXPLICIT\n{text}")
@@ -255,11 +255,11 @@ def test_binary_files(tmp_path, content):
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "environment.yml", "pixi.lock", "pylock.toml"])
-def test_what_is_no_file_is_refused(tmp_path, refused, name):
+def test_folders_and_pipes_are_refused(tmp_path, refused, name):
     (tmp_path / name).mkdir()
-    assert "is no file" in refused(tmp_path / name).message
-    os.mkfifo(tmp_path / f"pipe-{name}")  # opening it would wait for ever
-    assert "is no file" in refused(tmp_path / f"pipe-{name}").message
+    assert "is not a file" in refused(tmp_path / name).message
+    os.mkfifo(tmp_path / f"pipe-{name}")  # opening it would block
+    assert "is not a file" in refused(tmp_path / f"pipe-{name}").message
 
 
 def test_huge_file_is_refused_unread(tmp_path, refused):

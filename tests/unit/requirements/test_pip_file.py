@@ -9,7 +9,7 @@ HASH = "sha256:" + "0123456789abcdef" * 4
 
 @pytest.fixture
 def project(write):
-    """A folder that a wheel can be built from."""
+    """The folder of a Python project."""
     return write("lib/pyproject.toml", '[project]\nname = "My.Lib"\nversion = "1"\n').parent
 
 
@@ -18,7 +18,7 @@ def wheel(write):
     return write("wheels/own_pack-1.0-py3-none-any.whl", "")
 
 
-def test_files_name_files_and_each_path_counts_from_the_file_that_names_it(write):
+def test_paths_of_included_files_are_relative_to_the_including_file(write):
     top = write("requirements.txt", "six\n-r sub/more.txt\n-c sub/limits.txt\nfilelock\n")
     more = write("sub/more.txt", "--requirement deeper/last.txt\npillow\n")
     last = write("sub/deeper/last.txt", "click\n")
@@ -46,11 +46,11 @@ def test_files_that_double_at_each_level_are_read_at_once(write):
 def test_files_nested_without_end_are_refused(write, refused):
     for level in range(60):
         write(f"{level}.txt", f"-r {level + 1}.txt\n")
-    assert "files name each other" in refused(write("requirements.txt", "-r 0.txt\n")).message
+    assert "files include each other" in refused(write("requirements.txt", "-r 0.txt\n")).message
 
 
-def test_a_requirement_of_a_constraints_file_is_one_again(write):
-    """pip's rule: -r inside of -c asks for packages."""
+def test_requirements_included_by_a_constraints_file_are_requirements(write):
+    """pip installs the packages of -r also inside a file named by -c."""
     write("limits.txt", "numpy<2\n-r more.txt\n")
     write("more.txt", "six\n")
     found = read_requirements(write("requirements.txt", "-c limits.txt\n"))
@@ -109,7 +109,7 @@ def test_paths_with_spaces_and_other_letters_work(write):
 
 
 @pytest.mark.parametrize("line", ["-e lib", "-e ./lib", "./lib", "--editable=lib", "lib/", "my-lib @ {uri}", "{path}"])
-def test_folder_of_a_project_is_to_be_built(write, project, line):
+def test_folder_of_a_project_becomes_a_project(write, project, line):
     file = write("requirements.txt", line.format(uri=project.as_uri(), path=project))
     found = read_requirements(file)
     assert (found.projects, found.pip) == ((project,), ())
@@ -124,7 +124,7 @@ def test_extras_of_a_project_become_a_requirement_for_its_name(write, project):
     assert (found.projects, found.pip) == ((project,), ("My.Lib[dev,fast]",))
 
 
-def test_options_are_kept_with_absolute_places(write, wheel, tmp_path):
+def test_options_are_kept_with_absolute_paths(write, wheel, tmp_path):
     file = write(
         "sub/requirements.txt",
         """\
@@ -155,7 +155,7 @@ def test_options_are_kept_with_absolute_places(write, wheel, tmp_path):
     }
 
 
-def test_variables_are_replaced_as_pip_does_it(write, monkeypatch):
+def test_variables_are_replaced_as_pip_does(write, monkeypatch):
     monkeypatch.setenv("ENVPACK_TEST_TOKEN", "very-secret")
     monkeypatch.setenv("lower", "no")
     file = write("requirements.txt", "--index-url https://x:${ENVPACK_TEST_TOKEN}@example.org/\n")
@@ -204,35 +204,35 @@ def test_password_in_the_file_is_never_shown(write, refused, line):
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "expected"),
     [
         ("git+https://example.org/x.git", "version control"),
         ("x @ git+ssh://git@example.org/x.git@main", "version control"),
         ("-e git+https://example.org/x.git#egg=x", "version control"),
-        ("./none-1.0-py3-none-any.whl", "nothing is there"),
-        ("./none", "nothing is there"),
-        ("-e .", "holds no Python project"),
-        ("-e none", "nothing is there"),
-        ("-e numpy", "nothing is there"),
-        ("bad.whl", "nothing is there"),
+        ("./none-1.0-py3-none-any.whl", "no such file or folder"),
+        ("./none", "no such file or folder"),
+        ("-e .", "has no Python project"),
+        ("-e none", "no such file or folder"),
+        ("-e numpy", "no such file or folder"),
+        ("bad.whl", "no such file or folder"),
         ("./there.whl", "not the name of a wheel"),
         ("./there.tar.gz", "not a wheel"),
         ("./win-1.0-cp310-cp310-win_amd64.whl", "another system"),
-        ("other @ ./win-1.0-py3-none-any.whl", "the wheel is called win"),
+        ("other @ ./win-1.0-py3-none-any.whl", "the wheel's package is win"),
         ("https://example.org/x.tar.gz", "not a wheel"),
         ("x @ https://example.org/x.zip", "not a wheel"),
-        ("ftp://example.org/x-1-py3-none-any.whl", "neither http"),
-        ("x @ x", "nothing is there"),
-        ("./circle", "neither http"),
-        ("./" + "x" * 300, "neither http"),
+        ("ftp://example.org/x-1-py3-none-any.whl", "neither an http(s) URL"),
+        ("x @ x", "no such file or folder"),
+        ("./circle", "neither an http(s) URL"),
+        ("./" + "x" * 300, "neither an http(s) URL"),
         ("-r " + "x" * 300, "not on this machine"),
-        ("--find-links circle", "nothing is there"),
-        ("https://[x]/x-1-py3-none-any.whl", "neither http"),
-        ("file://host/x-1-py3-none-any.whl", "neither http"),
+        ("--find-links circle", "no such file or folder"),
+        ("https://[x]/x-1-py3-none-any.whl", "neither an http(s) URL"),
+        ("file://host/x-1-py3-none-any.whl", "neither an http(s) URL"),
         ("-r none.txt", "no file none.txt"),
         ("-r https://example.org/requirements.txt", "not on this machine"),
         ("-c none.txt", "no file none.txt"),
-        ("--find-links none", "nothing is there"),
+        ("--find-links none", "no such file or folder"),
         ("--unknown", "'--unknown'"),
         ("--global-option x", "'--global-option'"),
         ("--use-feature x", "'--use-feature'"),
@@ -253,42 +253,42 @@ def test_password_in_the_file_is_never_shown(write, refused, line):
         ("[extra]", "is not a requirement"),
     ],
 )
-def test_what_is_not_read_is_refused_with_its_line(write, refused, line, says):
+def test_unsupported_line_is_refused_with_its_line(write, refused, line, expected):
     write("there.whl", "")
     circle = write("there.tar.gz", "").with_name("circle")
     circle.symlink_to("circle")
     write("win-1.0-cp310-cp310-win_amd64.whl", "")
     write("win-1.0-py3-none-any.whl", "")
-    assert says in refused(write("requirements.txt", f"six\n\n{line}\n"), 3).message
+    assert expected in refused(write("requirements.txt", f"six\n\n{line}\n"), 3).message
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "expected"),
     [
         ("./lib --hash=" + HASH, "a folder has no hash"),
-        ("./lib ; python_version < '3.9'", "a folder takes no marker"),
-        ("./old[fast]", "the name of this project"),
+        ("./lib ; python_version < '3.9'", "a folder cannot have a marker"),
+        ("./old[fast]", "need the name of this project"),
         ("-e ./lib/pyproject.toml", "not a wheel"),
     ],
 )
-def test_what_a_project_cannot_have_is_refused(write, refused, project, line, says):
+def test_project_with_hash_or_marker_is_refused(write, refused, project, line, expected):
     write("old/setup.py", "")
-    assert says in refused(write("requirements.txt", f"{line}\n"), 1).message
+    assert expected in refused(write("requirements.txt", f"{line}\n"), 1).message
 
 
-@pytest.mark.parametrize(("line", "says"), [("./lib", "no constraint"), ("numpy[x]<2", "no extras")])
-def test_what_a_constraint_cannot_be_is_refused_in_its_own_file(write, refused, project, line, says):
+@pytest.mark.parametrize(("line", "expected"), [("./lib", "cannot be a constraint"), ("numpy[x]<2", "no extras")])
+def test_invalid_constraint_is_refused_in_its_own_file(write, refused, project, line, expected):
     write("limits.txt", f"six<2\n{line}\n")
     error = refused(write("requirements.txt", "-c limits.txt\n"), 2)
     assert "limits.txt" in error.where
-    assert says in error.message
+    assert expected in error.message
 
 
 def test_line_is_that_of_the_first_of_joined_lines(write, refused):
     refused(write("requirements.txt", "six\n# a comment\nsci \\\n  kit\n"), 3)
 
 
-def test_byte_order_mark_is_no_part_of_the_first_name(write):
+def test_byte_order_mark_is_skipped(write):
     assert read_requirements(write("requirements.txt", "\ufeffsix\n")).pip == ("six",)
 
 

@@ -38,12 +38,12 @@ def test_dependencies_and_python(write):
     ("asked", "python"),
     [(">=3.10", ""), ("==3.10.*", "3.10"), ("==3.10.13", "3.10"), ("~=3.10.4", "3.10"), (">=3.10,!=3.11.*", "")],
 )
-def test_only_a_single_minor_is_taken(write, asked, python):
+def test_requires_python_names_a_python_only_if_it_allows_one_minor_version(write, asked, python):
     file = write("pyproject.toml", PROJECT.replace(">=3.10,<3.11", asked))
     assert read_requirements(file).python == python
 
 
-def test_extras_and_groups_that_the_project_chooses(write):
+def test_extras_and_groups_that_the_project_selects(write):
     file = write("pyproject.toml", PROJECT + '[tool.envpack]\nextras = ["all"]\ngroups = ["serve"]\n')
     assert read_requirements(file).pip[2:] == ("six", "cupy-cuda12x", "pillow", "orjson", "click")
 
@@ -63,7 +63,7 @@ def test_local_wheel_and_project(write):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says", "line"),
+    ("old", "new", "expected", "line"),
     [
         ('"numpy<2"', '"numpy<"', "'numpy<' is not a requirement", 6),
         ('"numpy<2"', '"x @ git+https://me:very-secret@example.org/x"', "version control", 6),
@@ -74,7 +74,7 @@ def test_local_wheel_and_project(write):
         ('">=3.10,<3.11"', '"three"', "requires-python", 4),
         ('">=3.10,<3.11"', "3.10", "requires-python", 4),
         ("[project]", "[project", "not valid TOML", 1),
-        ("[dependency-groups]", "[tool.uv.sources]\nNumPy = {git = 'x'}\n[dependency-groups]", "numpy has a place", 6),
+        ("[dependency-groups]", "[tool.uv.sources]\nNumPy = {git = 'x'}\n[dependency-groups]", "numpy has a source", 6),
         ("[dependency-groups]", "[tool]\nuv = 3\n[dependency-groups]", "tool.uv must be a table", 0),
         ("[dependency-groups]", "[tool]\nenvpack = 3\n[dependency-groups]", "tool.envpack must be a table", 0),
         ("[dependency-groups]", "[tool.envpack]\nextra = []\n[dependency-groups]", "unknown key 'extra'", 0),
@@ -85,13 +85,13 @@ def test_local_wheel_and_project(write):
         ("[dependency-groups]", "[tool.envpack]\ngroups = ['odd']\n[dependency-groups]", "dependency-groups", 0),
     ],
 )
-def test_what_is_not_read_is_refused_with_its_line(write, refused, old, new, says, line):
+def test_unsupported_line_is_refused_with_its_line(write, refused, old, new, expected, line):
     error = refused(write("pyproject.toml", PROJECT.replace(old, new, 1)), line)
-    assert says in error.message
+    assert expected in error.message
     assert "very-secret" not in str(error)
 
 
-def test_dynamic_extras_are_refused_when_they_are_chosen(write, refused):
+def test_dynamic_extras_are_refused_when_they_are_selected(write, refused):
     text = '[project]\nname = "m"\ndynamic = ["optional-dependencies"]\n'
     assert read_requirements(write("pyproject.toml", text)).pip == ()
     refused(write("pyproject.toml", text + '[tool.envpack]\nextras = ["x"]\n'), 3)

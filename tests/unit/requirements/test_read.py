@@ -27,7 +27,7 @@ def test_python_entry_gives_the_minor_version(tmp_path, entry):
     assert read_requirements(file).python == "3.8"
 
 
-def test_python_without_version_leaves_the_choice_open(tmp_path):
+def test_python_without_version_requires_no_version(tmp_path):
     assert read_requirements(write(tmp_path, "environment.yml", "dependencies: [python]")).python == ""
 
 
@@ -49,7 +49,7 @@ def test_channel_prefix_is_kept_in_conda_requirements(tmp_path):
         "dependencies: [{pip: ['numpy <']}]",
     ],
 )
-def test_unknown_shape_of_a_conda_file_is_refused_with_its_name(tmp_path, text):
+def test_malformed_conda_file_is_refused_with_its_name(tmp_path, text):
     with pytest.raises(InputError) as caught:
         read_requirements(write(tmp_path, "environment.yml", text))
     assert caught.value.kind == "bad-requirements"
@@ -63,7 +63,7 @@ def test_pip_file_skips_comments_and_joins_lines(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["-r other.txt", "-e .", "--index-url x", "numpy --hash=sha256:00", "not a name"])
-def test_what_is_no_requirement_is_refused_with_its_line(tmp_path, line):
+def test_invalid_requirement_is_refused_with_its_line(tmp_path, line):
     with pytest.raises(InputError) as caught:
         read_requirements(write(tmp_path, "requirements.txt", f"six\n{line}\n"))
     assert caught.value.where.endswith("requirements.txt:2")
@@ -86,7 +86,7 @@ def test_model_without_a_file_requires_nothing():
     assert read_requirements(None) == Requirements()
 
 
-def test_files_are_found_in_the_order_that_is_written_down(tmp_path):
+def test_files_are_found_in_the_documented_order(tmp_path):
     guide = Path(__file__).parents[3] / "docs/reference/requirements.md"
     listed = guide.read_text(encoding="utf-8").partition("one of the others:\n\n")[2].partition("\n\n")[0]
     names = [name.strip(" \n`") for name in listed.split("·")]
@@ -96,7 +96,7 @@ def test_files_are_found_in_the_order_that_is_written_down(tmp_path):
         assert find_requirements(tmp_path) == file
 
 
-def test_target_that_does_not_exist_is_the_callers_mistake(tmp_path):
+def test_malformed_target_raises_value_error(tmp_path):
     file = write(tmp_path, "requirements.txt", "")
     for wrong in ({"platform": "win-64"}, {"python": "three"}, {"glibc": "new"}):
         with pytest.raises(ValueError, match=next(iter(wrong.values()))):

@@ -1,0 +1,206 @@
+"""Entries of a lock as packages: conda packages and wheels, described by their URL, hashes and metadata."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from envpack.requirements.location import Location, file_name, local_path, package_url, quote
+from envpack.requirements.model import CondaPackage, PipPackage
+from envpack.requirements.parsing import YamlTable
+from envpack.requirements.target import Target, wheel_tags
+from envpack.support.errors import InputError
+
+_CONDA_SUFFIXES = (".conda", ".tar.bz2")
+_CONDA_FILE = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)-(?P<version>[^-/\s]+)-(?P<build>[^-/\s]+)")
+_LINUX = ("any", "linux_", "manylinux")  # not musllinux: Triton's images have glibc
+_HINT = "write the lock again with the tool that wrote it"
+
+
+def is_conda_archive(url: str) -> bool:
+    """Whether a URL or path has the suffix of a conda package."""
+    return url.partition("#")[0].endswith(_CONDA_SUFFIXES)
+
+
+def locked_conda(
+    url_or_path: str,
+    location: Location,
+    *,
+    md5: str = "",
+    sha256: str = "",
+    entry: YamlTable | None = None,
+    depends: Iterable[str] | None = None,
+) -> CondaPackage:
+    """A conda package of a lock.
+
+    Args:
+        url_or_path: its URL, or its path relative to the lock.
+        location: the line of the lock.
+        md5: from the lock, may be empty.
+        sha256: from the lock, may be empty.
+        entry: the lock's entry, for metadata that is not part of the file name.
+        depends: its dependencies, if the entry has no list ``depends``.
+
+    Raises:
+        InputError: it is not a conda package, a hash is malformed, or the URL contains a password.
+    """
+    url = package_url(url_or_path, location)
+    entry = entry or YamlTable(location)
+    name, version, build = _parse_conda_name(file_name(url), location)
+    subdir = entry.text("subdir", "") or _subdir(url)
+    if not subdir:
+        raise location.error(f"the folder of {name} does not name its platform, such as linux-64", hint=_HINT)
+    md5, sha256 = md5.lower(), sha256.lower()
+    if sha256 and not _is_sha256(sha256):
+        raise location.error(f"the sha256 of {name} is not 64 hexadecimal digits", hint=_HINT)
+    if md5 and not re.fullmatch(r"[0-9a-f]{32}", md5):
+        raise location.error(f"the md5 of {name} is not 32 hexadecimal digits", hint=_HINT)
+    return CondaPackage(
+        name=entry.text("name", "") or name,
+        version=entry.text("version", "") or version,
+        build=entry.text("build", "") or build,
+        subdir=subdir,
+        url=url,
+        sha256=sha256,
+        md5=md5,
+        size=entry.number("size"),
+        license=entry.text("license", ""),
+        depends=tuple(depends) if depends is not None else tuple(text for text, _ in entry.texts("depends")),
+        constrains=tuple(text for text, _ in entry.texts("constrains")),
+    )
+
+
+def _parse_conda_name(file: str, location: Location) -> tuple[str, str, str]:
+    suffix = next((suffix for suffix in _CONDA_SUFFIXES if file.endswith(suffix)), "")
+    match = _CONDA_FILE.fullmatch(file.removesuffix(suffix)) if suffix else None
+    if not match:
+        raise location.error(
+            f"{quote(file)} is not a conda package",
+            hint="the file name of a conda package is NAME-VERSION-BUILD.conda or .tar.bz2",
+        )
+    return match["name"].lower(), match["version"], match["build"]
+
+
+def _subdir(url: str) -> str:
+    folder = urlsplit(url).path.split("/")[-2]
+    return folder if re.fullmatch(r"noarch|[a-z]+-[a-z0-9]+", folder) else ""
+
+
+def check_platform(package: CondaPackage, target: Target, location: Location) -> None:
+    """Check that a conda package is for the target's platform.
+
+    Raises:
+        InputError: it is for another platform.
+    """
+    if package.subdir not in (target.platform, "noarch"):
+        raise location.error(
+            f"{package.name} is for {quote(package.subdir)}, not for {target.platform}",
+            hint=f"use the list for {target.platform}, or build for the other platform",
+        )
+
+
+def python_minor(packages: Iterable[CondaPackage]) -> str:
+    """The minor version of Python among locked packages, ``""`` if there is none."""
+    version = next((package.version for package in packages if package.name == "python"), "")
+    match = re.match(r"\d+\.\d+", version)
+    return match[0] if match else ""
+
+
+@dataclass(frozen=True)
+class WheelName:
+    """The parts of a wheel's file name: normalised package name, version, platform tags."""
+
+    name: str
+    version: str
+    tags: frozenset[Tag]
+
+    @property
+    def can_be_for_linux(self) -> bool:
+        """Whether some Linux with glibc accepts the wheel."""
+        return any(tag.platform.startswith(_LINUX) for tag in self.tags)
+
+    def fits(self, target: Target) -> bool:
+        """Whether the target accepts the wheel; if its Python is unknown, only the processor is compared."""
+        if target.minor:
+            return not self.tags.isdisjoint(wheel_tags(target))
+        return any(
+            tag.platform == "any" or (tag.platform.startswith(_LINUX) and tag.platform.endswith(target.machine))
+            for tag in self.tags
+        )
+
+
+def parse_wheel_name(name: str, location: Location) -> WheelName:
+    """Split the file name of a wheel.
+
+    Raises:
+        InputError: it is not the file name of a wheel.
+    """
+    try:
+        package, version, _, tags = parse_wheel_filename(name)
+    except InvalidWheelFilename as error:
+        raise location.error(
+            f"{quote(name)} is not the name of a wheel",
+            hint="a wheel is named like NAME-1.0-py3-none-any.whl; do not rename it",
+        ) from error
+    return WheelName(package, str(version), tags)
+
+
+def locked_wheel(url_or_path: str, sha256: str, location: Location, target: Target, *, size: int = 0) -> PipPackage:
+    """A wheel of a lock.
+
+    Args:
+        url_or_path: its URL, or its path relative to the lock.
+        sha256: from the lock; may be empty for a local file, which is hashed then.
+        location: the line of the lock.
+        target: what the wheel must fit.
+        size: bytes, from the lock, 0 if unknown.
+
+    Raises:
+        InputError: it is not a wheel, does not fit the target, has no hash, or is a missing local file.
+    """
+    url = package_url(url_or_path, location)
+    if not file_name(url).endswith(".whl"):
+        raise location.error(
+            f"{quote(file_name(url))} is not a wheel, and envpack installs only wheels",
+            hint="build a wheel from it and lock that, or use an index that has a wheel",
+        )
+    wheel = parse_wheel_name(file_name(url), location)
+    if not wheel.fits(target):
+        raise wrong_platform(wheel.name, location, target)
+    path = local_path(url, location.path.parent)
+    if path is not None and not path.is_file():
+        raise location.error(
+            f"there is no file {quote(str(path))}", hint="put the wheel there, or write the lock again"
+        )
+    sha256 = sha256.lower() or (_sha256(path, location) if path else "")
+    if not _is_sha256(sha256):
+        raise location.error(f"{wheel.name} has no sha256", hint="write the lock again with a tool that records hashes")
+    return PipPackage(wheel.name, wheel.version, url, sha256, size)
+
+
+def wrong_platform(name: str, location: Location, target: Target) -> InputError:
+    """The error for a package without a wheel that fits the target."""
+    python = f"Python {target.minor}, " if target.minor else ""
+    return location.error(
+        f"wrong platform wheel: no wheel of {name} is for {python}{target.platform} with glibc {target.glibc}",
+        hint=f"write the lock again for {target.platform}, or choose the Python and the release that it was made for",
+    )
+
+
+def _is_sha256(text: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
+
+
+def _sha256(wheel: Path, location: Location) -> str:
+    try:
+        with wheel.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise location.error(f"{wheel.name} cannot be read: {error.strerror}", hint="make it readable") from error
