@@ -4,11 +4,12 @@ BIN := .venv/bin
 DEMO := demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint docs clean
 
 help:
 	@echo "make demo   build three environments and stubs, boot the real server, classify real images"
 	@echo "make test   everything that must hold: style, types, unit, native and server tests"
+	@echo "make docs   the documentation as a site, in build/site; every link, command and generated part is checked"
 	@echo "make clean  remove what both have made here"
 
 .venv/for-demo: pyproject.toml ci/install.py
@@ -17,6 +18,10 @@ help:
 
 .venv/for-test: pyproject.toml ci/install.py
 	$(PYTHON) ci/install.py .venv test
+	@touch $@
+
+.venv/for-docs: pyproject.toml ci/install.py
+	$(PYTHON) ci/install.py .venv docs
 	@touch $@
 
 demo: .venv/for-demo
@@ -28,7 +33,10 @@ lint: .venv/for-test
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(shell find stub_src tests/native tests/fuzz -name '*.cc' -o -name '*.h')
 
-test: lint
+docs: .venv/for-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+test: lint docs
 	$(BIN)/pytest
 
 clean:

@@ -1,0 +1,180 @@
+"""The parts of the documentation that are generated from the code, as Markdown."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+import envpack
+from envpack.cli.main import cli
+from envpack.releases import Release, all_releases
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+_MARK = re.compile(r"^<!-- generated: ([a-z-]+)(?: (\S+))? -->$", re.MULTILINE)
+_EVERYWHERE = {"--json", "--quiet", "--help"}
+
+
+def expand(text: str) -> str:
+    """A page with each mark `<!-- generated: WHAT ARGUMENT -->` replaced.
+
+    Raises:
+        KeyError: a mark names something that is not generated.
+    """
+    return _MARK.sub(lambda mark: GENERATED[mark[1]](mark[2] or ""), text)
+
+
+def marks(text: str) -> list[tuple[str, str]]:
+    """What the marks of a page name, with their arguments."""
+    return [(mark[1], mark[2] or "") for mark in _MARK.finditer(text)]
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command by its name; those of a group have two words."""
+    return dict(_commands(cli, click.Context(cli, info_name="envpack"), ""))
+
+
+def _commands(group: click.Group, context: click.Context, prefix: str) -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, context, f"{prefix}{name} ")
+        elif command is not None:
+            yield f"{prefix}{name}", command
+
+
+def command_list(_: str) -> str:
+    """A table of all commands."""
+    rows = [
+        f"| [`envpack {name}`](#envpack-{name.partition(' ')[0]}) | {_cell(command.get_short_help_str(200))} |"
+        for name, command in commands().items()
+    ]
+    return "\n".join(["| command | |", "|---|---|", *rows])
+
+
+def command_page(name: str) -> str:
+    """Usage, help and options of a command, or of each command of a group."""
+    found = {full: command for full, command in commands().items() if full.partition(" ")[0] == name}
+    if not found:
+        raise KeyError(name)
+    return "\n\n".join(_command(full, command, several=len(found) > 1) for full, command in found.items())
+
+
+def _command(name: str, command: click.Command, *, several: bool) -> str:
+    context = click.Context(command, info_name=f"envpack {name}")
+    usage = " ".join(command.collect_usage_pieces(context))
+    head = [f"### envpack {name}"] if several else []
+    text = [paragraph.replace("\n", " ") for paragraph in (command.help or "").split("\n\n")]
+    rows = [_option_row(option) for option in command.params if isinstance(option, click.Option)]
+    rows = [row for row in rows if row]
+    table = ["\n".join(["| option | default | |", "|---|---|---|", *rows])] if rows else []
+    return "\n\n".join([*head, f"```text\nenvpack {name} {usage}\n```", *text, *table])
+
+
+def _option_row(option: click.Option) -> str:
+    if _EVERYWHERE & set(option.opts) or option.hidden:
+        return ""
+    names = ", ".join(f"`{name}`" for name in sorted(option.opts, key=len, reverse=True))
+    value = "" if option.is_flag or option.count else f" `{_value(option)}`"
+    text, _, default = (option.help or "").partition(" Default: ")
+    return f"| {names}{value} | {_cell(default.removesuffix('.'))} | {_cell(text)} |"
+
+
+def _value(option: click.Option) -> str:
+    if isinstance(option.type, click.Choice):
+        return "|".join(map(str, option.type.choices)).replace("|", "\\|")
+    return option.metavar or option.type.name.upper()
+
+
+def _cell(text: str) -> str:
+    text = " ".join(text.split())
+    return re.sub(r"(?<![`\w])(--[a-z][a-z-]+|'[^']*\*[^']*')", r"`\1`", text).replace("|", "\\|").replace("*", "\\*")
+
+
+def releases_table(_: str) -> str:
+    """What envpack knows of each release."""
+    heads = ["Triton", "server", "stub ABI", "Python", "glibc", "CUDA", "NumPy 2", "environment", "server in a wheel"]
+    rows = [_release_row(release) for release in all_releases().values()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows])
+
+
+def _release_row(release: Release) -> list[str]:
+    wheel = f"`nvidia-pytriton=={release.wheel}`" if release.wheel else ""
+    return [
+        release.name,
+        release.server,
+        release.stub_abi,
+        release.python,
+        release.glibc,
+        release.cuda,
+        "yes" if release.numpy2 else "no",
+        "folder or archive" if release.takes_folders else "archive",
+        wheel,
+    ]
+
+
+def verdict_table(_: str) -> str:
+    """The keys of a verdict, from its schema."""
+    schema = json.loads((CHECKOUT / "envpack/verification/verdict.schema.json").read_text(encoding="utf-8"))
+    rows = [f"| `{path}` | {kind} | {_cell(text)} |" for path, kind, text in _keys(schema, schema, "")]
+    return "\n".join(["| key | type | |", "|---|---|---|", *rows])
+
+
+def _keys(schema: dict[str, Any], node: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str]]:
+    node = _resolved(schema, node)
+    for name, value in node.get("properties", {}).items():
+        found = _resolved(schema, value)
+        yield prefix + name, _kind(schema, found), value.get("description") or found.get("description", "")
+        inner = _resolved(schema, found.get("items", found))
+        alternatives = [_resolved(schema, each) for each in found.get("anyOf", found.get("oneOf", []))]
+        for each in [inner, *alternatives]:
+            yield from _keys(schema, each, f"{prefix}{name}{'[]' if 'items' in found else ''}.")
+
+
+def _resolved(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
+        found: Any = schema
+        for part in node["$ref"].removeprefix("#/").split("/"):
+            found = found[part]
+        node = found
+    return node
+
+
+def _kind(schema: dict[str, Any], node: dict[str, Any]) -> str:
+    options = node.get("anyOf") or node.get("oneOf")
+    if options:
+        return " or ".join(_kind(schema, _resolved(schema, each)) for each in options)
+    if "enum" in node:
+        return " \\| ".join(f"`{json.dumps(value)}`" for value in node["enum"])
+    if "const" in node:
+        return f"`{json.dumps(node['const'])}`"
+    kind = node.get("type", "object")
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+def api(_: str) -> str:
+    """A directive of mkdocstrings for each public name."""
+    return "\n\n".join(f"::: {home(name)}" for name in envpack.__all__)
+
+
+def home(name: str) -> str:
+    """Where a public name is defined, for a reader of the sources."""
+    value = getattr(envpack, name)
+    module, qualified = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not module or not qualified or getattr(importlib.import_module(module), qualified, None) is not value:
+        raise KeyError(name)
+    return f"{module}.{qualified}"
+
+
+GENERATED = {
+    "command-list": command_list,
+    "command": command_page,
+    "releases": releases_table,
+    "verdict-schema": verdict_table,
+    "api": api,
+}

@@ -1,0 +1,83 @@
+"""What the site generates from the code is there, and complete."""
+
+import json
+import re
+
+import click
+import pytest
+
+import envpack
+from ci.docs import pages
+from envpack import project
+from envpack.releases import all_releases
+from tests.unit.docs.documents import CHECKOUT, NAMES, read
+
+COMMANDS = sorted({name.partition(" ")[0] for name in pages.commands()})
+REFERENCE = read("docs/reference/command-line.md")
+
+
+def options(name):
+    found = [command for full, command in pages.commands().items() if full.partition(" ")[0] == name]
+    return {opt for command in found for parameter in command.params for opt in parameter.opts if opt.startswith("-")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_mark_is_known(name):
+    for what, argument in pages.marks(read(name)):
+        assert pages.GENERATED[what](argument)
+
+
+def test_every_command_has_a_section_with_its_options():
+    sections = re.findall(r"^## envpack ([a-z]+)\n\n<!-- generated: command \1 -->$", REFERENCE, re.MULTILINE)
+    assert sorted(sections) == COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_shown_with_its_help(name):
+    shown = set(re.findall(r"`(--?[a-z][a-z-]*)`", pages.command_page(name)))
+    assert options(name) - {"--json", "--quiet", "-q"} <= shown
+    silent = [
+        option.name
+        for full, command in pages.commands().items()
+        for option in command.params
+        if full.partition(" ")[0] == name and isinstance(option, click.Option) and not option.help
+    ]
+    assert silent == []
+
+
+def test_every_release_is_in_the_table():
+    rows = re.findall(r"^\| (\d\d\.\d\d) \|", pages.releases_table(""), re.MULTILINE)
+    assert rows == list(all_releases())
+
+
+def test_every_public_name_has_its_place_in_the_python_api():
+    assert pages.api("").count(":::") == len(envpack.__all__)
+    assert pages.home("verify").startswith("envpack.verification.")
+
+
+def test_every_key_of_a_verdict_is_described():
+    schema = json.loads((CHECKOUT / "envpack/verification/verdict.schema.json").read_text(encoding="utf-8"))
+    shown = set(re.findall(r"^\| `([^`]+)`", pages.verdict_table(""), re.MULTILINE))
+    assert set(schema["properties"]) <= shown
+    assert {"models[].name", "models[].failure.kind", "models[].checks[].id"} <= shown
+
+
+def test_every_key_of_envpack_toml_is_described():
+    page = read("docs/reference/envpack-toml.md")
+    top, _, model = page.partition("## A model")
+    assert set(re.findall(r"^\| `(\w+)`", top, re.MULTILINE)) == project._PROJECT_KEYS - {"models"}
+    assert set(re.findall(r"^\| `(\w+)`", model, re.MULTILINE)) == project._MODEL_KEYS
+
+
+def test_the_example_of_envpack_toml_is_one(tmp_path):
+    example = re.search(r"```toml\n(.*?)```", read("docs/reference/envpack-toml.md"), re.DOTALL)[1]
+    (tmp_path / "envpack.toml").write_text(example)
+    assert project.open_project(tmp_path).models.keys() == {"core", "tree"}
+
+
+def test_every_exit_code_is_documented():
+    from envpack.support import errors
+
+    codes = {value.exit_code for value in vars(errors).values() if hasattr(value, "exit_code")}
+    written = {int(code) for code in re.findall(r"^\| (\d+) \|", REFERENCE, re.MULTILINE)}
+    assert written == codes | {0, 1, 130}
