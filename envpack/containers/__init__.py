@@ -1,4 +1,4 @@
-"""Containers of this machine: one way to Docker and podman."""
+"""Container engines of this machine: one client for Docker and podman, and a shell in a container."""
 
 from __future__ import annotations
 

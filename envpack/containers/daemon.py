@@ -1,4 +1,4 @@
-"""Finds the daemon that runs containers, and turns what it refuses into errors that say what to do."""
+"""Finds the container daemon of this machine, and converts its errors."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NO_GPU = ("could not select device driver", "nvidia.com/gpu", "Unknown runtime 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A daemon that answers.
+    """A container daemon that accepts connections.
 
     Attributes:
-        client: speaks to it.
+        client: the Docker SDK's client, connected to it.
         name: ``"docker"`` or ``"podman"``.
-        address: as in ``DOCKER_HOST``.
+        address: its socket, in the form of ``DOCKER_HOST``.
 
     """
 
@@ -35,30 +35,31 @@ class Daemon:
 
 
 def find_daemon() -> Daemon:
-    """The daemon that ``DOCKER_HOST`` names, else Docker's on this machine, else podman's.
+    """Connect to the daemon in ``DOCKER_HOST``, else to Docker on this machine, else to podman.
 
     Raises:
-        ServerError: none answers (kind ``docker-missing``), or it is on another machine (``docker-remote``).
+        ServerError: no daemon accepts a connection (kind ``docker-missing``), or ``DOCKER_HOST`` names another machine
+            (``docker-remote``).
 
     """
     reasons = []
     for address in _addresses():
         if not address.startswith(("unix://", "npipe://")):
             raise ServerError(
-                "the container daemon is on another machine, which cannot see this model repository",
+                "the container daemon runs on another machine, which has no access to this model repository",
                 kind="docker-remote",
                 where=_without_password(address),
-                hint="run envpack there, or unset DOCKER_HOST",
+                hint="run envpack on that machine, or unset DOCKER_HOST",
             )
         if not Path(address.removeprefix("unix://")).exists():
-            reasons.append(f"{address}: no such socket")
+            reasons.append(f"{address}: the socket does not exist")
             continue
         try:
             return _connect(address)
         except ServerError as error:
             reasons.append(f"{address}: {error.message}")
     raise ServerError(
-        "no container daemon answers",
+        "no container daemon is running",
         kind="docker-missing",
         hint="start Docker, or podman's socket (systemctl start podman.socket), or use --runtime process",
         details="\n".join(reasons),
@@ -67,7 +68,7 @@ def find_daemon() -> Daemon:
 
 @contextlib.contextmanager
 def daemon_errors() -> Iterator[None]:
-    """Turn what the daemon refuses, or its silence, into a `ServerError` (``docker-failed``, ``no-gpu``)."""
+    """Convert errors and timeouts of the daemon to `ServerError` (kinds ``docker-failed`` and ``no-gpu``)."""
     import docker
     import requests
 
@@ -78,16 +79,16 @@ def daemon_errors() -> Iterator[None]:
         if any(phrase in text for phrase in _NO_GPU):
             raise no_gpu(text) from error
         raise ServerError(
-            f"the container daemon: {text}",
+            f"the container daemon failed: {text}",
             kind="docker-failed",
-            hint="look at the daemon's own log; docker info shows whether it answers",
+            hint="read the daemon's log; docker info shows whether the daemon is running",
         ) from error
 
 
 def no_gpu(text: str) -> ServerError:
-    """The error for a daemon that has no GPU to give; ``text`` is what it said."""
+    """The error for a daemon that has no access to a GPU; ``text`` is the daemon's message."""
     return ServerError(
-        f"no GPU is within reach of this daemon: {text}",
+        f"this daemon has no access to a GPU: {text}",
         kind="no-gpu",
         hint="install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart Docker",
     )
@@ -98,7 +99,7 @@ def _connect(address: str) -> Daemon:
 
     with daemon_errors():
         client = docker.DockerClient(base_url=address, timeout=_ANSWER_SECONDS)
-        with contextlib.closing(client):  # of the connections that this question takes
+        with contextlib.closing(client):  # closes the connections that this request opens
             components = client.version().get("Components") or []
     is_podman = any("podman" in str(component.get("Name", "")).lower() for component in components)
     return Daemon(client, "podman" if is_podman else "docker", address)

@@ -1,6 +1,6 @@
-"""One bash in a container that answers many questions.
+"""One bash process in a container that runs many scripts.
 
-Each process that a daemon starts there takes a tenth of a second, and podman keeps one of its own for minutes for each.
+Starting a process in a container takes about 0.1 s, and podman keeps a helper process for minutes after each one.
 """
 
 from __future__ import annotations
@@ -16,24 +16,29 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS = 10.0
 _STANDARD_OUTPUT = 1
-_HEADER = 8  # of each piece that a daemon passes on: which stream, three zeros, length (four bytes, big endian)
+_HEADER = 8  # of each frame of the daemon's stream: stream number, three zero bytes, length (four bytes, big endian)
 _END = b"\x1cenvpack\x1c"
 
 
 class ContainerShell:
-    """A shell in a container, started at the first question, as the container's own user."""
+    """A shell in a container, started by the first `run`, as the container's own user.
+
+    Args:
+        container: a running container of the Docker SDK.
+
+    """
 
     def __init__(self, container: Container) -> None:
         self._container = container
-        self._stream: Any = None  # what the SDK gives; the connection is closed when nobody holds it
+        self._stream: Any = None  # the SDK's wrapper; the connection closes when the wrapper is collected
         self._connection: socket.socket | None = None
 
     def run(self, script: str, argument: str) -> bytes:
-        """What a script writes on standard output; nothing if the container has ended.
+        """Run a script and return its standard output; empty if the container has ended.
 
         Args:
-            script: for bash. It must not end the shell, nor read its input.
-            argument: its ``$1``.
+            script: bash code. It must not end the shell or read standard input.
+            argument: the value of ``$1``.
 
         """
         import docker
@@ -48,7 +53,7 @@ class ContainerShell:
             return b""
 
     def close(self) -> None:
-        """End the shell; a further question starts another."""
+        """End the shell; the next `run` starts another one."""
         for one in (self._stream, self._connection):
             with contextlib.suppress(OSError):
                 if one is not None:
@@ -85,5 +90,5 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def _octal(text: bytes) -> str:
-    """Text for printf, in a form that is not the text itself: bash may echo what it is told."""
+    """Text as octal escapes for printf, so that an echo of the command cannot be mistaken for its output."""
     return "".join(f"\\{byte:03o}" for byte in text)

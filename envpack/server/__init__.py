@@ -1,4 +1,4 @@
-"""One running Triton server, as a process or in a container: start, requests, log, leftovers."""
+"""A running Triton server, as a process or in a container: start, requests, log, leftovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses where a server is run."""
+"""Chooses the runtime of a server: a container or a process."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from envpack.support.errors import ServerError
 
 RuntimeName = Literal["auto", "docker", "process"]
 _GIB = 1 << 30
-# What a packed environment takes when it is unpacked, at most, as a multiple of the archive; each backend that uses it
-# unpacks it for itself.
+# Upper bound of an environment's unpacked size, as a multiple of its archive's. Each backend that uses the environment
+# unpacks its own copy.
 _UNPACKED = 8
 
 
 @dataclass(frozen=True)
 class RuntimeOptions:
-    """Where, and with what, to run the server.
+    """Where and how to run the server.
 
     Attributes:
-        runtime: ``"docker"`` (or podman, by Docker's interface), ``"process"``, or ``"auto"``: a container if a daemon
-            answers and has the image, else a process.
-        server: process only: a ``tritonserver`` program or installation; None looks for one, see `find_server`.
-        image: container only: the image; ``""`` is the official one of ``release``.
-        release: name of the Triton release whose image is meant; ``""`` is the default release.
-        pull: container only: fetch the image if it is not there.
-        gpu: hand all GPUs to the server.
-        port: HTTP port on 127.0.0.1; None chooses a free one.
-        served_from: container only: where the repository is for the server; ``""`` is ``/models``.
-        extra_backends: folder of further backend folders, for models that name one.
-        environment: further environment variables for the server.
-        preload: libraries for the server's ``LD_PRELOAD``, see `find_preload`. A container sees those of this machine
-            at the same place.
+        runtime: ``"docker"`` (also podman, through Docker's API), ``"process"``, or ``"auto"``: a container if a daemon
+            is running and has the image, otherwise a process.
+        server: process only: a ``tritonserver`` program or installation; None searches for one, see `find_server`.
+        image: container only: name of the image; ``""`` is the official image of ``release``.
+        release: name of the Triton release of the image; ``""`` is the default release.
+        pull: container only: pull the image if the daemon does not have it.
+        gpu: give the server access to all GPUs.
+        port: HTTP port on 127.0.0.1; None selects a free port.
+        served_from: container only: path of the model repository in the container; ``""`` is ``/models``.
+        extra_backends: folder with additional backend directories, for models that name one.
+        environment: additional environment variables for the server.
+        preload: libraries for the server's ``LD_PRELOAD``, see `find_preload`. A library of this machine is mounted at
+            the same path in the container.
         backend_settings: ``backend,name=value`` for ``--backend-config``.
-        arguments: further arguments of tritonserver.
-        shm_bytes: container only: size of ``/dev/shm``, bytes.
-        memory_bytes: container only: how much memory it may take, ``/tmp`` included, bytes; None sets no limit.
-        keep: leave the server running in the end.
+        arguments: additional arguments for tritonserver.
+        shm_bytes: container only: size of ``/dev/shm`` in bytes.
+        memory_bytes: container only: memory limit in bytes, including ``/tmp``; None sets no limit.
+        keep: leave the server running after verification.
 
     """
 
@@ -67,26 +67,34 @@ class RuntimeOptions:
     keep: bool = False
 
     def image_name(self) -> str:
-        """The image: the one asked for, or the official one of the release."""
+        """Name of the image: the given one, or the official image of the release."""
         return self.image or find_release(self.release or DEFAULT_RELEASE).image
 
     def all_arguments(self, models: tuple[Model, ...]) -> tuple[str, ...]:
-        """Arguments of tritonserver. What would unpack at once into one place is loaded one after the other."""
+        """Arguments for tritonserver.
+
+        Models load one at a time if several backends would unpack environments at the same time.
+        """
         settings = (f"--backend-config={setting}" for setting in self.backend_settings)
         careful = (ONE_AT_A_TIME,) if len(unpacking_backends(models)) > 1 else ()
         return (*settings, *careful, *self.arguments)
 
     def all_variables(self) -> dict[str, str]:
-        """Variables of the server."""
+        """Environment variables for the server."""
         preload = ":".join(map(str, self.preload))
         return {**self.environment, **({"LD_PRELOAD": preload} if preload else {})}
 
 
 def choose_runtime(options: RuntimeOptions, repository: Path, models: tuple[Model, ...]) -> Runtime:
-    """The runtime for some models of a repository.
+    """Choose a runtime for models of a repository.
+
+    Args:
+        options: the user's options.
+        repository: absolute path of the model repository.
+        models: the models that will be loaded.
 
     Raises:
-        ServerError: there is no daemon, no image, or no server on this machine.
+        ServerError: no daemon is running, the image is missing, or no server is installed on this machine.
 
     """
     if options.runtime == "process" or (options.runtime == "auto" and options.server is not None):
@@ -118,7 +126,7 @@ def _container(
     options: RuntimeOptions, daemon: Daemon, repository: Path, models: tuple[Model, ...]
 ) -> ContainerRuntime:
     named = (place for model in models if (place := environment_of(model)) and place.exists())
-    environments = list(dict.fromkeys(named))  # models may share one
+    environments = list(dict.fromkeys(named))  # models can share one
     packed = sum(place.stat().st_size for place in environments if place.is_file())
     return ContainerRuntime(
         daemon,

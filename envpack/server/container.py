@@ -1,4 +1,4 @@
-"""Runs a server in a container that may do no more than it must."""
+"""Runs a server in a least-privilege container."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _POLL_SECONDS = 0.05
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel keeps POSIX shared memory
 _BACKENDS = "/opt/tritonserver/backends"
 _FURTHER = "/envpack/models"
-_REMOVED_BY_ANOTHER = (404, 409)  # it is gone, or is just being removed
+_ALREADY_REMOVED = (404, 409)  # the container is gone, or another process is removing it
 _RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
 
 
 class ContainerServer:
-    """A server in a container that this process started; made by `ContainerRuntime.start`."""
+    """A server in a container; created by `ContainerRuntime.start`."""
 
     poll_seconds = 0.1
 
@@ -115,7 +115,7 @@ class ContainerServer:
         return self._stopped
 
     def _end(self, *, force: bool) -> bool:
-        """Ask, then kill; returns whether it was killed."""
+        """Stop the container, then kill it; returns whether it was killed."""
         with daemon_errors():
             if self.ended():
                 return False
@@ -134,14 +134,14 @@ class ContainerServer:
         return state
 
     def _read_log(self) -> None:
-        # The daemon may go away at any time; whoever asks it something next says so.
+        # The daemon can end at any time; the next request to it reports that.
         with contextlib.suppress(Exception):
             for chunk in self._container.logs(stream=True, follow=True):
                 self._written.append(chunk)
 
 
 class ContainerRuntime(ContainerSettings):
-    """Runs a server in a container; an `envpack.server.interface.Runtime`."""
+    """Runs a server in a container; implements `envpack.server.interface.Runtime`."""
 
     @property
     def name(self) -> str:
@@ -166,9 +166,9 @@ class ContainerRuntime(ContainerSettings):
         return bool(self._known_image())
 
     def _known_image(self) -> str:
-        """The name by which the daemon knows the image, ``""`` if it does not have it.
+        """The name under which the daemon stores the image, ``""`` if it does not have it.
 
-        Podman puts ``localhost/`` in front of the names of images that were made here.
+        Podman prefixes the names of locally built images with ``localhost/``.
         """
         import docker
 
@@ -182,8 +182,8 @@ class ContainerRuntime(ContainerSettings):
 
     @contextlib.contextmanager
     def start(self, repository: Path, further: Path | None = None) -> Iterator[ContainerServer]:
-        """Start the server and wait until it answers; see `envpack.server.interface.Runtime`."""
-        with contextlib.closing(self.daemon.client):  # of its connections; another start opens new ones
+        """Start the server and wait until it responds; see `envpack.server.interface.Runtime`."""
+        with contextlib.closing(self.daemon.client):  # closes its connections; the next start opens new ones
             remove_stale_containers(self.daemon)
             remove_stale_homes()
             with self._answering(repository, further) as server:
@@ -211,7 +211,7 @@ class ContainerRuntime(ContainerSettings):
             yield server
         finally:
             if server is None or not server.kept:
-                # Whatever has happened, also to the daemon: what cannot be removed now is found by its label.
+                # A container that cannot be removed now is found by its label in the next run.
                 with contextlib.suppress(Exception):
                     container.remove(force=True, v=True)
 
@@ -223,7 +223,7 @@ class ContainerRuntime(ContainerSettings):
         )
 
     def _created(self, mounts: tuple[Mount, ...]) -> Container:
-        # All of the container's own addresses; of this machine's, it is published on 127.0.0.1 only.
+        # All addresses of the container; the port is published on 127.0.0.1 of this machine only.
         everywhere = "0.0.0.0"  # noqa: S104
         repositories = [mount.target for mount in mounts if mount.target in (self.served_from, _FURTHER)]
         command = server_command("tritonserver", repositories, _BACKENDS, everywhere, _HTTP_PORT, self.arguments)
@@ -257,7 +257,7 @@ class ContainerRuntime(ContainerSettings):
 
 
 def remove_stale_containers(daemon: Daemon) -> tuple[str, ...]:
-    """Remove the containers of runs of envpack that were killed; gives their names."""
+    """Remove the containers of runs of envpack that were killed; returns their names."""
     import docker
 
     removed = []
@@ -268,7 +268,7 @@ def remove_stale_containers(daemon: Daemon) -> tuple[str, ...]:
                 try:
                     container.remove(force=True, v=True)
                 except docker.errors.APIError as error:
-                    if error.status_code not in _REMOVED_BY_ANOTHER:
+                    if error.status_code not in _ALREADY_REMOVED:
                         raise
                 removed.append(str(container.name))
     return tuple(removed)
@@ -278,14 +278,14 @@ def _image_missing(image: str) -> ServerError:
     return ServerError(
         f"the daemon does not have the image {image}",
         kind="image-missing",
-        hint="add --pull to fetch it, name another with --image, or use --runtime process",
+        hint="pull it with --pull, name another with --image, or use --runtime process",
     )
 
 
 def _failed(log: str) -> ServerError:
-    lines = "\n".join(start_error(log)) or "it wrote nothing"
+    lines = "\n".join(start_error(log)) or "(no output)"
     return ServerError(
         f"the Triton server did not start in its container; its last lines:\n{lines}",
         kind="server-failed",
-        hint="correct --server-arg and --backend-config if you gave any; docker run the image by hand to see more",
+        hint="check --server-arg and --backend-config if you set them; docker run the image to see the full output",
     )

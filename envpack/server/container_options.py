@@ -1,4 +1,4 @@
-"""What a container of a server may do and see: no more than it must."""
+"""Privileges, mounts and limits of a server's container."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from envpack.containers import Daemon
 from envpack.server.stale_runs import this_owner
 
 LABEL, KEPT_LABEL = "envpack.verify", "envpack.keep"
-HOME = "/tmp"  # noqa: S108 - in the container, where it is memory of its own
+HOME = "/tmp"  # noqa: S108 - a tmpfs in the container
 _NOBODY = 65534
-_MOST_PROCESSES = 4096  # threads count too, and a BLAS starts one for each core in every model
+_MOST_PROCESSES = 4096  # threads count too, and a BLAS starts one per core in every model
 _MOST_FILES = 65536
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A file or folder of this machine that the container sees, read-only.
+    """A file or folder of this machine that is mounted read-only in the container.
 
     Attributes:
-        source: here, links resolved.
-        target: there.
+        source: path on this machine, symbolic links resolved.
+        target: path in the container.
 
     """
 
@@ -33,11 +33,11 @@ class Mount:
     target: str
 
     def server_path(self, path: Path) -> str:
-        """Where ``path`` is in the container, ``""`` if not in this mount."""
+        """Path in the container of ``path`` on this machine, ``""`` if this mount does not contain it."""
         return str(PurePosixPath(self.target) / path.relative_to(self.source)) if self._holds(path) else ""
 
     def host_path(self, place: str) -> Path | None:
-        """The file of this machine that the container sees at ``place``, None if it is not in this mount."""
+        """Path on this machine of ``place`` in the container, None if this mount does not contain it."""
         inside = PurePosixPath(place)
         return self.source / inside.relative_to(self.target) if inside.is_relative_to(self.target) else None
 
@@ -47,25 +47,25 @@ class Mount:
 
 @dataclass(frozen=True)
 class ContainerSettings:
-    """What a container of a server gets.
+    """Settings of a server's container.
 
     Attributes:
-        daemon: what runs containers.
-        image: the image; it is never pulled unless ``pull`` says so.
-        served_from: where the model repository is in the container.
-        same_path_mounts: further files and folders that the server sees at the same place: environments outside of the
-            repository that models name, and libraries.
-        backends: further backend folders, by name.
-        environment: variables for the server beyond the few that it gets anyway.
-        arguments: further arguments of tritonserver.
-        port: HTTP port on 127.0.0.1; None lets the daemon choose a free one.
-        gpu: hand all GPUs to the container.
-        pull: fetch the image if the daemon does not have it.
-        shm_bytes: size of ``/dev/shm``, bytes.
-        memory_bytes: how much memory it may take, ``/tmp`` included, bytes; None sets no limit.
-        tmp_bytes: size of ``/tmp``, where the server unpacks environments, bytes.
-        start_seconds: how long it may take until it answers.
-        keep: it may be left running; later runs do not take it for one that was abandoned.
+        daemon: the container daemon.
+        image: name of the image; it is pulled only with ``pull``.
+        served_from: path of the model repository in the container.
+        same_path_mounts: additional files and folders that are mounted at the same path as on this machine:
+            environments outside the repository that models name, and libraries.
+        backends: additional backend directories, by name.
+        environment: environment variables for the server in addition to the default ones.
+        arguments: additional arguments for tritonserver.
+        port: HTTP port on 127.0.0.1; None lets the daemon select a free port.
+        gpu: give the container access to all GPUs.
+        pull: pull the image if the daemon does not have it.
+        shm_bytes: size of ``/dev/shm`` in bytes.
+        memory_bytes: memory limit in bytes, including ``/tmp``; None sets no limit.
+        tmp_bytes: size in bytes of ``/tmp``, where the server unpacks environments.
+        start_seconds: time limit in seconds for the server's first response.
+        keep: the container may be left running; later runs do not remove it as stale.
 
     """
 
@@ -87,10 +87,10 @@ class ContainerSettings:
 
 
 def container_options(settings: ContainerSettings, mounts: tuple[Mount, ...], http_port: int) -> dict[str, Any]:
-    """Keyword arguments of the Docker SDK's ``containers.create``.
+    """Keyword arguments for ``containers.create`` of the Docker SDK.
 
-    The root of the file system is read-only; ``/tmp`` is memory, and programs may be run from it, since the server
-    unpacks environments there and loads their libraries; no capability is left, and none can be gained.
+    The root file system is read-only. ``/tmp`` is a tmpfs without ``noexec``, since the server unpacks environments
+    there and loads their libraries. All capabilities are dropped, and none can be gained.
     """
     import docker
 
@@ -101,7 +101,7 @@ def container_options(settings: ContainerSettings, mounts: tuple[Mount, ...], ht
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "user": _user(),
-        "init": settings.daemon.name == "docker",  # podman's is a package of its own, which is often missing
+        "init": settings.daemon.name == "docker",  # podman's init is a separate package, which is often missing
         "pids_limit": _MOST_PROCESSES,
         "ulimits": [docker.types.Ulimit(name=name, soft=most, hard=most) for name, most in _limits(settings).items()],
         "shm_size": settings.shm_bytes,
@@ -110,7 +110,7 @@ def container_options(settings: ContainerSettings, mounts: tuple[Mount, ...], ht
         "mounts": [docker.types.Mount(m.target, str(m.source), type="bind", read_only=True) for m in mounts],
     }
     if settings.memory_bytes is not None:
-        # With as much swap as memory, none is left to swap to: a model that is too large ends, and does not crawl.
+        # With swap equal to memory no swap is available: a model that is too large is killed instead of slowed down.
         options |= {"mem_limit": settings.memory_bytes, "memswap_limit": settings.memory_bytes}
     if settings.gpu:
         options |= _gpu(settings.daemon.name)
@@ -118,9 +118,9 @@ def container_options(settings: ContainerSettings, mounts: tuple[Mount, ...], ht
 
 
 def _limits(settings: ContainerSettings) -> dict[str, int]:
-    """No core dumps, and no more than this process may have: a daemon in a container cannot go beyond that.
+    """No core dumps, and no limit above this process's own, which a daemon in a container cannot exceed.
 
-    Podman asks for as many processes as there can be unless it is told otherwise.
+    Without an explicit value podman requests the highest possible number of processes.
     """
     limits = {"nofile": _at_most(_MOST_FILES, resource.RLIMIT_NOFILE), "core": 0}
     if settings.daemon.name == "podman":
@@ -134,13 +134,13 @@ def _at_most(most: int, kind: int) -> int:
 
 
 def _user() -> str:
-    """The caller, who can read the models, or nobody in place of root."""
+    """User and group of the container: the caller's, which can read the models, or nobody instead of root."""
     return f"{os.getuid()}:{os.getgid()}" if os.getuid() else f"{_NOBODY}:{_NOBODY}"
 
 
 def _gpu(daemon: str) -> dict[str, Any]:
     import docker
 
-    if daemon == "podman":  # it takes Docker's request without a word, and gives no GPU
+    if daemon == "podman":  # it ignores Docker's device request and starts the container without a GPU
         return {"devices": ["nvidia.com/gpu=all"]}
     return {"device_requests": [docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])]}

@@ -1,4 +1,4 @@
-"""What verification asks of a place to run a server in; `process` and `container` are the two there are."""
+"""The interface of servers and runtimes that verification uses; `process` and `container` implement it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from envpack.preflight import Host
 
 @dataclass(frozen=True)
 class Process:
-    """A process that the server, or a child of it, has started.
+    """A process that the server, or a child of the server, has started.
 
     Attributes:
-        pid: process id, valid where `Server` reads ``/proc``.
-        name: short name of the program (the kernel cuts it to 15 characters).
-        dead: it has ended and nobody has asked for its exit status (a zombie).
-        arguments: its command line; empty for a zombie.
-        status: how a dead one ended, as ``wait`` gives it; 0 also if that is not known.
+        pid: process id, in the process-id namespace of the server.
+        name: short name of the program (the kernel truncates it to 15 characters).
+        dead: the process has ended and its exit status has not been collected (a zombie).
+        arguments: command line; empty for a zombie.
+        status: wait status of a dead process; 0 also if unknown.
 
     """
 
@@ -36,10 +36,10 @@ class StopResult:
     """How a server ended.
 
     Attributes:
-        exit_code: its exit status; negative is the number of the signal that ended it.
-        forced: it had to be killed, or was told to end at once because a load hangs.
-        leftovers: what it left behind (shared memory, folders, processes), all removed by now.
-        seconds: how long the stop took.
+        exit_code: exit status; a negative value is the number of the signal that ended the server.
+        forced: the server was killed, because it did not end in time or a load hung.
+        leftovers: what the server left behind (shared memory, folders, processes); all of it has been removed.
+        seconds: duration of the stop.
 
     """
 
@@ -53,8 +53,8 @@ class Server(Protocol):
     """A running server.
 
     Attributes:
-        poll_seconds: how often it is worth looking at its processes; a look into a container starts one there.
-        kept: whether it lives on after the block that started it.
+        poll_seconds: interval in seconds at which to read its processes.
+        kept: whether the server continues to run after the block that started it.
 
     """
 
@@ -63,59 +63,67 @@ class Server(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it answers HTTP, without a slash at the end."""
+        """Address of the HTTP endpoint, without a trailing slash."""
 
     def log(self) -> str:
-        """All that it and its stubs have written so far."""
+        """All output of the server and its stubs so far."""
 
     def ended(self) -> bool:
-        """Whether the server process is gone."""
+        """Whether the server process has ended."""
 
     def children(self, of: int | None = None) -> tuple[Process, ...]:
-        """The processes that it has started, or that its child ``of`` has, and that are still in the process table."""
+        """The entries of the process table that are children of the server, or of its child ``of``.
+
+        Zombies are included.
+        """
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
-        """Paths of the files in the memory of a child; empty if that cannot be read."""
+        """Paths of the files that a child has mapped; empty if its memory map cannot be read."""
 
     def executable(self, pid: int) -> str:
-        """Path of the program that a child runs; empty if that cannot be read."""
+        """Path of the program that a child runs; empty if it cannot be read."""
 
     def variables(self, pid: int) -> Mapping[str, str]:
-        """The environment variables that a child was started with; empty if they cannot be read."""
+        """Environment variables that a child was started with; empty if they cannot be read."""
 
     def resident_bytes(self, pid: int) -> int:
-        """Memory of a child that is in RAM, bytes; 0 if that cannot be read."""
+        """Resident memory of a child in bytes; 0 if it cannot be read."""
 
     def abort(self, pid: int) -> None:
-        """Send a process SIGABRT; one that has gone is left alone."""
+        """Send SIGABRT to a process; does nothing if the process has ended."""
 
     def list_folder(self, folder: str) -> tuple[str, ...]:
-        """Names in a folder as the server sees it; none if it cannot be read."""
+        """Names in a folder on the server's file system; empty if the folder cannot be read."""
 
     def read_text(self, file: str) -> str:
-        """A small text file as the server sees it; nothing if it cannot be read."""
+        """Content of a small text file on the server's file system; empty if it cannot be read."""
 
     def shared_memory(self) -> tuple[str, ...]:
-        """Names of the shared-memory regions that it and its stubs have, or have left behind."""
+        """Names of the shared-memory regions that the server and its stubs use or have left behind."""
 
     def server_path(self, path: Path) -> str:
-        """Where a file or folder of the model repository or an environment is for the server, links resolved."""
+        """Path on the server's file system of a file or folder of this machine, symbolic links resolved."""
 
     def host_path(self, place: str) -> Path | None:
-        """The file of this machine that the server sees at ``place``, None if it is the server's alone."""
+        """Path on this machine of a file on the server's file system, None if the file exists only there."""
 
     def keep(self) -> str:
-        """Let it live on after the block that started it; returns how to reach it and how to stop it."""
+        """Leave the server running after the block that started it; returns how to reach and how to stop it."""
 
     def stop(self, *, force: bool = False) -> StopResult:
-        """End it, wait, and remove what it left behind; ``force`` skips the polite request.
+        """Stop the server, wait for its end, and remove what it left behind.
 
-        Calling it again gives the first answer.
+        Args:
+            force: kill the server instead of requesting a stop.
+
+        Returns:
+            How it ended. Further calls return the first result.
+
         """
 
 
 class Runtime(Protocol):
-    """A place that can run a server."""
+    """A way to run a server."""
 
     @property
     def name(self) -> str:
@@ -131,18 +139,18 @@ class Runtime(Protocol):
 
     @property
     def default_stub(self) -> Path | None:
-        """The stub that serves models without one of their own, None if there is none or it cannot be read here."""
+        """The stub of models without a stub of their own, None if there is none or it cannot be read from here."""
 
     @property
     def host(self) -> Host:
-        """The system that the server runs in."""
+        """The system on which the server runs."""
 
     def start(self, repository: Path, further: Path | None = None) -> AbstractContextManager[Server]:
-        """Start a server on a model repository, with no model loaded; leaving the block always stops it.
+        """Start a server with no model loaded; leaving the block stops it.
 
         Args:
-            repository: the model repository.
-            further: one more, which is not the user's.
+            repository: the user's model repository.
+            further: an additional model repository.
 
         Raises:
             ServerError: kinds ``port-taken`` and ``server-failed``; in containers also ``image-missing``,

@@ -1,4 +1,4 @@
-"""Turns the signals that end a program into exceptions, so that what was started is always stopped."""
+"""Converts termination signals to exceptions, so that a started server is always stopped."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the block the first SIGINT, SIGTERM or SIGHUP raises, later ones are ignored: the clean-up goes on.
+    """Within the block, the first SIGINT, SIGTERM or SIGHUP raises an exception; later signals are ignored.
 
-    SIGINT raises `KeyboardInterrupt`, also in a program that was started with it ignored; the others raise
-    `SystemExit` with 128 plus the signal's number. Outside of the main thread nothing is changed.
+    SIGINT raises `KeyboardInterrupt`, even if the program was started with SIGINT ignored. The other signals raise
+    `SystemExit` with 128 plus the signal's number. Outside the main thread the block changes nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

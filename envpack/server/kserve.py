@@ -15,12 +15,12 @@ _HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 class RequestError(Exception):
-    """The server refused a request, or could not be reached.
+    """The server rejected a request, or no response was received.
 
     Args:
-        message: the server's own words.
-        status: HTTP status; 0 if there was no answer.
-        timed_out: the answer did not come in time.
+        message: the server's error message.
+        status: HTTP status; 0 without a response.
+        timed_out: the response was not received in time.
 
     """
 
@@ -33,12 +33,12 @@ class RequestError(Exception):
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """A line of the repository index.
+    """A model in the repository index.
 
     Attributes:
-        name: the model.
+        name: name of the model.
         state: ``READY``, ``LOADING``, ``UNAVAILABLE``, …; empty for a model that was never loaded.
-        reason: why it is unavailable.
+        reason: why the model is unavailable.
 
     """
 
@@ -48,13 +48,14 @@ class IndexEntry:
 
 
 class Client:
-    """Talks to one server; every connection is closed after use, since an open one delays the server's stop.
+    """HTTP client of one server.
 
-    Proxies and other settings of the environment are ignored.
+    Every connection is closed after use, because an open connection delays the server's stop by up to
+    ``--exit-timeout-secs``. Proxies and other settings of the environment are ignored.
 
     Args:
-        url: address without a slash at the end.
-        timeout: seconds to wait for an answer unless a call says otherwise.
+        url: address of the server, without a trailing slash.
+        timeout: default time limit in seconds for a response.
 
     """
 
@@ -68,11 +69,11 @@ class Client:
         self._session.headers["Connection"] = "close"
 
     def live(self) -> bool:
-        """Whether the server answers."""
+        """Whether the server responds."""
         return self._answers("/v2/health/live")
 
     def ready(self, model: str) -> bool:
-        """Whether the model can be asked."""
+        """Whether the model accepts requests."""
         return self._answers(f"/v2/models/{model}/ready")
 
     def server_version(self) -> str:
@@ -85,19 +86,19 @@ class Client:
         return tuple(IndexEntry(e["name"], e.get("state", ""), e.get("reason", "")) for e in entries)
 
     def load(self, model: str, *, timeout: float) -> None:
-        """Load a model; returns when it is loaded."""
+        """Load a model; returns when it is loaded, raises `RequestError` if it fails or takes ``timeout`` seconds."""
         self._send("POST", f"/v2/repository/models/{model}/load", timeout=timeout)
 
     def unload(self, model: str) -> None:
-        """Ask the server to unload a model; the server goes on with it after the answer."""
+        """Request that the server unload a model; unloading continues after this call returns."""
         self._send("POST", f"/v2/repository/models/{model}/unload")
 
     def config(self, model: str) -> dict[str, Any]:
-        """The configuration that the model is served with, as JSON."""
+        """The configuration with which the server runs the model."""
         return self._json("GET", f"/v2/models/{model}/config")
 
     def statistics(self, model: str) -> dict[str, Any]:
-        """Counts and times of the model's requests."""
+        """Request counts and durations of the model."""
         return self._json("GET", f"/v2/models/{model}/stats")
 
     def infer(
@@ -108,17 +109,20 @@ class Client:
         binary: bool | None = None,
         parameters: Mapping[str, object] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Ask a model.
+        """Send an inference request.
 
         Args:
-            model: its name.
-            inputs: its inputs.
-            binary: send and ask for tensors in binary form, or as JSON; by default binary when a tensor is large
-                (over 64 KiB) or of a type that JSON cannot carry.
-            parameters: further parameters of the request, for example ``sequence_id``.
+            model: name of the model.
+            inputs: input tensors.
+            binary: send and request tensors in binary form, or as JSON; None selects binary if a tensor is larger than
+                64 KiB or has a type that JSON cannot represent.
+            parameters: additional parameters of the request, for example ``sequence_id``.
+
+        Returns:
+            The output tensors.
 
         Raises:
-            RequestError: the model failed, or the answer makes no sense.
+            RequestError: the model failed, or the response is malformed.
 
         """
         if binary is None:
@@ -129,15 +133,18 @@ class Client:
         try:
             return _outputs(answer.content, int(answer.headers.get(_HEADER_LENGTH, len(answer.content))))
         except (ValueError, KeyError, TypeError) as error:
-            raise RequestError(f"the answer cannot be read: {error}", status=200) from error
+            raise RequestError(f"the response is malformed: {error}", status=200) from error
 
     def generate_stream(self, model: str, inputs: Sequence[Tensor], *, limit: int = 1000) -> list[dict[str, Any]]:
-        """Ask a decoupled model, which may answer any number of times, each answer with one element per output.
+        """Send a request to a decoupled model, which can send any number of responses.
 
         Args:
-            model: its name.
-            inputs: its inputs; their types must be ones that JSON can carry.
-            limit: how many answers are read at most.
+            model: name of the model.
+            inputs: input tensors of types that JSON can represent.
+            limit: maximum number of responses to read.
+
+        Returns:
+            One dictionary per response, with one entry per output.
 
         Raises:
             RequestError: the model failed.
@@ -189,16 +196,16 @@ class Client:
                 method, self._url + path, data=body, headers=headers, timeout=timeout or self._timeout, stream=stream
             )
         except requests.Timeout as error:
-            raise RequestError(f"no answer within {timeout or self._timeout:g} s", timed_out=True) from error
+            raise RequestError(f"no response within {timeout or self._timeout:g} s", timed_out=True) from error
         except requests.RequestException as error:
-            raise RequestError(f"no answer: {error}") from error
+            raise RequestError(f"no response: {error}") from error
         if not answer.ok:
             raise RequestError(_error_text(answer.content), status=answer.status_code)
         return answer
 
 
 def needs_binary(tensor: Tensor) -> bool:
-    """Whether JSON cannot carry the tensor, or would be a waste."""
+    """Whether a tensor is larger than 64 KiB or has a type that JSON cannot represent."""
     if tensor.datatype == "BYTES":
         items = [item for item in tensor.data if isinstance(item, bytes)]
         return sum(len(item) for item in items) > _LARGE or not all(_is_text(item) for item in items)
@@ -258,13 +265,13 @@ _DATATYPES = {"TYPE_STRING": "BYTES"}
 
 @dataclass(frozen=True)
 class TensorConfig:
-    """One input or output.
+    """An input or output of a model.
 
     Attributes:
-        name: its name.
-        datatype: KServe's name of its type.
-        dims: dimensions as a client sees them, batch included; -1 is any.
-        optional: whether a request may leave it out.
+        name: name of the tensor.
+        datatype: KServe's name of the type, for example ``"FP32"``.
+        dims: dimensions in requests, including the batch dimension; -1 is any size.
+        optional: whether a request can omit it.
 
     """
 
@@ -276,16 +283,16 @@ class TensorConfig:
 
 @dataclass(frozen=True)
 class ServedConfig:
-    """What a client must know to ask a model.
+    """The parts of a model's configuration that determine its requests and responses.
 
     Attributes:
-        inputs: its inputs, in order.
-        outputs: its outputs, in order.
-        largest_batch: how many items a request may hold; 0 if the first dimension is no batch.
-        decoupled: whether it may answer any number of times (no plain inference then).
+        inputs: inputs, in order.
+        outputs: outputs, in order.
+        largest_batch: maximum number of items in a request; 0 if the first dimension is not a batch.
+        decoupled: whether a request can have any number of responses (plain inference is then not available).
         sequence: whether requests belong to sequences.
-        instances: how many processes serve it.
-        kinds: where its instances run, ``"KIND_CPU"``, ``"KIND_GPU"``, …, each once.
+        instances: number of model instances.
+        kinds: kinds of the instances, ``"KIND_CPU"``, ``"KIND_GPU"``, …, without duplicates.
 
     """
 
@@ -304,7 +311,7 @@ class ServedConfig:
 
 
 def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
-    """Read the answer of ``GET /v2/models/<name>/config``."""
+    """Read the response to ``GET /v2/models/<name>/config``."""
     largest_batch = int(config.get("max_batch_size", 0))
     batched = largest_batch > 0
     groups = config.get("instance_group", ())

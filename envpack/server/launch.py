@@ -1,4 +1,4 @@
-"""What a server is started with: its backend directory, the probe in its home folder, its command line."""
+"""What a server is started with: its backend directory, a probe of the user's site-packages, its command line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ _PLACEHOLDER = "#!/bin/sh\nexit 1\n"
 
 
 def link_backends(installation: ServerInstallation, destination: Path, extra: Path | None = None) -> tuple[str, ...]:
-    """Fill ``destination`` with the backend folders that a server needs.
+    """Create a private backend directory from links, so that nothing is written to the installation.
 
-    ``python`` gets the installation's library, utilities and stub; every sub-folder of ``extra`` becomes a backend
-    of its own, with links to the installation's library and utilities where it has none.
+    Args:
+        installation: the server.
+        destination: the folder to fill. ``python`` gets the installation's library, utilities and stub.
+        extra: folder with additional backend directories. Each becomes a backend, with links to the installation's
+            library and utilities if it has none.
 
     Returns:
         The names of the backends, ``python`` first.
@@ -39,14 +42,18 @@ def link_backends(installation: ServerInstallation, destination: Path, extra: Pa
 
 
 def default_stub(installation: ServerInstallation) -> Path | None:
-    """The stub that the installation itself would use: the one for the Python of its release, else any that it has."""
+    """The stub that the server itself would run: the one for its release's Python, otherwise any installed stub."""
     release = all_releases().get(installation.release or DEFAULT_RELEASE)
     own = installation.stubs.get(release.python if release else "")
     return own or next(iter(installation.stubs.values()), None)
 
 
 def _link_default_stub(installation: ServerInstallation, link: Path) -> None:
-    """The backend refuses every model if its own folder has no stub, even a model that brings one."""
+    """Link a stub into the Python backend's own directory.
+
+    The backend rejects every model if its directory has no stub, even models that have their own (seen on all tested
+    releases, 23.07 to 24.10).
+    """
     stub = default_stub(installation)
     if stub is not None:
         link.symlink_to(stub)
@@ -58,7 +65,7 @@ def _link_default_stub(installation: ServerInstallation, link: Path) -> None:
 def _link_extra(folder: Path, destination: Path, source: Path) -> None:
     destination.mkdir()
     for entry in folder.iterdir():
-        # A link to the Python backend beside it leads to the server's, here as where the folder will be deployed.
+        # A relative link to the neighbouring Python backend must resolve to this server's, as after deployment.
         to_neighbour = entry.is_symlink() and str(entry.readlink()).startswith("../python/")
         (destination / entry.name).symlink_to(entry.readlink() if to_neighbour else entry.absolute())
     for name, origin in ((f"libtriton_{folder.name}.so", _LIBRARY), (_UTILITIES, _UTILITIES)):
@@ -71,7 +78,11 @@ _MINORS = range(6, 16)
 
 
 def write_user_site_probe(home: Path) -> None:
-    """Put the packages into the home folder ``home``."""
+    """Write a ``usercustomize`` module for every supported Python below ``home/.local``.
+
+    A model that imports packages from ``~/.local`` of the server's user works on one machine and fails on the next. A
+    Python that reads the user's site-packages imports ``usercustomize`` at its start, and the module prints a marker.
+    """
     for minor in _MINORS:
         packages = home / f".local/lib/python3.{minor}/site-packages"
         packages.mkdir(parents=True)
@@ -81,7 +92,7 @@ def write_user_site_probe(home: Path) -> None:
 
 
 def user_site_was_read(log: str) -> bool:
-    """Whether a Python whose output is in ``log`` has read them."""
+    """Whether ``log`` contains the marker of the user-site probe."""
     return _MARKER in log
 
 
@@ -96,18 +107,18 @@ def server_command(
     port: int,
     arguments: Sequence[str] = (),
 ) -> list[str]:
-    """Start Triton with no model loaded, HTTP only.
+    """Command line that starts Triton with no model loaded and HTTP only.
 
-    Explicit model control, so that models can be loaded one by one and each says what is wrong with it. Verbose, since
-    only then the log tells which stub a model gets.
+    Model control is explicit, so that each model is loaded by its own request and has its own error message. The log
+    is verbose, because only the verbose log names the stub of each model.
 
     Args:
         program: the ``tritonserver`` program.
-        repositories: model repositories, as the server sees them.
-        backends: folder of the backends, as the server sees it.
-        address: what to listen on.
+        repositories: model repositories, as paths on the server's file system.
+        backends: backend directory, as a path on the server's file system.
+        address: address to listen on.
         port: HTTP port.
-        arguments: further arguments. They come last, so they win.
+        arguments: additional arguments. They come last, so they override the others.
 
     """
     return [

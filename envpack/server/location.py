@@ -24,15 +24,15 @@ _LIBRARY = "libtriton_python.so"
 
 @dataclass(frozen=True)
 class ServerInstallation:
-    """A server on this machine; nothing in it is ever written to.
+    """A Triton server on this machine. Nothing is written to it.
 
     Attributes:
         executable: the ``tritonserver`` program.
-        backends: folder that holds ``python/libtriton_python.so``.
-        library_path: what its ``LD_LIBRARY_PATH`` must be: the folder of a wheel's libraries, or in Triton's image what
-            the image says, since that leads to the driver's; else ``""``.
-        stubs: the installation's own stubs, by Python minor version.
-        release: name of the Triton release, ``""`` if it cannot be told without starting it.
+        backends: backend directory; it contains ``python/libtriton_python.so``.
+        library_path: required value of ``LD_LIBRARY_PATH``: the folder of a wheel's libraries, or the variable's value
+            in Triton's image, which contains the driver's libraries; otherwise ``""``.
+        stubs: stubs of the installation, by Python minor version.
+        release: name of the Triton release, ``""`` if it cannot be determined without starting the server.
 
     """
 
@@ -44,14 +44,14 @@ class ServerInstallation:
 
 
 def find_server(explicit: Path | None = None, *, search_path: str | None = None) -> ServerInstallation:
-    """The server to verify with.
+    """Find the server to verify with: on PATH, in /opt/tritonserver, or in the nvidia-pytriton wheel.
 
     Args:
-        explicit: a ``tritonserver`` program or the folder of an installation; nothing else is looked at then.
-        search_path: folders to look in, separated by ``:``; the caller's ``PATH`` by default.
+        explicit: a ``tritonserver`` program or the folder of an installation; nothing else is searched then.
+        search_path: folders to search, separated by ``:``; the caller's ``PATH`` by default.
 
     Raises:
-        ServerError: there is none (kind ``server-missing``).
+        ServerError: no server was found (kind ``server-missing``).
 
     """
     if explicit is not None:
@@ -74,10 +74,10 @@ def _at(place: Path) -> ServerInstallation:
     installation = _describe(program.resolve()) if program else None
     if installation is None:
         raise ServerError(
-            "no Triton server here" if program is None else f"this server has no {_LIBRARY} beside it",
+            "this is not a Triton server" if program is None else f"this server has no {_LIBRARY} in backends/python",
             kind="server-missing",
             where=str(place),
-            hint=f"give the tritonserver program, or install one: {install_command('server')}",
+            hint=f"name the tritonserver program, or install one: {install_command('server')}",
         )
     return installation
 
@@ -121,12 +121,12 @@ def _in_wheel() -> Path | None:
 
 
 def _release_in_wheel(packages: Path) -> str:
-    """Name of the release that a wheel installed in this folder carries, or ``""``."""
+    """Name of the release in the wheel that is installed in this folder, or ``""``."""
     versions = {found.version for found in importlib.metadata.distributions(name=_WHEEL, path=[str(packages)])}
     return next((release.name for release in all_releases().values() if release.wheel in versions), "")
 
 
-# By the name that people use: the libraries that hold it, the better known first.
+# File names of libraries by their common names, preferred ones first.
 _KNOWN = {
     "tcmalloc": ("libtcmalloc.so.4", "libtcmalloc_minimal.so.4"),
     "jemalloc": ("libjemalloc.so.2",),
@@ -135,12 +135,14 @@ _CACHE_LINE = re.compile(r"^\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)$")
 
 
 def find_preload(wanted: str) -> Path:
-    """The library that ``tcmalloc``, ``jemalloc`` or a path names.
+    """Find a library for ``LD_PRELOAD``.
 
-    A path may also be one that only a container has; it is then given as it is.
+    Args:
+        wanted: ``tcmalloc``, ``jemalloc``, the file name of a library in the linker's cache, or a path. A path is
+            returned unchanged, since it can exist in the container only.
 
     Raises:
-        ServerError: there is none of that name on this machine (kind ``preload-not-found``).
+        ServerError: this machine has no such library (kind ``preload-not-found``).
 
     """
     if "/" in wanted:
@@ -151,7 +153,7 @@ def find_preload(wanted: str) -> Path:
         raise ServerError(
             f"no library {wanted} on this machine",
             kind="preload-not-found",
-            hint="install it (Debian: libtcmalloc-minimal4, libjemalloc2), or give the path of one",
+            hint="install it (Debian: libtcmalloc-minimal4, libjemalloc2), or give the path of a library",
         )
     return found
 

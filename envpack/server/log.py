@@ -1,4 +1,4 @@
-"""Reads what a server and its stubs write: log lines, plain lines, errors of models."""
+"""Parses the output of a server and its stubs: log lines, plain lines, model errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOAD_PREFIX = re.compile(
     r"^load failed for model '[^']*': (version \d+ is at UNAVAILABLE state: )?(\w+: )?"
     r"|^Failed to process the request\(s\) for model '[^']*', message: "
 )
-# In the model's folder there may be an environment as well.
+# The model's folder can contain an environment as well.
 _NOT_OF_THE_MODEL = re.compile(r"/lib/python3\.\d+/")
 _STANDING = "Where Python was:"
 _STANDING_AT = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)')
@@ -24,12 +24,12 @@ _LAUNCH = re.compile(r"Starting Python backend stub")
 
 @dataclass(frozen=True)
 class ModelError:
-    """An error that a model raised, as the server tells it.
+    """A model's exception, from the server's error message.
 
     Attributes:
         reason: the exception in one line, for example ``"ValueError: boom"``.
-        frames: ``file:line in function``, only those in the model's own folder, innermost last.
-        text: all that the server said.
+        frames: ``file:line in function``, only files in the model's own folder, innermost last.
+        text: the complete message.
 
     """
 
@@ -39,11 +39,11 @@ class ModelError:
 
 
 def read_model_error(text: str, model_folder: str) -> ModelError:
-    """Take the error text of a failed load or inference apart.
+    """Parse the error message of a failed load or inference request.
 
     Args:
-        text: the ``error`` of the server's answer.
-        model_folder: absolute path of the model; frames elsewhere are left out.
+        text: the ``error`` field of the server's response.
+        model_folder: absolute path of the model on the server; frames outside it are omitted.
 
     """
     body = _LOAD_PREFIX.sub("", text).strip().rstrip(";").strip()
@@ -58,11 +58,13 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
 
 
 def read_abort_frames(log: str, model_folder: str) -> tuple[str, ...]:
-    """Where a model's Python was when its process was aborted: ``file:line in function``, innermost first.
+    """The Python stack of an aborted stub: ``file:line in function``, innermost first.
+
+    Only envpack's stub writes its stack when it receives SIGABRT.
 
     Args:
-        log: what was written since.
-        model_folder: absolute path of the model; frames elsewhere are left out, unless there are no others.
+        log: the output since the abort.
+        model_folder: absolute path of the model on the server; frames outside it are omitted if there are any inside.
 
     """
     lines = log.partition(_STANDING)[2].splitlines()
@@ -76,7 +78,7 @@ def _is_of_the_model(file: str, model_folder: str) -> bool:
 
 
 def configuration_error(log: str) -> str:
-    """Why a server did not take a model's configuration, which it only writes to its log; ``""`` if it did not say."""
+    """Why the server rejected a model's configuration, from its log; ``""`` if the log has no such message."""
     parsing = _PARSING.search(log)
     if parsing:
         return f"config.pbtxt:{parsing['line']}:{parsing['column']}: {parsing['what']}"
@@ -85,19 +87,19 @@ def configuration_error(log: str) -> str:
 
 
 def last_lines(log: str, count: int = 8) -> tuple[str, ...]:
-    """The last lines that say something, tables and blank lines left out."""
+    """The last lines with content; tables and blank lines are omitted."""
     lines = [line for line in log.splitlines() if line.strip() and line[0] not in "+|"]
     return tuple(lines[-count:])
 
 
 def start_error(log: str) -> tuple[str, ...]:
-    """Why a server did not start: its last lines, but of one that did not understand its arguments the first."""
+    """Why a server did not start: its last lines, or the first lines if it printed its usage."""
     complaint, usage, _ = log.partition("\nUsage: ")
     return last_lines(complaint if usage else log)
 
 
 def plain_lines(log: str, count: int = 8) -> tuple[str, ...]:
-    """The last lines that did not come from the server's logger: standard output and error of stubs and models."""
+    """The last lines not written by the server's logger: standard output and error of stubs and models."""
     found: list[str] = []
     in_dump = False
     for line in log.splitlines():
@@ -109,7 +111,10 @@ def plain_lines(log: str, count: int = 8) -> tuple[str, ...]:
 
 
 def last_started_stub(log: str) -> str:
-    """The name (model while its configuration is completed, else instance) of the stub started last, or ``""``."""
+    """Name in the last "Starting Python backend stub" line, or ``""``.
+
+    The name is the model's while the configuration is auto-completed, and the instance's afterwards.
+    """
     for line in reversed(log.splitlines()):
         if _LAUNCH.search(line):
             words = line.rstrip('"').replace("'", "").split()
@@ -118,7 +123,7 @@ def last_started_stub(log: str) -> str:
 
 
 def stub_reports(log: str) -> dict[str, dict[str, object]]:
-    """What envpack's own stubs said of themselves at start, by instance; later lines win."""
+    """The JSON reports that envpack's stubs write at their start, by model instance; later reports win."""
     found: dict[str, dict[str, object]] = {}
     for line in log.splitlines():
         _, marker, rest = line.partition(MARKER)
@@ -137,5 +142,5 @@ def _first_object(text: str) -> dict[str, object] | None:
 
 
 def _unescaped(text: str) -> str:
-    """The server writes messages as JSON-like literals, with a backslash before each quote."""
+    """Undo the server's escaping: it writes messages with a backslash before each quote."""
     return text.replace('\\"', '"').replace("\\\\", "\\")

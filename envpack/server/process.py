@@ -1,4 +1,4 @@
-"""Runs a server of this machine as a child process, apart from everything else on it."""
+"""Runs a server of this machine as an isolated child process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ProcessServer:
-    """A server that this process started; made by `ProcessRuntime.start`."""
+    """A server that runs as a child process; created by `ProcessRuntime.start`."""
 
     poll_seconds = 0.05
 
@@ -86,7 +86,7 @@ class ProcessServer:
 
     def list_folder(self, folder: str) -> tuple[str, ...]:
         try:
-            return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - names, and no more
+            return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - only names are needed
         except OSError:
             return ()
 
@@ -125,7 +125,7 @@ class ProcessServer:
         return self._stopped
 
     def _end(self, *, force: bool) -> bool:
-        """Ask, then kill; returns whether it was killed."""
+        """Request a stop, then kill; returns whether the server was killed."""
         if not force and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -140,15 +140,15 @@ class ProcessServer:
 
 @dataclass(frozen=True)
 class ProcessRuntime:
-    """Runs an installed server; a `envpack.server.interface.Runtime`.
+    """Runs an installed server; implements `envpack.server.interface.Runtime`.
 
     Attributes:
         installation: the server.
-        port: HTTP port on 127.0.0.1; None lets the runtime choose a free one.
-        environment: variables for the server beyond the few that it gets anyway.
-        extra_backends: folder of further backend folders, for models that name one.
-        arguments: further arguments of tritonserver. They come last, so they win over ours.
-        start_seconds: how long it may take until it answers; a server that sets up GPUs takes longer.
+        port: HTTP port on 127.0.0.1; None selects a free port.
+        environment: environment variables for the server in addition to the default ones.
+        extra_backends: folder with additional backend directories, for models that name one.
+        arguments: additional arguments for tritonserver. They come last, so they override ours.
+        start_seconds: time limit in seconds for the first response; a server that initializes GPUs takes longer.
 
     """
 
@@ -181,7 +181,7 @@ class ProcessRuntime:
 
     @contextlib.contextmanager
     def start(self, repository: Path, further: Path | None = None) -> Iterator[ProcessServer]:
-        """Start the server and wait until it answers; see `envpack.server.interface.Runtime`."""
+        """Start the server and wait until it responds; see `envpack.server.interface.Runtime`."""
         if self.port is not None and not _is_free(self.port):
             raise _port_taken(self.port)
         remove_stale_homes()
@@ -204,7 +204,7 @@ class ProcessRuntime:
                 shutil.rmtree(home, ignore_errors=True)
 
     def _answering(self, repositories: Sequence[str], home: Path, backends: tuple[str, ...]) -> ProcessServer:
-        """A server that answers; another process may take a port that was free a moment ago, so try some."""
+        """Start the server; retry on another port if a process took the selected port in the meantime."""
         for attempt in range(1, _ATTEMPTS + 1):
             port = self.port or _free_port()
             server = self._launch(repositories, home, backends, port)
@@ -258,7 +258,7 @@ class ProcessRuntime:
 
 
 def _wait_until_live(server: ProcessServer, seconds: float) -> bool:
-    """Whether the server came up; False also when it runs but says nothing in time (it is stopped then)."""
+    """Wait for the first response; returns False if the server ended, or did not respond in time and was stopped."""
     client = Client(server.url, timeout=2)
     until = time.monotonic() + seconds
     try:
@@ -295,14 +295,14 @@ def _port_taken(port: int) -> ServerError:
         f"port {port} is in use",
         kind="port-taken",
         where=f"127.0.0.1:{port}",
-        hint="choose another with --port, or leave --port out and a free one is found",
+        hint="choose another port with --port, or omit --port to use a free one",
     )
 
 
 def _failed(log: str, home: Path) -> ServerError:
-    lines = "\n".join(start_error(log)) or "it wrote nothing"
+    lines = "\n".join(start_error(log)) or "(no output)"
     return ServerError(
         f"the Triton server did not start; its last lines:\n{lines.replace(str(home), '<temporary>')}",
         kind="server-failed",
-        hint="correct --server-arg and --backend-config if you gave any; run the server by hand to see more",
+        hint="check --server-arg and --backend-config if you set them; run tritonserver to see the full output",
     )

@@ -1,4 +1,7 @@
-"""Reads Linux's /proc, on this machine and through a shell in a container."""
+"""Reads Linux's /proc, on this machine and through a shell in a container.
+
+Information about a process that has ended, or that belongs to another user, is empty.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from envpack.server.interface import Process
 
 _PROC = Path("/proc")
-_EXIT_CODE = 49  # in the fields of stat, counted from the state
+_EXIT_CODE = 49  # index among the fields of /proc/<pid>/stat that follow the name; readable for own processes only
 
 
 def children_of(parent: int) -> tuple[Process, ...]:
@@ -23,23 +26,23 @@ def children_of(parent: int) -> tuple[Process, ...]:
 
 
 def group_members(group: int) -> tuple[int, ...]:
-    """Living processes of a process group."""
+    """Process ids of the living members of a process group."""
     return tuple(pid for pid in sorted(_all_pids()) if _group(pid) == group and _status(pid)[1] not in {"Z", "X"})
 
 
 def command_line(pid: int) -> tuple[str, ...]:
-    """Arguments of a process, the program's name first."""
+    """Command line of a process, the program first."""
     raw = _read(pid, "cmdline")
     return tuple(part.decode("utf-8", "replace") for part in raw.split(b"\0")[:-1])
 
 
 def mapped_files(pid: int) -> tuple[str, ...]:
-    """Absolute paths of all files that a process has mapped, each once."""
+    """Absolute paths of all files that a process has mapped, without duplicates."""
     return paths_in_maps(_read(pid, "maps").decode("utf-8", "replace"))
 
 
 def paths_in_maps(text: str) -> tuple[str, ...]:
-    """Absolute paths in the text of ``/proc/<pid>/maps``, each once."""
+    """Absolute paths in the text of ``/proc/<pid>/maps``, without duplicates."""
     return tuple(dict.fromkeys(line[line.index("/") :] for line in text.splitlines() if "/" in line))
 
 
@@ -57,19 +60,19 @@ def variables(pid: int) -> dict[str, str]:
 
 
 def split_variables(raw: bytes) -> dict[str, str]:
-    """The content of ``/proc/<pid>/environ`` by name."""
+    """Parse ``/proc/<pid>/environ``."""
     entries = (entry.decode("utf-8", "replace").partition("=") for entry in raw.split(b"\0") if b"=" in entry)
     return {name: value for name, _, value in entries}
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in RAM, bytes."""
+    """Resident memory of a process in bytes."""
     fields = _read(pid, "statm").split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
 
 
 def programs_named(name: str) -> tuple[int, ...]:
-    """Living processes whose short name is ``name``."""
+    """Process ids of the living processes with this short name."""
     return tuple(pid for pid in sorted(_all_pids()) if _status(pid)[:2] != (name, "Z") and _status(pid)[0] == name)
 
 
@@ -85,7 +88,7 @@ def _read(pid: int, file: str) -> bytes:
 
 
 def split_stat(text: str) -> tuple[str, list[str]]:
-    """Of ``/proc/<pid>/stat``, the name and what stands after it; the name, in parentheses, may itself hold some."""
+    """Split ``/proc/<pid>/stat`` into the name and the fields after it; the name can contain parentheses itself."""
     opening, closing = text.find("("), text.rfind(")")
     return text[opening + 1 : closing], text[closing + 1 :].split()
 
@@ -95,7 +98,7 @@ def _stat_fields(pid: int) -> tuple[str, list[str]]:
 
 
 def ended_with(fields: list[str]) -> int:
-    """The wait status of a process that has ended, by the fields of its stat; 0 if it is not ours to see."""
+    """Wait status of a dead process from the fields of its stat; 0 if this user cannot read it."""
     return int(fields[_EXIT_CODE]) if len(fields) > _EXIT_CODE else 0
 
 
@@ -111,7 +114,7 @@ def _group(pid: int) -> int:
 
 _SERVER = "tritonserver"
 _PROCESS, _PART = "\x1d", "\x1e"
-# One process after the other: its stat, then its arguments. The shell's own read loses nothing but NUL bytes.
+# For each process its stat, then its arguments. The shell's `read` loses only NUL bytes.
 _PROCESSES = r"""
 for folder in /proc/[0-9]*; do
   { read -r stat < "$folder/stat"; } 2>/dev/null || continue
@@ -124,16 +127,17 @@ _VARIABLES = r"""while IFS= read -r -d '' entry; do printf '%s\0' "$entry"; done
 _NAMES = r"""shopt -s nullglob dotglob; for entry in "$1"/*; do printf '%s\0' "${entry##*/}"; done"""
 _LINK = 'readlink "$1"'
 _ABORT = 'kill -ABRT "$1"'
-_PAGE_BYTES = 4096  # of resident sizes in /proc/<pid>/statm, on every platform that Triton is built for
+_PAGE_BYTES = 4096  # unit of resident sizes in /proc/<pid>/statm, on all platforms of Triton
 
 Run = Callable[[str, str], bytes]
 
 
 class ContainerProcfs:
-    """Answers what `envpack.server.interface.Server` is asked about processes and files.
+    """Reads processes and files of a container with bash only: small Triton images have no ps and no Python.
 
     Args:
-        run: runs a bash script, with one argument, in the container; gives its standard output, see `ContainerShell`.
+        run: runs a bash script with one argument in the container and returns its standard output, see
+            `ContainerShell`.
 
     """
 
@@ -170,7 +174,7 @@ class ContainerProcfs:
 
 
 def read_processes(text: str, of: int | None) -> tuple[Process, ...]:
-    """The children of the server, or of the process ``of``, in what the script has printed."""
+    """Parse the output of the process script: the children of the server, or of the process ``of``."""
     found: dict[int, tuple[int, Process]] = {}
     for entry in text.split(_PROCESS)[1:]:
         stat, *arguments = entry.split(_PART)

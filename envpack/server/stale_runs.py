@@ -1,4 +1,4 @@
-"""Cleans up after servers: what one leaves behind, and runs of envpack that were killed."""
+"""Removes what servers leave behind, at the end of a run and after runs that were killed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pathlib import Path
 from envpack.server import procfs
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_STARTED_FIELD = 19  # of /proc/<pid>/stat, counted behind the name: when the process started, in ticks since boot
+_STARTED_FIELD = 19  # index of starttime (ticks since boot) among the fields of /proc/<pid>/stat after the name
 
 
 def this_owner() -> str:
-    """Give this process as one word: machine start, space of process ids, process id and its start.
+    """Identifier of this process: boot id, process-id namespace, process id and start time.
 
-    Process ids are used again, and each container counts its own.
+    Process ids are reused, and each container has its own.
     """
     pid = os.getpid()
     return f"{_boot()}/{_space()}/{pid}/{_started(pid)}"
 
 
 def owner_is_gone(owner: str) -> bool:
-    """Whether the process that `this_owner` described is not there any more; False for what cannot be told."""
+    """Whether the process with this identifier has ended; False if that cannot be determined."""
     parts = owner.split("/")
     if len(parts) != 4 or not parts[2].isdigit():
         return False
@@ -60,35 +60,35 @@ def _started(pid: int) -> str:
 
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory
-_EXTRACTED = re.compile(r"/tmp/python_env_\w{6}")  # noqa: S108 - fixed by the server, TMPDIR is not honoured
+_EXTRACTED = re.compile(r"/tmp/python_env_\w{6}")  # noqa: S108 - hard-coded in the server, which ignores TMPDIR
 _EXTRACTED_PARENT = Path("/tmp")  # noqa: S108
 
 
 def extracted_folders() -> frozenset[Path]:
-    """The folders that Triton servers on this machine keep extracted environments in."""
+    """The folders in which Triton servers of this machine keep extracted environments."""
     return frozenset(_EXTRACTED_PARENT.glob("python_env_??????"))
 
 
 def shared_memory_named(prefix: str) -> tuple[str, ...]:
-    """Names of the regions of POSIX shared memory that begin with ``prefix``."""
+    """Names of the POSIX shared-memory regions that start with ``prefix``."""
     return tuple(sorted(region.name for region in _SHARED_MEMORY.glob(f"{prefix}*")))
 
 
 def remove_leftovers(
     *, prefix: str, group: int | None, log: str, before: frozenset[Path], crashed: bool
 ) -> tuple[str, ...]:
-    """Remove what one server, which has ended, left behind.
+    """Remove what a server that has ended left behind.
 
     Args:
-        prefix: start of the names of its shared-memory regions, private to it.
-        group: its process group; None if that is not known, or may be another's by now.
-        log: all that it wrote; it names the folders that it extracted environments to.
-        before: what `extracted_folders` gave before it started.
-        crashed: whether it ended in another way than with exit status 0. One that ends well takes its own folder along,
-            so an empty one that nobody names is that of a server which was there at the same time.
+        prefix: prefix of the names of its shared-memory regions, unique to the server.
+        group: its process group; None if unknown, or if another process can have the number now.
+        log: its complete output, which names the folders of extracted environments.
+        before: result of `extracted_folders` before the server was started.
+        crashed: whether its exit status was not 0. A server that ends normally removes its own folder, so an empty
+            folder that the log does not name then belongs to another server.
 
     Returns:
-        One phrase for each thing that was found.
+        One phrase for each leftover.
 
     """
     members = procfs.group_members(group) if group is not None else ()
@@ -103,7 +103,7 @@ def remove_leftovers(
             found.append(f"extracted environment {folder}")
             shutil.rmtree(folder, ignore_errors=True)
         elif crashed and not procfs.programs_named("tritonserver"):
-            with contextlib.suppress(OSError):  # empty and nobody else's: another server would still be running
+            with contextlib.suppress(OSError):  # empty, and no server is running that could own it
                 folder.rmdir()
                 found.append(f"folder {folder}")
     return tuple(found)
@@ -123,7 +123,7 @@ _OWNER, _GROUP = "owner", "group"
 
 
 def new_home() -> Path:
-    """A folder for one server, marked as this process's."""
+    """Create a temporary folder for one server and record this process as its owner."""
     home = Path(tempfile.mkdtemp(prefix=HOME_PREFIX))
     (home / _OWNER).write_text(this_owner(), encoding="utf-8")
     return home
@@ -131,7 +131,7 @@ def new_home() -> Path:
 
 @contextlib.contextmanager
 def temporary_home() -> Iterator[Path]:
-    """A folder as `new_home` makes it, for the time of the block."""
+    """A folder from `new_home` that is removed at the end of the block."""
     home = new_home()
     try:
         yield home
@@ -140,32 +140,32 @@ def temporary_home() -> Iterator[Path]:
 
 
 def region_prefix(home: Path) -> str:
-    """Start of the names of the shared-memory regions of the server that has this folder."""
+    """Prefix of the shared-memory regions of the server with this folder."""
     return f"envpack_{home.name.removeprefix(HOME_PREFIX)}_"
 
 
 def record_group(home: Path, group: int) -> None:
-    """Note the process group of the server that has this folder."""
+    """Record the process group of the server with this folder."""
     (home / _GROUP).write_text(str(group), encoding="utf-8")
 
 
 def release_home(home: Path) -> None:
-    """Let the server that has this folder live on: no later run will clean it up."""
+    """Remove the owner of a server's folder, so that no later run stops the server."""
     (home / _OWNER).unlink()
 
 
 def remove_stale_homes() -> tuple[str, ...]:
-    """Stop the servers whose envpack is gone, and remove what they have left; one phrase for each thing."""
+    """Stop servers whose envpack process has ended and remove their leftovers; one phrase for each leftover."""
     found: list[str] = []
     for home in sorted(Path(tempfile.gettempdir()).glob(f"{HOME_PREFIX}*")):
-        with contextlib.suppress(OSError, ValueError):  # another run may be cleaning up the same
+        with contextlib.suppress(OSError, ValueError):  # another run may be removing the same folder
             if _is_ours(home) and owner_is_gone((home / _OWNER).read_text(encoding="utf-8")):
                 found += _remove(home)
     return tuple(found)
 
 
 def _is_ours(home: Path) -> bool:
-    """Whether this user made it: in a folder that everybody can write to, names prove nothing."""
+    """Whether this user owns the folder; in a world-writable parent the name alone proves nothing."""
     return home.is_dir() and not home.is_symlink() and home.stat().st_uid == os.getuid()
 
 
@@ -182,13 +182,13 @@ def _remove(home: Path) -> tuple[str, ...]:
 
 
 def _group_of(home: Path) -> int | None:
-    """The process group of the server that has this folder.
+    """The recorded process group of the server with this folder.
 
-    None if none was noted, as in a container, and if the number is another's by now: only what was started with this
-    folder is ours.
+    None if none was recorded, as in a container, and if another process has the number now: a server's command line
+    names its folder.
     """
     noted = _text(home / _GROUP)
-    if not noted.isdigit() or int(noted) <= 1:  # 0 would be our own group, and 1 every process
+    if not noted.isdigit() or int(noted) <= 1:  # 0 is our own group, and 1 is every process
         return None
     return int(noted) if any(str(home) in argument for argument in procfs.command_line(int(noted))) else None
 

@@ -1,4 +1,4 @@
-"""Tensors of the KServe protocol: values, wire forms and comparison, without NumPy."""
+"""Tensors of the KServe protocol: values, encodings and comparison, without NumPy."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Tensor:
 
     Attributes:
         name: name of the input or output.
-        datatype: KServe's name of its type, for example ``"FP32"`` or ``"BYTES"``.
-        shape: its dimensions.
-        data: its elements, flat; strings are ``bytes``.
+        datatype: KServe's name of the type, for example ``"FP32"`` or ``"BYTES"``.
+        shape: dimensions.
+        data: elements in row-major order; strings are ``bytes``.
 
     """
 
@@ -50,20 +50,20 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """How many elements the shape says."""
+        """Number of elements according to the shape."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a floating-point value may be from what is expected: ``atol + rtol * |expected|``."""
+    """Allowed deviation of a floating-point value from the expected one: ``atol + rtol * |expected|``."""
 
     rtol: float = 1e-5
     atol: float = 1e-8
 
 
 def encode(datatype: str, data: Sequence[Value]) -> bytes:
-    """The binary form of elements: little endian; strings with their length before them."""
+    """Encode elements in KServe's binary form: little endian; each string follows its 4-byte length."""
     if datatype == "BYTES":
         items = [item if isinstance(item, bytes) else str(item).encode() for item in data]
         return b"".join(_LENGTH.pack(len(item)) + item for item in items)
@@ -74,10 +74,10 @@ def encode(datatype: str, data: Sequence[Value]) -> bytes:
 
 
 def decode(datatype: str, raw: bytes) -> tuple[Value, ...]:
-    """The elements of a binary form; the inverse of `encode`.
+    """Decode KServe's binary form; the inverse of `encode`.
 
     Raises:
-        ValueError: the bytes are no whole number of elements.
+        ValueError: the bytes are not a whole number of elements.
 
     """
     if datatype == "BYTES":
@@ -85,7 +85,7 @@ def decode(datatype: str, raw: bytes) -> tuple[Value, ...]:
     code = "H" if datatype == "BF16" else _CODES[datatype]
     width = struct.calcsize(f"<{code}")
     if len(raw) % width:
-        raise ValueError(f"{len(raw)} bytes are no whole number of {datatype} elements")
+        raise ValueError(f"{len(raw)} bytes are not a whole number of {datatype} elements")
     if datatype == "BF16":
         words = struct.unpack(f"<{len(raw) // 2}H", raw)
         return struct.unpack(f"<{len(words)}f", struct.pack(f"<{len(words)}I", *(word << 16 for word in words)))
@@ -95,9 +95,9 @@ def decode(datatype: str, raw: bytes) -> tuple[Value, ...]:
 
 
 def difference(expected: Tensor, got: Tensor, tolerance: Tolerance) -> str:
-    """What is different, in one phrase, or ``""``.
+    """The first difference in one phrase, or ``""``.
 
-    Floating-point elements may differ by the tolerance, and NaN equals NaN; all others must be equal.
+    Floating-point elements may differ by the tolerance, and NaN equals NaN; all other elements must be equal.
     """
     if expected.datatype != got.datatype:
         return f"type {got.datatype} instead of {expected.datatype}"
@@ -138,11 +138,11 @@ def _decode_strings(raw: bytes) -> tuple[bytes, ...]:
     at = 0
     while at < len(raw):
         if at + 4 > len(raw):
-            raise ValueError("a string's length is cut off")
+            raise ValueError("the length of a string is truncated")
         (length,) = _LENGTH.unpack_from(raw, at)
         at += 4
         if at + length > len(raw):
-            raise ValueError("a string is cut off")
+            raise ValueError("a string is truncated")
         items.append(raw[at : at + length])
         at += length
     return tuple(items)

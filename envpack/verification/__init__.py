@@ -1,4 +1,4 @@
-"""Proves that a model repository is fit to serve, in a real Triton server."""
+"""Verifies that a real Triton server can serve a model repository."""
 
 from typing import TYPE_CHECKING
 

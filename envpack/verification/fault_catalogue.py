@@ -1,4 +1,4 @@
-"""Known ways for a model to fail: what the server or the stub says, what it means, what to do."""
+"""Catalogue of known faults: the message of the server or the stub, and how to fix it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """One known fault.
+    """A known fault.
 
     Attributes:
-        kind: slug of its entry in ``docs/reference/errors.md``.
-        pattern: what the server or the stub says; groups can be used in ``fix``.
-        fix: what to do about it.
+        kind: slug of its section in ``docs/reference/errors.md``.
+        pattern: matches the message of the server or the stub; ``fix`` can use its named groups.
+        fix: how to fix it.
 
     """
 
@@ -26,7 +26,7 @@ def _fault(kind: str, pattern: str, fix: str) -> Fault:
     return Fault(kind, re.compile(pattern), fix)
 
 
-# The first one that fits counts, so what is special comes before what is general.
+# The first match wins, so specific patterns come before general ones.
 FAULTS = (
     _fault(
         "no-gpu",
@@ -206,7 +206,7 @@ FAULTS = (
 
 
 def explain(text: str, default_kind: str) -> tuple[str, str]:
-    """Kind and fix for an error text; ``default_kind`` and no fix if nothing in the catalogue fits."""
+    """Kind and fix for an error message; ``default_kind`` and no fix if the catalogue has no match."""
     for fault in FAULTS:
         match = fault.pattern.search(text)
         if match:

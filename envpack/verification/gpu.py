@@ -1,4 +1,4 @@
-"""Checks that models can use a GPU: the server has one, and a probe model passes a tensor on it between processes."""
+"""Checks GPUs: the server has one, and a probe model passes a tensor on it from one process to another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KERNEL_VERSION = re.compile(r"Kernel Module\D*(?P<version>\d+(\.\d+)+)")
 
 
 def check_gpu(server: Server) -> Check:
-    """Whether the server has found a GPU; that it started says nothing, it starts without one as well."""
+    """Whether the server uses a GPU; a successful start proves nothing, since a server also starts without a GPU."""
     log = server.log()
     devices = sorted({match["device"] for match in _POOL.finditer(log)})
     nodes = [name for name in server.list_folder(_DEVICES) if name.startswith("nvidia")]
@@ -62,7 +62,7 @@ parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
 
 
 def choose_probed_model(models: Sequence[Model]) -> Model | None:
-    """The first model whose environment has a library that can use a GPU."""
+    """The first model whose environment contains a library for GPUs."""
     return next((model for model in models if _library_of(model)), None)
 
 
@@ -70,9 +70,9 @@ def write_probe(repository: Path, like: Model, environment: str) -> None:
     """Write the probe's two models.
 
     Args:
-        repository: an empty folder, which the server gets as a further model repository.
-        like: the model whose stub serves them.
-        environment: that model's environment, as the server sees it.
+        repository: an empty folder, which the server uses as an additional model repository.
+        like: the model whose stub and environment they use.
+        environment: that environment, as a path on the server's file system.
 
     """
     for name, config in _CONFIGS.items():
@@ -84,11 +84,11 @@ def write_probe(repository: Path, like: Model, environment: str) -> None:
         if (like.folder / STUB_NAME).is_file():
             shutil.copy(like.folder / STUB_NAME, folder / STUB_NAME)
     for folder in (entry for entry in repository.rglob("*") if entry.is_dir()):
-        folder.chmod(0o755)  # another user runs the server in a container
+        folder.chmod(0o755)  # in a container the server runs as another user
 
 
 def run_probe(client: Client, like: Model, timeout: float) -> Check:
-    """Load the probe and let it send a tensor from process to process on the GPU."""
+    """Load the probe, which sends a tensor on the GPU to another process and compares what returns."""
     try:
         for name in (PEER, PROBE):
             client.load(name, timeout=timeout)
@@ -104,7 +104,7 @@ def run_probe(client: Client, like: Model, timeout: float) -> Check:
 
 
 def skip_probe(models: Sequence[Model]) -> Check:
-    """The check where no environment can try."""
+    """The skipped check if no environment contains a library for GPUs."""
     names = " nor ".join(_LIBRARIES.values())
     return skipped("gpu-tensors", f"not tried: no environment of {len(models)} models has {names}")
 
@@ -120,7 +120,7 @@ def _judged(report: dict[str, object]) -> Check:
 
 def _unload(client: Client) -> None:
     for name in (PROBE, PEER):
-        with contextlib.suppress(RequestError):  # it was never loaded, or the server is gone, which others will notice
+        with contextlib.suppress(RequestError):  # never loaded, or the server has ended, which other checks report
             client.unload(name)
 
 

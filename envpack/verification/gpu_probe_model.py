@@ -1,8 +1,7 @@
-"""The model that tries the GPU. It runs in the environment of a user's model, under any Python from 3.8 on.
+"""The model that probes the GPU. It runs in the environment of a user's model, on Python 3.8 and later.
 
-This file is served twice: as ``envpack_gpu_probe`` it makes a tensor on the GPU, sends it to
-``envpack_gpu_probe_peer``, which must see it on the GPU too, and compares what comes back. Nothing is taken for
-granted: where a tensor is, is asked of the tensor.
+This file is served twice. ``envpack_gpu_probe`` creates a tensor on the GPU, sends it to ``envpack_gpu_probe_peer``,
+which must receive it on the GPU too, and compares the result. Each tensor's own ``is_cpu`` decides where it is.
 """
 
 import json
@@ -72,7 +71,7 @@ class TritonPythonModel:
         return [self._doubled(request) if self.is_peer else self._probed(request) for request in requests]
 
     def _doubled(self, request):
-        """The peer: twice the tensor, which must have come and must go on the GPU."""
+        """The peer: returns twice the tensor, which must arrive and leave on the GPU."""
         tensor = pb_utils.get_input_tensor_by_name(request, "IN")
         if tensor.is_cpu():
             raise RuntimeError("a GPU tensor of another model arrived in host memory")

@@ -1,4 +1,4 @@
-"""Judges models one after the other in a running server."""
+"""Verifies models one after the other in a running server."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _LOG_LINES = 40
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """What judging needs to know beside the server.
+    """Options for the verification of each model.
 
     Attributes:
-        load_timeout: seconds that one model may take to load.
-        requests: how many requests are timed at most.
-        preload: the libraries in the server's ``LD_PRELOAD``.
-        release: what is known of the server's release; None if nothing is.
+        load_timeout: time limit in seconds for loading one model.
+        requests: maximum number of timed requests.
+        preload: libraries in the server's ``LD_PRELOAD``.
+        release: the server's release; None if unknown.
 
     """
 
@@ -64,13 +64,16 @@ class JudgeOptions:
 
 
 class Judge:
-    """Loads and asks models, and remembers which of them keep the server from stopping.
+    """Loads models, sends requests to them, and returns a verdict on each.
 
     Args:
         server: the running server.
-        client: a client of it.
-        options: see there.
-        preflight: says of a model what will not go together.
+        client: a client of the server.
+        options: see `JudgeOptions`.
+        preflight: returns the incompatibilities of a model that are known without loading it.
+
+    Attributes:
+        stuck: whether the server waits for a dead or blocked stub, so that it must be killed.
 
     """
 
@@ -91,12 +94,12 @@ class Judge:
         self.stuck = False
 
     def judge(self, model: Model) -> ModelVerdict:
-        """Load a model, ask it, and say whether it is fit to serve; never raises for a fault of the model."""
+        """Load a model, send requests to it, and return the verdict; a faulty model never raises an exception."""
         self._log_start = len(self._server.log())
         verdict = self._judge(model)
         if not verdict.ok:
             self._failed.add(model.name)
-            # With a stub dead the server does not stop by itself before its time is up, and leaves things behind.
+            # With a dead stub the server does not stop before its exit timeout, and leaves files behind.
             self.stuck = self.stuck or (verdict.failure is not None and verdict.failure.kind in _STUCK_KINDS)
         return replace(verdict, log=last_lines(self._log(), _LOG_LINES), environment=measure_environment(model))
 
@@ -107,7 +110,7 @@ class Judge:
             failure = Failure("step-failed", reason, (), f"correct {broken[0]} first")
             return ModelVerdict(model.name, False, 0.0, failure=failure)
         for mismatch in self._preflight(model):
-            # Not loaded: a stub that speaks otherwise than its server can make that crash.
+            # Not loaded: a stub of another ABI can crash the server.
             check = failed("preflight", mismatch.reason, mismatch.fix)
             failure = Failure(mismatch.kind, mismatch.reason, (), mismatch.fix)
             return ModelVerdict(model.name, False, 0.0, failure=failure, checks=(check,))
@@ -121,7 +124,7 @@ class Judge:
         return self._examined(model, loaded)
 
     def _examined(self, model: Model, loaded: LoadResult) -> ModelVerdict:
-        """The verdict on a model that is loaded."""
+        """Verdict on a loaded model."""
         verdict = ModelVerdict(model.name, True, loaded.seconds)
         checks = [passed("load", f"READY after {loaded.seconds:.1f} s")]
         if not model.is_ensemble:
@@ -143,7 +146,7 @@ class Judge:
         return replace(verdict, ok=False, failure=Failure(_KINDS[bad.id], bad.evidence, (), bad.fix))
 
     def _process_checks(self, model: Model) -> Iterator[Check]:
-        """What the first instance's process shows; all are started alike."""
+        """Checks of the first instance's process; all instances are started alike."""
         processes = stub_processes(self._server, model.name)
         if not processes:
             return
@@ -159,7 +162,7 @@ class Judge:
         yield from (check for check in found if check)
 
     def _answers(self, model: Model) -> _Answers:
-        """What the model answers to the user's samples, or to inputs made up."""
+        """Send the user's samples or generated requests to a model, and check the responses."""
         config = read_served_config(self._client.config(model.name))
         file = model.folder / SAMPLES_FILE
         samples = read_samples(file, config) if file.is_file() else None
@@ -204,13 +207,13 @@ class Judge:
         return Failure(kind, reason, details, fix or _advice(model, hanging or told.frames, timed_out=error.timed_out))
 
     def _log(self) -> str:
-        """What was written since the model's turn began."""
+        """The log since the verification of this model began."""
         return self._server.log()[self._log_start :]
 
 
 @dataclass(frozen=True)
 class _Answers:
-    """What asking a model gave."""
+    """Result of the requests to a model."""
 
     checks: tuple[Check, ...]
     samples: SampleCount | None = None
@@ -218,14 +221,14 @@ class _Answers:
 
 
 def _first_of(samples: Samples) -> tuple[SmokeRequest, ...]:
-    """The first sample as a sequence of its own; the others are asked for what the user expects of them."""
+    """The first sample as a complete sequence; `check_samples` sends all samples with their sequences."""
     first = samples.samples[0]
     parameters = {**first.parameters, "sequence_end": True} if first.parameters else {}
     return (SmokeRequest("with the first sample", first.inputs, parameters),)
 
 
 def _advice(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:
-    """What to do about a request that failed for a reason of the model's own."""
+    """How to fix a request that failed in the model's own code."""
     if timed_out:
         where = frames[0] if frames else "execute, which must answer every request"
         return f"look for what blocks in {where}, or allow more time: --infer-timeout"

@@ -1,4 +1,4 @@
-"""Loads one model and notices when that will never end."""
+"""Loads a model, and detects loads that never end."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from envpack.verification.stub_processes import abort_stubs, dead_stubs, describ
 from envpack.verification.verdict import Failure
 
 _POLL_SECONDS = 0.05
-# A stub that dies while the configuration is completed is never noticed by the server. One that dies later may be:
-# the server then fails the load by itself, in about two seconds.
+# Up to release 24.10 the server never detects a stub that dies during auto-completion of the configuration. A stub that
+# dies later makes the load fail after about two seconds.
 _GRACE_COMPLETING = 0.3
 _GRACE_INSTANCE = 4.0
 _LONGEST_LOOK = 0.25
@@ -34,12 +34,12 @@ _LOG_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class LoadResult:
-    """How loading ended.
+    """Result of loading a model.
 
     Attributes:
-        seconds: from the request to READY, or until it was given up.
-        failure: why it did not work, else None.
-        stuck: the server still waits for the model and cannot stop politely any more.
+        seconds: from the request to READY, or until the load was abandoned.
+        failure: why the load failed, else None.
+        stuck: the server still waits for the model, so a requested stop would hang.
 
     """
 
@@ -49,7 +49,7 @@ class LoadResult:
 
 
 class _Request(threading.Thread):
-    """The load request; it blocks, so it runs beside the watch."""
+    """The load request; it blocks, so it runs in its own thread."""
 
     def __init__(self, client: Client, model: str, timeout: float) -> None:
         super().__init__(name=f"load {model}", daemon=True)
@@ -64,14 +64,13 @@ class _Request(threading.Thread):
 
 
 class DeadStubTimer:
-    """For how long stubs have been dead without the server taking notice.
+    """Measures for how long stubs have been dead without being reaped by the server.
 
-    One that the server has waited for since is forgotten: each that completed a configuration ends like that. And a
-    long time between two looks does not count in full: if nobody could look, the machine stood still or was busy, and
-    the server had no chance to notice either.
+    Reaped stubs are forgotten: every stub that completed a configuration ends this way. A long gap between two updates
+    counts only in part: if this process could not run, neither could the server.
 
     Args:
-        now: seconds, of a monotonic clock.
+        now: current time in seconds, of a monotonic clock.
 
     """
 
@@ -80,26 +79,26 @@ class DeadStubTimer:
         self._seconds: dict[int, float] = {}
 
     def look(self, dead: frozenset[int], now: float) -> None:
-        """Those with these process ids are dead now."""
+        """Set the process ids of the stubs that are dead at the time ``now``."""
         since = min(now - self._looked, _LONGEST_LOOK)
         self._looked = now
         self._seconds = {pid: self._seconds[pid] + since if pid in self._seconds else 0.0 for pid in dead}
 
     @property
     def seconds(self) -> float:
-        """Of the one that has been dead for longest."""
+        """Seconds since the death of the stub that has been dead longest."""
         return max(self._seconds.values(), default=0.0)
 
 
 def load(server: Server, client: Client, model: Model, *, timeout: float, ignore_dead: frozenset[int]) -> LoadResult:
-    """Load a model and wait until it is ready, fails, or can be given up.
+    """Load a model and wait until it is ready, fails, or can never become ready.
 
     Args:
-        server: where it runs.
-        client: its client.
-        model: what to load.
-        timeout: seconds after which it is given up.
-        ignore_dead: dead stubs of earlier loads.
+        server: the running server.
+        client: a client of the server.
+        model: the model to load.
+        timeout: time limit in seconds.
+        ignore_dead: process ids of stubs that died in earlier loads.
 
     """
     started = time.monotonic()
@@ -120,7 +119,7 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
             return LoadResult(seconds, _answered(server, request.error, client, model, fresh, ended))
         if now >= look_at:
             dead.look(frozenset(dead_stubs(server)) - ignore_dead, now)
-            ended = describe_exit(server, ignore_dead) or ended  # the server takes it away before it answers
+            ended = describe_exit(server, ignore_dead) or ended  # the server reaps the stub before it responds
             look_at = now + server.poll_seconds
         grace = _GRACE_COMPLETING if last_started_stub(fresh) == model.name else _GRACE_INSTANCE
         if dead.seconds > grace:
@@ -155,7 +154,7 @@ def _answered(
 
 
 def append_exit(reason: str, ended: str) -> str:
-    """What the server says of a process that does not answer, and how that ended, if it did."""
+    """Append how the process ended to the server's message that it does not respond."""
     return f"{reason.rstrip('.')}: {ended}" if ended else reason
 
 
@@ -166,7 +165,7 @@ def _misconfigured(message: str, log: str) -> Failure:
 
 
 def suggest_fix(frames: tuple[str, ...]) -> str:
-    """What to do about an exception that was raised in the model's own code."""
+    """How to fix an exception that the model's own code raised."""
     return f"correct the model's code at {frames[-1].split(' in ')[0]}" if frames else ""
 
 
@@ -189,11 +188,11 @@ def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failur
 
 
 def abort_and_read_frames(server: Server, model: Model) -> tuple[str, ...]:
-    """Where the Python of a model that stands still is, innermost first, if its stub is envpack's; it ends by that."""
+    """Abort a blocked model's stubs and return their Python frames, innermost first; empty for another stub."""
     start = len(server.log())
     abort_stubs(server, model.name)
     until = time.monotonic() + _LOG_SECONDS
-    while True:  # what a container writes comes a little later
+    while True:  # a container's log arrives with a delay
         frames = read_abort_frames(server.log()[start:], server.server_path(model.folder))
         if frames or time.monotonic() >= until:
             return frames[:_FRAMES]

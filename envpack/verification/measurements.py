@@ -29,18 +29,21 @@ _DONE = re.compile(r"TRITONBACKEND_ModelInstanceInitialize: instance initializat
 
 @dataclass(frozen=True)
 class _Event:
-    """A line of the log, and when it was written: seconds after an instant that is the same for all."""
+    """A log line and its time in seconds, counted from a fixed instant."""
 
     seconds: float
     text: str
 
 
 def read_phases(log: str, since: int) -> tuple[Phase, ...]:
-    """The phases of one model's load, of its first instance if it has several; none if the log does not tell.
+    """Read the phases of a model's load, of its first instance if it has several, from the server's log.
 
     Args:
-        log: all that the server has written; its first line is the time from which phases are counted.
-        since: where in ``log`` the load began, during which no other model was loaded.
+        log: all output of the server. Phases start in seconds after its first line.
+        since: index in ``log`` at which the load began; no other model was loaded since.
+
+    Returns:
+        The phases, empty if the log does not contain them.
 
     """
     first = next(_events(log), None)
@@ -61,7 +64,10 @@ def read_phases(log: str, since: int) -> tuple[Phase, ...]:
 
 
 def _of_instance(events: tuple[_Event, ...], log: str) -> Iterator[tuple[str, float, float]]:
-    """From the start of an instance's process until it is ready. Our stub says how long its parts took at their end."""
+    """The phases of an instance, from the start of its process until it is ready.
+
+    envpack's stub reports the durations of import and initialization when both are done.
+    """
     launch, report, done = _find(events, _LAUNCH), _find(events, _REPORT), _find(events, _DONE)
     if launch is None or done is None:
         return
@@ -93,10 +99,12 @@ _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
 def measure_environment(model: Model) -> EnvironmentSize | None:
-    """Read it from the environment's own description, or look at the files of a folder that has none.
+    """Read the size of a model's environment from its manifest, or from the files of a folder without one.
 
-    None for a model without an environment, and for an archive that says nothing of itself: unpacking it to see would
-    take longer than the verdict.
+    Returns:
+        The size, or None for a model without an environment and for an archive without a manifest beside it: unpacking
+        the archive would take longer than the verification.
+
     """
     place = environment_of(model)
     if place is None:
@@ -127,7 +135,7 @@ def _by_package(told: dict[str, Any]) -> Counter[str]:
 
 
 def _measured(folder: Path) -> Counter[str]:
-    """Packages by their folder among Python's packages; all else has no name."""
+    """Sizes by folder in site-packages; all other files are counted under the name ``""``."""
     sizes: Counter[str] = Counter()
     for file in folder.rglob("*"):
         if not file.is_symlink() and file.is_file():

@@ -1,4 +1,4 @@
-"""Fills the page."""
+"""Renders a verdict as one HTML file: no script, no network access, no further files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _TEMPLATE = "report.html.jinja"
 
 
 def write_report(verdict: Verdict, file: Path) -> None:
-    """Write a verdict as HTML, replacing what is there in one step.
+    """Write a verdict as HTML, replacing the file atomically.
 
-    Everything from the models, their logs and their environments is text, never markup.
+    Text from models, logs and environments is escaped.
 
     Raises:
         InputError: the file cannot be written.
@@ -25,7 +25,7 @@ def write_report(verdict: Verdict, file: Path) -> None:
 
 
 def render(verdict: Verdict) -> str:
-    """The page."""
+    """The HTML text."""
     import jinja2
 
     import envpack

@@ -1,4 +1,4 @@
-"""The charts of a report: the load of every model on one time axis, and the size of each environment as areas."""
+"""The charts of a report: the loads of all models on one time axis, and a treemap of each environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark of the axis; ``left`` in percent."""
+    """A mark on the axis; ``left`` in percent."""
 
     label: str
     left: float
@@ -40,7 +40,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class LoadChart:
-    """All rows, the axis below them, and the names of the phases that occur."""
+    """The rows, the axis below them, and the names of the phases in them."""
 
     rows: tuple[Row, ...]
     ticks: tuple[Tick, ...]
@@ -48,7 +48,7 @@ class LoadChart:
 
 
 def draw_load(models: Sequence[ModelVerdict]) -> LoadChart | None:
-    """The chart, None if no log told anything about a load."""
+    """The chart of all loads, None if no model has phases."""
     loaded = [model for model in models if model.phases]
     if not loaded:
         return None
@@ -65,7 +65,7 @@ def draw_load(models: Sequence[ModelVerdict]) -> LoadChart | None:
 
 
 def _ticks(end: float) -> tuple[Tick, ...]:
-    """Round marks, as many as are still easy to read."""
+    """Marks at round values, at most eight."""
     magnitude = 10 ** math.floor(math.log10(end)) / 10 if end > 0 else 1
     steps = (magnitude * factor * step for factor in (1, 10) for step in _STEPS)
     step = next((step for step in steps if end / step <= _MOST_TICKS), end)
@@ -82,12 +82,12 @@ _UNNAMED = "of no package"
 
 @dataclass(frozen=True)
 class Area:
-    """A package; in the units of the picture, which is `WIDTH` by `HEIGHT`.
+    """A package as a rectangle, in units of the picture, which is `WIDTH` by `HEIGHT`.
 
     Attributes:
-        shade: 0 for the largest, counting on.
-        label: its name where there is room for it, else ``""``.
-        size: its size where there is room for that too, else ``""``.
+        shade: index of the color, 0 for the largest package.
+        label: name of the package, ``""`` if it does not fit.
+        size: size of the package as text, ``""`` if it does not fit.
 
     """
 
@@ -112,7 +112,7 @@ class Treemap:
 
 
 def draw_environments(models: Sequence[ModelVerdict]) -> tuple[Treemap, ...]:
-    """One picture for each environment, in the order of the models."""
+    """One treemap for each environment, in the order of the models."""
     users: dict[EnvironmentSize, list[str]] = {}
     for model in models:
         if model.environment and model.environment.bytes:
@@ -121,7 +121,7 @@ def draw_environments(models: Sequence[ModelVerdict]) -> tuple[Treemap, ...]:
 
 
 def format_megabytes(size: int) -> str:
-    """A size for people."""
+    """A size as text in megabytes."""
     return f"{size / 1e6:.1f} MB" if size < 1e8 else f"{size / 1e6:.0f} MB"
 
 

@@ -1,4 +1,4 @@
-"""Boots a server on a model repository, asks every model, and says what is fit to serve."""
+"""Runs a verification: starts a server, verifies each model and the server as a whole, stops the server."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, s
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """How to verify.
+    """Options of a verification.
 
     Attributes:
-        where: where to run the server.
-        load_timeout: seconds that one model may take to load.
-        infer_timeout: seconds that one request may take.
-        requests: how many requests to each model are timed at most; 0 times none.
-        together: load all models at the same time as well, after one by one.
+        where: where and how to run the server.
+        load_timeout: time limit in seconds for loading one model.
+        infer_timeout: time limit in seconds for one request.
+        requests: maximum number of timed requests to each model; 0 measures no latency.
+        together: load all models at the same time after each has been verified alone.
 
     """
 
@@ -61,17 +61,20 @@ def verify(
     progress: Progress | None = None,
     runtime: Runtime | None = None,
 ) -> Verdict:
-    """Verify the models of a repository in a real server on this machine.
+    """Verify models of a repository in a real server on this machine.
 
     Args:
-        repository: folder whose sub-folders are models.
-        models: names of the models to verify, with those that their ensembles need; all by default.
+        repository: the model repository.
+        models: names of the models to verify, in addition to the models that their ensembles run; all by default.
         options: how to verify.
-        progress: told of each step.
-        runtime: where to run the server; chosen by ``options.where`` if not given.
+        progress: receives each step.
+        runtime: how to run the server; chosen according to ``options.where`` by default.
+
+    Returns:
+        The verdict. A faulty model makes it negative and raises no exception.
 
     Raises:
-        InputError: the repository or a model is wrong as it stands, before any server was asked.
+        InputError: the repository or a model is invalid on disk.
         ServerError: there is no server, or it could not be started.
 
     """
@@ -84,7 +87,7 @@ def verify(
 
 
 class _Verification:
-    """One run, from the start of the server to its end."""
+    """One verification, from the start of the server to its end."""
 
     def __init__(
         self,
@@ -152,7 +155,7 @@ class _Verification:
         return verdict
 
     def _gpu_checks(self, server: Server, client: Client, probe: Path) -> Iterator[Check]:
-        """Whether the server has a GPU, and whether a tensor stays on it from one process to another."""
+        """Check that the server has a GPU, and that a tensor stays on it on its way between processes."""
         self._progress.begin("try the GPU")
         has_gpu = check_gpu(server)
         yield has_gpu
@@ -169,7 +172,7 @@ class _Verification:
         self._progress.end(tensors.evidence if has_gpu.ok else has_gpu.evidence)
 
     def _server_checks(self, server: Server, client: Client) -> Iterator[Check]:
-        """What can only be seen of all models at once; only tried when each by itself is fit to serve."""
+        """Checks of all models together; only made if each model passed alone."""
         names = [model.name for model in self._models]
         if self._options.together and len(names) > 1:
             self._progress.begin("load all models at the same time")
@@ -183,10 +186,10 @@ class _Verification:
         self._progress.end(unloaded.evidence)
 
     def _end(self, server: Server, client: Client, judge: Judge, checks: list[Check]) -> tuple[str, tuple[str, ...]]:
-        """Stop the server, or keep it with every model loaded; returns how it was kept, and what was left behind."""
+        """Stop the server, or keep it with every model loaded; returns how to reach it, and the leftovers."""
         if self._options.where.keep and not judge.stuck and not server.ended():
             for model in self._models:
-                with contextlib.suppress(RequestError):  # what cannot be loaded has been told
+                with contextlib.suppress(RequestError):  # the verdict contains the load failure
                     client.load(model.name, timeout=self._options.load_timeout)
             return server.keep(), ()
         self._progress.begin("stop Triton")
@@ -198,20 +201,20 @@ class _Verification:
         return "", leftovers
 
     def _seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return time.monotonic() - self._started
 
 
 @contextlib.contextmanager
 def _folder_for_probe(where: RuntimeOptions) -> Iterator[Path | None]:
-    """A folder that the server takes for a second model repository, if a GPU is to be tried."""
+    """A folder that the server uses as a second model repository, if the GPU is to be verified."""
     if not where.gpu:
         yield None
         return
     with temporary_home() as home:
         folder = home / "models"
         folder.mkdir()
-        folder.chmod(0o755)  # another user runs the server in a container
+        folder.chmod(0o755)  # in a container the server runs as another user
         yield folder
 
 
@@ -228,7 +231,7 @@ def _version(client: Client) -> str:
 
 @contextlib.contextmanager
 def _kept_modes(models: Sequence[Model], backends: Path | None) -> Iterator[None]:
-    """Give the users' stubs back the modes they had: a server makes a stub that it mistrusts 0100."""
+    """Restore the modes of the user's stubs: the server changes a stub that fails its self-test to mode 0100."""
     shared = backends.glob(f"*/{STUB_NAME}") if backends else ()
     stubs = [*(model.folder / STUB_NAME for model in models), *shared]
     before = {stub: stat.S_IMODE(stub.stat().st_mode) for stub in stubs if stub.is_file()}
@@ -242,7 +245,7 @@ def _kept_modes(models: Sequence[Model], backends: Path | None) -> Iterator[None
 
 
 def _unclean(stopped: StopResult) -> tuple[str, ...]:
-    """What speaks against the models in how the server stopped; nothing if it was not given the time to stop."""
+    """What was wrong with the server's stop; nothing if the server was killed on purpose."""
     if stopped.forced:
         return ()
     status = (f"exit status {stopped.exit_code}",) if stopped.exit_code else ()
@@ -264,7 +267,7 @@ def _outcome(verdict: ModelVerdict) -> str:
 
 
 def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
-    """The models asked for and those that they run, each after the ones that it runs."""
+    """The named models and the models that they run, each after those that it runs."""
     wanted = [open_model(repository / name) for name in names] or list(find_models(repository))
     if not wanted:
         raise no_models(repository)

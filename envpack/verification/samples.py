@@ -20,12 +20,12 @@ _SETTINGS = {"rtol", "atol", "outputs", "minimum_match", "noun"}
 
 @dataclass(frozen=True)
 class Sample:
-    """One request.
+    """A request from the user's samples.
 
     Attributes:
-        inputs: its inputs.
-        expected: what is expected of the answer; nothing, if empty.
-        parameters: parameters of the request: the sequence that it belongs to.
+        inputs: input tensors.
+        expected: expected output tensors; empty if none are given.
+        parameters: parameters of the request, which place it in a sequence.
 
     """
 
@@ -39,10 +39,10 @@ class Samples:
     """All samples of a model.
 
     Attributes:
-        samples: in the file's order.
-        tolerances: by output; the entry ``""`` is for all others.
-        minimum_match: share of the samples that must match, 0 to 1.
-        noun: what one sample is, in the plural, for example ``"images"``.
+        samples: in the order of the file.
+        tolerances: by output; the entry ``""`` applies to all others.
+        minimum_match: required share of matching samples, 0 to 1.
+        noun: plural noun for the samples, for example ``"images"``.
 
     """
 
@@ -52,15 +52,19 @@ class Samples:
     noun: str = "samples"
 
     def tolerance(self, output: str) -> Tolerance:
-        """How exactly an output must be met."""
+        """Tolerance for an output."""
         return self.tolerances.get(output, self.tolerances[""])
 
 
 def read_samples(file: Path, config: ServedConfig) -> Samples:
-    """Read a file of samples for a model that is served with ``config``.
+    """Read a model's samples, in the format of perf_analyzer's ``--input-data``.
+
+    Args:
+        file: the JSON file.
+        config: configuration with which the server runs the model.
 
     Raises:
-        InputError: the file is not what it should be (kind ``bad-samples``).
+        InputError: the file is invalid or does not fit the model (kind ``bad-samples``).
 
     """
     try:

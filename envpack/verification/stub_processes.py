@@ -1,4 +1,4 @@
-"""Which processes run a model, with which Python, and whether one of them has died."""
+"""Identifies the processes that run a model, their Python, and those that have died."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DYING_NAMES = ("triton_python_b", "bash", "sh", "env")
 
 
 def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
-    """The living stubs of a model's instances, by process id."""
+    """The living stubs of a model's instances, ordered by process id."""
     return tuple(child for child in _alive(server.children()) if _model_of(child) == model)
 
 
@@ -36,7 +36,7 @@ def living_stubs(server: Server) -> tuple[Process, ...]:
 
 
 def identify(server: Server, process: Process) -> StubIdentity:
-    """Tell what a stub is: by its own report if it is one of ours, else by the files in its memory."""
+    """Identify a stub by its report if it is envpack's, otherwise by the files that it has mapped."""
     executable = server.executable(process.pid)
     ours = _version_of_ours(server.host_path(executable))
     report = _report(server, process.arguments[_INSTANCE], _REPORT_SECONDS if ours else 0)
@@ -51,7 +51,7 @@ def identify(server: Server, process: Process) -> StubIdentity:
 
 
 def _report(server: Server, instance: str, seconds: float) -> Mapping[str, object]:
-    """What a stub says of itself; its line may reach the log some time after the model is ready."""
+    """The report that a stub writes at its start; it can reach the log some time after the model is ready."""
     until = time.monotonic() + seconds
     while True:
         report = stub_reports(server.log()).get(instance)
@@ -61,7 +61,7 @@ def _report(server: Server, instance: str, seconds: float) -> Mapping[str, objec
 
 
 def _version_of_ours(executable: Path | None) -> str:
-    """Version of envpack that a stub's file came from, or nothing if it is not one of ours."""
+    """Version of envpack in a stub's file, ``""`` for another stub."""
     try:
         return inspect_stub(executable).version if executable else ""
     except (StubError, OSError):
@@ -69,16 +69,16 @@ def _version_of_ours(executable: Path | None) -> str:
 
 
 def dead_stubs(server: Server) -> tuple[int, ...]:
-    """Process ids of stubs (or of the shells that should have become stubs) that ended without being waited for."""
+    """Process ids of dead stubs, and of dead shells that would have become stubs, that have not been reaped."""
     return tuple(c.pid for c in server.children() if c.dead and c.name in _DYING_NAMES)
 
 
 def describe_exit(server: Server, ignore: frozenset[int]) -> str:
-    """How the stub that ended last did so, in words; ``""`` if that cannot be seen, or it ended as it should.
+    """How the most recently dead stub ended, in words; ``""`` if unknown or if its exit status was 0.
 
     Args:
-        server: where it ran.
-        ignore: stubs that ended before.
+        server: the running server.
+        ignore: process ids of stubs that died earlier.
 
     """
     children = server.children()
@@ -95,10 +95,10 @@ def _in_words(status: int) -> str:
 
 
 def abort_stubs(server: Server, model: str) -> None:
-    """End the stubs of a model that stands still so that envpack's say in the log where their Python is.
+    """Abort the stubs of a blocked model; envpack's stub then writes its Python stack to the log.
 
-    What a stub has started goes first, and may end what it writes: the process that completes the configuration does
-    not outlive its stub.
+    Children of a stub are aborted first, while it is alive to pass on what they write: the process that auto-completes
+    the configuration does not outlive its stub.
     """
     stubs = tuple(stub.pid for stub in stub_processes(server, model))
     _abort(server, lambda: _alive(child for stub in stubs for child in server.children(stub)))
@@ -106,7 +106,7 @@ def abort_stubs(server: Server, model: str) -> None:
 
 
 def _abort(server: Server, find: Callable[[], tuple[Process, ...]]) -> None:
-    """Abort the processes that ``find`` gives, and wait a while until it gives none any more."""
+    """Abort the processes that ``find`` returns, and wait up to two seconds until it returns none."""
     for process in find():
         server.abort(process.pid)
     until = time.monotonic() + _ABORT_SECONDS
@@ -115,7 +115,7 @@ def _abort(server: Server, find: Callable[[], tuple[Process, ...]]) -> None:
 
 
 def foreign_files(mapped: tuple[str, ...], environment: str) -> tuple[str, ...]:
-    """Of the files that a stub has mapped, the Python library and extension modules from outside of ``environment``."""
+    """The Python library and the extension modules that a stub has mapped from outside ``environment``."""
     relevant = (path for path in mapped if _LIBPYTHON.search(path) or _EXTENSION.search(path))
     return tuple(path for path in relevant if not PosixPath(path).is_relative_to(environment))
 
@@ -125,7 +125,7 @@ def _alive(processes: Iterable[Process]) -> tuple[Process, ...]:
 
 
 def _model_of(process: Process) -> str:
-    """Name of the model's folder: the stub's first argument is ``<model>/<version>/<file>``."""
+    """Name of the model's folder, from the stub's first argument ``<model>/<version>/<file>``."""
     if len(process.arguments) < _ARGUMENTS:
         return ""
     return PosixPath(process.arguments[_MODEL_FILE]).parent.parent.name

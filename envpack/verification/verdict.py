@@ -1,4 +1,4 @@
-"""What verification found: plain values, and their JSON form."""
+"""The result of a verification as plain values, and its JSON form."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Status = Literal["ok", "failed", "warning", "skipped"]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """Result of one check.
 
     Attributes:
-        id: slug, the same in every run; ``docs/explanation/verification.md`` lists them.
+        id: stable slug; ``docs/explanation/verification.md`` lists all checks.
         status: ``"ok"``; ``"failed"``, which makes the model unfit to serve; ``"warning"``, which does not; or
-            ``"skipped"``, if it could not be looked at.
-        evidence: what was seen, one sentence.
-        fix: what to do about it; empty if it is all right.
+            ``"skipped"`` if the check could not be made.
+        evidence: what was observed, in one sentence.
+        fix: how to fix it; empty if nothing is wrong.
 
     """
 
@@ -31,22 +31,22 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether it does not speak against serving the model."""
+        """Whether the check did not fail."""
         return self.status != "failed"
 
 
 def passed(check: str, evidence: str) -> Check:
-    """A check that found everything as it should be."""
+    """A check that passed."""
     return Check(check, "ok", evidence)
 
 
 def failed(check: str, evidence: str, fix: str) -> Check:
-    """A check that speaks against serving the model."""
+    """A check that failed."""
     return Check(check, "failed", evidence, fix)
 
 
 def warning(check: str, evidence: str, fix: str) -> Check:
-    """A check that found something which may be meant so."""
+    """A check with a result that can be intended."""
     return Check(check, "warning", evidence, fix)
 
 
@@ -60,10 +60,10 @@ class Failure:
     """Why a model is not fit to serve.
 
     Attributes:
-        kind: slug of the entry in ``docs/reference/errors.md``.
-        reason: one line, the model's own words where it has said something.
-        details: frames of the model's code, or the last lines that its process wrote.
-        fix: what to do; may be empty.
+        kind: slug of the section in ``docs/reference/errors.md``.
+        reason: one line; the model's own error message if it raised one.
+        details: frames of the model's code, or the last lines of its process's output.
+        fix: how to fix it; may be empty.
 
     """
 
@@ -75,7 +75,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class SampleCount:
-    """How many of the user's samples were answered as expected: "178 images right of 180 images sent"."""
+    """Number of the user's samples with the expected outputs: "178 images right of 180 images sent"."""
 
     right: int
     sent: int
@@ -87,9 +87,9 @@ class StubIdentity:
     """The process that runs a model.
 
     Attributes:
-        pid: its process id while it ran.
-        executable: path of the stub.
-        python: version of its Python, as exactly as could be told.
+        pid: process id.
+        executable: path of the stub on the server's file system.
+        python: version of its Python; the minor version only for stubs other than envpack's.
         numpy: version of the NumPy that it loaded, ``""`` if none or unknown.
         version: version of envpack's stub, ``""`` for another stub.
 
@@ -104,12 +104,12 @@ class StubIdentity:
 
 @dataclass(frozen=True)
 class Latency:
-    """How long a model took to answer; reported, never judged.
+    """Response times of a model; reported, not judged.
 
     Attributes:
-        requests: how many requests were timed, one after the other, the first ones not counted.
-        p50: seconds that half of them took at most.
-        p95: seconds that 95 of 100 took at most.
+        requests: number of timed requests, sent one after the other after the requests of other checks.
+        p50: median in seconds.
+        p95: 95th percentile in seconds.
 
     """
 
@@ -120,14 +120,14 @@ class Latency:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a model's load.
+    """A phase of a model's load.
 
     Attributes:
-        name: ``"configuration"`` (the model completes it in a process of its own), ``"extraction"`` (of a packed
-            environment), ``"stub start"``, ``"import"`` and ``"initialize"``, or ``"instance"`` for those three
-            of a stub that does not tell them apart.
-        start: seconds since the server was started.
-        seconds: how long it took.
+        name: ``"configuration"`` (auto-completion in a process of its own), ``"extraction"`` (of a packed environment),
+            ``"stub start"``, ``"import"``, ``"initialize"``, or ``"instance"`` for these three together if the stub
+            does not report them separately.
+        start: seconds since the start of the server.
+        seconds: duration.
 
     """
 
@@ -138,7 +138,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class PackageSize:
-    """Bytes that the files of a package take in an environment; those of no package have the name ``""``."""
+    """Size in bytes of a package's files; the name ``""`` stands for files that belong to no package."""
 
     name: str
     bytes: int
@@ -146,13 +146,13 @@ class PackageSize:
 
 @dataclass(frozen=True)
 class EnvironmentSize:
-    """How large an environment is.
+    """Size of an execution environment.
 
     Attributes:
-        path: folder or archive, as the model names it.
+        path: folder or archive, as named in the model's configuration.
         form: ``"folder"`` or ``"archive"``.
-        bytes: all its files, unpacked.
-        packages: by package, largest first.
+        bytes: unpacked size of all files.
+        packages: sizes by package, largest first.
 
     """
 
@@ -164,20 +164,20 @@ class EnvironmentSize:
 
 @dataclass(frozen=True)
 class ModelVerdict:
-    """One model.
+    """Verdict on one model.
 
     Attributes:
-        name: the model.
-        ok: whether it can be served; true if and only if ``failure`` is None.
-        load_seconds: from the request to load it to READY, or until it was given up.
-        stub: the process that ran it (the first instance's); None for an ensemble or if there was none.
-        failure: the first thing that was wrong.
-        samples: how the user's samples were answered; None without samples that say what to expect.
-        checks: all that was looked at, in order.
-        latency: how fast it answers, None if it was not asked.
-        phases: what its load consisted of, in order, as far as the log tells.
-        environment: what it runs in, None if that is not one that envpack has made.
-        log: the last lines that it and the server wrote about its load.
+        name: name of the model.
+        ok: whether the model is fit to serve; true if and only if ``failure`` is None.
+        load_seconds: from the load request to READY, or until the load was abandoned.
+        stub: the process of the first instance; None for an ensemble and if there was no process.
+        failure: the first fault.
+        samples: result of the user's samples; None without samples that have expected outputs.
+        checks: all checks, in order.
+        latency: response times, None if not measured.
+        phases: phases of the load, in order; empty if the log does not contain them.
+        environment: size of the model's environment, None if unknown.
+        log: last lines of the log since the load began.
 
     """
 
@@ -195,33 +195,33 @@ class ModelVerdict:
 
     @property
     def python(self) -> str:
-        """Version of the Python that ran it, or ``""``."""
+        """Version of the model's Python, or ``""``."""
         return self.stub.python if self.stub else ""
 
     @property
     def numpy(self) -> str:
-        """Version of the NumPy that ran with it, or ``""``."""
+        """Version of the NumPy that the model loaded, or ``""``."""
         return self.stub.numpy if self.stub else ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The whole repository.
+    """Verdict on a model repository.
 
     Attributes:
-        ok: every model is, every check of the server is, and nothing was left behind after a clean stop.
-        repository: folder that was verified.
+        ok: all models are fit to serve, no check of the server failed, and nothing was left behind after a clean stop.
+        repository: folder of the repository.
         release: name of the Triton release, ``""`` if unknown.
         server: version that the server reported.
-        runtime: what ran it: ``"process"``, ``"docker"`` or ``"podman"``.
-        image: the container image, ``""`` without one.
-        models: one verdict each, in the order of loading.
-        checks: what was looked at of the server as a whole.
-        leftovers: what the server had left behind although it stopped cleanly.
-        started: when the server was started, ISO 8601 with the zone.
+        runtime: ``"process"``, ``"docker"`` or ``"podman"``.
+        image: name of the container image, ``""`` without one.
+        models: one verdict per model, in the order of loading.
+        checks: checks of the server as a whole.
+        leftovers: what the server left behind although it stopped cleanly.
+        started: start of the server, ISO 8601 with time zone.
         seconds: from the start of the server to the end of its stop.
         verdict_seconds: from the start of the server until every model was judged.
-        kept: how to reach and how to stop the server that was left running on request, ``""`` otherwise.
+        kept: how to reach and how to stop a server that was left running on request, otherwise ``""``.
 
     """
 
@@ -240,9 +240,9 @@ class Verdict:
     kept: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """A document for ``json.dumps``, described by ``verdict.schema.json`` beside this file.
+        """A document for ``json.dumps`` that conforms to ``verdict.schema.json`` beside this file.
 
-        Its ``schema`` changes when a key changes its meaning or goes.
+        Its ``schema`` is incremented when a key is removed or changes its meaning.
         """
         document = dataclasses.asdict(self)
         document["checks"] = [{**dataclasses.asdict(check), "ok": check.ok} for check in self.checks]
