@@ -54,10 +54,10 @@ class ContainerShell:
 
     def close(self) -> None:
         """End the shell; the next `run` starts another one."""
-        for one in (self._stream, self._connection):
+        for stream in (self._stream, self._connection):
             with contextlib.suppress(OSError):
-                if one is not None:
-                    one.close()
+                if stream is not None:
+                    stream.close()
         self._stream = self._connection = None
 
     def _start(self) -> socket.socket:

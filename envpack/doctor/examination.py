@@ -64,7 +64,7 @@ def examine(project: Project, seconds: float = 6.0, probes: Mapping[str, Probe] 
     until = time.monotonic() + seconds
     for thread in threads.values():
         thread.join(max(0.0, until - time.monotonic()))
-    silent = f"no answer within {seconds:g} s"
+    silent = f"no response within {seconds:g} s"
     return tuple(
         observation
         for name in probes

@@ -83,7 +83,7 @@ def _in_words(error: Exception) -> str:
     for kind, words in (
         (requests.exceptions.ProxyError, "the proxy does not let it through"),
         (requests.exceptions.SSLError, "its certificate is not trusted"),
-        (requests.exceptions.Timeout, f"no answer within {_SECONDS:g} s"),
+        (requests.exceptions.Timeout, f"no response within {_SECONDS:g} s"),
         (requests.exceptions.ConnectionError, "it cannot be reached"),
     ):
         if isinstance(error, kind):

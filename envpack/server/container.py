@@ -44,7 +44,7 @@ class ContainerServer:
         self._daemon = daemon
         self._mounts = mounts
         self._shell = ContainerShell(container)
-        self._look = ContainerProcfs(self._shell.run)
+        self._procfs = ContainerProcfs(self._shell.run)
         self._stopped: StopResult | None = None
         self.kept = False
         self._written: list[bytes] = []
@@ -64,31 +64,31 @@ class ContainerServer:
         return not self._state().get("Running", False)
 
     def children(self, of: int | None = None) -> tuple[Process, ...]:
-        return self._look.children(of)
+        return self._procfs.children(of)
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
-        return self._look.mapped_files(pid)
+        return self._procfs.mapped_files(pid)
 
     def executable(self, pid: int) -> str:
-        return self._look.executable(pid)
+        return self._procfs.executable(pid)
 
     def variables(self, pid: int) -> dict[str, str]:
-        return self._look.variables(pid)
+        return self._procfs.variables(pid)
 
     def resident_bytes(self, pid: int) -> int:
-        return self._look.resident_bytes(pid)
+        return self._procfs.resident_bytes(pid)
 
     def abort(self, pid: int) -> None:
-        self._look.abort(pid)
+        self._procfs.abort(pid)
 
     def list_folder(self, folder: str) -> tuple[str, ...]:
-        return self._look.list_folder(folder)
+        return self._procfs.list_folder(folder)
 
     def read_text(self, file: str) -> str:
-        return self._look.read_text(file)
+        return self._procfs.read_text(file)
 
     def shared_memory(self) -> tuple[str, ...]:
-        return self._look.list_folder(_SHARED_MEMORY)
+        return self._procfs.list_folder(_SHARED_MEMORY)
 
     def server_path(self, path: Path) -> str:
         real = path.resolve()

@@ -94,32 +94,32 @@ def decode(datatype: str, raw: bytes) -> tuple[Value, ...]:
     return struct.unpack(f"<{len(raw) // width}{code}", raw)
 
 
-def difference(expected: Tensor, got: Tensor, tolerance: Tolerance) -> str:
+def difference(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> str:
     """The first difference in one phrase, or ``""``.
 
     Floating-point elements may differ by the tolerance, and NaN equals NaN; all other elements must be equal.
     """
-    if expected.datatype != got.datatype:
-        return f"type {got.datatype} instead of {expected.datatype}"
-    if len(expected.data) != len(got.data):
-        return f"{len(got.data)} elements instead of {len(expected.data)}"
+    if expected.datatype != actual.datatype:
+        return f"type {actual.datatype} instead of {expected.datatype}"
+    if len(expected.data) != len(actual.data):
+        return f"{len(actual.data)} elements instead of {len(expected.data)}"
     floating = expected.datatype in FLOATING
-    for index, (want, have) in enumerate(zip(expected.data, got.data, strict=True)):
-        equal = _close(float(want), float(have), tolerance) if floating else want == have
+    for index, (wanted, found) in enumerate(zip(expected.data, actual.data, strict=True)):
+        equal = _is_close(float(wanted), float(found), tolerance) if floating else wanted == found
         if not equal:
-            return f"element {index} is {_shown(have)} instead of {_shown(want)}"
+            return f"element {index} is {_format(found)} instead of {_format(wanted)}"
     return ""
 
 
-def _close(want: float, have: float, tolerance: Tolerance) -> bool:
-    if math.isnan(want) or math.isnan(have):
-        return math.isnan(want) and math.isnan(have)
-    if math.isinf(want) or math.isinf(have):
-        return want == have
-    return abs(want - have) <= tolerance.atol + tolerance.rtol * abs(want)
+def _is_close(wanted: float, found: float, tolerance: Tolerance) -> bool:
+    if math.isnan(wanted) or math.isnan(found):
+        return math.isnan(wanted) and math.isnan(found)
+    if math.isinf(wanted) or math.isinf(found):
+        return wanted == found
+    return abs(wanted - found) <= tolerance.atol + tolerance.rtol * abs(wanted)
 
 
-def _shown(value: Value) -> str:
+def _format(value: Value) -> str:
     if isinstance(value, bytes):
         text = value.decode("utf-8", "backslashreplace")
         return repr(text if len(text) <= 60 else text[:57] + "...")

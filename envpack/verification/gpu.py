@@ -35,12 +35,12 @@ def check_gpu(server: Server) -> Check:
     if devices and not sign:
         version = _KERNEL_VERSION.search(server.read_text("/proc/driver/nvidia/version"))
         driver = f", driver {version['version']}" if version else ""
-        return passed("gpu", f"the server has made memory pools on GPU {', '.join(devices)}{driver}")
+        return passed("gpu", f"the server created memory pools on GPU {', '.join(devices)}{driver}")
     if not nodes:
-        fix = "is there a GPU and its driver? nvidia-smi shows it; a container needs nvidia-container-toolkit as well"
+        fix = "check GPU and driver with nvidia-smi; a container also needs nvidia-container-toolkit"
         return failed("gpu", f"the server has no GPU: {sign or 'there is no /dev/nvidia0'}", fix)
-    fix = "the driver is older than the release's CUDA, or the server has no access to the device: look at nvidia-smi"
-    return failed("gpu", f"the server cannot use the GPU: {sign or 'it made no memory pool on one'}", fix)
+    fix = "the driver is older than the release's CUDA, or the server cannot access the device: check with nvidia-smi"
+    return failed("gpu", f"the server cannot use the GPU: {sign or 'it created no memory pool on it'}", fix)
 
 
 PROBE, PEER = "envpack_gpu_probe", "envpack_gpu_probe_peer"
@@ -100,21 +100,21 @@ def run_probe(client: Client, like: Model, timeout: float) -> Check:
         return failed("gpu-tensors", error.message.splitlines()[0], fix)
     finally:
         _unload(client)
-    return _judged(report)
+    return _judge_report(report)
 
 
 def skip_probe(models: Sequence[Model]) -> Check:
     """The skipped check if no environment contains a library for GPUs."""
     names = " nor ".join(_LIBRARIES.values())
-    return skipped("gpu-tensors", f"not tried: no environment of {len(models)} models has {names}")
+    return skipped("gpu-tensors", f"not checked: no environment of {len(models)} models has {names}")
 
 
-def _judged(report: dict[str, object]) -> Check:
+def _judge_report(report: dict[str, object]) -> Check:
     wrong = [name for name in ("sent_on_gpu", "returned_on_gpu", "equal") if not report.get(name)]
     if wrong:
         fix = "give the models envpack's stub: envpack build --stub always"
         return failed("gpu-tensors", f"a tensor sent from process to process: not {', not '.join(wrong)}", fix)
-    evidence = f"{_ELEMENTS} numbers went by {report['library']} from one process to another and back on the GPU"
+    evidence = f"{_ELEMENTS} numbers passed from one process to another and back on the GPU with {report['library']}"
     return passed("gpu-tensors", f"{evidence}, {report['device']}")
 
 

@@ -65,7 +65,7 @@ class TritonPythonModel:
         self.device = args["model_instance_device_id"]
         self.library = _library()
         if not self.library.available:
-            raise RuntimeError(self.library.name + " sees no GPU")
+            raise RuntimeError(self.library.name + " finds no GPU")
 
     def execute(self, requests):
         return [self._doubled(request) if self.is_peer else self._probed(request) for request in requests]

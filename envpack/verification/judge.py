@@ -106,7 +106,7 @@ class Judge:
     def _judge(self, model: Model) -> ModelVerdict:
         broken = [step for step in model.steps if step in self._failed]
         if broken:
-            reason = f"it runs {broken[0]}, which is not fit to serve"
+            reason = f"its member {broken[0]} is not fit to serve"
             failure = Failure("step-failed", reason, (), f"correct {broken[0]} first")
             return ModelVerdict(model.name, False, 0.0, failure=failure)
         for mismatch in self._preflight(model):
@@ -121,9 +121,9 @@ class Judge:
         if loaded.failure:
             check = failed("load", loaded.failure.reason, loaded.failure.fix)
             return ModelVerdict(model.name, False, loaded.seconds, failure=loaded.failure, checks=(check,))
-        return self._examined(model, loaded)
+        return self._check_loaded(model, loaded)
 
-    def _examined(self, model: Model, loaded: LoadResult) -> ModelVerdict:
+    def _check_loaded(self, model: Model, loaded: LoadResult) -> ModelVerdict:
         """Verdict on a loaded model."""
         verdict = ModelVerdict(model.name, True, loaded.seconds)
         checks = [passed("load", f"READY after {loaded.seconds:.1f} s")]
@@ -134,8 +134,8 @@ class Judge:
             numpy = process.check_numpy(model, stub, self._options.release) if stub else None
             checks += [*([numpy] if numpy else []), *self._process_checks(model)]
         try:
-            given = self._answers(model)
-            verdict = replace(verdict, samples=given.samples, latency=given.latency, checks=(*checks, *given.checks))
+            result = self._infer(model)
+            verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=(*checks, *result.checks))
         except (RequestError, InputError) as error:
             failure = self._inference_failure(model, error)
             check = failed("infer", failure.reason, failure.fix)
@@ -161,50 +161,52 @@ class Judge:
         )
         yield from (check for check in found if check)
 
-    def _answers(self, model: Model) -> _Answers:
+    def _infer(self, model: Model) -> _InferenceResult:
         """Send the user's samples or generated requests to a model, and check the responses."""
         config = read_served_config(self._client.config(model.name))
         file = model.folder / SAMPLES_FILE
         samples = read_samples(file, config) if file.is_file() else None
-        questions = _first_of(samples) if samples else tuple(generate_requests(config))
-        if not questions:
-            nothing = skipped("infer", "not asked: neither config.pbtxt nor the model names an input")
-            return _Answers((nothing,))
+        requests = _first_request(samples) if samples else tuple(generate_requests(config))
+        if not requests:
+            nothing = skipped("infer", "not sent: neither config.pbtxt nor the model names an input")
+            return _InferenceResult((nothing,))
         if config.decoupled:
-            return _Answers((inference.check_stream(self._client, model.name, config, questions[0]),))
-        return self._plain_answers(model, config, questions, samples)
+            return _InferenceResult((inference.check_stream(self._client, model.name, config, requests[0]),))
+        return self._infer_plain(model, config, requests, samples)
 
-    def _plain_answers(
-        self, model: Model, config: ServedConfig, questions: tuple[SmokeRequest, ...], samples: Samples | None
-    ) -> _Answers:
+    def _infer_plain(
+        self, model: Model, config: ServedConfig, requests: tuple[SmokeRequest, ...], samples: Samples | None
+    ) -> _InferenceResult:
         before = {p.pid: self._server.resident_bytes(p.pid) for p in stub_processes(self._server, model.name)}
-        smoke = inference.check_smoke(self._client, model.name, config, questions)
+        smoke = inference.check_smoke(self._client, model.name, config, requests)
         if not smoke.ok:
-            return _Answers((smoke,))
-        formats = inference.check_formats(self._client, model.name, config, questions[0])
+            return _InferenceResult((smoke,))
+        formats = inference.check_formats(self._client, model.name, config, requests[0])
         checks = [smoke, *([formats] if formats else [])]
         count = None
         if samples is not None:
             expected, count = inference.check_samples(self._client, model.name, samples)
             checks.append(expected)
-        latency = inference.measure_latency(self._client, model.name, questions[0], self._options.requests)
+        latency = inference.measure_latency(self._client, model.name, requests[0], self._options.requests)
         if not model.is_ensemble:
             checks.append(process.check_stability(self._server, model, before))
-        return _Answers(tuple(checks), count, latency)
+        return _InferenceResult(tuple(checks), count, latency)
 
     def _inference_failure(self, model: Model, error: RequestError | InputError) -> Failure:
         if isinstance(error, InputError):
             return Failure(error.kind, f"{error.where}: {error.message}", (), error.hint)
         log = self._log()
         if error.status == 0 and not error.timed_out:
-            return Failure("server-died", "the server ended while it was asked", last_lines(log))
-        told = read_model_error(error.message, self._server.server_path(model.folder))
+            return Failure("server-died", "the server ended during a request", last_lines(log))
+        model_error = read_model_error(error.message, self._server.server_path(model.folder))
         ended = describe_exit(self._server, self._dead_before) if "not healthy" in error.message else ""
         kind, fix = explain(f"{error.message}\n{ended}", "inference-timeout" if error.timed_out else "inference-failed")
-        hanging = abort_and_read_frames(self._server, model) if error.timed_out else ()
-        details = told.frames or (*plain_lines(log), *hanging)
-        reason = append_exit(told.reason, ended)
-        return Failure(kind, reason, details, fix or _advice(model, hanging or told.frames, timed_out=error.timed_out))
+        blocked = abort_and_read_frames(self._server, model) if error.timed_out else ()
+        details = model_error.frames or (*plain_lines(log), *blocked)
+        reason = append_exit(model_error.reason, ended)
+        return Failure(
+            kind, reason, details, fix or _suggest_fix(model, blocked or model_error.frames, timed_out=error.timed_out)
+        )
 
     def _log(self) -> str:
         """The log since the verification of this model began."""
@@ -212,7 +214,7 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class _Answers:
+class _InferenceResult:
     """Result of the requests to a model."""
 
     checks: tuple[Check, ...]
@@ -220,19 +222,19 @@ class _Answers:
     latency: Latency | None = None
 
 
-def _first_of(samples: Samples) -> tuple[SmokeRequest, ...]:
+def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:
     """The first sample as a complete sequence; `check_samples` sends all samples with their sequences."""
     first = samples.samples[0]
     parameters = {**first.parameters, "sequence_end": True} if first.parameters else {}
     return (SmokeRequest("with the first sample", first.inputs, parameters),)
 
 
-def _advice(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:
+def _suggest_fix(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:
     """How to fix a request that failed in the model's own code."""
     if timed_out:
         where = frames[0] if frames else "execute, which must answer every request"
-        return f"look for what blocks in {where}, or allow more time: --infer-timeout"
+        return f"find what blocks in {where}, or allow more time: --infer-timeout"
     if (model.folder / SAMPLES_FILE).is_file():
         return suggest_fix(frames) or "compare the samples with the inputs in config.pbtxt"
-    samples = f"if the model cannot take inputs that are all one, give it samples: {model.name}/{SAMPLES_FILE}"
+    samples = f"if the model rejects inputs of ones, provide samples: {model.name}/{SAMPLES_FILE}"
     return f"{suggest_fix(frames)}; {samples}" if frames else samples

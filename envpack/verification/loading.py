@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.05
 # dies later makes the load fail after about two seconds.
 _GRACE_COMPLETING = 0.3
 _GRACE_INSTANCE = 4.0
-_LONGEST_LOOK = 0.25
+_LONGEST_INTERVAL = 0.25
 _FRAMES = 5
 _LOG_SECONDS = 1.0
 
@@ -75,13 +75,13 @@ class DeadStubTimer:
     """
 
     def __init__(self, now: float) -> None:
-        self._looked = now
+        self._updated = now
         self._seconds: dict[int, float] = {}
 
-    def look(self, dead: frozenset[int], now: float) -> None:
+    def update(self, dead: frozenset[int], now: float) -> None:
         """Set the process ids of the stubs that are dead at the time ``now``."""
-        since = min(now - self._looked, _LONGEST_LOOK)
-        self._looked = now
+        since = min(now - self._updated, _LONGEST_INTERVAL)
+        self._updated = now
         self._seconds = {pid: self._seconds[pid] + since if pid in self._seconds else 0.0 for pid in dead}
 
     @property
@@ -106,21 +106,21 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
     request = _Request(client, model.name, timeout + 5)
     request.start()
     dead = DeadStubTimer(started)
-    look_at = started
+    next_poll = started
     ended = ""
     while True:
         request.join(_POLL_SECONDS)
         now = time.monotonic()
         seconds = now - started
         fresh = server.log()[log_start:]
-        if server.ended() or _cut_off(request):
+        if server.ended() or _connection_lost(request):
             return LoadResult(seconds, _server_died(fresh))
         if not request.is_alive():
-            return LoadResult(seconds, _answered(server, request.error, client, model, fresh, ended))
-        if now >= look_at:
-            dead.look(frozenset(dead_stubs(server)) - ignore_dead, now)
+            return LoadResult(seconds, _load_failure(server, request.error, client, model, fresh, ended))
+        if now >= next_poll:
+            dead.update(frozenset(dead_stubs(server)) - ignore_dead, now)
             ended = describe_exit(server, ignore_dead) or ended  # the server reaps the stub before it responds
-            look_at = now + server.poll_seconds
+            next_poll = now + server.poll_seconds
         grace = _GRACE_COMPLETING if last_started_stub(fresh) == model.name else _GRACE_INSTANCE
         if dead.seconds > grace:
             return LoadResult(seconds, _stub_died(fresh), stuck=True)
@@ -128,29 +128,29 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
             return LoadResult(seconds, _timed_out(server, model, fresh, timeout), stuck=True)
 
 
-def _cut_off(request: _Request) -> bool:
+def _connection_lost(request: _Request) -> bool:
     error = request.error
     return error is not None and error.status == 0 and not error.timed_out
 
 
-def _answered(
+def _load_failure(
     server: Server, error: RequestError | None, client: Client, model: Model, log: str, ended: str
 ) -> Failure | None:
     if error is not None:
         if "failed to poll" in error.message:
             return _misconfigured(error.message, log)
-        told = read_model_error(error.message, server.server_path(model.folder))
+        model_error = read_model_error(error.message, server.server_path(model.folder))
         unhealthy = "not healthy" in error.message
-        said = (ended, *plain_lines(log)) if unhealthy else ()
-        kind, fix = explain("\n".join((error.message, *said)), "load-failed")
-        details = told.frames or plain_lines(log)
-        reason = append_exit(told.reason, ended) if unhealthy else told.reason
-        return Failure(kind, reason, details, fix or suggest_fix(told.frames))
+        output = (ended, *plain_lines(log)) if unhealthy else ()
+        kind, fix = explain("\n".join((error.message, *output)), "load-failed")
+        details = model_error.frames or plain_lines(log)
+        reason = append_exit(model_error.reason, ended) if unhealthy else model_error.reason
+        return Failure(kind, reason, details, fix or suggest_fix(model_error.frames))
     entries = [entry for entry in client.index() if entry.name == model.name]
     if any(entry.state == "READY" for entry in entries):
         return None
     state = entries[0].state if entries else "not in the repository index"
-    return Failure("load-failed", f"the server says it is loaded, but its state is {state or 'unknown'}")
+    return Failure("load-failed", f"the server reports it as loaded, but its state is {state or 'unknown'}")
 
 
 def append_exit(reason: str, ended: str) -> str:
@@ -176,14 +176,14 @@ def _server_died(log: str) -> Failure:
 def _stub_died(log: str) -> Failure:
     lines = plain_lines(log)
     kind, fix = explain("\n".join(lines), "stub-died")
-    reason = "the model's process ended while it was loaded, and the server would wait for ever"
-    return Failure(kind, reason, lines, fix or "look for what ends the process: os._exit, a crash in an import")
+    reason = "the model's process ended during the load, and the server would wait forever"
+    return Failure(kind, reason, lines, fix or "find what ends the process: os._exit, or a crash in an import")
 
 
 def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failure:
     frames = abort_and_read_frames(server, model)
     where = frames[0] if frames else "the model's imports or initialize"
-    fix = f"look for what blocks in {where}, or allow more time: --load-timeout"
+    fix = f"find what blocks in {where}, or allow more time: --load-timeout"
     return Failure("load-timeout", f"not loaded after {timeout:g} s", (*plain_lines(log), *frames), fix)
 
 

@@ -71,8 +71,8 @@ def _of_instance(events: tuple[_Event, ...], log: str) -> Iterator[tuple[str, fl
     launch, report, done = _find(events, _LAUNCH), _find(events, _REPORT), _find(events, _DONE)
     if launch is None or done is None:
         return
-    told = next(iter(stub_reports(log).values()), {})
-    import_seconds, initialize_seconds = told.get("import_seconds"), told.get("initialize_seconds")
+    timings = next(iter(stub_reports(log).values()), {})
+    import_seconds, initialize_seconds = timings.get("import_seconds"), timings.get("initialize_seconds")
     if report is None or not isinstance(import_seconds, float) or not isinstance(initialize_seconds, float):
         yield "instance", launch.seconds, done.seconds
         return
@@ -109,15 +109,15 @@ def measure_environment(model: Model) -> EnvironmentSize | None:
     place = environment_of(model)
     if place is None:
         return None
-    told = _told(place / MANIFEST if place.is_dir() else sidecar_of(place))
-    sizes = _by_package(told) if told else _measured(place) if place.is_dir() else Counter()
+    manifest = _read_manifest(place / MANIFEST if place.is_dir() else sidecar_of(place))
+    sizes = _by_package(manifest) if manifest else _measured(place) if place.is_dir() else Counter()
     if not sizes:
         return None
     packages = tuple(PackageSize(name, size) for name, size in sizes.most_common())
     return EnvironmentSize(str(place), "folder" if place.is_dir() else "archive", sizes.total(), packages)
 
 
-def _told(file: Path) -> dict[str, Any]:
+def _read_manifest(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -125,10 +125,10 @@ def _told(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _by_package(told: dict[str, Any]) -> Counter[str]:
+def _by_package(manifest: dict[str, Any]) -> Counter[str]:
     try:
-        sizes = Counter({str(package["name"]): int(package["size"]) for package in told["packages"]})
-        sizes[""] += max(0, int(told["size"]) - sizes.total())
+        sizes = Counter({str(package["name"]): int(package["size"]) for package in manifest["packages"]})
+        sizes[""] += max(0, int(manifest["size"]) - sizes.total())
     except (KeyError, TypeError, ValueError):
         return Counter()
     return +sizes

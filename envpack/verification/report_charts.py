@@ -76,8 +76,8 @@ WIDTH, HEIGHT = 1000.0, 320.0
 _MOST = 24
 _LETTER = 8.6
 _LINE = 18.0
-_REST = "all others"
-_UNNAMED = "of no package"
+_REST = "other packages"
+_UNNAMED = "no package"
 
 
 @dataclass(frozen=True)

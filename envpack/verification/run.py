@@ -82,7 +82,7 @@ def verify(
     repository = repository.absolute()
     chosen = _in_loading_order(repository, models)
     runtime = runtime or choose_runtime(options.where, repository, chosen)
-    with interruptible(), _kept_modes(chosen, options.where.extra_backends):
+    with interruptible(), _restored_modes(chosen, options.where.extra_backends):
         return _Verification(repository, chosen, options, progress, runtime, whole=not models).run()
 
 
@@ -112,7 +112,7 @@ class _Verification:
             self._progress.end(f"Triton {version}, {self._seconds():.1f} s")
             release = all_releases().get(self._runtime.release) or release_of_server(version)
             judge = self._judge(server, client, release)
-            verdicts = tuple(self._judged(judge, model) for model in self._models)
+            verdicts = tuple(self._verify_model(judge, model) for model in self._models)
             all_right = all(verdict.ok for verdict in verdicts)
             checks = [check_repository(self._repository)] if self._whole else []
             checks += self._gpu_checks(server, client, probe) if probe and not judge.stuck else ()
@@ -148,7 +148,7 @@ class _Verification:
             server, client, JudgeOptions(options.load_timeout, options.requests, where.preload, release), preflight
         )
 
-    def _judged(self, judge: Judge, model: Model) -> ModelVerdict:
+    def _verify_model(self, judge: Judge, model: Model) -> ModelVerdict:
         self._progress.begin(f"verify {model.name}")
         verdict = judge.judge(model)
         self._progress.end(_outcome(verdict))
@@ -156,7 +156,7 @@ class _Verification:
 
     def _gpu_checks(self, server: Server, client: Client, probe: Path) -> Iterator[Check]:
         """Check that the server has a GPU, and that a tensor stays on it on its way between processes."""
-        self._progress.begin("try the GPU")
+        self._progress.begin("check the GPU")
         has_gpu = check_gpu(server)
         yield has_gpu
         like = choose_probed_model(self._models)
@@ -167,7 +167,7 @@ class _Verification:
         elif has_gpu.ok:
             tensors = skip_probe(self._models)
         else:
-            tensors = skipped("gpu-tensors", "not tried without a GPU")
+            tensors = skipped("gpu-tensors", "not checked without a GPU")
         yield tensors
         self._progress.end(tensors.evidence if has_gpu.ok else has_gpu.evidence)
 
@@ -195,7 +195,7 @@ class _Verification:
         self._progress.begin("stop Triton")
         stopped = server.stop(force=judge.stuck)
         self._progress.end(_stop_outcome(stopped))
-        leftovers = _unclean(stopped)
+        leftovers = _stop_faults(stopped)
         if not stopped.forced and not leftovers:
             checks.append(passed("stop", f"stopped in {stopped.seconds:.1f} s with exit status 0, nothing left behind"))
         return "", leftovers
@@ -223,14 +223,14 @@ def _version(client: Client) -> str:
         return client.server_version()
     except RequestError as error:
         raise ServerError(
-            f"the server does not answer: {error.message}",
+            f"the server does not respond: {error.message}",
             kind="server-failed",
             hint="run the command again with more time: --infer-timeout 120",
         ) from error
 
 
 @contextlib.contextmanager
-def _kept_modes(models: Sequence[Model], backends: Path | None) -> Iterator[None]:
+def _restored_modes(models: Sequence[Model], backends: Path | None) -> Iterator[None]:
     """Restore the modes of the user's stubs: the server changes a stub that fails its self-test to mode 0100."""
     shared = backends.glob(f"*/{STUB_NAME}") if backends else ()
     stubs = [*(model.folder / STUB_NAME for model in models), *shared]
@@ -244,7 +244,7 @@ def _kept_modes(models: Sequence[Model], backends: Path | None) -> Iterator[None
                     stub.chmod(mode)
 
 
-def _unclean(stopped: StopResult) -> tuple[str, ...]:
+def _stop_faults(stopped: StopResult) -> tuple[str, ...]:
     """What was wrong with the server's stop; nothing if the server was killed on purpose."""
     if stopped.forced:
         return ()
@@ -254,7 +254,7 @@ def _unclean(stopped: StopResult) -> tuple[str, ...]:
 
 def _stop_outcome(stopped: StopResult) -> str:
     if stopped.forced:
-        return "killed, and cleaned up after it"
+        return "killed, leftovers removed"
     return f"left behind: {'; '.join(stopped.leftovers)}" if stopped.leftovers else "nothing left behind"
 
 
@@ -283,7 +283,7 @@ def _add_with_steps(repository: Path, model: Model, ordered: dict[str, Model], u
             f"the ensembles {' -> '.join((*users, model.name))} run each other",
             kind="ensemble-cycle",
             where=str(model.folder),
-            hint="take one of them out of the steps of another",
+            hint="remove one of them from the steps of another",
         )
     if model.name in ordered:
         return

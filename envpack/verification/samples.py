@@ -74,10 +74,10 @@ def read_samples(file: Path, config: ServedConfig) -> Samples:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"not valid samples: {reason}",
+            f"invalid samples: {reason}",
             kind="bad-samples",
             where=f"{file}{line}",
-            hint="the form is that of perf_analyzer's --input-data: "
+            hint="the format is perf_analyzer's --input-data: "
             '{"data": [{"INPUT": [1, 2]}], "validation_data": [{"OUTPUT": [3]}]}',
         ) from error
 
@@ -86,7 +86,7 @@ def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
     data = _streams(content["data"], "data", config)
     expected = _streams(content["validation_data"], "validation_data", config) if "validation_data" in content else []
     if expected and [len(stream) for stream in expected] != [len(stream) for stream in data]:
-        raise ValueError("validation_data must have an entry for each of data, in the same lists")
+        raise ValueError("validation_data must have one entry for each entry of data, in the same lists")
     if not data:
         raise ValueError("data is empty")
     known_inputs = {entry.name: entry for entry in config.inputs}
@@ -131,7 +131,7 @@ def _tolerance(settings: Mapping[str, Any], default: Tolerance) -> Tolerance:
 
 
 def _streams(value: object, name: str, config: ServedConfig) -> list[list[Any]]:
-    """The entries by sequence: a list in the list is one; an entry by itself is one of one request."""
+    """The entries by sequence: a nested list is a sequence, any other entry is a sequence of one request."""
     if not isinstance(value, list):
         raise TypeError(f"{name} must be a list")
     if any(isinstance(entry, list) for entry in value) and not config.sequence:
@@ -162,7 +162,7 @@ def _tensor(config: TensorConfig, value: Any, *, batched: bool) -> Tensor:
     own_dims = config.dims[1:] if batched else config.dims
     dims = tuple(int(dim) for dim in shape) if shape is not None else _dims_for(own_dims, len(data))
     if len(dims) != len(own_dims) or any(want not in (-1, have) for want, have in zip(own_dims, dims, strict=True)):
-        without = "; a sample is without the dimension of the batch" if batched else ""
+        without = "; a sample omits the batch dimension" if batched else ""
         raise ValueError(f"the shape {list(dims)} does not fit {list(own_dims)}{without}")
     if math.prod(dims) != len(data):
         raise ValueError(f"{len(data)} elements do not fill the shape {list(dims)}")
@@ -170,9 +170,9 @@ def _tensor(config: TensorConfig, value: Any, *, batched: bool) -> Tensor:
 
 
 def _dims_for(dims: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """Fill in the one dimension that the configuration leaves open."""
+    """Fill in the one dimension that the configuration leaves variable."""
     if dims.count(-1) > 1:
-        raise ValueError(f'the shape {list(dims)} leaves more than one dimension open: add "shape"')
+        raise ValueError(f'the shape {list(dims)} has more than one variable dimension: add "shape"')
     fixed = math.prod(dim for dim in dims if dim >= 0)
     return tuple(count // fixed if dim < 0 and fixed else dim for dim in dims)
 
@@ -201,7 +201,7 @@ def _element(datatype: str, item: object) -> Value:
         return float(item)
     if datatype.startswith(("INT", "UINT")) and isinstance(item, int):
         return item
-    raise TypeError(f"{item!r} is no {datatype}")
+    raise TypeError(f"{item!r} is not {datatype}")
 
 
 _WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
@@ -209,30 +209,30 @@ _WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": Tru
 
 @dataclass(frozen=True)
 class SmokeRequest:
-    """One request.
+    """A request with generated inputs, or with the user's first sample.
 
     Attributes:
-        about: what it tries, for a sentence: "asked" + about.
-        inputs: its inputs.
+        description: what is special about the request, as in "sent with every input".
+        inputs: input tensors.
         parameters: parameters of the request.
 
     """
 
-    about: str
+    description: str
     inputs: tuple[Tensor, ...]
     parameters: Mapping[str, object] = field(default_factory=dict)
 
 
 def sequence_parameters(config: ServedConfig) -> Mapping[str, object]:
-    """Parameters that make one request a sequence, for models that insist on sequences; else none."""
+    """Parameters that make one request a sequence, for models with sequence batching; else none."""
     return _WHOLE_SEQUENCE if config.sequence else {}
 
 
 def generate_requests(config: ServedConfig) -> Iterator[SmokeRequest]:
-    """All inputs; only those that must be there; two items in one request, where the model takes a batch.
+    """Generate a request with all inputs, one with the required inputs only, and one with a batch of two.
 
-    Every element is one (a string is ``"1"``), every dimension that may be anything is 1. Ones rather than zeros: a
-    model may divide by its input or take it for an index. A model without inputs cannot be asked.
+    Every element is one (``"1"`` in strings) and every variable dimension is 1. Ones are safer than zeros, since a
+    model can divide by its input or use it as an index. A model without inputs gets no request.
     """
     parameters = sequence_parameters(config)
     if not config.inputs:

@@ -1,1 +1,1 @@
-"""What is looked at, each check a function of its own that gives evidence."""
+"""The checks, one function each."""

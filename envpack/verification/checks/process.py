@@ -1,4 +1,4 @@
-"""What the process behind a loaded model must show."""
+"""Checks of the process behind a loaded model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _EXTRACTED = re.compile(r"^/tmp/python_env_\w{6}/\d+")
 _LIBPYTHON = re.compile(r"/libpython(3\.\d+)[^/]*\.so[^/]*$")
 _LIBRARY = re.compile(r"/(?P<name>[^/]+\.so(\.[\d.]+)?)$")
-# What every system has and no environment brings: the C library and its parts, and what the stub itself may use.
+# Libraries of every system that no environment contains: the C library and its parts, and those that the stub uses.
 _OF_THE_SYSTEM = re.compile(
     r"^(ld-linux|lib(c|m|dl|rt|pthread|util|gcc_s|stdc\+\+|resolv|nss_\w+|cuda|cudart|nvidia-\S+)[.\-])"
 )
@@ -27,13 +27,13 @@ _OF_THE_SYSTEM = re.compile(
 
 @dataclass(frozen=True)
 class StubState:
-    """A model's process, looked at once.
+    """A snapshot of a model's process.
 
     Attributes:
         process: the process.
-        mapped: files in its memory, none if they cannot be read.
-        variables: what it was started with, none if they cannot be read.
-        root: the folder of the model's environment as the process sees it, unpacked; ``""`` if the model names none.
+        mapped: mapped files, empty if they cannot be read.
+        variables: environment variables at its start, empty if they cannot be read.
+        root: unpacked folder of the model's environment on the server's file system; ``""`` without an environment.
 
     """
 
@@ -44,21 +44,24 @@ class StubState:
 
 
 def read_stub_state(server: Server, model: Model, process: Process) -> StubState:
-    """Gather what the checks of one process need."""
+    """Read the state that the checks of one process need."""
     mapped = server.mapped_files(process.pid)
     return StubState(process, mapped, server.variables(process.pid), _environment_root(server, model, mapped))
 
 
 def check_stub(server: Server, model: Model) -> tuple[Check, StubIdentity | None]:
-    """Whether a living process runs the model, and which; which stub it should be is settled by the model's folder."""
+    """Check that a living process runs the model, and identify it.
+
+    The expected stub is the one in the model's folder, if there is one.
+    """
     processes = stub_processes(server, model.name)
     if not processes:
-        return failed("stub", "no living process runs the model", "look at the server's log"), None
+        return failed("stub", "no living process runs the model", "read the server's log"), None
     stub = identify(server, processes[0])
     placed = model.folder / STUB_NAME
     if placed.exists() and stub.executable and stub.executable != server.server_path(placed):
         evidence = f"process {stub.pid} runs {stub.executable} although the model has its own stub"
-        fix = "put Triton's utilities beside the stub of the backend's folder"
+        fix = "put Triton's utilities beside the stub in the backend directory"
         return failed("stub", evidence, fix), stub
     parts = [f"Python {stub.python}" if stub.python else "unknown Python"]
     parts += [f"NumPy {stub.numpy}"] if stub.numpy else []
@@ -68,22 +71,22 @@ def check_stub(server: Server, model: Model) -> tuple[Check, StubIdentity | None
 
 
 def check_numpy(model: Model, stub: StubIdentity, release: Release | None) -> Check | None:
-    """Whether the stub can do the environment's NumPy; None if there is nothing to doubt.
+    """Check that the stub supports the environment's NumPy; None if no problem is known.
 
-    The stubs of releases up to 24.10 answer with empty tensors under NumPy 2, without any error.
+    The stubs of releases up to 24.10 return empty tensors under NumPy 2, without an error.
     """
     is_numpy2 = stub.numpy.partition(".")[0].isdigit() and int(stub.numpy.partition(".")[0]) >= 2
     if stub.version or release is None or release.numpy2 or not is_numpy2:
         return None
     return failed(
         "numpy",
-        f"the stub of Triton {release.name} itself runs NumPy {stub.numpy}; under NumPy 2 its answers are empty",
+        f"the stub of Triton {release.name} itself runs NumPy {stub.numpy}; under NumPy 2 its outputs are empty",
         f"give the model envpack's stub: envpack build {model.name} --stub always",
     )
 
 
 def _environment_root(server: Server, model: Model, mapped: tuple[str, ...]) -> str:
-    """The folder of the model's environment as its process sees it, unpacked; ``""`` if the model names none."""
+    """Unpacked folder of the model's environment on the server's file system; ``""`` without an environment."""
     place = environment_of(model)
     if not place:
         return ""
@@ -93,73 +96,73 @@ def _environment_root(server: Server, model: Model, mapped: tuple[str, ...]) -> 
 
 
 def check_environment(running: StubState) -> Check | None:
-    """Whether the process was started in the model's environment; None if the model names none.
+    """Check that the process was started in the model's environment; None if the model has none.
 
-    The server says so in a variable: ``CONDA_PREFIX``, set by the environment's activate, up to 25.07, and
-    ``VIRTUAL_ENV`` since.
+    The server names the environment in a variable: ``CONDA_PREFIX``, set by the environment's activate script, up to
+    release 25.07, and ``VIRTUAL_ENV`` from 25.08.
     """
     variables, root = running.variables, running.root
     if not root:
         return None
-    told = variables.get("CONDA_PREFIX") or variables.get("VIRTUAL_ENV")
+    started_in = variables.get("CONDA_PREFIX") or variables.get("VIRTUAL_ENV")
     if not variables:
         return skipped("environment", f"the variables of process {running.process.pid} cannot be read")
-    if told is None:
+    if started_in is None:
         evidence = "the process has neither CONDA_PREFIX nor VIRTUAL_ENV: bin/activate does not set it"
-        return warning("environment", evidence, "rebuild the environment with envpack build, or mend bin/activate")
-    if PurePosixPath(told) != PurePosixPath(root):
+        return warning("environment", evidence, "rebuild the environment with envpack build, or correct bin/activate")
+    if PurePosixPath(started_in) != PurePosixPath(root):
         fix = "the environment's activate script names another folder: it is not relocatable; rebuild it"
-        return failed("environment", f"the process was started in {told}, not in {root}", fix)
+        return failed("environment", f"the process was started in {started_in}, not in {root}", fix)
     return passed("environment", f"started in {root}")
 
 
 def check_libpython(running: StubState) -> Check | None:
-    """Whether the process has one Python library in its memory, that of the environment."""
+    """Check that the process has mapped exactly one Python library, from the model's environment."""
     libraries = [path for path in running.mapped if _LIBPYTHON.search(path)]
     if not running.mapped:
         return skipped("libpython", f"the memory map of process {running.process.pid} cannot be read")
     if not libraries:
-        return passed("libpython", "Python is part of the stub's own file")
+        return passed("libpython", "Python is linked into the stub")
     if len(libraries) > 1:
-        fix = "something in the environment links another Python; find it with ldd and rebuild it"
+        fix = "a library in the environment is linked to another Python; find it with ldd and rebuild it"
         return failed("libpython", f"more than one Python in one process: {', '.join(libraries)}", fix)
     if running.root and not PurePosixPath(libraries[0]).is_relative_to(running.root):
         fix = "the environment has no libpython of the stub's version: build stub and environment for the same Python"
-        return failed("libpython", f"{libraries[0]} is not the environment's", fix)
+        return failed("libpython", f"{libraries[0]} is outside the environment", fix)
     return passed("libpython", libraries[0])
 
 
 def check_isolation(running: StubState) -> Check | None:
-    """Whether Python and its packages are the environment's; None if the model names no environment."""
+    """Check that Python and its packages come from the environment; None if the model has none."""
     if not running.root or not running.mapped:
         return None
     foreign = foreign_files(running.mapped, running.root)
     if foreign:
         return failed(
             "isolation",
-            f"{len(foreign)} files loaded from outside of the environment, first {foreign[0]}",
-            "the environment lacks it, or its activate script does not keep the machine's own Python out",
+            f"{len(foreign)} files loaded from outside the environment, first {foreign[0]}",
+            "the environment lacks the file, or its activate script does not isolate it from the machine's own Python",
         )
     return passed("isolation", f"Python and its packages are from {running.root}")
 
 
 def check_user_site(log: str, variables: Mapping[str, str]) -> Check:
-    """Whether Python keeps away from the packages in the home folder of the server's user.
+    """Check that Python does not import packages from the home folder of the server's user.
 
-    Every server is given a home folder whose packages betray that they were read; see `write_user_site_probe`.
+    The home folder of every server contains a probe, see `write_user_site_probe`.
     """
     if user_site_was_read(log):
         return failed(
             "user-site",
             "the model's Python reads packages from ~/.local of the server's user",
-            "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build, which sees to it",
+            "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build, which sets it",
         )
     how = "PYTHONNOUSERSITE is set" if variables.get("PYTHONNOUSERSITE") else "without PYTHONNOUSERSITE"
     return passed("user-site", f"packages in ~/.local were not read ({how})")
 
 
 def check_libraries(server: Server, model: Model, running: StubState) -> Check | None:
-    """Which native libraries come from the server's system and not from the environment."""
+    """Warn about native libraries that come from the server's system; None if the model has no environment."""
     root = running.root
     if not root or not running.mapped:
         return None
@@ -168,9 +171,9 @@ def check_libraries(server: Server, model: Model, running: StubState) -> Check |
     own_folders = (root, server.server_path(model.folder))
     others = sorted(name for name, path in found.items() if _is_of_the_system(name, path, own_folders))
     if not others:
-        return passed("libraries", f"{len(own)} native libraries, all the environment's")
+        return passed("libraries", f"{len(own)} native libraries, all from the environment")
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-    fix = "fine as long as every server's image has them; add packages that hold them to be independent of it"
+    fix = "works as long as every server's image has them; add packages that contain them to remove the dependency"
     return warning("libraries", f"native libraries from the system: {shown}", fix)
 
 
@@ -179,36 +182,36 @@ def _is_of_the_system(name: str, path: str, own_folders: tuple[str, ...]) -> boo
     return not any(where.is_relative_to(folder) for folder in own_folders) and not _OF_THE_SYSTEM.match(name)
 
 
-def check_preload(running: StubState, objects: tuple[Path, ...]) -> Check | None:
-    """Whether the libraries that the server was started with in ``LD_PRELOAD`` are in the model's process."""
-    if not objects:
+def check_preload(running: StubState, libraries: tuple[Path, ...]) -> Check | None:
+    """Check that the libraries in the server's ``LD_PRELOAD`` are mapped in the model's process."""
+    if not libraries:
         return None
     mapped = {PurePosixPath(path).name for path in running.mapped}
-    names = [str(one) for one in objects]
+    names = [str(path) for path in libraries]
     missing = [name for name in names if not _is_mapped(PurePosixPath(name).name, mapped)]
     if missing:
-        fix = "is it there for the server, for the same processor? The loader's complaint is in the server's log"
+        fix = "check that the server has the library, for its processor; the loader's error is in the server's log"
         return failed("preload", f"{', '.join(missing)} is not in the memory of process {running.process.pid}", fix)
     return passed("preload", f"{', '.join(names)} is in the memory of process {running.process.pid}")
 
 
 def _is_mapped(name: str, mapped: set[str]) -> bool:
-    """A mapping tells the file that a link leads to, whose name goes on with more of the version."""
-    return any(one == name or one.startswith(f"{name}.") for one in mapped)
+    """A mapping names the target of a link, whose name can continue with more of the version."""
+    return any(file == name or file.startswith(f"{name}.") for file in mapped)
 
 
 def check_stability(server: Server, model: Model, before: dict[int, int]) -> Check:
-    """Whether the model's processes are still those of before it was asked, and how their memory has changed.
+    """Check that the model's processes are the same as before the requests, and report the change of their memory.
 
     Args:
-        server: where they run.
+        server: the running server.
         model: the model.
-        before: resident bytes by process id, before it was asked.
+        before: resident bytes by process id before the requests.
 
     """
     now = {process.pid: server.resident_bytes(process.pid) for process in stub_processes(server, model.name)}
     if set(now) != set(before):
-        fix = "the model's process ended while it answered; its last lines tell more"
+        fix = "the model's process ended during a request; see its last lines of output"
         return failed("stability", f"processes {sorted(before)} became {sorted(now)}", fix)
     grown = sum(now.values()) - sum(before.values())
     return passed("stability", f"same processes; {sum(now.values()) >> 20} MiB in memory, {grown >> 20:+d} MiB")

@@ -1,4 +1,4 @@
-"""What the server as a whole must show: all models together, and a clean end."""
+"""Checks of the server as a whole: other folders in the repository, all models together, a clean unload."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _POLL_SECONDS = 0.1
 
 
 def check_repository(repository: Path) -> Check:
-    """What else lies in the repository: a server that loads everything at its start trips over it, ours does not."""
+    """Check for folders that are no models, which make a server fail that loads all models at its start."""
     findings = tuple(folder_findings(repository))
     if not findings:
-        return passed("repository", "every folder is a model, as a server that loads all of them at its start wants it")
+        return passed("repository", "every folder is a model, as a server requires that loads all models at its start")
     names = ", ".join(finding.where.name for finding in findings)
-    evidence = f"a server that loads everything at its start ends because of {names}: {findings[0].what}"
+    evidence = f"a server that loads all models at its start fails because of {names}: {findings[0].what}"
     return warning("repository", evidence, findings[0].fix)
 
 
 def check_together(client: Client, models: Sequence[str], timeout: float) -> Check:
-    """Load all models at once, as a server does that starts on the repository."""
+    """Load all models at the same time, as a server does that starts with the repository."""
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
         errors = dict(zip(models, pool.map(lambda name: _load(client, name, timeout), models), strict=True))
@@ -36,26 +36,26 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
     broken |= {name: f"its state is {states.get(name)}" for name in models if states.get(name) != "READY"} | broken
     if broken:
         name, reason = next(iter(broken.items()))
-        fix = "each loads alone, so they are in each other's way: memory, GPU memory, a port, a file that both write"
+        fix = "each loads alone, so they compete for memory, GPU memory, a port, or a file that both write"
         return failed("together", f"loaded at the same time, {name} fails: {reason.splitlines()[0]}", fix)
     return passed("together", f"all {len(models)} loaded at the same time in {time.monotonic() - started:.1f} s")
 
 
 def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
-    """Unload every model, the ones that run others first; then no process and no shared memory may be left."""
+    """Unload every model, ensembles before their members; no process and no shared memory may remain."""
     started = time.monotonic()
     try:
         for name in reversed(models):
             client.unload(name)
     except RequestError as error:
-        return failed("shutdown", f"a model cannot be unloaded: {error.message}", "look at its finalize")
+        return failed("shutdown", f"a model cannot be unloaded: {error.message}", "check its finalize")
     left = _left(client, server, models)
     while left and time.monotonic() < started + _UNLOAD_SECONDS:
         time.sleep(_POLL_SECONDS)
         left = _left(client, server, models)
     if left:
-        fix = "a model that does not end when it is unloaded: look at its finalize, and at threads that it starts"
-        return failed("shutdown", f"{_UNLOAD_SECONDS:g} s after all models were unloaded there is still {left}", fix)
+        fix = "a model does not end when it is unloaded: check its finalize, and the threads that it starts"
+        return failed("shutdown", f"{_UNLOAD_SECONDS:g} s after unloading all models the server still has {left}", fix)
     return passed("shutdown", f"unloaded in {time.monotonic() - started:.1f} s: no process, no shared memory left")
 
 
@@ -68,7 +68,7 @@ def _load(client: Client, model: str, timeout: float) -> str:
 
 
 def _left(client: Client, server: Server, models: Sequence[str]) -> str:
-    """What is still there of the models, in words; nothing if they are gone."""
+    """What remains of the models, in words; ``""`` if nothing does."""
     loaded = [entry.name for entry in client.index() if entry.name in models and entry.state == "READY"]
     if loaded:
         return f"the model {loaded[0]}"

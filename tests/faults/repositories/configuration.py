@@ -100,7 +100,7 @@ ENTRIES = (
         _append('model_metrics { metric_control { metric_identifier { family: "f" } } }\n'),
         "bad-config",
         'config.pbtxt:9:15: … has no field named "model_metrics"',
-        "take model_metrics out of config.pbtxt, or serve the model with a newer release",
+        "remove model_metrics from config.pbtxt, or serve the model with a newer release",
         found_by="verify",
     ),
     Broken(
@@ -127,7 +127,7 @@ ENTRIES = (
         _append("instance_group { kind: KIND_GPU }\n"),
         "no-gpu",
         "has kind KIND_GPU but no GPUs are available",
-        "verify with --gpu where there is one, or let instance_group say KIND_CPU",
+        "verify with --gpu on a machine that has one, or set KIND_CPU in instance_group",
         found_by="verify",
     ),
     Broken(
@@ -136,7 +136,7 @@ ENTRIES = (
         _configure('backend: "python"', 'backend: "pyton"'),
         "backend-missing",
         "unable to find backend library for backend 'pyton'",
-        "correct backend in config.pbtxt, or say where the folder of the backend pyton is: --backends",
+        "correct backend in config.pbtxt, or name the folder that contains the backend pyton with --backends",
         found_by="verify",
     ),
     Broken(
@@ -144,8 +144,8 @@ ENTRIES = (
         "`smoke.json` is no JSON",
         _samples('{"data": [{"IN": [1]},]}'),
         "bad-samples",
-        "smoke.json:1: not valid samples: Expecting value",
-        "the form is that of perf_analyzer's --input-data",
+        "smoke.json:1: invalid samples: Expecting value",
+        "the format is perf_analyzer's --input-data",
         found_by="verify",
     ),
     Broken(
@@ -154,7 +154,7 @@ ENTRIES = (
         _samples('{"data": [{"INPUT": [1]}]}'),
         "bad-samples",
         "data[0]: the model has no tensor 'INPUT', only IN",
-        "the form is that of perf_analyzer's --input-data",
+        "the format is perf_analyzer's --input-data",
         found_by="verify",
     ),
     Broken(
@@ -162,17 +162,17 @@ ENTRIES = (
         "the samples have more in a batch than `max_batch_size`",
         _samples('{"data": [{"IN": {"content": [1, 2, 3, 4, 5], "shape": [5, 1]}}]}'),
         "bad-samples",
-        "data[0].IN: the shape [5, 1] does not fit [-1]; a sample is without the dimension of the batch",
-        "the form is that of perf_analyzer's --input-data",
+        "data[0].IN: the shape [5, 1] does not fit [-1]; a sample omits the batch dimension",
+        "the format is perf_analyzer's --input-data",
         found_by="verify",
     ),
     Broken(
         "samples-wrong",
-        "the model does not answer what the samples expect",
+        "the outputs differ from those that the samples expect",
         _samples('{"data": [{"IN": [1]}], "validation_data": [{"OUT": [3]}]}'),
         "wrong-answers",
         "0 samples right of 1 samples sent (0: OUT element 0 is 2 instead of 3)",
-        "correct the model, or what the samples expect",
+        "correct the model, or the expected outputs of the samples",
         found_by="verify",
     ),
     Broken(
@@ -207,7 +207,7 @@ ENTRIES = (
         _cycle,
         "ensemble-cycle",
         "the ensembles … run each other",
-        "take one of them out of the steps of another",
+        "remove one of them from the steps of another",
     ),
     Broken(
         "ensemble-member",

@@ -268,7 +268,7 @@ ENTRIES = (
         "NumPy 2 with a stub of the release itself beside the model",
         _numpy2,
         "numpy-unsupported",
-        "the stub of Triton 24.10 itself runs NumPy 2.2.6; under NumPy 2 its answers are empty",
+        "the stub of Triton 24.10 itself runs NumPy 2.2.6; under NumPy 2 its outputs are empty",
         "give the model envpack's stub: envpack build … --stub always",
         found_by="verify",
     ),
@@ -314,7 +314,7 @@ ENTRIES = (
         _numpy_of_another_python,
         "environment-unusable",
         "NumPy, which every model needs, cannot be imported from … No module named 'numpy.core._multiarray_umath'",
-        "NumPy is there without its libraries for this Python, as if installed for another: run envpack build",
+        "NumPy was installed for another Python, without libraries for this one: run envpack build",
         found_by="verify",
     ),
     Broken(
@@ -323,7 +323,7 @@ ENTRIES = (
         _no_blas,
         "library-missing",
         "NumPy, which every model needs, cannot be imported from … cannot open shared object file",
-        "add the package that holds … to the environment, or build it again if that is there already",
+        "add the package that contains … to the environment, or rebuild the environment if it has the package",
         found_by="verify",
     ),
 )

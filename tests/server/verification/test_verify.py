@@ -249,7 +249,7 @@ def test_every_datatype_is_sent_and_read_back(kinds):
 
 def test_a_decoupled_model_is_asked_by_stream(kinds):
     assert infer_check(kinds, "decoupled").status == "ok"
-    assert "streamed 3 answers" in infer_check(kinds, "decoupled").evidence
+    assert "streamed 3 responses" in infer_check(kinds, "decoupled").evidence
 
 
 def test_sequences_of_samples_are_sent_as_sequences(kinds):

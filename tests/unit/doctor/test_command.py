@@ -22,9 +22,9 @@ def test_where_nothing_answers_it_takes_some_seconds(tmp_path, silent, monkeypat
     assert run(["doctor", "--repository", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["checks"]
     channels = [check["what"] for check in found if check["name"] == "channel"]
-    assert channels == [f"{silent}/{name}: no answer within 3 s" for name in ("one", "two", "three")]
+    assert channels == [f"{silent}/{name}: no response within 3 s" for name in ("one", "two", "three")]
     checks = {check["name"]: check for check in found}
-    assert checks["index"]["what"] == f"{silent}/simple: no answer within 3 s"
+    assert checks["index"]["what"] == f"{silent}/simple: no response within 3 s"
     assert all(check["fix"] for check in checks.values() if check["state"] != "ok")
 
 

@@ -46,7 +46,7 @@ class TestExamine:
         probes = {"slow": lambda _: released.wait(), "fast": lambda _: [Observation("fast", "ok", "here")]}
         slow, fast = examine(project, 0.3, probes)
         released.set()
-        assert (slow.name, slow.state, slow.what) == ("slow", "warn", "no answer within 0.3 s")
+        assert (slow.name, slow.state, slow.what) == ("slow", "warn", "no response within 0.3 s")
         assert fast.state == "ok"
 
     def test_a_probe_that_fails_is_an_observation_too(self, project):

@@ -63,7 +63,7 @@ def test_json_inference(fake, client):
         Tensor("IN", "INT8", (10000,), (1,) * 10000),
     ],
 )
-def test_binary_where_json_cannot_or_should_not(fake, client, tensor):
+def test_binary_for_tensors_that_json_cannot_represent_or_that_are_large(fake, client, tensor):
     def answer(headers, body):
         length = int(headers["Inference-Header-Content-Length"])
         sent = json.loads(body[:length])
@@ -76,23 +76,23 @@ def test_binary_where_json_cannot_or_should_not(fake, client, tensor):
     assert got == Tensor("OUT", tensor.datatype, tensor.shape, tensor.data)
 
 
-def test_a_cut_off_answer_is_an_error(fake, client):
+def test_a_truncated_response_is_an_error(fake, client):
     output = {"name": "OUT", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}
     head = json.dumps({"outputs": [output]}).encode()
     fake.answer = lambda h, b: (200, {"Inference-Header-Content-Length": str(len(head))}, head + struct.pack("<H", 1))
-    with pytest.raises(RequestError, match="cannot be read"):
+    with pytest.raises(RequestError, match="malformed"):
         client.infer("m", [Tensor("IN", "FP32", (1,), (1.0,))])
 
 
-def test_the_servers_words_are_kept(fake, client):
+def test_the_servers_message_is_kept(fake, client):
     fake.answer = lambda headers, body: (400, {}, b'{"error": "no such model"}')
     with pytest.raises(RequestError, match="no such model") as caught:
         client.load("m", timeout=1)
     assert caught.value.status == 400
 
 
-def test_nobody_there():
+def test_no_server():
     client = Client("http://127.0.0.1:1", timeout=1)
     assert not client.live()
-    with pytest.raises(RequestError, match="no answer"):
+    with pytest.raises(RequestError, match="no response"):
         client.index()

@@ -48,7 +48,7 @@ def test_a_wheel_tells_its_release_wherever_it_was_unpacked(tmp_path):
 
 
 def test_a_missing_server_says_how_to_get_one(tmp_path):
-    with pytest.raises(ServerError, match="no Triton server here") as caught:
+    with pytest.raises(ServerError, match="this is not a Triton server") as caught:
         find_server(tmp_path / "nowhere")
     assert caught.value.kind == "server-missing"
     assert "[server]" in caught.value.hint

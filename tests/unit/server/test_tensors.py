@@ -34,8 +34,8 @@ def test_bf16_rounds_to_nearest_even():
 
 
 @pytest.mark.parametrize(("datatype", "raw"), [("FP32", b"123"), ("BYTES", b"\1\0"), ("BYTES", b"\5\0\0\0ab")])
-def test_cut_off_bytes_are_refused(datatype, raw):
-    with pytest.raises(ValueError, match=r"cut off|whole number"):
+def test_truncated_bytes_are_rejected(datatype, raw):
+    with pytest.raises(ValueError, match=r"truncated|whole number"):
         decode(datatype, raw)
 
 
@@ -44,7 +44,7 @@ def tensor(*data, datatype="FP32"):
 
 
 @pytest.mark.parametrize(
-    ("want", "have", "said"),
+    ("expected", "actual", "message"),
     [
         (tensor(1.0), tensor(1.000001), ""),
         (tensor(1.0), tensor(1.1), "element 0 is 1.1 instead of 1"),
@@ -56,8 +56,8 @@ def tensor(*data, datatype="FP32"):
         (tensor(b"cat", datatype="BYTES"), tensor(b"car", datatype="BYTES"), "element 0 is 'car' instead of 'cat'"),
     ],
 )
-def test_a_difference_is_told_in_a_phrase(want, have, said):
-    assert difference(want, have, Tolerance()) == said
+def test_a_difference_is_one_phrase(expected, actual, message):
+    assert difference(expected, actual, Tolerance()) == message
 
 
 def test_the_tolerance_is_relative_and_absolute():

@@ -32,7 +32,7 @@ class Server:
 
 def test_a_pool_on_each_device_is_a_gpu():
     check = check_gpu(Server(POOL.format(0) + POOL.format(1), ("nvidia0", "nvidiactl"), DRIVER))
-    assert (check.status, check.evidence) == ("ok", "the server has made memory pools on GPU 0, 1, driver 550.54.15")
+    assert (check.status, check.evidence) == ("ok", "the server created memory pools on GPU 0, 1, driver 550.54.15")
 
 
 def test_no_device_is_no_gpu():
@@ -42,7 +42,10 @@ def test_no_device_is_no_gpu():
 
 def test_a_device_that_the_server_made_nothing_on_is_no_gpu():
     check = check_gpu(Server("", ("nvidia0",)))
-    assert (check.status, check.evidence) == ("failed", "the server cannot use the GPU: it made no memory pool on one")
+    assert (check.status, check.evidence) == (
+        "failed",
+        "the server cannot use the GPU: it created no memory pool on it",
+    )
 
 
 def test_a_driver_that_is_too_old_is_named():

@@ -44,7 +44,7 @@ def test_the_python_library_of_the_system():
     check = check_libpython(replace(GOOD, mapped=("/usr/lib/x86_64-linux-gnu/libpython3.10.so.1.0",)))
     assert (check.status, check.evidence) == (
         "failed",
-        "/usr/lib/x86_64-linux-gnu/libpython3.10.so.1.0 is not the environment's",
+        "/usr/lib/x86_64-linux-gnu/libpython3.10.so.1.0 is outside the environment",
     )
 
 
@@ -62,7 +62,7 @@ def test_packages_of_the_system():
     numpy = "/usr/lib/python3/dist-packages/numpy/core/_multiarray.cpython-310-x86_64-linux-gnu.so"
     check = check_isolation(replace(GOOD, mapped=(LIBPYTHON, numpy)))
     assert check.status == "failed"
-    assert check.evidence == f"1 files loaded from outside of the environment, first {numpy}"
+    assert check.evidence == f"1 files loaded from outside the environment, first {numpy}"
 
 
 @pytest.mark.parametrize("check", CHECKS)
