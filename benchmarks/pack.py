@@ -25,7 +25,7 @@ from pathlib import Path
 
 from bench.packers import Cost, packers, run
 
-from envpack.archive import ArchiveForm, pack_archive, place_folder
+from envpack.archive import TarFormat, pack_archive, place_folder
 from envpack.archive.tarball import pack_with_conda_pack
 from envpack.environment import Environment, build_environment
 from envpack.repository import set_execution_environment
@@ -87,7 +87,7 @@ def load_rounds(environment: Environment, folder: Path, rounds: int) -> None:
 
 
 def placed_forms(environment: Environment, folder: Path) -> dict[str, Path]:
-    forms: tuple[ArchiveForm, ...] = ("tar.gz", "tar")
+    forms: tuple[TarFormat, ...] = ("tar.gz", "tar")
     pack_archive(environment, folder / "theirs.tar.gz", packer="conda-pack")
     place_folder(environment, folder / "dir")
     for form in forms:

@@ -24,8 +24,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench import processes
-from bench.kitchen import Kitchen, open_kitchen
 from bench.load import Load, LoadError, infer_request
+from bench.preparation import Preparation, prepare
 
 from envpack.server import find_server, procfs
 from envpack.server.interface import Process
@@ -66,7 +66,7 @@ class Site:
     server: ProcessServer
     client: Client
     repository: Path
-    kitchen: Kitchen
+    preparation: Preparation
     seed: int
 
     @property
@@ -77,7 +77,7 @@ class Site:
         return [child for child in self.server.children() if not child.dead and len(child.arguments) > 8]
 
     def place(self, name: str, dtype: str) -> None:
-        self.kitchen.place(self.repository / name, "region", CONFIG.format(dtype=dtype), ours=True)
+        self.preparation.place(self.repository / name, "region", CONFIG.format(dtype=dtype), ours=True)
 
     def probe(self, model: str, tensor: Tensor) -> int:
         """Free bytes of the model's region, while it answers a request that is always the same."""
@@ -224,9 +224,9 @@ def main() -> int:
     arguments = ("--log-verbose=0", *(("--disable-auto-complete-config",) if wanted.no_auto_complete else ()))
     with tempfile.TemporaryDirectory(prefix="envpack-soak-") as folder:
         repository = Path(folder)
-        kitchen = open_kitchen()
+        preparation = prepare()
         with ProcessRuntime(find_server(), arguments=arguments).start(repository) as server:
-            site = Site(server, Client(server.url, timeout=LOAD_SECONDS), repository, kitchen, wanted.seed)
+            site = Site(server, Client(server.url, timeout=LOAD_SECONDS), repository, preparation, wanted.seed)
             try:
                 if wanted.requests:
                     soak_requests(site, wanted.requests)

@@ -26,8 +26,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench import native, processes
-from bench.kitchen import Kitchen, open_kitchen
 from bench.load import LoadError
+from bench.preparation import Preparation, prepare
 from bench.workloads import KINDS, WORKLOADS, Workload, run
 
 from envpack.server import find_server
@@ -93,7 +93,7 @@ class Bench:
 
     server: ProcessServer
     client: Client
-    kitchen: Kitchen
+    preparation: Preparation
     repository: Path
     against_itself: bool
     repeat: int
@@ -181,12 +181,12 @@ def _wait_until_gone(bench: Bench, model: str) -> None:
 
 def starting(bench: Bench, table: Table) -> None:
     """A stub's start without a server: a small program plays its part."""
-    program = native.build(bench.kitchen)
+    program = native.build(bench.preparation)
     model = bench.repository / f"echo_{VARIANTS[0]}/1/model.py"
-    ours = bench.kitchen.stub
+    ours = bench.preparation.stub
     stubs = dict(zip(VARIANTS, (ours, ours if bench.against_itself else native.release_stub()), strict=True))
     for variant in bench.turns():
-        announced, initialized, _ = native.clock(program, bench.kitchen, stubs[variant], model)
+        announced, initialized, _ = native.clock(program, bench.preparation, stubs[variant], model)
         figures = {Figure("first message", "ms"): announced * 1e3, Figure("initialized", "ms"): initialized * 1e3}
         table.add("stub start", variant, figures)
 
@@ -199,12 +199,12 @@ SPECIAL: dict[str, Callable[[Bench, Table], None]] = {
 }
 
 
-def fill(repository: Path, kitchen: Kitchen, *, against_itself: bool) -> None:
+def fill(repository: Path, preparation: Preparation, *, against_itself: bool) -> None:
     for variant in VARIANTS:
         for name, kind in {**KINDS, LOADED: KINDS["echo"]}.items():
             config = kind.config.replace("@VARIANT@", variant)
             ours = against_itself or variant == "ours"
-            kitchen.place(repository / f"{name}_{variant}", kind.code, config, ours=ours)
+            preparation.place(repository / f"{name}_{variant}", kind.code, config, ours=ours)
 
 
 def measure(bench: Bench, chosen: list[str]) -> Table:
@@ -253,13 +253,13 @@ def main() -> None:
     wanted = options()
     names = [*SPECIAL, *(workload.name for workload in WORKLOADS)]
     chosen = [name for name in names if not wanted.only or any(part in name for part in wanted.only)]
-    kitchen = open_kitchen()
+    preparation = prepare()
     with tempfile.TemporaryDirectory(prefix="envpack-benchmark-") as folder:
         repository = Path(folder)
-        fill(repository, kitchen, against_itself=wanted.against_itself)
+        fill(repository, preparation, against_itself=wanted.against_itself)
         with ProcessRuntime(find_server(), arguments=_QUIET).start(repository) as server:
             client = Client(server.url)
-            bench = Bench(server, client, kitchen, repository, wanted.against_itself, wanted.repeat, wanted.seconds)
+            bench = Bench(server, client, preparation, repository, wanted.against_itself, wanted.repeat, wanted.seconds)
             table = measure(bench, chosen)
     show(table)
     if wanted.json:

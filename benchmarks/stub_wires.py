@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import native
-from bench.kitchen import MODELS, open_kitchen
+from bench.preparation import MODELS, prepare
 
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import find_server
@@ -65,10 +65,10 @@ def main() -> int:
     options.add_argument("--repeat", type=int, default=40, help="rounds; default: 40")
     options.add_argument("--requests", type=int, default=3000, help="requests of each round; default: 3000")
     given = options.parse_args()
-    kitchen = open_kitchen()
-    one = build_stub(target_from_prefix(kitchen.environment), [find_release(DEFAULT_RELEASE)])
-    stubs = dict(zip(VARIANTS, (kitchen.stub, one.path), strict=True))
-    program = native.build(kitchen)
+    preparation = prepare()
+    one = build_stub(target_from_prefix(preparation.environment), [find_release(DEFAULT_RELEASE)])
+    stubs = dict(zip(VARIANTS, (preparation.stub, one.path), strict=True))
+    program = native.build(preparation)
     print(", ".join(f"{variant}: {stub.stat().st_size / 1e6:.2f} MB" for variant, stub in stubs.items()))
 
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def main() -> int:
         model.write_bytes((MODELS / "echo.py").read_bytes())
 
         def life(variant: str) -> dict[str, float]:
-            figures = native.clock(program, kitchen, stubs[variant], model, requests=given.requests, size=16)
+            figures = native.clock(program, preparation, stubs[variant], model, requests=given.requests, size=16)
             return dict(zip(("first message", "initialized", "request of 16 B"), figures, strict=True))
 
         show("one life", turns(given.repeat, life))

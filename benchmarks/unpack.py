@@ -21,7 +21,7 @@ import numpy
 from pack import REQUIREMENTS
 
 from envpack.archive import Selection, pack_archive
-from envpack.archive.manifest import told_beside
+from envpack.archive.manifest import read_metadata
 from envpack.environment import build_environment
 from envpack.requirements import Requirements
 
@@ -86,7 +86,7 @@ def main() -> None:
 def report(archives: dict[tuple[str, str], Path], least: dict[tuple[str, str], float]) -> None:
     rows = []
     for (name, form), archive in archives.items():
-        told = told_beside(archive)["unpacked"]
+        told = read_metadata(archive)["unpacked"]
         zipped = told["size"] if form == "tar.gz" else 0
         rows.append((told["files"], told["size"], zipped))
         print(f"{name:14} {form:7} {told['files']:6} files {told['size'] / 1e6:6.1f} MB {least[name, form]:6.2f} s")

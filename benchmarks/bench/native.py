@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from bench.kitchen import PYTHON, Kitchen
+from bench.preparation import PYTHON, Preparation
 from envpack.server import find_server
 from envpack.stub.recipe import source_folder
 from envpack.stub.target import target_from_prefix
@@ -19,12 +19,12 @@ PROGRAM = "stub_clock"
 _SPAWN = 'source "$0/bin/activate" && LD_LIBRARY_PATH=$0/lib:$LD_LIBRARY_PATH exec "$@"'  # as the server does
 
 
-def build(kitchen: Kitchen) -> Path:
+def build(preparation: Preparation) -> Path:
     """The program, compiled again only if its sources have changed."""
     sources = source_folder()
     # CMake refuses a folder that it has made for another checkout.
     folder = cache_root() / "benchmarks" / hashlib.sha256(str(sources).encode()).hexdigest()[:16]
-    target = target_from_prefix(kitchen.environment)
+    target = target_from_prefix(preparation.environment)
     prefixes = [
         required_package_folder("pybind11", "pybind11"),
         required_package_folder("libboost_headers", "libboost-headers"),
@@ -44,13 +44,13 @@ def build(kitchen: Kitchen) -> Path:
 
 
 def clock(
-    program: Path, kitchen: Kitchen, stub: Path, model: Path, *, requests: int = 0, size: int = 0
+    program: Path, preparation: Preparation, stub: Path, model: Path, *, requests: int = 0, size: int = 0
 ) -> tuple[float, float, float]:
     """Seconds to a stub's first message, to the answer of initialize, and of an echoed request of so many bytes."""
     server = find_server()
     variables = {**clean_environment(), "LD_LIBRARY_PATH": server.library_path, "HOME": os.devnull}
     arguments = [program, stub, model, server.backends / "python", str(requests), str(size)]
-    command = ["bash", "-c", _SPAWN, kitchen.environment, *arguments]
+    command = ["bash", "-c", _SPAWN, preparation.environment, *arguments]
     done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, check=True, text=True, timeout=120)
     announced, initialized, request = map(float, done.stdout.split())
     return announced, initialized, request

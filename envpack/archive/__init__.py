@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from envpack.archive.comparison import Inspection as Inspection
     from envpack.archive.folder import locked_destination as locked_destination, place_folder as place_folder
     from envpack.archive.formats import (
-        Form as Form,
+        Format as Format,
         PackageSize as PackageSize,
-        forms_of as forms_of,
+        format_costs as format_costs,
         package_sizes as package_sizes,
     )
     from envpack.archive.inspection import inspect_environment as inspect_environment
     from envpack.archive.manifest import (
+        archive_metadata_file as archive_metadata_file,
+        read_metadata as read_metadata,
         record_in_metadata as record_in_metadata,
-        sidecar_of as sidecar_of,
-        told_beside as told_beside,
     )
     from envpack.archive.reading import is_archive as is_archive, opened_archive as opened_archive
     from envpack.archive.sbom import bill_of_materials as bill_of_materials
     from envpack.archive.selection import Selection as Selection
     from envpack.archive.tarball import (
-        ArchiveForm as ArchiveForm,
         PackerName as PackerName,
+        TarFormat as TarFormat,
         pack_archive as pack_archive,
     )
 

@@ -82,7 +82,7 @@ class Inspection:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ActualEntry:
     """A file, link or empty folder that is there."""
 
     kind: str
@@ -103,12 +103,12 @@ class Comparison:
 
     def __init__(self, path: Path) -> None:
         self.result = Inspection(path, "dir")
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, ActualEntry] = {}
         self.described: dict[str, bytes] = {}
         self._listed: dict[str, Entry] | None = None
         self._packages: dict[str, Package] = {}
 
-    def take(self, path: str, seen: Seen) -> None:
+    def add(self, path: str, seen: ActualEntry) -> None:
         """Take a file, a link or an empty folder."""
         path = path.rstrip("/")
         self.seen[path] = seen
@@ -118,7 +118,7 @@ class Comparison:
         if seen.kind == "link" and leaves(path, seen.target):
             self.result.find("refused", path, f"it leads out of the environment, to {seen.target}")
 
-    def take_description(self, name: str, content: bytes) -> None:
+    def add_description(self, name: str, content: bytes) -> None:
         """Take one of the two files by which an environment describes itself."""
         self.described[name] = content
         try:
@@ -130,7 +130,7 @@ class Comparison:
         except (ValueError, TypeError, RecursionError) as error:
             self.result.find("changed", name, f"it is damaged: {error}")
 
-    def take_record(self, path: str, content: bytes) -> None:
+    def add_record(self, path: str, content: bytes) -> None:
         """Take the record that an installer left of a package."""
         package = read_record(path, content)
         if package and (package.source == "conda" or package.name not in self._packages):
@@ -153,9 +153,9 @@ class Comparison:
             self._compare(self._listed)
             self._compare_descriptions()
         result.packages = self._told_packages() or tuple(
-            sorted(self._packages.values(), key=lambda one: (one.source, one.name))
+            sorted(self._packages.values(), key=lambda package: (package.source, package.name))
         )
-        result.findings.sort(key=lambda one: (one.kind == "unproven", one.path, one.kind))
+        result.findings.sort(key=lambda finding: (finding.kind == "unproven", finding.path, finding.kind))
         return result
 
     def _compare(self, listed: dict[str, Entry]) -> None:
@@ -207,7 +207,7 @@ def _types(fields: Iterable[object]) -> list[type]:
 _ENTRY_TYPES = _types(Entry("", "file", ""))
 
 
-def _difference(seen: Seen, entry: Entry) -> str:
+def _difference(seen: ActualEntry, entry: Entry) -> str:
     if seen.kind != entry.kind:
         return f"a {seen.kind} now, not a {entry.kind}"
     if seen.kind == "link":

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from envpack.archive.manifest import Chosen, choose, holds
+from envpack.archive.manifest import SelectedFiles, holds, select_files
 from envpack.archive.selection import Selection
 from envpack.environment import Entry, Environment, check_prefix, rewrite
 from envpack.support.cache_locations import cache_root
@@ -80,7 +80,7 @@ def place_folder(
 
     """
     selection = selection or Selection()
-    final_prefix = (served_as or str(destination.absolute())) if environment.stand_ins else ""
+    final_prefix = (served_as or str(destination.absolute())) if environment.placeholders else ""
     check_prefix(final_prefix)
     if holds(destination, environment, selection, final_prefix):
         return False
@@ -88,25 +88,25 @@ def place_folder(
     with locked_destination(destination):
         if holds(destination, environment, selection, final_prefix):
             return False
-        chosen = choose(environment, selection, final_prefix)
+        selected = select_files(environment, selection, final_prefix)
         with replaced_folder(destination) as partial:
-            _fill(environment.prefix, partial, chosen)
+            _fill(environment.prefix, partial, selected)
     return True
 
 
-def _fill(source: Path, target: Path, chosen: Chosen) -> None:
-    _make_folders(target, chosen.entries)
+def _fill(source: Path, target: Path, selected: SelectedFiles) -> None:
+    _make_folders(target, selected.entries)
     transfer = _Transfer()
-    for entry in chosen.entries:
+    for entry in selected.entries:
         if entry.kind == "link":
             Path(target, entry.path).symlink_to(entry.target)
-        elif entry.stand_in:
-            rewrite(Path(source, entry.path), Path(target, entry.path), chosen.final_prefix, entry.stand_in)
+        elif entry.placeholder:
+            rewrite(Path(source, entry.path), Path(target, entry.path), selected.final_prefix, entry.placeholder)
             Path(target, entry.path).chmod(0o755 if entry.kind == "program" else 0o644)
         elif entry.kind != "folder":
             transfer(f"{source}/{entry.path}", f"{target}/{entry.path}")
-    for name in chosen.described:
-        transfer(f"{chosen.place}/{name}", f"{target}/{name}")
+    for name in selected.described:
+        transfer(f"{selected.place}/{name}", f"{target}/{name}")
 
 
 class _Transfer:

@@ -18,7 +18,7 @@ _HEADER = 768  # bytes of a tar file for each file: a header, and what fills up 
 
 
 @dataclass(frozen=True)
-class Form:
+class Format:
     """What one form costs.
 
     Attributes:
@@ -53,22 +53,22 @@ class PackageSize:
     left_out: int
 
 
-def forms_of(told: dict[str, Any]) -> tuple[Form, ...]:
-    """What each form of a placed environment costs, by what it says of itself (`told_beside`)."""
+def format_costs(told: dict[str, Any]) -> tuple[Format, ...]:
+    """What each form of a placed environment costs, by what it says of itself (`read_metadata`)."""
     unpacked = told.get("unpacked", {})
     files, size = int(unpacked.get("files", 0)), int(unpacked.get("size", 0))
     archive = int(told.get("size", 0)) if "form" in told else 0
     plain = size + files * _HEADER
     unpacking = files * _SECONDS_PER_FILE + size * _SECONDS_PER_BYTE
     return (
-        Form("dir", size, 0, 0.0),
-        Form(
+        Format("dir", size, 0, 0.0),
+        Format(
             "tar.gz",
             archive if told.get("form") == "tar.gz" else int(plain * _RATIO),
             size,
             round(unpacking + size * _SECONDS_PER_BYTE_UNZIPPED, 1),
         ),
-        Form("tar", archive if told.get("form") == "tar" else plain, size, round(unpacking, 1)),
+        Format("tar", archive if told.get("form") == "tar" else plain, size, round(unpacking, 1)),
     )
 
 
@@ -76,7 +76,9 @@ def package_sizes(environment: Environment, told: dict[str, Any]) -> tuple[Packa
     """How much each package of a placed environment brings, the largest first."""
     placed = {package["name"]: int(package["size"]) for package in told.get("packages", ())}
     sizes = (
-        PackageSize(one.name, one.version, placed.get(one.name, 0), one.size - placed.get(one.name, 0))
-        for one in environment.packages
+        PackageSize(
+            package.name, package.version, placed.get(package.name, 0), package.size - placed.get(package.name, 0)
+        )
+        for package in environment.packages
     )
-    return tuple(sorted(sizes, key=lambda one: (-one.size, one.name)))
+    return tuple(sorted(sizes, key=lambda size: (-size.size, size.name)))

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from envpack.archive.comparison import LARGEST, Comparison, Inspection, Seen, is_record
-from envpack.archive.manifest import sidecar_of
+from envpack.archive.comparison import LARGEST, ActualEntry, Comparison, Inspection, is_record
+from envpack.archive.manifest import archive_metadata_file
 from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, opened_archive
 from envpack.archive.tar_members import is_canonical
 from envpack.environment import INVENTORY, MANIFEST
@@ -49,41 +49,41 @@ def _of_folder(root: Path) -> Inspection:
     for name in (MANIFEST, INVENTORY):
         file = root / name
         if file.is_file() and not file.is_symlink() and file.stat().st_size <= _LARGEST_TEXT:
-            comparison.take_description(name, file.read_bytes())
+            comparison.add_description(name, file.read_bytes())
     found = list(_walk(comparison.result, str(root)))
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        for path, seen in zip(found, pool.map(lambda one: _look_at(root, one), found, chunksize=64), strict=True):
-            comparison.take(path, seen)
+        for path, seen in zip(found, pool.map(lambda item: _look_at(root, item), found, chunksize=64), strict=True):
+            comparison.add(path, seen)
     for record in (*root.glob("conda-meta/*.json"), *root.glob("lib/python3.*/site-packages/*.dist-info/METADATA")):
-        comparison.take_record(str(record.relative_to(root)), record.read_bytes())
+        comparison.add_record(str(record.relative_to(root)), record.read_bytes())
     return comparison.finished()
 
 
 def _walk(result: Inspection, root: str, below: str = "") -> Iterator[str]:
     inside = False
     with os.scandir(f"{root}/{below}") as found:
-        for one in found:
+        for item in found:
             inside = True
-            if one.is_dir(follow_symlinks=False):
-                yield from _walk(result, root, f"{below}{one.name}/")
-            elif one.is_symlink() or one.is_file(follow_symlinks=False):
-                yield f"{below}{one.name}"
+            if item.is_dir(follow_symlinks=False):
+                yield from _walk(result, root, f"{below}{item.name}/")
+            elif item.is_symlink() or item.is_file(follow_symlinks=False):
+                yield f"{below}{item.name}"
             else:
-                result.find("refused", f"{below}{one.name}", "it is a device, a pipe or a socket")
+                result.find("refused", f"{below}{item.name}", "it is a device, a pipe or a socket")
     if below and not inside:
         yield below
 
 
-def _look_at(root: Path, path: str) -> Seen:
+def _look_at(root: Path, path: str) -> ActualEntry:
     place = f"{root}/{path}"
     if path.endswith("/"):
-        return Seen("folder", 0, "", "")
+        return ActualEntry("folder", 0, "", "")
     if os.path.islink(place):  # noqa: PTH114 - text is faster
-        return Seen("link", 0, "", os.readlink(place))  # noqa: PTH115
+        return ActualEntry("link", 0, "", os.readlink(place))  # noqa: PTH115
     with open(place, "rb") as content:  # noqa: PTH123
         status = os.fstat(content.fileno())
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return Seen("program" if status.st_mode & 0o100 else "file", status.st_size, digest, "")
+    return ActualEntry("program" if status.st_mode & 0o100 else "file", status.st_size, digest, "")
 
 
 class _Archive:
@@ -105,12 +105,12 @@ class _Archive:
                     continue  # who is empty is known by the list of files; others say nothing
                 self._take_member(member, archive)
             self._result.sha256 = archive.sha256
-        self._compare_with_sidecar(sidecar_of(self._path))
+        self._compare_with_sidecar(archive_metadata_file(self._path))
         return self._comparison.finished()
 
     def _take_member(self, member: Member, archive: ArchiveReader) -> None:
         if member.name in (MANIFEST, INVENTORY):
-            self._comparison.take_description(member.name, archive.text(_LARGEST_TEXT))
+            self._comparison.add_description(member.name, archive.text(_LARGEST_TEXT))
             largest = self._comparison.largest_tar()
             if largest is not None:
                 archive.expect(largest)
@@ -118,7 +118,7 @@ class _Archive:
         if member.kind == "hard link":
             self._take_hard_link(member)
         elif member.kind == "link":
-            self._comparison.take(member.name, Seen("link", 0, "", member.target))
+            self._comparison.add(member.name, ActualEntry("link", 0, "", member.target))
         else:
             self._take_file(member, archive)
 
@@ -127,11 +127,11 @@ class _Archive:
         if _is_record(member):
             content = archive.text(LARGEST)
             digest.update(content)
-            self._comparison.take_record(member.name, content)
+            self._comparison.add_record(member.name, content)
         else:
             for piece in archive.content():
                 digest.update(piece)
-        self._comparison.take(member.name, Seen(member.kind, member.size, digest.hexdigest(), ""))
+        self._comparison.add(member.name, ActualEntry(member.kind, member.size, digest.hexdigest(), ""))
 
     def _take_hard_link(self, member: Member) -> None:
         first = self._comparison.seen.get(member.target.removeprefix("./"))
@@ -140,7 +140,7 @@ class _Archive:
                 "refused", member.name, f"it is a hard link to {member.target}, which is no file before it"
             )
         else:
-            self._comparison.take(member.name, first)
+            self._comparison.add(member.name, first)
 
     def _check_name(self, member: Member, links: set[str]) -> bool:
         """Whether a member has a name and a kind that servers take."""

@@ -20,7 +20,7 @@ from envpack.environment import (
     inventory_text,
     parse_inventory,
     read_inventory,
-    with_prefix,
+    replace_placeholder,
 )
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError
@@ -35,7 +35,7 @@ _NAMED = (
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SelectedFiles:
     """The part of an environment that leaves the store, and its own description.
 
     Attributes:
@@ -58,12 +58,12 @@ class Chosen:
         return tuple(Entry(name, "file", OWN, len(content)) for name, content in self.described.items())
 
 
-def sidecar_of(archive: Path) -> Path:
+def archive_metadata_file(archive: Path) -> Path:
     """The file beside an archive that says what is in it: ``env.tar.gz.json``."""
     return archive.with_name(f"{archive.name}.json")
 
 
-def told_beside(place: Path) -> dict[str, Any]:
+def read_metadata(place: Path) -> dict[str, Any]:
     """The metadata of a placed folder or archive; empty if there is none that can be read."""
     try:
         metadata = json.loads(metadata_file(place).read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ def record_in_metadata(place: Path, key: str, value: str) -> bool:
         OSError: it cannot be written.
 
     """
-    metadata = told_beside(place)
+    metadata = read_metadata(place)
     if not metadata or metadata.get(key, "") == value:
         return False
     changed = {name: entry for name, entry in metadata.items() if name != key} | ({key: value} if value else {})
@@ -97,11 +97,11 @@ def record_in_metadata(place: Path, key: str, value: str) -> bool:
 
 def metadata_file(place: Path) -> Path:
     """The file that describes a placed folder or archive: in the folder, or beside the archive."""
-    return place / MANIFEST if place.is_dir() else sidecar_of(place)
+    return place / MANIFEST if place.is_dir() else archive_metadata_file(place)
 
 
-def choose(environment: Environment, selection: Selection, final_prefix: str = "") -> Chosen:
-    """Choose the files of an environment in the store, and describe exactly those. What was chosen is remembered.
+def select_files(environment: Environment, selection: Selection, final_prefix: str = "") -> SelectedFiles:
+    """Choose the files of an environment in the store, and describe exactly those. What was selected is remembered.
 
     Args:
         environment: in the store.
@@ -116,35 +116,35 @@ def choose(environment: Environment, selection: Selection, final_prefix: str = "
     told = [environment.key, environment.content, selection.digest, SCHEMA, final_prefix]
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
     place = cache_root() / "selections" / digest
-    chosen = _kept(place, final_prefix)
-    if chosen is None:
-        chosen = _choose(environment, selection, place, final_prefix)
-        _keep(place, chosen)
-    return chosen
+    selected = _kept(place, final_prefix)
+    if selected is None:
+        selected = _select(environment, selection, place, final_prefix)
+        _keep(place, selected)
+    return selected
 
 
-def _kept(place: Path, final_prefix: str) -> Chosen | None:
-    """What was chosen before; ``None`` if it was not, or is damaged."""
+def _kept(place: Path, final_prefix: str) -> SelectedFiles | None:
+    """What was selected before; ``None`` if it was not, or is damaged."""
     try:
         described = {name: (place / name).read_bytes() for name in (MANIFEST, INVENTORY)}
         told = json.loads(described[MANIFEST])
         if told["content"] != hashlib.sha256(described[INVENTORY]).hexdigest():
             return None
-        return Chosen(parse_inventory(described[INVENTORY]), described, told, place, final_prefix)
+        return SelectedFiles(parse_inventory(described[INVENTORY]), described, told, place, final_prefix)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
-def _keep(place: Path, chosen: Chosen) -> None:
+def _keep(place: Path, selected: SelectedFiles) -> None:
     """Write the list of files last: without the right one the rest is nothing."""
     with storage_errors(place):
         place.mkdir(parents=True, exist_ok=True)
-        for name, content in chosen.described.items():
+        for name, content in selected.described.items():
             with replaced_file(place / name, durable=False) as partial:
                 partial.write_bytes(content)
 
 
-def _choose(environment: Environment, selection: Selection, place: Path, final_prefix: str) -> Chosen:
+def _select(environment: Environment, selection: Selection, place: Path, final_prefix: str) -> SelectedFiles:
     all_of_them, told = _read(environment.prefix)
     entries = selection.of(all_of_them)
     if final_prefix:
@@ -164,19 +164,19 @@ def _choose(environment: Environment, selection: Selection, place: Path, final_p
         | {"left_out": {"files": len(all_of_them) - len(entries), "size": environment.size - size}},
     }
     described = {MANIFEST: json.dumps(told, indent=1, sort_keys=True).encode() + b"\n", INVENTORY: inventory}
-    return Chosen(entries, described, told, place, final_prefix)
+    return SelectedFiles(entries, described, told, place, final_prefix)
 
 
 def _finished(entry: Entry, prefix: Path, final_prefix: str) -> Entry:
     """The entry of a file as it will be with its folder in it; it still says that it had a stand-in."""
-    if not entry.stand_in:
+    if not entry.placeholder:
         return entry
-    content = with_prefix((prefix / entry.path).read_bytes(), final_prefix, entry.stand_in)
+    content = replace_placeholder((prefix / entry.path).read_bytes(), final_prefix, entry.placeholder)
     return entry._replace(size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
-def is_of(told: object, environment: Environment, selection: Selection, final_prefix: str = "") -> bool:
-    """Whether a description (`Chosen.told`, read back) is of this environment and this choice of its files."""
+def describes(told: object, environment: Environment, selection: Selection, final_prefix: str = "") -> bool:
+    """Whether a description (`SelectedFiles.told`, read back) is of this environment and this choice of its files."""
     if not isinstance(told, dict) or told.get("key") != environment.key:
         return False
     present = told.get("selection")
@@ -187,7 +187,7 @@ def holds(folder: Path, environment: Environment, selection: Selection, final_pr
     """Whether a folder says that it holds this choice of an environment's files, finished for that place."""
     try:
         told = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return is_of(told, environment, selection, final_prefix)
+        return describes(told, environment, selection, final_prefix)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
 
@@ -217,8 +217,8 @@ def _read(prefix: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
         ) from error
 
 
-def beside(chosen: Chosen, **measured: object) -> str:
+def archive_metadata(selected: SelectedFiles, **measured: object) -> str:
     """The text of the file beside an archive: what is inside, and what the archive itself is."""
-    told = {name: chosen.told.get(name) for name in _NAMED}
+    told = {name: selected.told.get(name) for name in _NAMED}
     told["schema"] = SCHEMA
     return json.dumps(told | measured, indent=1, sort_keys=True) + "\n"

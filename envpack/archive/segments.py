@@ -49,7 +49,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredSegment:
     """A segment, and the archive in the store that has it."""
 
     archive: Path
@@ -76,19 +76,21 @@ def write_index(archive: Path, segments: dict[str, Segment]) -> None:
         partial.write_text(json.dumps(told), encoding="utf-8")
 
 
-def find_segments(store: Path, names: Collection[str]) -> dict[str, Found]:
+def find_segments(store: Path, names: Collection[str]) -> dict[str, StoredSegment]:
     """Those of some segments that archives in a folder have, the newest archives first."""
-    found: dict[str, Found] = {}
+    found: dict[str, StoredSegment] = {}
     for index in _indexes(store):
         if len(found) == len(names):
             break
         archive = index.with_name(index.name.removesuffix(".segments"))
         segments = _read(index, archive)
-        found |= {name: Found(archive, segments[name]) for name in names if name in segments and name not in found}
+        found |= {
+            name: StoredSegment(archive, segments[name]) for name in names if name in segments and name not in found
+        }
     return found
 
 
-def copy_segment(found: Found, write: Callable[[memoryview], object]) -> int:
+def copy_segment(found: StoredSegment, write: Callable[[memoryview], object]) -> int:
     """Give a segment to ``write``; its checksum.
 
     Raises:
@@ -129,7 +131,8 @@ def _read(index: Path, archive: Path) -> dict[str, Segment]:
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     within = all(
-        one.start >= 0 and one.size > 0 and one.start + one.size <= status.st_size for one in segments.values()
+        segment.start >= 0 and segment.size > 0 and segment.start + segment.size <= status.st_size
+        for segment in segments.values()
     )
     return segments if within else {}
 
@@ -170,7 +173,9 @@ def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
     not have to unzip all of the archive.
     """
     early = {entry.package for entry in entries if entry.path.startswith(("lib/libpython3", "lib/libstdc++"))}
-    ordered = sorted(entries, key=lambda one: (one.package != OWN, one.package not in early, one.package, one.path))
+    ordered = sorted(
+        entries, key=lambda entry: (entry.package != OWN, entry.package not in early, entry.package, entry.path)
+    )
     return [(name, tuple(group)) for name, group in itertools.groupby(ordered, key=lambda one: one.package)]
 
 
@@ -209,7 +214,7 @@ def write_segments(
 
 
 def _digest(entries: Sequence[Entry]) -> str:
-    told = [[one.path, one.kind, one.size, one.sha256, one.target] for one in entries]
+    told = [[entry.path, entry.kind, entry.size, entry.sha256, entry.target] for entry in entries]
     return hashlib.sha256(json.dumps([compressor(), told]).encode()).hexdigest()
 
 

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Self
 
-from envpack.archive.manifest import SCHEMA, Chosen, beside, choose, is_of, sidecar_of
+from envpack.archive.manifest import (
+    SCHEMA,
+    SelectedFiles,
+    archive_metadata,
+    archive_metadata_file,
+    describes,
+    select_files,
+)
 from envpack.archive.selection import Selection
 from envpack.environment import Environment
 from envpack.support.cache_locations import cache_root
@@ -24,7 +31,7 @@ from envpack.support.replacement import replaced_file, write_text
 if TYPE_CHECKING:
     from envpack.archive.segments import Segment
 
-ArchiveForm = Literal["tar.gz", "tar"]
+TarFormat = Literal["tar.gz", "tar"]
 PackerName = Literal["envpack", "conda-pack"]
 
 _FLUSH = 16 << 20  # bytes
@@ -35,7 +42,7 @@ class _Wanted:
     """One archive: the same fields, the same archive."""
 
     environment: Environment
-    form: ArchiveForm
+    form: TarFormat
     selection: Selection
     packer: PackerName
 
@@ -57,9 +64,9 @@ class _Wanted:
     def is_at(self, archive: Path) -> bool:
         """Whether a file is this archive, by what lies beside it; its content is read only if its time has changed."""
         try:
-            told = json.loads(sidecar_of(archive).read_text(encoding="utf-8"))
+            told = json.loads(archive_metadata_file(archive).read_text(encoding="utf-8"))
             status = archive.stat()
-            if told["schema"] != SCHEMA or not is_of(told, self.environment, self.selection):
+            if told["schema"] != SCHEMA or not describes(told, self.environment, self.selection):
                 return False
             if (told["form"], told["made_by"], told["size"]) != (self.form, self.made_by, status.st_size):
                 return False
@@ -72,7 +79,7 @@ def pack_archive(
     environment: Environment,
     destination: Path,
     *,
-    form: ArchiveForm = "tar.gz",
+    form: TarFormat = "tar.gz",
     selection: Selection | None = None,
     packer: PackerName = "envpack",
     threads: int = 0,
@@ -81,8 +88,8 @@ def pack_archive(
     """Write an environment as an archive with ``bin/activate`` at its root, readable for everybody.
 
     The same environment gives the same bytes, for any number of threads and whether or not its packages were packed
-    before. It is a hard link to the store where the file system allows it, else a copy. A file beside it (`sidecar_of`)
-    says what it is.
+    before. The archive is a hard link to the store if the file system allows it, otherwise a copy. A file beside it
+    (`archive_metadata_file`) describes it.
 
     Args:
         environment: to be packed.
@@ -121,18 +128,18 @@ def pack_archive(
                 partial.hardlink_to(stored)
             except OSError:
                 shutil.copy2(stored, partial)
-        write_text(sidecar_of(destination), sidecar_of(stored).read_text(encoding="utf-8"))
+        write_text(archive_metadata_file(destination), archive_metadata_file(stored).read_text(encoding="utf-8"))
     return True
 
 
 def _pack(wanted: _Wanted, stored: Path, threads: int, progress: Progress) -> None:
-    chosen = choose(wanted.environment, wanted.selection)
-    progress.begin(f"pack {len(chosen.entries)} files as {wanted.form}")
+    selected = select_files(wanted.environment, wanted.selection)
+    progress.begin(f"pack {len(selected.entries)} files as {wanted.form}")
     from envpack.archive.segments import DamagedSegmentError, write_index
 
     while True:
         try:
-            digest, segments = _write(wanted, chosen, stored, threads)
+            digest, segments = _write(wanted, selected, stored, threads)
             break
         except DamagedSegmentError as error:  # known to nobody any more
             progress.detail(str(error))
@@ -145,13 +152,13 @@ def _pack(wanted: _Wanted, stored: Path, threads: int, progress: Progress) -> No
         "size": status.st_size,
         "mtime_ns": status.st_mtime_ns,
     }
-    write_text(sidecar_of(stored), beside(chosen, **measured))
+    write_text(archive_metadata_file(stored), archive_metadata(selected, **measured))
     if segments:
         write_index(stored, segments)
     progress.end(f"{status.st_size / 1e6:.1f} MB")
 
 
-def _write(wanted: _Wanted, chosen: Chosen, stored: Path, threads: int) -> tuple[str, dict[str, Segment]]:
+def _write(wanted: _Wanted, selected: SelectedFiles, stored: Path, threads: int) -> tuple[str, dict[str, Segment]]:
     """Write an archive into the store; its SHA-256, and where it has which package."""
     prefix = wanted.environment.prefix
     segments: dict[str, Segment] = {}
@@ -161,18 +168,18 @@ def _write(wanted: _Wanted, chosen: Chosen, stored: Path, threads: int) -> tuple
             return _sha256(partial), segments
         with partial.open("wb", buffering=0) as raw, _Hashed(raw) as out:
             if wanted.form == "tar":
-                _write_plain(prefix, chosen, out, threads)
+                _write_plain(prefix, selected, out, threads)
             else:
-                segments = _write_compressed(prefix, chosen, out, stored.parent, threads)
+                segments = _write_compressed(prefix, selected, out, stored.parent, threads)
         return out.digest.hexdigest(), segments
 
 
-def _write_plain(prefix: Path, chosen: Chosen, out: _Hashed, threads: int) -> None:
+def _write_plain(prefix: Path, selected: SelectedFiles, out: _Hashed, threads: int) -> None:
     from envpack.archive.segments import by_package
     from envpack.archive.tar_members import END, Packer, portions
 
-    out.write(_head(chosen))
-    divided = [list(portions(group)) for _, group in by_package(chosen.entries)]
+    out.write(_head(selected))
+    divided = [list(portions(group)) for _, group in by_package(selected.entries)]
     with Packer(prefix, None, threads) as packer:
         for blocks in packer.packed(divided):
             for block in blocks:
@@ -180,23 +187,25 @@ def _write_plain(prefix: Path, chosen: Chosen, out: _Hashed, threads: int) -> No
     out.write(END)
 
 
-def _write_compressed(prefix: Path, chosen: Chosen, out: _Hashed, store: Path, threads: int) -> dict[str, Segment]:
+def _write_compressed(
+    prefix: Path, selected: SelectedFiles, out: _Hashed, store: Path, threads: int
+) -> dict[str, Segment]:
     from envpack.archive.segments import compressed, write_segments
     from envpack.archive.tar_members import END
 
-    out.write(compressed(_head(chosen)))
-    segments = write_segments(prefix, chosen.entries, out, store, threads=threads)
+    out.write(compressed(_head(selected)))
+    segments = write_segments(prefix, selected.entries, out, store, threads=threads)
     out.write(compressed(END))
     return segments
 
 
-def _head(chosen: Chosen) -> bytes:
+def _head(selected: SelectedFiles) -> bytes:
     """The two files that describe the rest: first, so that whoever reads the archive can verify it as it comes."""
     from envpack.archive.tar_members import header, padding
 
     pieces = []
-    for entry in chosen.own_entries():
-        pieces += [header(entry), chosen.described[entry.path], padding(entry.size)]
+    for entry in selected.own_entries():
+        pieces += [header(entry), selected.described[entry.path], padding(entry.size)]
     return b"".join(pieces)
 
 

@@ -71,17 +71,17 @@ def command(path: Path, environment: Path | None, triton: str, console: Console,
 
 
 def _inspect_stub(stub: Path, environment: Path | None, triton: str, console: Console) -> int:
-    from envpack.preflight import find_mismatches, host_of_image, read_environment_facts, read_stub_needs
+    from envpack.preflight import find_mismatches, image_host, read_environment_facts, read_stub_requirements
     from envpack.releases import find_release
     from envpack.stub import inspect_stub
 
     release = find_release(triton) if triton else None
     facts = inspect_stub(stub)
     mismatches = find_mismatches(
-        read_stub_needs(stub),
+        read_stub_requirements(stub),
         read_environment_facts(environment.absolute()) if environment else None,
         release,
-        host_of_image(release) if release else None,
+        image_host(release) if release else None,
     )
     console.say(_table(facts, mismatches))
     console.result(

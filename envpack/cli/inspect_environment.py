@@ -39,11 +39,11 @@ def inspect_environment_at(
 
 
 def _mismatches(path: Path, triton: str) -> Sequence[Mismatch]:
-    from envpack.preflight import find_mismatches, host_of_image, read_environment_facts
+    from envpack.preflight import find_mismatches, image_host, read_environment_facts
     from envpack.releases import find_release
 
     release = find_release(triton)
-    return find_mismatches(None, read_environment_facts(path), release, host_of_image(release))
+    return find_mismatches(None, read_environment_facts(path), release, image_host(release))
 
 
 def _write_sbom(found: Inspection, file: Path) -> None:

@@ -63,13 +63,13 @@ def command(
     )
     from envpack.project import open_project
     from envpack.releases import DEFAULT_RELEASE, find_release
-    from envpack.repository import backends_of
+    from envpack.repository import backends_folder
 
     if not image and (base or pull):
         raise click.UsageError("Give --image with --from and --pull.")
     project = open_project(repository)
     release = find_release(triton or project.triton or DEFAULT_RELEASE)
-    plan = plan_deployment(project, backends_of(project, backends), release, models, served_from=served_from)
+    plan = plan_deployment(project, backends_folder(project, backends), release, models, served_from=served_from)
     for caution in plan.cautions:
         console.warned(caution)
     console.begin(f"put {len(plan.models)} models and {len(plan.backends)} backends into {output}")

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.archive import Form
+    from envpack.archive import Format
     from envpack.workflow import BuiltModel
 
 _MEGA = 1e6
 
 
-def forms_line(name: str, forms: Sequence[Form]) -> str:
+def forms_line(name: str, forms: Sequence[Format]) -> str:
     """One line on what each form of an environment costs: bytes to ship, and how much longer it takes to load."""
     return f"    {name}: " + " · ".join(f"{one.form} {one.size / _MEGA:.0f} MB{_later(one)}" for one in forms)
 
 
-def _later(form: Form) -> str:
+def _later(form: Format) -> str:
     return f", loads about {form.unpack_seconds} s later" if form.unpacked else ""
 
 

@@ -161,7 +161,7 @@ def _runtime_options(
     **same: Any,
 ) -> RuntimeOptions:
     from envpack.project import open_project
-    from envpack.repository import backends_of
+    from envpack.repository import backends_folder
     from envpack.server import RuntimeOptions, find_preload
 
     if same["runtime"] == "docker" and same["server"]:
@@ -172,7 +172,7 @@ def _runtime_options(
     return RuntimeOptions(
         release=triton or project.triton,
         served_from=served_from or project.served_from,
-        extra_backends=backends_of(project, backends),
+        extra_backends=backends_folder(project, backends),
         shm_bytes=shm_size,
         memory_bytes=memory,
         environment=dict(map(_variable, variables)),

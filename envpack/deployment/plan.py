@@ -195,7 +195,7 @@ def docker_command(deployment: Deployment, tree: Path, image: str = "") -> tuple
     if image:
         return (*start, image)
     mounts = [f"{tree}/models:{deployment.served_from}:ro"]
-    mounts += [f"{tree}/backends/{one.name}:{SERVER_BACKENDS}/{one.name}:ro" for one in deployment.backends]
+    mounts += [f"{tree}/backends/{backend.name}:{SERVER_BACKENDS}/{backend.name}:ro" for backend in deployment.backends]
     options = [word for mount in mounts for word in ("-v", mount)]
     # From 25.08 on servers do not run an environment's activate, which keeps the user's own packages out.
     isolation = ("-e", "PYTHONNOUSERSITE=1")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from envpack.environment.prefix import environment_from_prefix as environment_from_prefix
     from envpack.environment.relocation import (
         check_prefix as check_prefix,
+        replace_placeholder as replace_placeholder,
         rewrite as rewrite,
-        with_prefix as with_prefix,
     )
     from envpack.environment.store import (
         MANIFEST as MANIFEST,

@@ -39,7 +39,9 @@ def environment_needs(prefix: Path, entries: Iterable[Entry], kept: Path) -> Abi
 
     """
     glibc = glibcxx = RequiredVersion()
-    for _, package in itertools.groupby(sorted(entries, key=lambda one: one.package), key=lambda one: one.package):
+    for _, package in itertools.groupby(
+        sorted(entries, key=lambda entry: entry.package), key=lambda entry: entry.package
+    ):
         needs = _package_needs(prefix, list(package), kept)
         glibc, glibcxx = newer_version(glibc, needs.glibc), newer_version(glibcxx, needs.glibcxx)
     return AbiRequirements(glibc, glibcxx)

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from envpack.conda import PREFIX_PLACEHOLDER, CondaSettings, Credentials, install_conda
 from envpack.environment.abi_requirements import cuda_libraries, environment_needs, hidden_libraries, numpy_abi
-from envpack.environment.checks import check_consistency, refuse_outside, require_library
+from envpack.environment.checks import check_consistency, refuse_external_references, require_library
 from envpack.environment.install import install_pip
 from envpack.environment.inventory import (
     Entry,
@@ -86,7 +86,7 @@ def finish(
     how: Assembly,
     prefix: Path,
     *,
-    places: Sequence[Path] = (),
+    prefix_paths: Sequence[Path] = (),
     changed: Set[Path] = frozenset(),
     adopt: Callable[[Owners], Owners] = lambda owners: owners,
 ) -> None:
@@ -95,7 +95,7 @@ def finish(
     Args:
         how: what it is made of.
         prefix: the folder that packages were installed to.
-        places: more folders that its scripts may name as their own.
+        prefix_paths: more folders that its scripts may name as their own.
         changed: files that are not as their packages brought them, though the records should say they are.
         adopt: says of whom files are that have no installation record.
 
@@ -105,11 +105,11 @@ def finish(
     """
     minor = how.lock.target.python
     how.progress.begin("make the environment relocatable")
-    relocate(prefix, (prefix, Path(PREFIX_PLACEHOLDER), *places, _python(how, prefix).parent.parent), minor=minor)
+    relocate(prefix, (prefix, Path(PREFIX_PLACEHOLDER), *prefix_paths, _python(how, prefix).parent.parent), minor=minor)
     update_records(prefix, {*changed, *(strip_environment(prefix) if how.strip else ())})
     write_activation(prefix)
     owners = adopt(find_owners(prefix, minor))
-    refuse_outside(prefix, minor, owners)
+    refuse_external_references(prefix, minor, owners)
     _compile(how, prefix, owners)
     version = _started(prefix, minor) if how.runs_here else _said_version(how.lock)
     entries = take_inventory(prefix, owners)
@@ -173,8 +173,8 @@ def _compile(how: Assembly, prefix: Path, owners: Owners) -> None:
     for path, package in owners.of.items():
         if path.startswith(f"lib/python{minor}/") and path.endswith(".py") and _is_wanted(prefix, path, minor):
             sources.setdefault(package, []).append(path)
-    contents = {normalise_name(one.name): one.sha256 or one.md5 for one in how.lock.conda}
-    contents |= {one.name: one.sha256 for one in how.lock.pip}
+    contents = {normalise_name(package.name): package.sha256 or package.md5 for package in how.lock.conda}
+    contents |= {package.name: package.sha256 for package in how.lock.pip}
     named = {contents.get(name) or _digest(prefix, paths): paths for name, paths in sources.items()}
     compile_packages(prefix, named, minor=minor, python=_python(how, prefix), kept=how.cache / "bytecode")
 
@@ -250,9 +250,9 @@ def _write_manifest(
         "hidden_libraries": hidden_libraries(entries),
         "size": sum(entry.size for entry in entries),
         "content": write_inventory(prefix, entries),
-        "stand_ins": sum(bool(entry.stand_in) for entry in entries),
-        "packages": [dataclasses.asdict(one) for one in packages],
-        "changed_hands": [dataclasses.asdict(one) for one in owners.changed],
+        "stand_ins": sum(bool(entry.placeholder) for entry in entries),
+        "packages": [dataclasses.asdict(package) for package in packages],
+        "changed_hands": [dataclasses.asdict(replaced) for replaced in owners.changed],
     }
     write_text(prefix / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
 

@@ -13,7 +13,7 @@ from envpack.lock import run_uv
 from envpack.support.errors import EnvironmentBuildError
 
 
-def refuse_outside(prefix: Path, minor: str, owners: Owners) -> None:
+def refuse_external_references(prefix: Path, minor: str, owners: Owners) -> None:
     """Make sure that no Python package of an environment is only a pointer to somewhere else.
 
     Raises:

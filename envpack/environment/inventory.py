@@ -33,7 +33,7 @@ _SMALL = 1 << 20  # bytes of a file that is read in one piece
 _UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
 
 Kind = Literal["file", "program", "link", "folder"]
-StandIn = Literal["", "text", "binary"]
+PlaceholderKind = Literal["", "text", "binary"]
 _LONGEST_LICENSE = 100  # characters; some packages give the whole text in place of a name
 
 
@@ -47,8 +47,8 @@ class Entry(NamedTuple):
         size: bytes; 0 for links and folders.
         sha256: of the content; ``""`` for links and folders.
         target: where a link points, as it is written in the link.
-        stand_in: ``"text"`` or ``"binary"`` if the file names `envpack.conda.install.PREFIX_PLACEHOLDER`, which is to
-            become the folder that the environment lies in, as soon as that is known; else ``""``.
+        placeholder: ``"text"`` or ``"binary"`` if the file contains `envpack.conda.PREFIX_PLACEHOLDER`, which the
+            folder of the environment replaces as soon as it is known; else ``""``.
 
     """
 
@@ -58,11 +58,11 @@ class Entry(NamedTuple):
     size: int = 0
     sha256: str = ""
     target: str = ""
-    stand_in: StandIn = ""
+    placeholder: PlaceholderKind = ""
 
 
 @dataclass(frozen=True)
-class ChangedHands:
+class ReplacedFile:
     """A file that one package brought and another replaced or removed.
 
     Attributes:
@@ -84,35 +84,35 @@ class Owners:
     Attributes:
         of: the package that each file belongs to.
         changed: files that belonged to another package first.
-        stand_ins: how files name the stand-in of their prefix, of those that do.
+        placeholders: how files name the stand-in of their prefix, of those that do.
 
     """
 
     of: dict[str, str]
-    changed: tuple[ChangedHands, ...]
-    stand_ins: dict[str, StandIn]
+    changed: tuple[ReplacedFile, ...]
+    placeholders: dict[str, PlaceholderKind]
 
 
 def find_owners(prefix: Path, minor: str) -> Owners:
     """Read the installation records: conda's first, since pip packages are installed over them."""
     last: dict[str, tuple[str, str]] = {}
-    changed: list[ChangedHands] = []
+    changed: list[ReplacedFile] = []
     for name, path in _conda_claims(prefix):
         _claim(last, changed, path, ("conda", name))
     for name, path in _pip_claims(prefix, minor, set(last)):
         _claim(last, changed, path, ("pip", name))
     for path, (source, name) in last.items():
         if not os.path.lexists(f"{prefix}/{path}"):
-            changed.append(ChangedHands(path, f"{source} {name}", ""))
-    changed.sort(key=lambda one: (one.path, one.before))
-    stand_ins = {path: mode for path, mode in _conda_stand_ins(prefix) if last[path][0] == "conda"}
-    return Owners({path: name for path, (_, name) in last.items()}, tuple(changed), stand_ins)
+            changed.append(ReplacedFile(path, f"{source} {name}", ""))
+    changed.sort(key=lambda replaced: (replaced.path, replaced.before))
+    placeholders = {path: mode for path, mode in _conda_stand_ins(prefix) if last[path][0] == "conda"}
+    return Owners({path: name for path, (_, name) in last.items()}, tuple(changed), placeholders)
 
 
-def _claim(last: dict[str, tuple[str, str]], changed: list[ChangedHands], path: str, package: tuple[str, str]) -> None:
+def _claim(last: dict[str, tuple[str, str]], changed: list[ReplacedFile], path: str, package: tuple[str, str]) -> None:
     before = last.get(path)
     if before and before != package:
-        changed.append(ChangedHands(path, " ".join(before), " ".join(package)))
+        changed.append(ReplacedFile(path, " ".join(before), " ".join(package)))
     last[path] = package
 
 
@@ -174,11 +174,11 @@ def parse_inventory(content: bytes) -> tuple[Entry, ...]:
 def _walk(root: str, below: str = "") -> Iterator[str]:
     """Paths of files, links and empty folders. Text, not `Path`: there may be a hundred thousand."""
     with os.scandir(f"{root}/{below}") as found:
-        for one in found:
-            path = f"{below}{one.name}"
+        for item in found:
+            path = f"{below}{item.name}"
             if path in _UNLISTED or (below == "conda-meta/" and path.endswith(".lock")):
                 continue
-            if one.is_dir(follow_symlinks=False):
+            if item.is_dir(follow_symlinks=False):
                 inside = False
                 for inner in _walk(root, f"{path}/"):
                     inside = True
@@ -200,10 +200,10 @@ def _entry(prefix: Path, path: str, owners: Owners) -> Entry:
         status = os.fstat(content.fileno())
         digest = _digest(content, status.st_size)
     kind: Kind = "program" if status.st_mode & 0o100 else "file"
-    stand_in: StandIn = owners.stand_ins.get(path, "")
-    if stand_in and PREFIX_PLACEHOLDER.encode() not in Path(place).read_bytes():
-        stand_in = ""  # as in scripts, which find their interpreter otherwise
-    return Entry(path, kind, package, status.st_size, digest, stand_in=stand_in)
+    placeholder: PlaceholderKind = owners.placeholders.get(path, "")
+    if placeholder and PREFIX_PLACEHOLDER.encode() not in Path(place).read_bytes():
+        placeholder = ""  # as in scripts, which find their interpreter otherwise
+    return Entry(path, kind, package, status.st_size, digest, placeholder=placeholder)
 
 
 def _digest(content: io.FileIO, size: int) -> str:
@@ -228,7 +228,7 @@ def _conda_claims(prefix: Path) -> Iterator[tuple[str, str]]:
             yield name, str(path)
 
 
-def _conda_stand_ins(prefix: Path) -> Iterator[tuple[str, StandIn]]:
+def _conda_stand_ins(prefix: Path) -> Iterator[tuple[str, PlaceholderKind]]:
     for record in sorted((prefix / "conda-meta").glob("*.json")):
         told = json.loads(record.read_text(encoding="utf-8"))
         for entry in told.get("paths_data", {}).get("paths", ()):
@@ -267,7 +267,7 @@ def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock:
     sizes: Counter[str] = Counter()
     for entry in entries:
         sizes[entry.package] += entry.size
-    origins = {one.name: (_origin(one.url), one.sha256) for one in lock.pip}
+    origins = {package.name: (_origin(package.url), package.sha256) for package in lock.pip}
     records = [
         json.loads(record.read_text(encoding="utf-8")) for record in sorted((prefix / "conda-meta").glob("*.json"))
     ]

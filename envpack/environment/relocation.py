@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.conda import PREFIX_PLACEHOLDER
-from envpack.environment.inventory import StandIn
+from envpack.environment.inventory import PlaceholderKind
 from envpack.support.errors import UsageError
 from envpack.support.replacement import replaced_file, write_text
 
@@ -178,7 +178,7 @@ def write_activation(prefix: Path) -> None:
     write_text(prefix / "pyvenv.cfg", PYVENV_CFG)
 
 
-def with_prefix(content: bytes, prefix: str, kind: StandIn) -> bytes:
+def replace_placeholder(content: bytes, prefix: str, kind: PlaceholderKind) -> bytes:
     """The content of a file with its environment's folder in it.
 
     Args:
@@ -209,6 +209,6 @@ def check_prefix(prefix: str) -> None:
         )
 
 
-def rewrite(source: Path, target: Path, prefix: str, kind: StandIn) -> None:
+def rewrite(source: Path, target: Path, prefix: str, kind: PlaceholderKind) -> None:
     """Write a file of the store with its environment's folder in it."""
-    target.write_bytes(with_prefix(source.read_bytes(), prefix, kind))
+    target.write_bytes(replace_placeholder(source.read_bytes(), prefix, kind))

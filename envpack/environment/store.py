@@ -49,7 +49,7 @@ class Environment:
         platform: ``"linux-64"`` or ``"linux-aarch64"``.
         size: bytes of all its files.
         content: SHA-256 of the list of its files (`envpack.environment.inventory`): same content, same digest.
-        stand_ins: how many files name a stand-in for the folder that the environment will be in.
+        placeholders: how many files name a stand-in for the folder that the environment will be in.
         fresh: whether this call built it.
 
     """
@@ -64,7 +64,7 @@ class Environment:
     platform: str
     size: int
     content: str
-    stand_ins: int = 0
+    placeholders: int = 0
     fresh: bool = False
 
 
@@ -87,5 +87,5 @@ def read_environment(folder: Path) -> Environment | None:
         platform=told["platform"],
         size=told["size"],
         content=told["content"],
-        stand_ins=told["stand_ins"],
+        placeholders=told["stand_ins"],
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.archive import inspect_environment, is_archive
-from envpack.inspection.finding import Finding, Severity, caution, fault, of_error
+from envpack.inspection.finding import Finding, Severity, caution, fault, finding_of_error
 from envpack.releases import Release
 from envpack.repository import (
     CONFIG_NAME,
@@ -196,19 +196,19 @@ def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
     try:
         found = inspect_environment(file)
     except InputError as error:
-        yield of_error(error, file)
+        yield finding_of_error(error, file)
         return
-    for one in found.findings:
-        if one.kind == "refused":
-            strict = one.reason != _BELOW_A_LINK or release.strict_archives
+    for finding in found.findings:
+        if finding.kind == "refused":
+            strict = finding.reason != _BELOW_A_LINK or release.strict_archives
             severity: Severity = "error" if strict else "warning"
-            what = f"{_shown(one.path)}: {one.reason}" if one.path else one.reason
+            what = f"{_shown(finding.path)}: {finding.reason}" if finding.path else finding.reason
             yield Finding("archive-refused", severity, file, what, "build it with `envpack build`")
-        elif one.kind != "unproven":
+        elif finding.kind != "unproven":
             yield fault(
                 "environment-changed",
                 file,
-                f"{_shown(one.path)}: {one.reason}" if one.path else one.reason,
+                f"{_shown(finding.path)}: {finding.reason}" if finding.path else finding.reason,
                 "build it again, or copy it again from where it was made",
             )
 

@@ -41,11 +41,11 @@ def caution(kind: str, where: Path, what: str, fix: str) -> Finding:
     return Finding(kind, "warning", where, what, fix)
 
 
-def of_error(error: EnvpackError, where: Path) -> Finding:
+def finding_of_error(error: EnvpackError, where: Path) -> Finding:
     """An error as it would be raised by a command; ``where`` if it does not say."""
     return Finding(error.kind, "error", Path(error.where) if error.where else where, error.message, error.hint)
 
 
-def of_mismatch(mismatch: Mismatch, where: Path) -> Finding:
+def finding_of_mismatch(mismatch: Mismatch, where: Path) -> Finding:
     """Two things that do not go together."""
     return Finding(mismatch.kind, "error", where, mismatch.reason, mismatch.fix)

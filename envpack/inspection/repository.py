@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.inspection.files import ACTIVATE, environment_findings, folder_findings, mode_findings, pointer_findings
-from envpack.inspection.finding import Finding, caution, fault, of_error
+from envpack.inspection.finding import Finding, caution, fault, finding_of_error
 from envpack.inspection.state import build_state
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
 from envpack.project import FILE_NAME, Project
@@ -18,7 +18,7 @@ from envpack.repository import (
     PYTHON_BACKEND,
     STUB_NAME,
     Model,
-    backends_of,
+    backends_folder,
     environment_of,
     examine_model,
     looks_like_model,
@@ -65,14 +65,14 @@ def inspect_repository(
         project: whose repository.
         release: the server that it is for.
         names: models to look at; by default all, and the repository itself.
-        backends: folder of the backends for one Python each; by default as `backends_of` says.
+        backends: folder of the backends for one Python each; by default as `backends_folder` says.
 
     Raises:
         InputError: a model that was named is not there (``model-missing``), or something cannot be read
             (``unreadable``).
     """
     repository = project.repository
-    backends = backends_of(project, backends)
+    backends = backends_folder(project, backends)
     try:
         folders = [f for f in sorted(repository.iterdir()) if f.is_dir() and looks_like_model(f)]
         chosen = [repository / name for name in names] or folders
@@ -91,7 +91,7 @@ def inspect_repository(
             where=str(error.filename or repository),
             hint="give yourself the right to read it: chmod -R u+rX on the repository",
         ) from error
-    findings.sort(key=lambda one: (str(one.where), one.severity, one.kind))
+    findings.sort(key=lambda finding: (str(finding.where), finding.severity, finding.kind))
     return RepositoryInspection(repository, release, tuple(folder.name for folder in chosen), tuple(findings))
 
 
@@ -104,7 +104,7 @@ def _of_model(
     backends: Path,
 ) -> Iterator[Finding]:
     foreign = any(error.kind == "not-a-python-model" for error in faults)
-    yield from (of_error(error, folder) for error in faults if error.kind != "not-a-python-model")
+    yield from (finding_of_error(error, folder) for error in faults if error.kind != "not-a-python-model")
     yield from mode_findings(folder)
     yield from pointer_findings(folder)
     if model is None or model.is_ensemble or foreign:
@@ -123,7 +123,7 @@ def _state_findings(project: Project, model: Model, release: Release) -> Iterato
     try:
         state = build_state(project, model, release)
     except InputError as error:
-        yield of_error(error, model.folder)
+        yield finding_of_error(error, model.folder)
         return
     if state.status == "unbuilt":
         yield caution("not-built", model.folder, state.reason, state.fix)

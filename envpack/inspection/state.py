@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envpack.archive import record_in_metadata, told_beside
+from envpack.archive import read_metadata, record_in_metadata
 from envpack.lock import digest_requirements
 from envpack.project import Project
 from envpack.releases import Release
@@ -73,7 +73,7 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
         if file is None:
             return BuildState("unknown")
         return BuildState("unbuilt", f"it has {file.name}, but config.pbtxt names no execution environment", build)
-    metadata = told_beside(environment)
+    metadata = read_metadata(environment)
     recorded = metadata.get(_KEY)
     if not recorded:
         return BuildState("unknown")

@@ -7,9 +7,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.archive import told_beside
-from envpack.inspection.finding import Finding, caution, fault, of_error, of_mismatch
-from envpack.preflight import host_of_image, preflight_model, read_environment_facts, read_stub_needs
+from envpack.archive import read_metadata
+from envpack.inspection.finding import Finding, caution, fault, finding_of_error, finding_of_mismatch
+from envpack.preflight import image_host, preflight_model, read_environment_facts, read_stub_requirements
 from envpack.releases import Release
 from envpack.repository import (
     BRIDGE,
@@ -44,9 +44,9 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
     if not os.access(stub, os.R_OK):
         return
     try:
-        needs = read_stub_needs(stub)
+        needs = read_stub_requirements(stub)
     except StubError as error:
-        yield of_error(error, stub)
+        yield finding_of_error(error, stub)
         return
     if not needs.epochs:
         yield caution(
@@ -60,9 +60,9 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
 
 def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Finding]:
     """Whether stub, environment and release go together."""
-    for mismatch in preflight_model(model, release=release, host=host_of_image(release), backends=backends):
+    for mismatch in preflight_model(model, release=release, host=image_host(release), backends=backends):
         if mismatch.kind != "not-a-stub":  # which is a finding of its own
-            yield of_mismatch(mismatch, model.folder)
+            yield finding_of_mismatch(mismatch, model.folder)
     if model.backend == PYTHON_BACKEND and not (model.folder / STUB_NAME).is_file():
         yield from _fits_the_releases_own(model, release)
 
@@ -94,7 +94,7 @@ def _fits_the_releases_own(model: Model, release: Release) -> Iterator[Finding]:
 
 def _numpy_of(environment: Path) -> int:
     """Major version of its NumPy, 0 if it does not say."""
-    packages = told_beside(environment).get("packages")
+    packages = read_metadata(environment).get("packages")
     for package in packages if isinstance(packages, list) else ():
         if isinstance(package, dict) and package.get("name") == "numpy":
             major = str(package.get("version", "")).partition(".")[0]

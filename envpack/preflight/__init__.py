@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from envpack.preflight.facts import (
         EnvironmentFacts as EnvironmentFacts,
         Host as Host,
-        StubNeeds as StubNeeds,
-        host_of_image as host_of_image,
+        StubRequirements as StubRequirements,
+        image_host as image_host,
         read_environment_facts as read_environment_facts,
-        read_stub_needs as read_stub_needs,
+        read_stub_requirements as read_stub_requirements,
         this_host as this_host,
     )
     from envpack.preflight.model import preflight_model as preflight_model

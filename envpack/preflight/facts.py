@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from envpack.archive import opened_archive, sidecar_of
+from envpack.archive import archive_metadata_file, opened_archive
 from envpack.environment import INVENTORY, parse_inventory, read_environment
 from envpack.releases import Release
 from envpack.repository import RELEASE_FILE
@@ -67,7 +67,7 @@ def read_environment_facts(path: Path) -> EnvironmentFacts:
 
 
 @dataclass
-class _Found:
+class _Libraries:
     """What the libraries that were looked into say."""
 
     python: str = ""
@@ -101,16 +101,16 @@ class _Found:
         return bool(self.python and self.glibcxx)
 
 
-def _in_folder(folder: Path) -> _Found:
-    found = _Found()
+def _in_folder(folder: Path) -> _Libraries:
+    found = _Libraries()
     for file in sorted((folder / "lib").glob("lib*.so*")):
         if file.is_file():
             found.take(f"lib/{file.name}", lambda file=file: io.BytesIO(file.read_bytes()))  # type: ignore[misc]
     return found
 
 
-def _in_archive(file: Path) -> _Found:
-    found, listed = _Found(), None
+def _in_archive(file: Path) -> _Libraries:
+    found, listed = _Libraries(), None
     with opened_archive(file) as archive:
         for member in archive:
             if member.name == INVENTORY:
@@ -139,7 +139,7 @@ def _noted(path: Path) -> tuple[str, str]:
     if environment:
         return environment.glibc, environment.glibcxx
     try:
-        told = json.loads(sidecar_of(path).read_text(encoding="utf-8"))
+        told = json.loads(archive_metadata_file(path).read_text(encoding="utf-8"))
         return str(told.get("glibc", "")), str(told.get("glibcxx", ""))
     except (OSError, ValueError, AttributeError):
         return "", ""
@@ -155,7 +155,7 @@ def _unreadable(path: Path, reason: str) -> InputError:
 
 
 @dataclass(frozen=True)
-class StubNeeds:
+class StubRequirements:
     """What a stub needs to be able to serve.
 
     Attributes:
@@ -178,7 +178,7 @@ class StubNeeds:
     release_file: str
 
 
-def read_stub_needs(path: Path) -> StubNeeds:
+def read_stub_requirements(path: Path) -> StubRequirements:
     """Read a stub's file, and the release file beside it; nothing of it is run.
 
     Raises:
@@ -189,10 +189,10 @@ def read_stub_needs(path: Path) -> StubNeeds:
         ours = inspect_stub(path)
     except StubError as error:
         return _needs_of_another(path, release_file, error)
-    return StubNeeds(path, ours.machine, ours.python, ours.glibc, "", ours.epochs, release_file)
+    return StubRequirements(path, ours.machine, ours.python, ours.glibc, "", ours.epochs, release_file)
 
 
-def _needs_of_another(path: Path, release_file: str, error: StubError) -> StubNeeds:
+def _needs_of_another(path: Path, release_file: str, error: StubError) -> StubRequirements:
     """Needs of a stub that envpack did not build; ``error`` if it is none."""
     from elftools.elf.elffile import ELFFile
 
@@ -202,7 +202,9 @@ def _needs_of_another(path: Path, release_file: str, error: StubError) -> StubNe
             pythons = [match[1] for name in needed_libraries(elf) if (match := _LIBPYTHON.fullmatch(name))]
             if pythons:
                 machine = machine_named(elf["e_machine"])
-                return StubNeeds(path, machine, pythons[0], needed_glibc(elf), needed_glibcxx(elf), (), release_file)
+                return StubRequirements(
+                    path, machine, pythons[0], needed_glibc(elf), needed_glibcxx(elf), (), release_file
+                )
     except Exception:  # of a damaged file the parser makes whatever its first wrong step leads to
         raise error from None
     raise error
@@ -232,7 +234,7 @@ class Host:
     machine: str
 
 
-def host_of_image(release: Release) -> Host:
+def image_host(release: Release) -> Host:
     """The official container of a release."""
     return Host(f"the image of Triton {release.name}", release.glibc, release.glibcxx, "")
 

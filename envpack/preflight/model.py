@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.preflight.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_needs
+from envpack.preflight.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_requirements
 from envpack.preflight.rules import Mismatch, find_mismatches
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
@@ -33,7 +33,7 @@ def preflight_model(
     own = model.folder / STUB_NAME
     stub = own if own.is_file() else _backends_stub(model, default_stub, backends)
     try:
-        needs = read_stub_needs(stub) if stub else None
+        needs = read_stub_requirements(stub) if stub else None
     except StubError as error:
         no_stub = Mismatch(error.kind, f"{stub} is no stub: {error.message}", error.hint)
         return () if stub == default_stub else (no_stub,)

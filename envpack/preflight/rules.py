@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envpack.preflight.facts import EnvironmentFacts, Host, StubNeeds
+from envpack.preflight.facts import EnvironmentFacts, Host, StubRequirements
 from envpack.releases import Release, all_releases
 from envpack.support.elf import version_key
 
@@ -26,7 +26,7 @@ class Mismatch:
 
 
 def find_mismatches(
-    stub: StubNeeds | None,
+    stub: StubRequirements | None,
     environment: EnvironmentFacts | None = None,
     release: Release | None = None,
     host: Host | None = None,
@@ -41,7 +41,7 @@ def find_mismatches(
     )
 
 
-def _python_and_machine(stub: StubNeeds, environment: EnvironmentFacts) -> Iterator[Mismatch]:
+def _python_and_machine(stub: StubRequirements, environment: EnvironmentFacts) -> Iterator[Mismatch]:
     if not environment.python:
         yield Mismatch(
             "libpython-missing",
@@ -63,12 +63,14 @@ def _python_and_machine(stub: StubNeeds, environment: EnvironmentFacts) -> Itera
         )
 
 
-def _stub_command(stub: StubNeeds, environment: EnvironmentFacts) -> str:
+def _stub_command(stub: StubRequirements, environment: EnvironmentFacts) -> str:
     target = f"--prefix {environment.path}" if environment.path.is_dir() else f"--python {environment.python}"
     return f"`envpack stub {target} --output {stub.path.parent}`"
 
 
-def _libstdcxx(stub: StubNeeds | None, environment: EnvironmentFacts | None, host: Host | None) -> Iterator[Mismatch]:
+def _libstdcxx(
+    stub: StubRequirements | None, environment: EnvironmentFacts | None, host: Host | None
+) -> Iterator[Mismatch]:
     # The server puts the environment's lib folder in front of the system's.
     name, has = ("the environment", environment.glibcxx) if environment else ("", "")
     if not has and host:
@@ -88,7 +90,7 @@ def _libstdcxx(stub: StubNeeds | None, environment: EnvironmentFacts | None, hos
         )
 
 
-def _release(stub: StubNeeds, release: Release) -> Iterator[Mismatch]:
+def _release(stub: StubRequirements, release: Release) -> Iterator[Mismatch]:
     if stub.epochs and release.stub_abi not in stub.epochs:
         yield Mismatch(
             "release-mismatch",
@@ -104,7 +106,7 @@ def _release(stub: StubNeeds, release: Release) -> Iterator[Mismatch]:
         )
 
 
-def _stub_on_host(stub: StubNeeds, host: Host) -> Iterator[Mismatch]:
+def _stub_on_host(stub: StubRequirements, host: Host) -> Iterator[Mismatch]:
     if host.machine and stub.machine != host.machine:
         yield Mismatch(
             "machine-mismatch",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         UTILITIES as UTILITIES,
         Backend as Backend,
         backend_for as backend_for,
-        backends_of as backends_of,
+        backends_folder as backends_folder,
         environment_of as environment_of,
         find_backends as find_backends,
         forget_release as forget_release,

@@ -199,7 +199,7 @@ def library_name(backend: str) -> str:
     return f"libtriton_{backend}.so"
 
 
-def backends_of(project: Project, explicit: Path | None = None) -> Path:
+def backends_folder(project: Project, explicit: Path | None = None) -> Path:
     """The folder of the backends of a repository: beside it, unless the project or the caller says where."""
     return (explicit or project.backends or project.repository.parent / "backends").absolute()
 

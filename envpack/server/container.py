@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envpack.containers import ContainerShell, Daemon, daemon_errors
-from envpack.preflight import Host, host_of_image
+from envpack.preflight import Host, image_host
 from envpack.releases import Release, all_releases
 from envpack.server.container_options import HOME, KEPT_LABEL, LABEL, ContainerSettings, Mount, container_options
 from envpack.server.interface import Process, StopResult
@@ -159,7 +159,7 @@ class ContainerRuntime(ContainerSettings):
     @property
     def host(self) -> Host:
         known: Release | None = all_releases().get(self.release)
-        return host_of_image(known) if known else Host(f"the image {self.image}", "", "", "")
+        return image_host(known) if known else Host(f"the image {self.image}", "", "", "")
 
     def has_image(self) -> bool:
         """Whether the daemon has the image."""

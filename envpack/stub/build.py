@@ -10,9 +10,9 @@ from pathlib import Path
 import envpack
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.cmake import BuildTree
-from envpack.stub.inspection import StubFacts, accept_stub, inspect_stub
+from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
 from envpack.stub.prebuilt import find_prebuilt
-from envpack.stub.recipe import Recipe, Releases, described, source_folder
+from envpack.stub.recipe import Recipe, Releases, describe_releases, source_folder
 from envpack.stub.target import StubTarget, check_platforms
 from envpack.stub.toolchain import ToolchainName, check_glibc, find_toolchain
 from envpack.support.cache_locations import cache_root
@@ -71,7 +71,7 @@ def build_stub(
     """
     started = time.monotonic()
     progress = progress or NoProgress()
-    progress.begin(f"stub for Python {target.minor}, {described(releases)}")
+    progress.begin(f"stub for Python {target.minor}, {describe_releases(releases)}")
     if platform:
         check_platforms([target], [platform])
     check_glibc(glibc)
@@ -82,12 +82,14 @@ def build_stub(
         progress.end("prebuilt")
         return Stub(prebuilt, inspect_stub(prebuilt), fresh=False, seconds=time.monotonic() - started)
     recipe = Recipe(target, releases, find_toolchain(toolchain, machine=target.machine, glibc=glibc), source_folder())
-    stub = follow(recipe, cache=cache, jobs=jobs, progress=progress)
+    stub = build_from_recipe(recipe, cache=cache, jobs=jobs, progress=progress)
     progress.end(f"compiled in {stub.seconds:.1f} s" if stub.fresh else "up to date")
     return stub
 
 
-def follow(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress | None = None) -> Stub:
+def build_from_recipe(
+    recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress | None = None
+) -> Stub:
     """What `build_stub` does once it is clear what goes into the stub; ``progress`` hears of details only.
 
     Raises:
@@ -95,9 +97,9 @@ def follow(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress
         EnvironmentBuildError: the cache cannot be written to, or the disk is full.
     """
     started = time.monotonic()
-    kitchen = _Kitchen(recipe, cache or stub_cache(), jobs, progress or NoProgress())
-    folder = kitchen.cache / recipe.entry
-    fresh = ensure_entry(folder, kitchen.compile_stub, kitchen.progress)
+    build = _StubBuild(recipe, cache or stub_cache(), jobs, progress or NoProgress())
+    folder = build.cache / recipe.entry
+    fresh = ensure_entry(folder, build.compile_stub, build.progress)
     facts = inspect_stub(folder / STUB_NAME)
     return Stub(folder / STUB_NAME, facts, fresh, time.monotonic() - started)
 
@@ -109,7 +111,7 @@ def compile_shared(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, 
         StubError: they do not compile.
         EnvironmentBuildError: the cache cannot be written to, or the disk is full.
     """
-    _Kitchen(recipe, cache or stub_cache(), jobs, progress).shared_parts()
+    _StubBuild(recipe, cache or stub_cache(), jobs, progress).shared_parts()
 
 
 def cached_stub(recipe: Recipe, *, cache: Path | None = None) -> Path | None:
@@ -124,7 +126,7 @@ def stub_cache() -> Path:
 
 
 @dataclass(frozen=True)
-class _Kitchen:
+class _StubBuild:
     """Where one recipe is carried out."""
 
     recipe: Recipe
@@ -146,7 +148,7 @@ class _Kitchen:
         )
         tree.build()
         made = tree.folder / "stub_src" / STUB_NAME
-        accept_stub(made, target, self.recipe.releases, self.recipe.tools)
+        check_compiled_stub(made, target, self.recipe.releases, self.recipe.tools)
         made.chmod(0o755)
         made.rename(into / STUB_NAME)
         shutil.rmtree(tree.folder)

@@ -103,7 +103,7 @@ def _not_a_stub(path: Path, why: str) -> StubError:
     )
 
 
-def accept_stub(made: Path, target: StubTarget, releases: Sequence[Release] | None, tools: Toolchain) -> None:
+def check_compiled_stub(made: Path, target: StubTarget, releases: Sequence[Release] | None, tools: Toolchain) -> None:
     """Look into a stub that was just compiled, and start it if it is for this machine.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from envpack.pythons import SUPPORTED
 from envpack.releases import Release
-from envpack.stub.build import Stub, cached_stub, compile_shared, follow
+from envpack.stub.build import Stub, build_from_recipe, cached_stub, compile_shared
 from envpack.stub.recipe import Recipe, identifier
 from envpack.stub.target import StubTarget, check_platforms, target_from_interpreter
 from envpack.support.errors import EnvironmentBuildError, EnvpackError, StubError, UsageError
@@ -178,17 +178,19 @@ def compile_stubs(
             failed[entry] = outcome
 
     def compile_one(recipe: Recipe, cores: int, progress: Progress) -> Stub:
-        return follow(recipe, cache=cache, jobs=cores, progress=progress)
+        return build_from_recipe(recipe, cache=cache, jobs=cores, progress=progress)
 
     def compile_common(recipe: Recipe, cores: int, progress: Progress) -> None:
         compile_shared(recipe, cache=cache, jobs=cores, progress=progress)
 
-    _at_once({entry: partial(compile_common, recipe) for entry, recipe in shared.items()}, shared_ended, jobs, progress)
+    _run_in_threads(
+        {entry: partial(compile_common, recipe) for entry, recipe in shared.items()}, shared_ended, jobs, progress
+    )
     doomed = [recipe for recipe in uncached if recipe.common_entry in failed]
     for recipe in doomed:
         ended(recipe, failed[recipe.common_entry])
     work = {recipe: partial(compile_one, recipe) for recipe in recipes if recipe not in doomed}
-    _at_once(work, ended, jobs, progress)
+    _run_in_threads(work, ended, jobs, progress)
 
 
 def usable_cores() -> int:
@@ -197,7 +199,7 @@ def usable_cores() -> int:
 
 
 @dataclass(frozen=True)
-class _Voice:
+class _ThreadProgress:
     """A `Progress` that hands details to another thread."""
 
     details: SimpleQueue[Callable[[], None]]
@@ -217,7 +219,9 @@ class _Voice:
         pass
 
 
-def _at_once(work: Mapping[_Key, _Work[_Made]], ended: _Ended[_Key, _Made], jobs: int, progress: Progress) -> None:
+def _run_in_threads(
+    work: Mapping[_Key, _Work[_Made]], ended: _Ended[_Key, _Made], jobs: int, progress: Progress
+) -> None:
     """Do all of it in threads, as many as there are cores, and share the cores among them."""
     if not work:
         return
@@ -236,7 +240,7 @@ def _at_once(work: Mapping[_Key, _Work[_Made]], ended: _Ended[_Key, _Made], jobs
     with stoppable() as programs, ThreadPoolExecutor(threads) as pool:
         try:
             for key, do in work.items():
-                voice = _Voice(news, progress, getattr(key, "identifier", ""))
+                voice = _ThreadProgress(news, progress, getattr(key, "identifier", ""))
                 context = contextvars.copy_context()
                 future = pool.submit(context.run, do, max(1, jobs // threads), voice)
                 future.add_done_callback(lambda future, key=key: news.put(partial(told, key, future)))  # type: ignore[misc]

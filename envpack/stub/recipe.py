@@ -81,7 +81,7 @@ def identifier(target: StubTarget, releases: Releases) -> str:
     return "-".join((f"cp{target.minor.replace('.', '')}", *_release_names(releases), target.machine))
 
 
-def described(releases: Releases) -> str:
+def describe_releases(releases: Releases) -> str:
     """The releases in words."""
     return f"Triton {', '.join(_release_names(releases))}" if releases else "every Triton"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import sidecar_of
+from envpack.archive import archive_metadata_file
 from envpack.environment import MANIFEST
 from envpack.repository import Model, environment_of
 from envpack.server import stub_reports
@@ -109,7 +109,7 @@ def measure_environment(model: Model) -> EnvironmentSize | None:
     place = environment_of(model)
     if place is None:
         return None
-    manifest = _read_manifest(place / MANIFEST if place.is_dir() else sidecar_of(place))
+    manifest = _read_manifest(place / MANIFEST if place.is_dir() else archive_metadata_file(place))
     sizes = _by_package(manifest) if manifest else _measured(place) if place.is_dir() else Counter()
     if not sizes:
         return None

@@ -8,19 +8,25 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.archive import (
-    Form,
+    Format,
     PackageSize,
     PackerName,
     Selection,
-    forms_of,
+    archive_metadata_file,
+    format_costs,
     pack_archive,
     package_sizes,
     place_folder,
-    sidecar_of,
-    told_beside,
+    read_metadata,
 )
 from envpack.environment import Environment, read_environment
-from envpack.preflight import EnvironmentFacts, find_mismatches, host_of_image, read_environment_facts, read_stub_needs
+from envpack.preflight import (
+    EnvironmentFacts,
+    find_mismatches,
+    image_host,
+    read_environment_facts,
+    read_stub_requirements,
+)
 from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import (
@@ -28,7 +34,7 @@ from envpack.repository import (
     Backend,
     Model,
     backend_for,
-    backends_of,
+    backends_folder,
     forget_release,
     get_string_parameter,
     in_model_folder,
@@ -112,7 +118,7 @@ class BuiltModel:
     stub: Path | None
     backend: str
     changed: bool
-    forms: tuple[Form, ...] = ()
+    forms: tuple[Format, ...] = ()
     sizes: tuple[PackageSize, ...] = ()
 
 
@@ -191,7 +197,7 @@ def _backends(project: Project, model: Model, options: BuildOptions) -> Path | N
             kind="layout-limits",
             hint="leave --stub out, or take --layout model",
         )
-    return backends_of(project, options.backends) if layout == "backend" else None
+    return backends_folder(project, options.backends) if layout == "backend" else None
 
 
 @dataclass(frozen=True)
@@ -215,7 +221,7 @@ def _place(
     model: Model, environment: Environment, server: _Server, options: BuildOptions, progress: Progress
 ) -> BuiltModel:
     facts = read_environment_facts(environment.prefix)
-    for mismatch in find_mismatches(None, facts, server.release, host_of_image(server.release)):
+    for mismatch in find_mismatches(None, facts, server.release, image_host(server.release)):
         raise EnvironmentBuildError(mismatch.reason, kind=mismatch.kind, where=str(model.folder), hint=mismatch.fix)
     binary = None
     if _wants_stub(model, environment, server, options):
@@ -232,7 +238,7 @@ def _place(
         changed |= remove_stub(model.folder)  # it would be preferred to the backend's
     _remove_previous(model, previous, place)
     progress.end(f"placed as {place.name}" if changed else "up to date")
-    told = told_beside(place)
+    told = read_metadata(place)
     return BuiltModel(
         model.name,
         environment.python,
@@ -242,7 +248,7 @@ def _place(
         stub if stub.exists() else None,
         backend.name if backend else PYTHON_BACKEND,
         changed,
-        forms_of(told),
+        format_costs(told),
         package_sizes(environment, told),
     )
 
@@ -257,8 +263,8 @@ def _place_environment(
         served_as = f"{server.repository.rstrip('/')}/{model.folder.name}/{place.name}"
         return place, place_folder(environment, place, selection, served_as=served_as)
     place = place.with_name(f"{place.name}.{options.archive_format}")
-    if environment.stand_ins:
-        progress.detail(f"{environment.stand_ins} files cannot name their folder, since nobody knows it yet")
+    if environment.placeholders:
+        progress.detail(f"{environment.placeholders} files cannot name their folder, since nobody knows it yet")
     form, packer = options.archive_format, options.packer
     return place, pack_archive(environment, place, form=form, selection=selection, packer=packer)
 
@@ -296,12 +302,12 @@ def _fitting_stub(
     environment: EnvironmentFacts, release: Release, toolchain: ToolchainName, progress: Progress
 ) -> Path:
     """A stub for the environment that runs in the release's image, by another compiler than the first if need be."""
-    target, image = target_from_prefix(environment.path), host_of_image(release)
+    target, image = target_from_prefix(environment.path), image_host(release)
     stub = build_stub(target, toolchain=toolchain, progress=progress)
-    mismatches = find_mismatches(read_stub_needs(stub.path), environment, release, image)
+    mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
     if toolchain == "auto" and any(mismatch.kind == "glibc-too-old" for mismatch in mismatches):
         stub = build_stub(target, toolchain="zig", progress=progress)
-        mismatches = find_mismatches(read_stub_needs(stub.path), environment, release, image)
+        mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
     for mismatch in mismatches:
         raise StubError(mismatch.reason, kind=mismatch.kind, hint=mismatch.fix)
     return stub.path
@@ -335,6 +341,6 @@ def _remove_previous(model: Model, value: str, current: Path) -> None:
     previous = model.folder / name
     if read_environment(previous) is not None:
         shutil.rmtree(previous, ignore_errors=True)
-    elif sidecar_of(previous).is_file():
+    elif archive_metadata_file(previous).is_file():
         previous.unlink(missing_ok=True)
-        sidecar_of(previous).unlink(missing_ok=True)
+        archive_metadata_file(previous).unlink(missing_ok=True)

@@ -221,8 +221,8 @@ def test_byte_code_is_that_of_the_version_whatever_the_name(served, tmp_path):
 
 def test_files_name_a_stand_in_for_the_folder_that_nobody_knows_yet(served, tmp_path):
     environment = environment_of(lock_for(BOTH, served, tmp_path), cache=tmp_path)
-    stand_ins = {one.path: one.stand_in for one in read_inventory(environment.prefix) if one.stand_in}
-    assert stand_ins == {"etc/rooted.conf": "text", "lib/rooted.bin": "binary"}
+    placeholders = {one.path: one.placeholder for one in read_inventory(environment.prefix) if one.placeholder}
+    assert placeholders == {"etc/rooted.conf": "text", "lib/rooted.bin": "binary"}
     assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {PREFIX_PLACEHOLDER}/share\n"
     assert (environment.prefix / "bin/rooted").read_bytes().startswith(b"#!/usr/bin/env python3.10\nprint(")
 

@@ -165,7 +165,7 @@ class TestVirtual:
         assert [file for file in files if os.fsencode(virtual) in file.read_bytes()] == []
         assert json.loads((prefix / "share/kernel.json").read_text())["argv"][0] == f"{PREFIX_PLACEHOLDER}/bin/python"
         entries = {one.path: one for one in read_inventory(prefix)}
-        assert (entries["share/kernel.json"].stand_in, entries["share/kernel.json"].package) == ("text", "unknown")
+        assert (entries["share/kernel.json"].placeholder, entries["share/kernel.json"].package) == ("text", "unknown")
         assert (prefix / "bin/grow").read_bytes().startswith(b"#!/usr/bin/env python3.10\n")
         assert not (prefix / "bin/activate.fish").exists()
 
@@ -282,7 +282,7 @@ class TestConda:
             for found in (taken, built)
         )
         assert left ^ right == set()
-        assert {one.path: one.stand_in for one in left if one.stand_in} == {
+        assert {one.path: one.placeholder for one in left if one.placeholder} == {
             "etc/rooted.conf": "text",
             "lib/rooted.bin": "binary",
         }

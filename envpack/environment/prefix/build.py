@@ -12,12 +12,12 @@ from pathlib import Path
 
 from envpack.conda import CondaSettings
 from envpack.environment.build import DEFAULT_GLIBC, build_once, lock_of
-from envpack.environment.checks import refuse_outside
-from envpack.environment.inventory import ChangedHands, Owners, find_owners
-from envpack.environment.prefix.copy import Copied, copy_files
-from envpack.environment.prefix.detect import Prefix, activation_variables, recognise
-from envpack.environment.prefix.files import Found, content_digest, hash_files, list_files
-from envpack.environment.prefix.prefix_paths import UNKNOWN, declared_files, drifted, named_places
+from envpack.environment.checks import refuse_external_references
+from envpack.environment.inventory import Owners, ReplacedFile, find_owners
+from envpack.environment.prefix.copy import CopyResult, copy_files
+from envpack.environment.prefix.detect import Prefix, activation_variables, detect_prefix
+from envpack.environment.prefix.files import PrefixFile, content_digest, hash_files, list_files
+from envpack.environment.prefix.prefix_paths import UNKNOWN, changed_files, declared_files, named_prefix_paths
 from envpack.environment.store import Environment, read_environment
 from envpack.lock import RECIPE, Lock
 from envpack.pythons import Interpreter, interpreter_at
@@ -61,7 +61,7 @@ def environment_from_prefix(
 
     """
     progress = progress or NoProgress()
-    prefix = recognise(root)
+    prefix = detect_prefix(root)
     target = Target(platform or host_platform(), prefix.minor, glibc)
     _refuse_other(prefix, target, python)
     top = (cache or cache_root()).absolute()
@@ -77,7 +77,7 @@ def environment_from_prefix(
         with contextlib.suppress(OSError):
             os.utime(lock_of(place))
         return found
-    taken = _Taken(prefix, files, digests, lock, key, top, progress, strip)
+    taken = _PrefixCopy(prefix, files, digests, lock, key, top, progress, strip)
     return build_once(place, taken.fill)
 
 
@@ -120,7 +120,7 @@ def _memory(prefix: Prefix, cache: Path) -> Path:
 
 def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress, cache: Path) -> CondaPackage:
     if base is None:
-        record = next(one for one in prefix.records if one["name"] == "python")
+        record = next(record for record in prefix.records if record["name"] == "python")
         return CondaPackage("python", prefix.version, str(record.get("build", "")), prefix.platform, "")
     from envpack.pythons import local_channel
 
@@ -136,17 +136,17 @@ def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress
     )
 
 
-def _key(lock: Lock, files: Sequence[Found], digests: dict[str, str]) -> str:
+def _key(lock: Lock, files: Sequence[PrefixFile], digests: dict[str, str]) -> str:
     told = [RECIPE, _LAYOUT, dataclasses.asdict(lock.target), lock.key, content_digest(files, digests)]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Taken:
+class _PrefixCopy:
     """An environment that is taken over: what it is, its files, and the names of what is made of it."""
 
     prefix: Prefix
-    files: tuple[Found, ...]
+    files: tuple[PrefixFile, ...]
     digests: dict[str, str]
     lock: Lock
     key: str
@@ -165,8 +165,8 @@ class _Taken:
         if self.prefix.home is not None:
             install(how, folder)
         self.progress.begin(f"copy {len(self.files)} files of {self.prefix.root}")
-        places, declared = named_places(self.prefix), declared_files(self.prefix)
-        copied = copy_files(self.prefix.root, self.files, folder, places, declared)
+        prefix_paths, declared = named_prefix_paths(self.prefix), declared_files(self.prefix)
+        copied = copy_files(self.prefix.root, self.files, folder, prefix_paths, declared)
         if list_files(self.prefix) != self.files:
             raise InputError(
                 "it was changed while it was copied",
@@ -174,13 +174,13 @@ class _Taken:
                 where=str(self.prefix.root),
                 hint="wait until whatever installs into it has ended, and build again",
             )
-        changed = drifted(self.prefix, declared, self.digests, places)
+        changed = changed_files(self.prefix, declared, self.digests, prefix_paths)
         self.progress.end(_outcome(len(changed), copied, activation_variables(self.prefix.root)))
         require_library(folder, minor)
         finish(
             how,
             folder,
-            places=places,
+            prefix_paths=prefix_paths,
             changed=copied.changed,
             adopt=lambda owners: _adopted(owners, self.files, copied, changed),
         )
@@ -188,14 +188,14 @@ class _Taken:
     def _refuse_outside(self) -> None:
         root, minor = self.prefix.root, self.prefix.minor
         try:
-            refuse_outside(root, minor, find_owners(root, minor))
+            refuse_external_references(root, minor, find_owners(root, minor))
         except EnvironmentBuildError as error:
             error.where = str(root)
             error.hint = "install it there as a copy, without -e: pip install FOLDER"
             raise
 
 
-def _outcome(changed: int, copied: Copied, variables: Sequence[str]) -> str:
+def _outcome(changed: int, copied: CopyResult, variables: Sequence[str]) -> str:
     told = [f"{changed} of them not as their packages brought them"] if changed else []
     if copied.left:
         told.append(f"{len(copied.left)} binaries name the old folder, such as {copied.left[0]}")
@@ -204,15 +204,17 @@ def _outcome(changed: int, copied: Copied, variables: Sequence[str]) -> str:
     return "; ".join(told) or "copied"
 
 
-def _adopted(owners: Owners, files: Sequence[Found], copied: Copied, drift: Sequence[ChangedHands]) -> Owners:
+def _adopted(owners: Owners, files: Sequence[PrefixFile], copied: CopyResult, drift: Sequence[ReplacedFile]) -> Owners:
     """Owners with what is particular to a taken-over environment: files of nobody, and files that were edited.
 
     Byte code is made anew, so that it is gone or different says nothing.
     """
-    of = {one.path: UNKNOWN for one in files} | owners.of
-    replaced = {one.path for one in owners.changed}
+    of = {file.path: UNKNOWN for file in files} | owners.of
+    replaced = {replaced.path for replaced in owners.changed}
     edited = [one for one in drift if one.path not in replaced]
-    changed = [one for one in (*owners.changed, *edited) if not one.path.endswith(".pyc")]
+    changed = [replaced for replaced in (*owners.changed, *edited) if not replaced.path.endswith(".pyc")]
     return Owners(
-        of, tuple(sorted(changed, key=lambda one: (one.path, one.before))), owners.stand_ins | copied.stand_ins
+        of,
+        tuple(sorted(changed, key=lambda replaced: (replaced.path, replaced.before))),
+        owners.placeholders | copied.placeholders,
     )

@@ -39,7 +39,7 @@ class Prefix:
     records: tuple[dict[str, Any], ...] = ()
 
 
-def recognise(root: Path) -> Prefix:
+def detect_prefix(root: Path) -> Prefix:
     """Say what a folder is.
 
     Raises:
@@ -63,7 +63,7 @@ def recognise(root: Path) -> Prefix:
 
 def _conda(root: Path) -> Prefix:
     records = tuple(_record(file) for file in sorted((root / "conda-meta").glob("*.json")))
-    python = next((one for one in records if one["name"] == "python"), None)
+    python = next((record for record in records if record["name"] == "python"), None)
     if python is None:
         raise _unsupported(
             "no Python is installed in this conda environment", root, "install one: conda install python"

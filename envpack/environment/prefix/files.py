@@ -33,7 +33,7 @@ _PATCHES = {"_virtualenv.py", "_virtualenv.pth"}  # of virtualenv and uv, for th
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PrefixFile:
     """A file or link.
 
     Attributes:
@@ -50,7 +50,7 @@ class Found:
     target: str = ""
 
 
-def list_files(prefix: Prefix) -> tuple[Found, ...]:
+def list_files(prefix: Prefix) -> tuple[PrefixFile, ...]:
     """The files that belong to an environment, sorted: no byte code, no caches, nothing that only holds in its place.
 
     Raises:
@@ -61,25 +61,25 @@ def list_files(prefix: Prefix) -> tuple[Found, ...]:
     return tuple(sorted(_walk(prefix, ""), key=lambda one: one.path))
 
 
-def _walk(prefix: Prefix, below: str) -> Iterator[Found]:
+def _walk(prefix: Prefix, below: str) -> Iterator[PrefixFile]:
     with os.scandir(f"{prefix.root}/{below}") as entries:
-        for one in entries:
-            path = f"{below}{one.name}"
-            if one.name == "__pycache__" or _left_out(prefix, path):
+        for entry in entries:
+            path = f"{below}{entry.name}"
+            if entry.name == "__pycache__" or _left_out(prefix, path):
                 continue
-            status = one.stat(follow_symlinks=False)
+            status = entry.stat(follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
-                yield Found(path, (0,), target=os.readlink(one.path))  # noqa: PTH115 - text is faster
+                yield PrefixFile(path, (0,), target=os.readlink(entry.path))  # noqa: PTH115 - text is faster
             elif stat.S_ISDIR(status.st_mode):
                 yield from _walk(prefix, f"{path}/")
             elif stat.S_ISREG(status.st_mode):
                 stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-                yield Found(path, stamp, bool(status.st_mode & 0o100))
+                yield PrefixFile(path, stamp, bool(status.st_mode & 0o100))
             else:
                 raise InputError(
                     "this is neither a file nor a folder nor a link",
                     kind="prefix-unsupported",
-                    where=one.path,
+                    where=entry.path,
                     hint="remove it, if the environment does not need it",
                 )
 
@@ -94,7 +94,7 @@ def _left_out(prefix: Prefix, path: str) -> bool:
     )
 
 
-def hash_files(prefix: Prefix, files: Sequence[Found], memory: Path) -> dict[str, str]:
+def hash_files(prefix: Prefix, files: Sequence[PrefixFile], memory: Path) -> dict[str, str]:
     """The SHA-256 of each file, by path; those that are as they were when they were read last are not read.
 
     Args:
@@ -107,17 +107,17 @@ def hash_files(prefix: Prefix, files: Sequence[Found], memory: Path) -> dict[str
 
     """
     known = _remembered(memory)
-    regular = [one for one in files if not one.target]
-    unknown = [one for one in regular if known.get(one.path, ())[:-1] != one.stamp]
+    regular = [file for file in files if not file.target]
+    unknown = [file for file in regular if known.get(file.path, ())[:-1] != file.stamp]
     started = time.time()
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        read = pool.map(lambda one: _digest(f"{prefix.root}/{one.path}"), unknown, chunksize=64)
-        fresh = dict(zip((one.path for one in unknown), read, strict=True))
-    digests = {one.path: fresh.get(one.path) or str(known[one.path][-1]) for one in regular}
+        read = pool.map(lambda file: _digest(f"{prefix.root}/{file.path}"), unknown, chunksize=64)
+        fresh = dict(zip((file.path for file in unknown), read, strict=True))
+    digests = {file.path: fresh.get(file.path) or str(known[file.path][-1]) for file in regular}
     if fresh or len(known) > len(regular):
         newest = (started - _SETTLED) * 1e9
-        settled = (one for one in regular if max(one.stamp[1:3]) < newest)
-        _remember(memory, {one.path: (*one.stamp, digests[one.path]) for one in settled})
+        settled = (file for file in regular if max(file.stamp[1:3]) < newest)
+        _remember(memory, {file.path: (*file.stamp, digests[file.path]) for file in settled})
     return digests
 
 
@@ -140,7 +140,7 @@ def _remember(memory: Path, known: Mapping[str, tuple[int | str, ...]]) -> None:
         write_text(memory, json.dumps({"schema": _SCHEMA, "files": known}))
 
 
-def content_digest(files: Sequence[Found], digests: Mapping[str, str]) -> str:
+def content_digest(files: Sequence[PrefixFile], digests: Mapping[str, str]) -> str:
     """Names the content of an environment: the same wherever a copy of it lies."""
-    told = [[one.path, one.program, one.target, digests.get(one.path, "")] for one in files]
+    told = [[file.path, file.program, file.target, digests.get(file.path, "")] for file in files]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.conda import PREFIX_PLACEHOLDER
-from envpack.environment.inventory import ChangedHands
+from envpack.environment.inventory import ReplacedFile
 from envpack.environment.prefix.detect import Prefix
 from envpack.environment.relocation import relocatable_script
 from envpack.support.text import normalise_name
@@ -23,7 +23,7 @@ _START = 1024  # bytes of a script in which the line that names its interpreter 
 UNKNOWN = "unknown"  # who changed a file, or brought it, if no record says so
 
 
-def named_places(prefix: Prefix) -> tuple[Path, ...]:
+def named_prefix_paths(prefix: Prefix) -> tuple[Path, ...]:
     """Where files of an environment believe that it lies: where it is, and where it was before it was moved."""
     said = {str(prefix.root), str(prefix.root.resolve()), PREFIX_PLACEHOLDER, *_said(prefix.root / "bin")}
     return tuple(Path(place) for place in sorted(said - _SYSTEM, key=lambda one: (-len(one), one)))
@@ -41,19 +41,19 @@ def _said(folder: Path) -> Iterator[str]:
                 yield os.fsdecode(match[1].rstrip())
 
 
-def stand_in_text(content: bytes, places: Sequence[Path], *, declared: bool) -> bytes:
-    """A text with the stand-in for any of some places.
+def insert_placeholder_in_text(content: bytes, prefix_paths: Sequence[Path], *, declared: bool) -> bytes:
+    """A text with the stand-in for any of some prefix_paths.
 
     Args:
         content: the text.
-        places: folders, the longest first.
+        prefix_paths: folders, the longest first.
         declared: whether the package says that the text names its prefix; others are only changed where the name of
             the folder ends, and where the folder is not one that texts name for other reasons.
 
     """
     if declared:
-        return _any(places).sub(PREFIX_PLACEHOLDER.encode(), content)
-    distinctive = [place for place in places if is_distinctive(place)]
+        return _any(prefix_paths).sub(PREFIX_PLACEHOLDER.encode(), content)
+    distinctive = [place for place in prefix_paths if is_distinctive(place)]
     return re.sub(rb"(?<![\w.-])" + _any(distinctive).pattern + rb"(?![\w.-])", PREFIX_PLACEHOLDER.encode(), content)
 
 
@@ -62,19 +62,19 @@ def is_distinctive(place: Path) -> bool:
     return len(place.parts) > 2
 
 
-def stand_in_binary(content: bytes, places: Sequence[Path], room: int) -> bytes | None:
-    """A binary with the stand-in for any of some places, of the same length; ``None`` if it does not fit.
+def insert_placeholder_in_binary(content: bytes, prefix_paths: Sequence[Path], room: int) -> bytes | None:
+    """A binary with the stand-in for any of some prefix_paths, of the same length; ``None`` if it does not fit.
 
     Installers replace a long placeholder by the prefix and fill what is left of the string with zeros, so the zeros
     behind it are the room for another prefix.
 
     Args:
         content: the binary.
-        places: folders, the longest first.
+        prefix_paths: folders, the longest first.
         room: length of the placeholder.
 
     """
-    name, fits = _any(places), True
+    name, fits = _any(prefix_paths), True
 
     def fit(match: re.Match[bytes]) -> bytes:
         nonlocal fits
@@ -105,12 +105,12 @@ def restored(content: bytes, place: Path, placeholder: str, *, binary: bool) -> 
     return re.sub(re.escape(old) + rb"[^\0]*\0+", undo, content)
 
 
-def _any(places: Sequence[Path]) -> re.Pattern[bytes]:
-    return re.compile(b"(?:" + b"|".join(re.escape(os.fsencode(place)) for place in places) + b")")
+def _any(prefix_paths: Sequence[Path]) -> re.Pattern[bytes]:
+    return re.compile(b"(?:" + b"|".join(re.escape(os.fsencode(place)) for place in prefix_paths) + b")")
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredFile:
     """What a package says of a file.
 
     Attributes:
@@ -127,59 +127,59 @@ class Declared:
     hashes: tuple[str, ...] = ()
 
 
-def declared_files(prefix: Prefix) -> dict[str, Declared]:
+def declared_files(prefix: Prefix) -> dict[str, DeclaredFile]:
     """What packages say of their files, by path."""
     return dict(_declared(prefix))
 
 
-def _declared(prefix: Prefix) -> Iterator[tuple[str, Declared]]:
+def _declared(prefix: Prefix) -> Iterator[tuple[str, DeclaredFile]]:
     for record in prefix.records:
         name = normalise_name(record["name"])
         said = record.get("paths_data") or {}
-        for one in said.get("paths", ()):
-            yield str(one.get("_path", "")), _of(one, name)
+        for declared_path in said.get("paths", ()):
+            yield str(declared_path.get("_path", "")), _of(declared_path, name)
 
 
-def _of(one: dict[str, Any], name: str) -> Declared:
+def _of(one: dict[str, Any], name: str) -> DeclaredFile:
     if str(one.get("path_type", "hardlink")) == "softlink":
-        return Declared(name)
+        return DeclaredFile(name)
     hashes = tuple(str(one[key]) for key in ("sha256_in_prefix", "sha256") if one.get(key))
-    return Declared(name, str(one.get("prefix_placeholder") or ""), one.get("file_mode") == "binary", hashes)
+    return DeclaredFile(name, str(one.get("prefix_placeholder") or ""), one.get("file_mode") == "binary", hashes)
 
 
-def drifted(
-    prefix: Prefix, declared: Mapping[str, Declared], digests: Mapping[str, str], places: Sequence[Path]
-) -> tuple[ChangedHands, ...]:
+def changed_files(
+    prefix: Prefix, declared: Mapping[str, DeclaredFile], digests: Mapping[str, str], prefix_paths: Sequence[Path]
+) -> tuple[ReplacedFile, ...]:
     """Files that are not as conda's packages brought them, and that somebody else changed without a record.
 
     Args:
         prefix: the environment.
         declared: of `declared_files`.
         digests: SHA-256 by path, of the files that are there.
-        places: where files may believe that the environment lies.
+        prefix_paths: where files may believe that the environment lies.
 
     """
     found = []
     for path, said in declared.items():
         digest = digests.get(path)
-        if digest and said.hashes and digest not in said.hashes and not _is_as_packed(prefix, path, said, places):
-            found.append(ChangedHands(path, f"conda {said.package}", UNKNOWN))
+        if digest and said.hashes and digest not in said.hashes and not _is_as_packed(prefix, path, said, prefix_paths):
+            found.append(ReplacedFile(path, f"conda {said.package}", UNKNOWN))
     return tuple(found)
 
 
-def _is_as_packed(prefix: Prefix, path: str, said: Declared, places: Sequence[Path]) -> bool:
+def _is_as_packed(prefix: Prefix, path: str, said: DeclaredFile, prefix_paths: Sequence[Path]) -> bool:
     """Whether a file differs from the package's only by where it believes to lie, as after conda-unpack."""
     if not said.placeholder:
         return False
     content = (prefix.root / path).read_bytes()
     heads: list[tuple[bytes, bytes]] = [(b"", content)]
     if content.startswith(b"#!"):  # installers word a first line anew where a kernel could not read it
-        line, _, rest = relocatable_script(content, places, minor=prefix.minor).partition(b"\n")
+        line, _, rest = relocatable_script(content, prefix_paths, minor=prefix.minor).partition(b"\n")
         if line.startswith(b"#!/usr/bin/env python"):
             names = ("python", "python3", f"python{prefix.minor}")
             heads += [(f"#!{said.placeholder}/bin/{name}\n".encode(), rest) for name in names]
     return any(
         hashlib.sha256(head + restored(body, place, said.placeholder, binary=said.binary)).hexdigest() in said.hashes
         for head, body in heads
-        for place in places
+        for place in prefix_paths
     )

@@ -10,7 +10,7 @@ import tarfile
 
 import pytest
 
-from envpack.archive import Selection, pack_archive, sidecar_of
+from envpack.archive import Selection, archive_metadata_file, pack_archive
 from envpack.archive.segments import index_of
 from envpack.archive.tar_members import portions
 from envpack.environment.inventory import INVENTORY, parse_inventory
@@ -80,7 +80,7 @@ def test_it_describes_exactly_what_is_in_it(environment, tmp_path):
 def test_what_lies_beside_it_says_what_it_is(environment, tmp_path):
     archive = tmp_path / "env.tar.gz"
     pack_archive(environment, archive)
-    told = json.loads(sidecar_of(archive).read_text())
+    told = json.loads(archive_metadata_file(archive).read_text())
     assert told["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
     assert (told["size"], told["form"], told["key"]) == (archive.stat().st_size, "tar.gz", "one")
     assert (told["python"], told["glibc"], told["glibcxx"], told["platform"]) == ("3.8.1", "2.17", "3.4.29", "linux-64")
@@ -266,7 +266,7 @@ def test_up_to_date_archive_is_left_alone_until_it_is_damaged(environment, tmp_p
     archive.write_bytes(b"x" * archive.stat().st_size)  # through the hard link, in the store too
     assert pack_archive(environment, archive) is True
     assert archive.read_bytes() == before
-    sidecar_of(archive).unlink()
+    archive_metadata_file(archive).unlink()
     assert pack_archive(environment, archive) is True
     assert pack_archive(environment, archive, selection=EVERYTHING) is True
     assert pack_archive(environment, archive, selection=EVERYTHING) is False
@@ -308,7 +308,7 @@ def test_conda_pack_packs_all_files_and_an_activate_of_its_own(environment, tmp_
     assert archive.stat().st_mode & 0o777 == 0o644
     assert "PYTHONNOUSERSITE" not in text(archive, "bin/activate")
     assert "include/x.h" in members(archive)
-    assert json.loads(sidecar_of(archive).read_text())["made_by"].startswith("conda-pack 0.")
+    assert json.loads(archive_metadata_file(archive).read_text())["made_by"].startswith("conda-pack 0.")
     assert pack_archive(environment, archive, packer="conda-pack") is False
     assert pack_archive(environment, archive) is True
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import Selection, pack_archive, place_folder, sidecar_of
+from envpack.archive import Selection, archive_metadata_file, pack_archive, place_folder
 from envpack.archive.inspection import inspect_environment
 from envpack.cli.main import run
 from envpack.environment.inventory import INVENTORY
@@ -98,9 +98,9 @@ def test_a_list_of_files_that_was_tampered_with_too_is_found(placed):
 def test_another_archive_than_the_file_beside_it_is_about_is_found(environment, tmp_path):
     pack_archive(environment, tmp_path / "a.tar.gz")
     pack_archive(environment, tmp_path / "b.tar.gz", selection=Selection(include=("**",)))
-    shutil.copy(sidecar_of(tmp_path / "a.tar.gz"), sidecar_of(tmp_path / "b.tar.gz"))
+    shutil.copy(archive_metadata_file(tmp_path / "a.tar.gz"), archive_metadata_file(tmp_path / "b.tar.gz"))
     assert found(tmp_path / "b.tar.gz") == {("changed", "")}
-    sidecar_of(tmp_path / "b.tar.gz").unlink()
+    archive_metadata_file(tmp_path / "b.tar.gz").unlink()
     result = inspect_environment(tmp_path / "b.tar.gz")
     assert (result.is_good(), result.is_good(strict=True)) == (True, False)
 

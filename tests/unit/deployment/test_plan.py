@@ -5,12 +5,12 @@ import pytest
 from envpack.deployment import docker_command, plan_deployment, server_arguments
 from envpack.environment.store import MANIFEST
 from envpack.project import Project
-from envpack.repository import backends_of, open_model, point_to_environment
+from envpack.repository import backends_folder, open_model, point_to_environment
 from envpack.support.errors import InputError
 
 
 def plan(project, release, *names, **options):
-    return plan_deployment(project, backends_of(project), release, names, **options)
+    return plan_deployment(project, backends_folder(project), release, names, **options)
 
 
 def test_all_models_and_the_backends_that_they_name(project, release):

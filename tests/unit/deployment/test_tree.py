@@ -8,13 +8,13 @@ import time
 import pytest
 
 from envpack.deployment import MANIFEST_NAME, assemble, plan_deployment
-from envpack.repository import backends_of
+from envpack.repository import backends_folder
 from envpack.support.errors import InputError, UsageError
 
 
 @pytest.fixture
 def plan(project, release):
-    return plan_deployment(project, backends_of(project), release)
+    return plan_deployment(project, backends_folder(project), release)
 
 
 def everything(folder):
@@ -111,12 +111,12 @@ from pathlib import Path
 from envpack.deployment import assemble, plan_deployment
 from envpack.project import Project
 from envpack.releases import find_release
-from envpack.repository import backends_of
+from envpack.repository import backends_folder
 
 project = Project(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
-    assemble(plan_deployment(project, backends_of(project), find_release("24.10")), Path(sys.argv[2]))
+    assemble(plan_deployment(project, backends_folder(project), find_release("24.10")), Path(sys.argv[2]))
 """
 
 

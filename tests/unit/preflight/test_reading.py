@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.preflight import read_environment_facts, read_stub_needs, this_host
+from envpack.preflight import read_environment_facts, read_stub_requirements, this_host
 from envpack.pythons import interpreter_for
 from envpack.pythons.interpreters import SUPPORTED
 from envpack.stub.target import this_machine
@@ -92,14 +92,14 @@ def test_a_stub_of_another_maker_is_known_by_its_libpython(interpreter, tmp_path
     program = tmp_path / "triton_python_backend_stub"
     shutil.copy(interpreter.executable.resolve(), program)
     program.with_name("triton_python_backend_stub.release").write_text("24.04  \nmore\n")
-    needs = read_stub_needs(program)
+    needs = read_stub_requirements(program)
     assert (needs.python, needs.machine, needs.epochs) == (interpreter.minor, this_machine(), ())
     assert needs.release_file == "24.04"
 
 
 def test_a_program_that_embeds_no_python_is_no_stub():
     with pytest.raises(StubError) as caught:
-        read_stub_needs(Path("/bin/sh"))
+        read_stub_requirements(Path("/bin/sh"))
     assert caught.value.kind == "not-a-stub"
 
 

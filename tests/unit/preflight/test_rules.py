@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.preflight import EnvironmentFacts, Host, StubNeeds, find_mismatches, host_of_image
+from envpack.preflight import EnvironmentFacts, Host, StubRequirements, find_mismatches, image_host
 from envpack.releases import all_abis, find_release
 
 STUB = Path("/models/one/triton_python_backend_stub")
@@ -13,7 +13,7 @@ HOST = Host("the image", glibc="2.35", glibcxx="3.4.30", machine="x86_64")
 
 def stub(**changes):
     facts = {"machine": "x86_64", "python": "3.10", "glibc": "2.28", "glibcxx": "", "epochs": all_abis()}
-    return StubNeeds(STUB, **{**facts, "release_file": "", **changes})
+    return StubRequirements(STUB, **{**facts, "release_file": "", **changes})
 
 
 def environment(path="/envs/one.tar.gz", **changes):
@@ -27,7 +27,7 @@ def kinds(*things):
 
 @pytest.mark.parametrize("release", ["23.07", "24.10", "26.07", "27.01"])
 def test_what_fits_is_left_in_peace(release):
-    assert kinds(stub(), environment(), find_release(release), host_of_image(find_release(release))) == []
+    assert kinds(stub(), environment(), find_release(release), image_host(find_release(release))) == []
     assert kinds(stub(release_file=release), environment(), find_release(release), HOST) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from envpack.releases import find_release
 from envpack.stub import StubFacts, StubTarget, inspection
-from envpack.stub.inspection import accept_stub
+from envpack.stub.inspection import check_compiled_stub
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError
 
@@ -39,7 +39,7 @@ def made(tmp_path):
 def accept(made, monkeypatch):
     def run(tools=TOOLS, **differences):
         monkeypatch.setattr(inspection, "inspect_stub", lambda _: replace(RIGHT, **differences))
-        accept_stub(made, TARGET, [find_release("24.10")], tools)
+        check_compiled_stub(made, TARGET, [find_release("24.10")], tools)
 
     return run
 

@@ -8,7 +8,7 @@ import pytest
 
 from envpack.releases import find_release
 from envpack.stub import StubTarget, matrix
-from envpack.stub.matrix import _at_once, compile_stubs
+from envpack.stub.matrix import _run_in_threads, compile_stubs
 from envpack.stub.recipe import Recipe, source_folder
 from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError
@@ -20,7 +20,7 @@ BROKEN = StubError("broken", kind="compile-failed", hint="mend it")
 
 def _collect(work, jobs):
     outcomes = {}
-    _at_once(work, outcomes.__setitem__, jobs, NoProgress())
+    _run_in_threads(work, outcomes.__setitem__, jobs, NoProgress())
     return outcomes
 
 
@@ -62,7 +62,7 @@ def test_details_and_ends_are_told_in_the_thread_of_the_caller():
         progress.detail("half")
         progress.end("not told")
 
-    _at_once({"a": work}, lambda key, _: told.append((key, threading.current_thread())), 1, Noted())
+    _run_in_threads({"a": work}, lambda key, _: told.append((key, threading.current_thread())), 1, Noted())
     assert told == [("half", threading.main_thread()), ("a", threading.main_thread())]
 
 
@@ -81,7 +81,7 @@ def test_an_interruption_ends_what_is_going_on_and_begins_nothing_more(reason):
         raise reason
 
     with pytest.raises(reason):
-        _at_once({"fast": lambda *_: time.sleep(0.5), "slow": slow, "later": slow}, interrupted, 2, NoProgress())
+        _run_in_threads({"fast": lambda *_: time.sleep(0.5), "slow": slow, "later": slow}, interrupted, 2, NoProgress())
     assert begun == ends
     assert len(begun) <= 2
 
@@ -110,7 +110,7 @@ def test_what_is_shared_is_compiled_once_and_its_failure_is_that_of_all_who_need
 
     monkeypatch.setattr(matrix, "cached_stub", lambda recipe, **_: Path() if recipe == cached else None)
     monkeypatch.setattr(matrix, "compile_shared", compile_shared)
-    monkeypatch.setattr(matrix, "follow", lambda recipe, **_: f"stub for {recipe.target.minor}")
+    monkeypatch.setattr(matrix, "build_from_recipe", lambda recipe, **_: f"stub for {recipe.target.minor}")
     compile_stubs([cached, needy, other, single], outcomes.__setitem__, jobs=1)
     assert shared == ["all", "24.10"]
     assert outcomes == {cached: "stub for 3.9", needy: BROKEN, other: BROKEN, single: "stub for 3.10"}

@@ -17,7 +17,7 @@ NUMPY = "numpy==1.26.4"  # the release's own stub answers with empty tensors und
 
 
 @dataclass(frozen=True)
-class Kitchen:
+class Preparation:
     """An environment and a stub for it.
 
     Attributes:
@@ -40,9 +40,9 @@ class Kitchen:
         file.write_text(set_execution_environment(text, str(self.environment), file))
 
 
-def open_kitchen() -> Kitchen:
+def prepare() -> Preparation:
     """The environment and the stub, from envpack's cache where they are there."""
     requirements = Requirements(conda=(), pip=(NUMPY,), python=PYTHON, source=None)
     environment = build_environment(requirements, python=PYTHON)
     stub = build_stub(target_from_prefix(environment.prefix))
-    return Kitchen(environment.prefix, stub.path)
+    return Preparation(environment.prefix, stub.path)
