@@ -1,17 +1,23 @@
-"""Find out which Triton releases and Pythons our stub serves, and write it down.
+"""Test which Triton releases and Pythons envpack's stub serves, and write docs/reference/compatibility.md.
 
     python ci/compatibility.py                                      every pair, into docs/reference/compatibility.md
     python ci/compatibility.py --release 24.04 --python 3.9 --output table.md
 
-A release whose server is in a wheel is run for real, one Python after another, with the ring of tests in
-tests/server/releases. For the others the records of the wire are compared with the release's own, by tests/native. A
-cell that nothing was run for claims nothing. The exit status is 1 if anything failed.
+A release whose server is in a wheel is run with each Python by the tests in tests/server/releases. For the others,
+tests/native compare the stub's records with the table tests/native/abi/layouts.json. A cell for which nothing was run
+claims nothing. The exit status is 1 if anything failed.
+
+The page records a digest of what it describes: the facts about releases, the layouts, the Pythons. A unit test fails
+when they have changed since the page was written.
 
 Servers, environments and stubs are kept in the folder that ENVPACK_TEST_CACHE names, if it does.
 """
 
 import argparse
+import dataclasses
 import datetime
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -27,11 +33,15 @@ from envpack.pythons.interpreters import SUPPORTED
 from envpack.releases import Release, all_releases
 from envpack.support.replacement import write_text
 
+CHECKOUT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(CHECKOUT))
+
+from tests.server.releases.spread import SPREAD  # noqa: E402
+
 # Seen while this was written, with the stub that came with the release as with ours.
 SERVER_FAULTS = {
     "23.04": "the server ends with a segmentation fault once in some thousands of requests to other models (BLS)",
 }
-CHECKOUT = Path(__file__).resolve().parent.parent
 VERIFIED, FAILED, LAYOUT, NOTHING = "verified", "failed", "layout-checked", "–"
 
 
@@ -56,7 +66,7 @@ def ring(release: Release, python: str) -> Cell:
 
 
 def layout_check(release: Release) -> Cell:
-    """Compare our records with the release's own; that does not depend on the Python."""
+    """Compare the stub's records with the table of layouts; that does not depend on the Python."""
     return _tested(LAYOUT, "tests/native", "-k", release.name)
 
 
@@ -90,6 +100,14 @@ def examine(releases: list[Release], pythons: list[str]) -> dict[tuple[str, str]
     return cells
 
 
+def described() -> str:
+    """A digest of what the page describes; comments and layout of files do not change it."""
+    layouts = json.loads((CHECKOUT / "tests/native/abi/layouts.json").read_text(encoding="utf-8"))
+    facts = [dataclasses.asdict(release) for release in all_releases().values()]
+    content = json.dumps([facts, layouts, SUPPORTED, envpack.__version__], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
 def page(releases: list[Release], pythons: list[str], cells: dict[tuple[str, str], Cell]) -> str:
     """The page as Markdown."""
     heads = ["Triton", "server", "stub ABI", *pythons]
@@ -101,23 +119,40 @@ def page(releases: list[Release], pythons: list[str], cells: dict[tuple[str, str
     counts = ", ".join(f"{_count(cells, word)} {word}" for word in (VERIFIED, LAYOUT, FAILED) if _count(cells, word))
     return f"""# Compatibility
 
+<!-- describes: {described()} -->
+
 Which Triton releases envpack's stub serves, on which Pythons: {counts or "nothing was run"}.
 
 Made by `python ci/compatibility.py` on {datetime.datetime.now(datetime.UTC).date()} with envpack {envpack.__version__}.
 
 {table}
 
-- {VERIFIED}: the stub ran under that release's real server, from the `nvidia-pytriton` wheel that carries it: load with
-  completion of the configuration, execute, batches, BYTES, streams of responses, requests to other models, log,
-  metrics, cancel queries, errors, growth and leaks of the shared memory, unload, a clean end. What the release lacks
-  was answered with a sentence that names the release that has it.
-- {LAYOUT}: no wheel carries that server. Every record that is exchanged with it was compared with the release's
-  own, and both ends of the conversation were played by the tests.
-- {NOTHING}: nothing was run.
+- *{VERIFIED}*: the stub ran under that release's real server, from the `nvidia-pytriton` wheel that contains it: load
+  with auto-complete, execute, batches, BYTES, streams of responses, requests to other models, log, metrics, cancel
+  queries, errors, growth and leaks of the shared memory, unload, exit. Features that the release lacks were refused
+  with an error that names the first release that has them.
+- *{LAYOUT}*: no wheel contains that server, and it was not run. The compiler compared every record of the stub with
+  `tests/native/abi/layouts.json`, a table of offsets, sizes and command numbers that was derived from the debug
+  information of programs compiled against the headers of that release. Then the stub served a model while a program of
+  the tests, made from the same table, played the server. An error in the table would be in both. This check does not
+  depend on the Python, so it is one result per release, shown in each column.
+- *{NOTHING}*: nothing was run.
 
-{_what_ran(releases, pythons, cells)}{_server_faults(releases)}One pair by itself:
+Each Python was tested with one version of NumPy, listed below. `make test` and CI run {len(SPREAD)} of the
+{_in_wheels() * len(SUPPORTED)} pairs that can be verified, one for each Python: {_spread()}.
+They run the layout check for every release.
+
+{_what_ran(releases, pythons, cells)}{_server_faults(releases)}To run one pair:
 `pytest tests/server/releases --release 24.04 --python 3.9`.
 {_reasons(cells)}"""
+
+
+def _in_wheels() -> int:
+    return sum(bool(release.wheel) for release in all_releases().values())
+
+
+def _spread() -> str:
+    return ", ".join(f"{release} with {python}" for release, python in SPREAD.items())
 
 
 def _count(cells: dict[tuple[str, str], Cell], word: str) -> int:
@@ -134,13 +169,15 @@ def _what_ran(releases: list[Release], pythons: list[str], cells: dict[tuple[str
     ]
     if not ran:
         return ""
-    return f"What ran:\n\n- servers, by version of the wheel: {wheels}\n- Pythons: {', '.join(ran)}\n\n"
+    return f"What ran:\n\n- servers, with the version of the wheel: {wheels}\n- Pythons: {', '.join(ran)}\n\n"
 
 
 def _server_faults(releases: list[Release]) -> str:
     names = [release.name for release in releases if release.name in SERVER_FAULTS]
     lines = "\n".join(f"- Triton {name}: {SERVER_FAULTS[name]}" for name in names)
-    said = "Faults of the servers themselves, which happen with the stub that came with the release as with ours:"
+    said = (
+        "Faults of the servers themselves, which occur with the stub that came with the release as well as with ours:"
+    )
     return f"{said}\n\n{lines}\n\n" if names else ""
 
 
@@ -150,7 +187,7 @@ def _reasons(cells: dict[tuple[str, str], Cell]) -> str:
         for (release, python), cell in cells.items()
         for reason in cell.reasons
     ]
-    return "\nWhat is not as it should be:\n\n" + "\n".join(lines) + "\n" if lines else ""
+    return "\nWhat failed or was not run:\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def main() -> int:

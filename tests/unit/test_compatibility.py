@@ -65,3 +65,28 @@ def test_the_page_has_a_row_for_each_release_and_a_column_for_each_python(compat
     assert "3.9.18 with NumPy 1.26.4" in page
     assert "24.10 from 0.7.0" in page
     assert "- Triton 24.10, Python 3.10: test_x\n" in page
+
+
+def test_the_page_is_as_new_as_what_it_describes(compatibility):
+    page = (SCRIPT.parents[1] / "docs/reference/compatibility.md").read_text(encoding="utf-8")
+    assert f"<!-- describes: {compatibility.described()} -->" in page, (
+        "releases.toml, the layouts, the Pythons or the version have changed since docs/reference/compatibility.md was "
+        "written; run python ci/compatibility.py"
+    )
+
+
+def test_a_comment_makes_no_page_old_and_a_layout_does(compatibility, monkeypatch, tmp_path):
+    before = compatibility.described()
+    layouts = (SCRIPT.parents[1] / "tests/native/abi/layouts.json").read_text(encoding="utf-8")
+    (tmp_path / "tests/native/abi").mkdir(parents=True)
+    copy = tmp_path / "tests/native/abi/layouts.json"
+    monkeypatch.setattr(compatibility, "CHECKOUT", tmp_path)
+    copy.write_text(layouts.replace("\n", "\n\n"), encoding="utf-8")
+    assert compatibility.described() == before
+    copy.write_text(layouts.replace('"size": 120', '"size": 128', 1), encoding="utf-8")
+    assert compatibility.described() != before
+
+
+def test_the_page_says_how_many_pairs_continuous_integration_runs(compatibility):
+    page = compatibility.page([], [], {})
+    assert "CI run 6 of the\n84 pairs" in page

@@ -29,11 +29,11 @@ from envpack.server.tensors import Tensor
 from envpack.stub.build import STUB_NAME
 from envpack.support.errors import EnvpackError
 from tests.server.model_environments import NUMPYS, ModelEnvironments
+from tests.server.releases.spread import SPREAD
 from tests.server.releases.wheels import server_of
 
 MODELS = Path(__file__).parent / "models"
 IN_WHEELS = tuple(release.name for release in all_releases().values() if release.wheel)
-SPREAD = {"23.04": "3.8", "23.10": "3.9", "24.03": "3.11", "24.06": "3.12", "24.08": "3.13", "24.10": "3.10"}
 # Further models: a model of the folder, a line of configuration, and the first release that takes it.
 VARIANTS = {
     "stream": ("script", "model_transaction_policy { decoupled: true }", "23.04"),
