@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.support.errors import InputError
+from envpack.support.platforms import PLATFORMS, platform_name
 
 FILE_NAME = "envpack.toml"
 _PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "layout", "backends", "models"}
-PLATFORMS = ("linux-64", "linux-aarch64")
 LAYOUTS = ("model", "backend")
 _MODEL_KEYS = {"python", "requirements", "from_prefix", "layout"}
 _EXAMPLES = {
@@ -121,7 +121,7 @@ def open_project(repository: Path) -> Project:
 
 
 def _one_of(known: tuple[str, ...], table: dict[str, object], key: str, file: Path, place: str) -> str:
-    value = _text(table, key, file, place)
+    value = platform_name(_text(table, key, file, place))
     if value and value not in known:
         raise InputError(
             f"unknown {key} {value!r} in {place}",

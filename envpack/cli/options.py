@@ -10,9 +10,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli.console import Console
+from envpack.support.platforms import PLATFORMS, platform_name
 
 if TYPE_CHECKING:
     from envpack.project import Project
+
+
+class PlatformChoice(click.Choice[str]):
+    """A platform, by conda's name or as ``linux-x86_64``."""
+
+    def __init__(self) -> None:
+        super().__init__(PLATFORMS)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(platform_name(value), param, ctx)
+
 
 repository = click.option(
     "--repository",
@@ -63,7 +75,7 @@ _CHOICE = (
     ),
     click.option(
         "--platform",
-        type=click.Choice(["linux-64", "linux-aarch64"]),
+        type=PlatformChoice(),
         default=None,
         callback=lambda _context, _option, value: value or "",
         help="What the server runs on. Default: what envpack.toml says, else what this machine is.",

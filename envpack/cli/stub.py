@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     "--platform",
     "platforms",
     multiple=True,
-    type=click.Choice(["linux-x86_64", "linux-aarch64"]),
+    type=options.PlatformChoice(),
     help="What the Pythons must be for; another machine's takes --prefix. Repeatable.",
 )
 @click.option(

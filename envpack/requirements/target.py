@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
-MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+from envpack.support.platforms import MACHINES, platform_name, platform_of_machine
+
 _LEGACY_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _NEWEST_PATCH = 99
 _MINORS = range(40)
@@ -20,8 +21,7 @@ _PATCHES = range(30)
 
 def host_platform() -> str:
     """The conda name of this machine's platform, for example ``linux-64``."""
-    machine = host.machine()
-    return {"x86_64": "linux-64"}.get(machine, f"linux-{machine}")
+    return platform_of_machine(host.machine())
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Target:
     """A system and a Python version.
 
     Attributes:
-        platform: ``"linux-64"`` or ``"linux-aarch64"``.
+        platform: ``"linux-64"`` or ``"linux-aarch64"``; ``"linux-x86_64"`` becomes ``"linux-64"``.
         python: Python version, minor (``"3.10"``) or full, or ``""`` if unknown.
         glibc: version of the C library, for example ``"2.35"``.
         cuda: version of CUDA in the image, ``""`` for none.
@@ -44,6 +44,7 @@ class Target:
     cuda: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "platform", platform_name(self.platform))
         if self.platform not in MACHINES:
             raise ValueError(f"unknown platform {self.platform!r}, known: {', '.join(MACHINES)}")
         if not re.fullmatch(r"(\d+\.\d+(\.\d+)?)?", self.python):

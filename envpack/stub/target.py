@@ -6,14 +6,11 @@ import platform as host
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 from envpack.pythons import check_minor, interpreter_for
 from envpack.support.elf import needed_libraries
 from envpack.support.errors import StubError, UsageError
-
-PlatformName = Literal["linux-x86_64", "linux-aarch64"]
-PLATFORMS: tuple[PlatformName, ...] = get_args(PlatformName)
+from envpack.support.platforms import PLATFORMS, platform_name, platform_of_machine
 
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _HINT = f"stubs are made for {' and '.join(PLATFORMS)}, with glibc; use a Python of one of those"
@@ -28,7 +25,7 @@ def machine_named(elf_machine: str) -> str:
 
 def is_supported(machine: str) -> bool:
     """Whether stubs are made for a machine such as ``"x86_64"``."""
-    return f"linux-{machine}" in PLATFORMS
+    return platform_of_machine(machine) in PLATFORMS
 
 
 def this_machine() -> str:
@@ -82,8 +79,8 @@ class StubTarget:
 
     @property
     def platform(self) -> str:
-        """For example ``"linux-x86_64"``."""
-        return f"linux-{self.machine}"
+        """Conda's name of the platform, for example ``"linux-64"``."""
+        return platform_of_machine(self.machine)
 
     @property
     def multiarch_include(self) -> Path | None:
@@ -140,6 +137,7 @@ def check_platforms(targets: Sequence[StubTarget], platforms: Sequence[str]) -> 
     Raises:
         UsageError: kind ``wrong-platform``.
     """
+    platforms = [platform_name(platform) for platform in platforms]
     for target in targets:
         if target.platform not in platforms:
             raise UsageError(

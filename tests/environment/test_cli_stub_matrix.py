@@ -178,7 +178,7 @@ def test_all_pythons_are_printed_as_a_matrix_for_ci(built, changes, tmp_path):
         "identifier": "cp310-x86_64",
         "python": "3.10",
         "triton": "all",
-        "platform": "linux-x86_64",
+        "platform": "linux-64",
     }
     assert {row["python"] for row in rows.values()} | {row["python"] for row in ended.document["missing"]} == {
         f"3.{minor}" for minor in range(8, 14)

@@ -56,11 +56,13 @@ def test_two_pythons_that_would_have_the_same_name_are_refused():
 
 def test_the_same_python_for_two_machines_has_two_names():
     targets = [_target("3.9"), _target("3.9", "aarch64")]
-    platforms = ("linux-x86_64", "linux-aarch64")
+    platforms = ("linux-64", "linux-aarch64")
     assert _names(plan_matrix(targets, platforms=platforms)) == ["cp39-x86_64", "cp39-aarch64"]
 
 
-@pytest.mark.parametrize("platforms", [("linux-aarch64",), ("linux-x86_64", "linux-aarch64")])
+@pytest.mark.parametrize(
+    "platforms", [("linux-aarch64",), ("linux-64", "linux-aarch64"), ("linux-x86_64", "linux-aarch64")]
+)
 def test_a_platform_without_its_python_is_refused(platforms):
     error = _refusal(TARGETS, platforms=platforms)
     assert error.kind == "wrong-platform"

@@ -39,7 +39,7 @@ def _refusal(prefix):
 def test_a_prefix_as_conda_makes_it(prefix):
     write_header(prefix / "lib/libpython3.9.so.1.0", EM_X86_64)
     found = target_from_prefix(prefix)
-    assert (found.minor, found.machine, found.platform) == ("3.9", "x86_64", "linux-x86_64")
+    assert (found.minor, found.machine, found.platform) == ("3.9", "x86_64", "linux-64")
     assert found.include == prefix / "include/python3.9"
     assert found.configuration == prefix / "include/python3.9/pyconfig.h"
     assert found.multiarch_include is None
