@@ -2,9 +2,9 @@
 
 Everything that the command line does is here as well:
 
->>> from envpack import BuildOptions, Choice, build_model, open_project, verify
+>>> from envpack import BuildOptions, ResolveOptions, build_model, open_project, verify
 >>> project = open_project(Path("repository"))            # doctest: +SKIP
->>> build_model(project, "model_a", BuildOptions(Choice(python="3.10")))  # doctest: +SKIP
+>>> build_model(project, "model_a", BuildOptions(ResolveOptions(python="3.10")))  # doctest: +SKIP
 >>> verify(project.repository, ["model_a"]).ok            # doctest: +SKIP
 True
 """
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from envpack.workflow import (
         BuildOptions as BuildOptions,
         BuiltModel as BuiltModel,
-        Choice as Choice,
         LockedModel as LockedModel,
+        ResolveOptions as ResolveOptions,
         build_matrix as build_matrix,
         build_model as build_model,
         list_cache as list_cache,

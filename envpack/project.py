@@ -1,4 +1,4 @@
-"""What the user works on: a model repository, its models, and what `envpack.toml` says of them."""
+"""A model repository and its settings: what `envpack.toml` says of all models and of each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from envpack.support.errors import InputError
 from envpack.support.platforms import PLATFORMS, platform_name
 
 FILE_NAME = "envpack.toml"
-_PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "layout", "backends", "models"}
+_BUILD_KEYS = {"format", "exclude", "toolchain", "layout"}
+_PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "backends", "models"} | _BUILD_KEYS
+_MODEL_KEYS = {"python", "requirements", "from_prefix"} | _BUILD_KEYS
 LAYOUTS = ("model", "backend")
-_MODEL_KEYS = {"python", "requirements", "from_prefix", "layout"}
+ARCHIVE_FORMATS = ("dir", "tar.gz", "tar")
+TOOLCHAINS = ("auto", "system", "zig")
 _EXAMPLES = {
     "triton": "24.10",
     "platform": "linux-64",
     "served_from": "/models",
     "layout": "backend",
+    "format": "tar.gz",
+    "toolchain": "zig",
     "backends": "../backends",
     "python": "3.10",
     "requirements": "core/requirements.txt",
     "from_prefix": "/home/me/venv",
 }
+_LIST_EXAMPLES = {"channels": 'channels = ["conda-forge"]', "exclude": 'exclude = ["*.pyi"]'}
 
 
 @dataclass(frozen=True)
@@ -33,29 +39,37 @@ class ModelSettings:
     Attributes:
         python: Python minor version, for example ``"3.8"``.
         requirements: requirements file, absolute.
-        from_prefix: folder of an environment that is to be taken over instead, absolute.
+        from_prefix: folder of an existing environment to take over instead, absolute.
         layout: where its stub goes, see `Project`.
+        archive_format: form of its environment, see `Project`.
+        exclude: patterns of files to leave out, beside those of the project.
+        toolchain: compiler for its stub, see `Project`.
     """
 
     python: str = ""
     requirements: Path | None = None
     from_prefix: Path | None = None
     layout: str = ""
+    archive_format: str = ""
+    exclude: tuple[str, ...] = ()
+    toolchain: str = ""
 
 
 @dataclass(frozen=True)
 class Project:
-    """A model repository and its settings.
+    """A model repository and its settings. An empty field means that `envpack.toml` does not set it.
 
     Attributes:
         repository: folder whose sub-folders are models, absolute.
-        triton: Triton release that the models are for, ``""`` if nobody said.
-        platform: ``"linux-64"`` or ``"linux-aarch64"``, ``""`` if nobody said.
-        channels: conda channels in order of preference; none if nobody said.
-        served_from: path of the model repository on the server, ``""`` if it is the same there.
-        layout: ``"model"`` for stubs beside their models, ``"backend"`` for one for each Python, in a folder of
-            backends; ``""`` if nobody said.
-        backends: that folder, absolute; None if nobody said.
+        triton: Triton release that the models are for.
+        platform: ``"linux-64"`` or ``"linux-aarch64"``.
+        channels: conda channels in order of preference.
+        served_from: path of the model repository on the server, if it differs.
+        layout: ``"model"`` for stubs beside their models, ``"backend"`` for one per Python in a folder of backends.
+        backends: that folder, absolute.
+        archive_format: ``"dir"``, ``"tar.gz"`` or ``"tar"``; key ``format``.
+        exclude: patterns of files to leave out of every environment, as in ``.gitignore``.
+        toolchain: compiler for stubs: ``"auto"``, ``"system"`` or ``"zig"``.
         models: settings by model name; models without an entry are not listed.
     """
 
@@ -66,6 +80,9 @@ class Project:
     served_from: str = ""
     layout: str = ""
     backends: Path | None = None
+    archive_format: str = ""
+    exclude: tuple[str, ...] = ()
+    toolchain: str = ""
     models: dict[str, ModelSettings] = field(default_factory=dict)
 
     @property
@@ -105,18 +122,25 @@ def open_project(repository: Path) -> Project:
             where=f"{file}:{line[1]}" if line else str(file),
             hint='an entry looks like this: [models.NAME] and below it python = "3.10"',
         ) from error
-    _refuse_unknown(content, _PROJECT_KEYS, file, "the top level")
-    models = {name: _model_settings(name, entry, file) for name, entry in _table(content, "models", file).items()}
-    backends = _text(content, "backends", file, "the top level")
+    return _parsed(content, file)
+
+
+def _parsed(content: dict[str, object], file: Path) -> Project:
+    place = "the top level"
+    _refuse_unknown(content, _PROJECT_KEYS, file, place)
+    backends = _text(content, "backends", file, place)
     return Project(
-        repository,
-        _text(content, "triton", file, "the top level"),
-        _one_of(PLATFORMS, content, "platform", file, "the top level"),
-        _channels(content, file),
-        _text(content, "served_from", file, "the top level"),
-        _one_of(LAYOUTS, content, "layout", file, "the top level"),
-        file.parent / Path(backends).expanduser() if backends else None,
-        models,
+        repository=file.parent,
+        triton=_text(content, "triton", file, place),
+        platform=_one_of(PLATFORMS, content, "platform", file, place),
+        channels=_texts(content, "channels", file, place),
+        served_from=_text(content, "served_from", file, place),
+        layout=_one_of(LAYOUTS, content, "layout", file, place),
+        backends=file.parent / Path(backends).expanduser() if backends else None,
+        archive_format=_one_of(ARCHIVE_FORMATS, content, "format", file, place),
+        exclude=_texts(content, "exclude", file, place),
+        toolchain=_one_of(TOOLCHAINS, content, "toolchain", file, place),
+        models={name: _model_settings(name, entry, file) for name, entry in _table(content, "models", file).items()},
     )
 
 
@@ -132,14 +156,14 @@ def _one_of(known: tuple[str, ...], table: dict[str, object], key: str, file: Pa
     return value
 
 
-def _channels(content: dict[str, object], file: Path) -> tuple[str, ...]:
-    value = content.get("channels", [])
-    if not isinstance(value, list) or not all(isinstance(channel, str) and channel for channel in value):
+def _texts(table: dict[str, object], key: str, file: Path, place: str) -> tuple[str, ...]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
         raise InputError(
-            "channels in the top level must be a list of names or addresses",
+            f"{key} in {place} must be a list of texts",
             kind="bad-project-file",
             where=str(file),
-            hint='write it like channels = ["conda-forge"]',
+            hint=f"write it like {_LIST_EXAMPLES[key]}",
         )
     return tuple(value)
 
@@ -158,10 +182,13 @@ def _model_settings(name: str, entry: object, file: Path) -> ModelSettings:
         )
     requirements, prefix = (_text(entry, key, file, place) for key in ("requirements", "from_prefix"))
     return ModelSettings(
-        _text(entry, "python", file, place),
-        file.parent / requirements if requirements else None,
-        file.parent / Path(prefix).expanduser() if prefix else None,
-        _one_of(LAYOUTS, entry, "layout", file, place),
+        python=_text(entry, "python", file, place),
+        requirements=file.parent / requirements if requirements else None,
+        from_prefix=file.parent / Path(prefix).expanduser() if prefix else None,
+        layout=_one_of(LAYOUTS, entry, "layout", file, place),
+        archive_format=_one_of(ARCHIVE_FORMATS, entry, "format", file, place),
+        exclude=_texts(entry, "exclude", file, place),
+        toolchain=_one_of(TOOLCHAINS, entry, "toolchain", file, place),
     )
 
 

@@ -1,4 +1,4 @@
-"""`envpack build`: execution environments beside their models."""
+"""`envpack build`: put execution environments beside their models."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
+from envpack.cli.build_view import forms_line, plan_lines, sizes_table
 from envpack.cli.console import Console
-from envpack.cli.sizes_view import forms_line, sizes_table
 
 if TYPE_CHECKING:
     from envpack.project import Project
-    from envpack.workflow import BuiltModel
+    from envpack.workflow import BuildOptions, BuiltModel
 
 
 @click.command(short_help="Build execution environments and put them beside their models.")
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option("--all", "every", is_flag=True, help="Every model of the repository.")
+@options.models
 @click.option(
     "--format",
     "archive_format",
     type=click.Choice(["dir", "tar.gz", "tar"]),
-    default="dir",
     help="A folder beside the model (loads fastest), or an archive (easy to ship; tar is larger and loads faster). "
-    "Default: dir.",
+    "Default: that of envpack.toml, else that of the environment that the model has, else dir.",
 )
 @click.option(
     "--exclude",
     multiple=True,
     metavar="PATTERN",
-    help="Leave such files out, by patterns as in .gitignore, may be repeated. Tests, headers, static libraries and "
-    "manuals are left out anyway.",
+    help="Leave files out, by a pattern as in .gitignore, beside those of envpack.toml; repeatable. Tests, headers, "
+    "static libraries and manuals are always left out.",
 )
-@click.option("--include", multiple=True, metavar="PATTERN", help="Leave such files in, may be repeated.")
+@click.option(
+    "--include", multiple=True, metavar="PATTERN", help="Keep files that another pattern leaves out; repeatable."
+)
 @click.option(
     "--packer",
     type=click.Choice(["envpack", "conda-pack"]),
     default="envpack",
-    help="What makes the archive: envpack, or conda-pack's library in its own way. Default: envpack.",
+    help="What makes the archive: envpack, or conda-pack's library. Default: envpack.",
 )
 @click.option(
     "--stub",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    help="Put a stub beside the model. Default: auto, when the release's own has another Python or cannot do NumPy 2.",
+    help="Put a stub beside the model. Default: auto, if the release's own has another Python or cannot serve NumPy 2.",
 )
 @click.option(
     "--from-prefix",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
-    help="Take over this environment, conda's or a virtual one, instead of building from requirements.",
+    help="Take over this conda or virtual environment instead of building from requirements.",
 )
 @click.option(
     "--layout",
     type=click.Choice(["model", "backend"]),
-    help="Where the stub goes: beside the model, or into a backend for its Python, which models share. Default: what "
-    "envpack.toml says, else as it is.",
+    help="Where the stub goes: beside the model, or into a backend for its Python, which models share. Default: that "
+    "of envpack.toml, else unchanged.",
 )
 @options.backends
 @click.option(
@@ -69,38 +69,66 @@ if TYPE_CHECKING:
     metavar="DIRECTORY",
     help="Folder of a server's own Python backend: copy its library into ours instead of linking to it.",
 )
-@click.option("--strip", is_flag=True, help="Take debug information out of libraries and programs.")
+@click.option("--strip", is_flag=True, help="Remove debug information from libraries and programs.")
 @click.option(
     "--served-from",
     default="",
     metavar="PATH",
-    help="Path of the model repository on the server, if it is another there.",
+    help="Path of the model repository on the server, if it differs.",
 )
-@click.option("--sizes", is_flag=True, help="Say how much each package brings.")
-@options.choice
+@click.option("--sizes", is_flag=True, help="Show the size of each package.")
+@click.option("--dry-run", is_flag=True, help="Show what would change and why, and change nothing.")
+@options.resolve
 @options.toolchain
 @options.repository
 @options.with_console
 def command(
-    models: tuple[str, ...], repository: Path, console: Console, *, every: bool, sizes: bool, **settings: Any
+    models: tuple[str, ...],
+    repository: Path,
+    console: Console,
+    *,
+    every: bool,
+    sizes: bool,
+    dry_run: bool,
+    **settings: Any,
 ) -> None:
-    """Build the execution environment of each MODEL and put it beside the model."""
+    """Build the execution environment of each MODEL, by default all, and put it beside the model."""
     from envpack.project import open_project
-    from envpack.workflow import BuildOptions, Choice, build_model, release_for
+    from envpack.workflow import BuildOptions, ResolveOptions, build_model, release_for
 
     project = open_project(repository)
     names = options.chosen_models(project, models, every=every)
-    choice = Choice(**{field.name: settings.pop(field.name) for field in dataclasses.fields(Choice)})
-    console.warned(release_for(project, choice).warning)
-    built = [build_model(project, name, BuildOptions(choice, **settings), console) for name in names]
+    resolve = ResolveOptions(**{field.name: settings.pop(field.name) for field in dataclasses.fields(ResolveOptions)})
+    build_options = BuildOptions(resolve, **settings)
+    console.warned(release_for(project, resolve).warning)
+    if dry_run:
+        _dry_run(project, names, build_options, console)
+        return
+    built = [build_model(project, name, build_options, console) for name in names]
     for model in built:
         if model.changed and model.forms:
-            console.say(forms_line(model.name, model.forms))
+            console.note(forms_line(model.name, model.forms))
         if sizes and model.sizes:
-            console.say(sizes_table(model))
+            console.show(sizes_table(model))
     console.warned(_unpacked_often(built))
     console.warned(_unpacked_at_once(project, built))
+    if any(model.changed for model in built):
+        console.next_step("envpack", "verify", *_repository_option(repository), *(models and names))
     console.result({"models": [_as_json(dataclasses.asdict(model), sizes=sizes) for model in built]})
+
+
+def _dry_run(project: Project, names: Sequence[str], build_options: BuildOptions, console: Console) -> None:
+    from envpack.workflow import plan_model
+
+    plans = [plan_model(project, name, build_options) for name in names]
+    for plan in plans:
+        for line in plan_lines(plan):
+            console.show(line)
+    console.result({"models": [options.as_json(dataclasses.asdict(plan)) for plan in plans]})
+
+
+def _repository_option(repository: Path) -> tuple[str, ...]:
+    return () if repository == Path() else ("--repository", str(repository))
 
 
 def _unpacked_often(built: Sequence[BuiltModel]) -> str:

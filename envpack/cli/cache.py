@@ -1,4 +1,4 @@
-"""`envpack cache`: what is kept, and giving it back."""
+"""`envpack cache`: list and prune what envpack keeps."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _MEGABYTE = 1e6
 
 @click.group(name="cache")
 def command() -> None:
-    """Show what envpack keeps for the next build, or give it back."""
+    """List or remove what envpack keeps for the next build."""
 
 
 @command.command(name="ls")
 @options.with_console
 def list_command(console: Console) -> None:
-    """List what is in the cache, with its size on disk."""
+    """List the entries of the cache with their size on disk."""
     from envpack.support.cache_locations import cache_root
     from envpack.workflow import list_cache
 
     entries = list_cache()
-    console.say(_table(entries))
-    console.say(f"{cache_root()}: {sum(entry.size for entry in entries) / _MEGABYTE:.1f} MB")
+    console.show(_table(entries))
+    console.show(f"{cache_root()}: {sum(entry.size for entry in entries) / _MEGABYTE:.1f} MB")
     console.result({"cache": str(cache_root()), "entries": [_as_json(entry) for entry in entries]})
 
 
@@ -42,12 +42,12 @@ def list_command(console: Console) -> None:
     "--days",
     type=click.FloatRange(min=0),
     default=30.0,
-    help="Since when nobody used it. Default: 30; 0 for all.",
+    help="Remove entries unused for this many days. Default: 30; 0 for all.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @options.with_console
 def prune(days: float, console: Console, *, dry_run: bool) -> None:
-    """Remove what was not used for some days. Environments beside models stay as they are."""
+    """Remove entries that were not used for some days. Environments beside models stay as they are."""
     from envpack.workflow import prune_cache
 
     console.begin("would remove" if dry_run else "remove")

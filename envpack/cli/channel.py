@@ -1,4 +1,4 @@
-"""`envpack channel`: interpreters of this machine as a conda channel of one's own."""
+"""`envpack channel`: interpreters of this machine as a conda channel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(short_help="Make a conda channel of this machine's Pythons.")
 def command() -> None:
-    """Make a conda channel of this machine's Pythons, to be served, or carried to machines without a network."""
+    """Make a conda channel of this machine's Pythons, to serve it, or to carry it to machines without a network."""
 
 
 @command.command("add-python")
@@ -49,9 +49,11 @@ def add_python(python: str, place: Path | None, folder: Path | None, console: Co
     package, changed = add_interpreter(interpreter, channel, progress=console)
     console.begin(f"Python {package.version} of {interpreter.prefix}")
     console.end("added" if changed else "up to date")
-    console.say(f"--channel {channel.as_uri()}")
-    told = {"package": dataclasses.asdict(package), "changed": changed}
-    console.result({"channel": channel.as_uri(), **told})
+    console.show(f"--channel {channel.as_uri()}")
+    console.result({"channel": channel.as_uri(), "package": dataclasses.asdict(package), "changed": changed})
+    console.next_step(
+        "envpack", "build", "--channel", channel.as_uri(), "--python", ".".join(package.version.split(".")[:2])
+    )
 
 
 @command.command("ls")
@@ -63,15 +65,15 @@ def ls(folder: Path | None, console: Console) -> None:
 
     channel = (folder or default_channel()).absolute()
     packages = read_channel(channel)
-    console.say(_table(packages))
-    console.say(f"--channel {channel.as_uri()}")
-    console.result({"channel": channel.as_uri(), "packages": [dataclasses.asdict(one) for one in packages]})
+    console.show(_table(packages))
+    console.show(f"--channel {channel.as_uri()}")
+    console.result({"channel": channel.as_uri(), "packages": [dataclasses.asdict(package) for package in packages]})
 
 
 def _table(packages: Iterable[ChannelPackage]) -> Table:
     from rich.table import Table
 
     table = Table("package", "version", "build", "platform", "MB", box=None)
-    for one in packages:
-        table.add_row(one.name, one.version, one.build, one.subdir, f"{one.size / 1e6:.1f}")
+    for package in packages:
+        table.add_row(package.name, package.version, package.build, package.subdir, f"{package.size / 1e6:.1f}")
     return table

@@ -1,17 +1,22 @@
-"""What people and programs see: progress, results and errors, each in its place.
+"""Draws progress, results and errors.
 
-People's text goes to standard error, one JSON document to standard output if asked for. Colours and moving parts
-appear on a terminal only, and never with NO_COLOR.
+What a command was asked for goes to standard output; progress, warnings and errors go to standard error. With
+``--json`` standard output holds one JSON document and nothing else. Colours and moving parts appear on a terminal
+only, and never with NO_COLOR.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import io
 import json
 import os
+import re
+import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import format_advance
@@ -21,18 +26,22 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 SCHEMA = 1
+_REDRAW = 0.1  # seconds between two counts on a terminal
+_SHORTEST = 0.1  # seconds; a step that is shorter shows no time
+_SECONDS = re.compile(r"\d s\b")  # an outcome that holds a time of its own
+_WIDTH_WITHOUT_TERMINAL = 160  # columns of a table
 
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """Why a command ends with another exit code than 0; its fields are the keys of the JSON document."""
+    """Why a command ends with an exit code other than 0; its fields are the keys of the JSON document."""
 
     message: str
     kind: str
     exit_code: int
     where: str = ""
     hint: str = ""
-    details: str = ""  # file with all that a program said about it
+    details: str = ""  # file with the full output of the program that failed
 
     @classmethod
     def of(cls, error: EnvpackError) -> Failure:
@@ -46,28 +55,19 @@ class Console:
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self._quiet = quiet
-        self._terminal: RichConsole | None = None
         self._status: Status | None = None
         self._task = ""
-        self._started = 0.0
+        self._started = self._advanced = 0.0
 
-    @property
+    @functools.cached_property
     def terminal(self) -> RichConsole:
         """The rich console on standard error; made at first use, since rich takes time to import."""
-        if self._terminal is None:
-            from rich.console import Console as RichConsole
+        return _rich_console(sys.stderr)
 
-            # NO_COLOR takes bold type and moving parts away too. Without a terminal there is no width to fit into,
-            # and a broken line is hard to search for.
-            plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
-            self._terminal = RichConsole(
-                stderr=True,
-                highlight=False,
-                force_terminal=False if plain else None,
-                soft_wrap=not sys.stderr.isatty(),
-                width=None if sys.stderr.isatty() else 160,
-            )
-        return self._terminal
+    @functools.cached_property
+    def output(self) -> RichConsole:
+        """The rich console for what was asked for: standard output, unless a JSON document goes there."""
+        return self.terminal if self.as_json else _rich_console(sys.stdout)
 
     def begin(self, task: str) -> None:
         self._task, self._started = task, time.monotonic()
@@ -85,41 +85,55 @@ class Console:
             self.terminal.print(f"    {_plain(text)}", style="dim")
 
     def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
-        if self._status is not None:
-            amount = format_advance(done, total, unit, size=size)
-            self._status.update(f"{_plain(self._task)} [dim]({_plain(amount)})[/dim]")
+        now = time.monotonic()
+        if self._status is None or now - self._advanced < _REDRAW:
+            return
+        self._advanced = now
+        self.detail(f"{format_advance(done, total, unit, size=size)}, {now - self._started:.0f} s")
 
     def end(self, outcome: str) -> None:
         self._stop_status()
         if not self._quiet:
             seconds = time.monotonic() - self._started
-            took = f" [dim]{seconds:.1f} s[/dim]" if seconds >= 0.1 else ""
+            timed = seconds >= _SHORTEST and not _SECONDS.search(outcome)
+            took = f" [dim]{seconds:.1f} s[/dim]" if timed else ""
             self.terminal.print(f"  {_plain(self._task)} … [green]{_plain(outcome)}[/green]{took}")
 
-    def say(self, what: RenderableType, *, even_if_quiet: bool = False) -> None:
-        """Show people a line, a table or anything else that rich can draw."""
+    def show(self, what: RenderableType, *, even_if_quiet: bool = False) -> None:
+        """Write what the command was asked for: a line, a table or anything else that rich can draw."""
         self._stop_status()
         if even_if_quiet or not self._quiet:
+            self.output.print(what)
+
+    def note(self, what: RenderableType) -> None:
+        """Write a remark that goes with the progress."""
+        self._stop_status()
+        if not self._quiet:
             self.terminal.print(what)
 
+    def next_step(self, *command: str) -> None:
+        """Write the command that usually follows, for a person to copy."""
+        if not self.as_json:
+            self.note(f"[dim]next:[/dim] {_plain(shlex.join(command))}")
+
     def warned(self, text: str) -> None:
-        """Show what may go wrong though it need not; nothing for no text."""
+        """Write a warning; nothing for an empty text."""
         if text:
-            self.say(f"[bold yellow]warning:[/bold yellow] {_plain(text)}")
+            self.note(f"[bold yellow]warning:[/bold yellow] {_plain(text)}")
 
     def result(self, document: dict[str, Any]) -> None:
-        """Give programs the result, if ``--json`` asked for it."""
+        """Print the JSON document, if ``--json`` was given."""
         self._stop_status()
         if self.as_json:
             print(json.dumps({"schema": SCHEMA} | document, indent=2), flush=True)  # noqa: T201
 
     def failed(self, failure: Failure) -> None:
-        """Show the error that ends a command, to people and to programs."""
-        self.show(failure)
+        """Write the error that ends a command, as text and as JSON."""
+        self.show_failure(failure)
         self.result({"error": dataclasses.asdict(failure)})
 
-    def show(self, failure: Failure) -> None:
-        """Show people an error, even when quiet: one line, then what else there is to see, then what to do."""
+    def show_failure(self, failure: Failure) -> None:
+        """Write an error, even when quiet: one line, then further lines of its message, then what to do."""
         self._stop_status()
         place = f"{_plain(failure.where)}: " if failure.where else ""
         first, *others = failure.message.splitlines() or [""]
@@ -127,7 +141,7 @@ class Console:
         for line in others:
             self.terminal.print(f"    {_plain(line)}", style="dim")
         if failure.details:
-            self.terminal.print(f"    all that was said: {_plain(failure.details)}", style="dim")
+            self.terminal.print(f"    full output: {_plain(failure.details)}", style="dim")
         if failure.hint:
             self.terminal.print(f"[bold]  fix:[/bold] {_plain(failure.hint)}")
 
@@ -137,8 +151,29 @@ class Console:
             self._status = None
 
 
+def _rich_console(stream: TextIO) -> RichConsole:
+    """A console that draws for a terminal if the stream is one, and writes whole lines otherwise.
+
+    NO_COLOR removes bold type and moving parts too. Without a terminal there is no width to fit into, and a broken
+    line is hard to search for.
+    """
+    from rich.console import Console as RichConsole
+
+    is_terminal = stream.isatty()
+    plain = bool(os.environ.get("NO_COLOR")) or not is_terminal
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")  # a locale without these characters must not end a command
+    return RichConsole(
+        file=stream,
+        highlight=False,
+        force_terminal=False if plain else None,
+        soft_wrap=not is_terminal,
+        width=None if is_terminal else _WIDTH_WITHOUT_TERMINAL,
+    )
+
+
 def _kept(details: str) -> str:
-    """Write what is too long for a terminal into the cache; the path of the file, ``""`` if it cannot be written."""
+    """Write text that is too long for a terminal into the cache; its path, ``""`` if it cannot be written."""
     from envpack.support.cache_locations import cache_root
     from envpack.support.replacement import write_text
 

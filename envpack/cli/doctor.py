@@ -1,4 +1,4 @@
-"""`envpack doctor`: what this machine has of what envpack can use."""
+"""`envpack doctor`: what envpack can use on this machine, and what is missing."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 _STYLES = {"ok": "green", "warn": "yellow", "missing": "red"}
 
 
-@click.command(short_help="Say what this machine has of what envpack can use.")
+@click.command(short_help="Check what envpack can use on this machine.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if something is missing.")
 @options.repository
 @options.with_console
 def command(repository: Path, console: Console, *, strict: bool) -> int:
-    """Look at compilers, Pythons, channels, servers, containers, GPUs and disks, and say what to do where one lacks."""
+    """Check compilers, Pythons, channels, servers, containers, GPUs and disks, and print a fix for what is missing."""
     from envpack.doctor import examine
     from envpack.project import open_project
 
-    console.begin("look at this machine")
-    seen = examine(open_project(repository))
-    missing = sum(one.state == "missing" for one in seen)
-    warned = sum(one.state == "warn" for one in seen)
-    console.end(f"{missing} missing, {warned} to know of")
-    console.say(_table(seen), even_if_quiet=bool(missing))
-    console.result({"ok": not missing, "checks": [dataclasses.asdict(one) for one in seen]})
+    console.begin("check this machine")
+    checks = examine(open_project(repository))
+    missing = sum(check.state == "missing" for check in checks)
+    warned = sum(check.state == "warn" for check in checks)
+    console.end(f"{missing} missing, {warned} with a warning")
+    console.show(_table(checks), even_if_quiet=bool(missing))
+    console.result({"ok": not missing, "checks": [dataclasses.asdict(check) for check in checks]})
     return 1 if strict and missing else 0
 
 
-def _table(seen: Sequence[Observation]) -> Table:
+def _table(checks: Sequence[Observation]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
-    for one in seen:
-        fix = f"\n[bold]fix:[/bold] {escape(one.fix)}" if one.fix else ""
-        style = _STYLES[one.state]
-        table.add_row(f"[{style}]{one.state}[/{style}]", escape(one.name), f"{escape(one.what)}{fix}")
+    for check in checks:
+        fix = f"\n[bold]fix:[/bold] {escape(check.fix)}" if check.fix else ""
+        style = _STYLES[check.state]
+        table.add_row(f"[{style}]{check.state}[/{style}]", escape(check.name), f"{escape(check.what)}{fix}")
     return table

@@ -1,4 +1,4 @@
-"""`envpack init`: a model repository that builds."""
+"""`envpack init`: copy a model repository that builds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envpack.cli.console import Console
     "--recipe",
     default="digits",
     metavar="NAME",
-    help="Which of the repositories that come with envpack. Default: digits.",
+    help="Name of the recipe: digits or in_place. Default: digits.",
 )
 @options.with_console
 def command(directory: Path, recipe: str, console: Console) -> None:
@@ -28,4 +28,5 @@ def command(directory: Path, recipe: str, console: Console) -> None:
     with storage_errors(directory):
         copy_recipe(recipe, directory)
     console.end(str(directory))
+    console.next_step("envpack", "build", *(() if directory == Path() else ("--repository", str(directory))))
     console.result({"recipe": recipe, "directory": str(directory.absolute())})

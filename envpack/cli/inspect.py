@@ -1,4 +1,4 @@
-"""`envpack inspect`: what a stub or an environment is, from its files alone, and whether it fits."""
+"""`envpack inspect`: identify a stub, an environment or a model repository by its files, and check that it fits."""
 
 from __future__ import annotations
 
@@ -20,54 +20,77 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path, exists=True), metavar="PATH")
+@click.argument("path", required=False, type=click.Path(path_type=Path), metavar="[PATH]")
 @click.option(
     "--environment",
     type=click.Path(path_type=Path, exists=True),
-    help="Folder or archive of an environment: does the stub fit it? Of an archive nothing is unpacked.",
+    help="Folder or archive of an environment that the stub must fit. Archives are not unpacked.",
 )
-@click.option("--triton", default="", metavar="RELEASE", help="Does it fit this Triton release and its official image?")
+@click.option(
+    "--triton", default="", metavar="RELEASE", help="Check against this Triton release and its official image."
+)
 @click.option(
     "--strict",
     is_flag=True,
-    help="Of an environment: what cannot be proven is wrong too. Of a repository: warnings count.",
+    help="Of an environment: treat what cannot be proven as wrong. Of a repository: treat warnings as errors.",
 )
 @options.backends
-@click.option("--sbom", type=click.Path(path_type=Path), metavar="FILE", help="Write its packages as CycloneDX JSON.")
+@click.option(
+    "--sbom",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the packages of an environment as CycloneDX JSON.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=64,
     metavar="GIB",
-    help="Most that an archive may hold. Default: 64.",
+    help="Largest content of an archive. Default: 64.",
 )
+@options.repository
 @options.with_console
-def command(path: Path, environment: Path | None, triton: str, console: Console, **settings: Any) -> int:
-    """Say what a stub, an environment in a folder or an archive, or a model repository is, and what does not fit.
+def command(
+    path: Path | None, environment: Path | None, triton: str, repository: Path, console: Console, **settings: Any
+) -> int:
+    """Identify a stub, an environment (folder or archive) or models, and list what is incompatible.
 
-    PATH is told apart by its content. Nothing of it is run or unpacked. Every file of an environment is compared with
-    the environment's own list. The exit status is 1 if something does not fit, or is not as it was.
+    PATH is a file, a folder, or the name of a model; without it all models of the repository are inspected. Its content
+    decides what it is. Nothing is run or unpacked. Every file of an environment is compared with the environment's own
+    list. The exit status is 1 if something is incompatible or has changed.
     """
     from envpack.archive import is_archive
     from envpack.inspection import is_repository
     from envpack.repository import looks_like_model
 
     backends = settings.pop("backends")
+    path = _existing(path, repository)
     if path.is_dir() and (looks_like_model(path) or is_repository(path)):
         from envpack.cli.inspect_repository import inspect_repository_at
 
         if environment or settings["sbom"]:
-            raise click.UsageError("--environment is for stubs, --sbom for environments; here are models.")
+            raise click.UsageError("--environment applies to stubs and --sbom to environments; these are models.")
         return inspect_repository_at(path, triton, backends, console, strict=settings["strict"])
     if path.is_dir() or is_archive(path):
         from envpack.cli.inspect_environment import inspect_environment_at
 
         if environment:
-            raise click.UsageError("--environment is for stubs, and this is an environment.")
+            raise click.UsageError("--environment applies to stubs; this is an environment.")
         return inspect_environment_at(path, triton, console, **settings)
     if settings["sbom"] or settings["strict"]:
-        raise click.UsageError("--sbom and --strict are for environments, and this is no folder and no archive.")
+        raise click.UsageError("--sbom and --strict apply to environments; this is neither a folder nor an archive.")
     return _inspect_stub(path, environment, triton, console)
+
+
+def _existing(path: Path | None, repository: Path) -> Path:
+    """The file or folder to inspect: a path, else a model of the repository, else the repository."""
+    if path is None:
+        return repository
+    candidates = (path, repository / path)
+    found = next((candidate for candidate in candidates if candidate.exists()), None)
+    if found is None:
+        raise click.UsageError(f"{str(path)!r} is no file, no folder, and no model of the repository {repository}.")
+    return found
 
 
 def _inspect_stub(stub: Path, environment: Path | None, triton: str, console: Console) -> int:
@@ -83,7 +106,7 @@ def _inspect_stub(stub: Path, environment: Path | None, triton: str, console: Co
         release,
         image_host(release) if release else None,
     )
-    console.say(_table(facts, mismatches))
+    console.show(_table(facts, mismatches))
     console.result(
         {
             "stub": str(stub.absolute()),
@@ -98,10 +121,10 @@ def _table(facts: StubFacts, mismatches: Sequence[Mismatch]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
-    table.add_row("Triton", f"the wires of {', '.join(facts.epochs)}")
+    table.add_row("Triton", f"ABI epochs {', '.join(facts.epochs)}")
     table.add_row("Python", facts.python)
     table.add_row("NumPy", " and ".join(map(str, facts.numpy)))
-    table.add_row("machine", f"{facts.machine}, glibc {facts.glibc} or newer")
+    table.add_row("platform", f"{facts.machine}, glibc {facts.glibc} or newer")
     table.add_row("built", f"by envpack {facts.version} with {facts.compiler}")
     table.add_row("needs", "\n".join(facts.needs))
     for mismatch in mismatches:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envpack.preflight import Mismatch
 
 _SHOWN = 20  # findings; all of them are in the JSON document
-_TOLD = (
+_MANIFEST_KEYS = (
     *("key", "content", "python", "platform", "glibc", "glibcxx", "numpy_abi", "cuda_libraries", "hidden_libraries"),
     "selection",
 )
@@ -25,7 +25,7 @@ _TOLD = (
 def inspect_environment_at(
     path: Path, triton: str, console: Console, *, strict: bool, sbom: Path | None, limit: int
 ) -> int:
-    """Show what an environment is and what is wrong with it; the exit status."""
+    """Show what an environment is and every finding on it; returns the exit status."""
     from envpack.archive import inspect_environment
 
     found = inspect_environment(path.absolute(), limit=limit << 30)
@@ -33,7 +33,7 @@ def inspect_environment_at(
     good = found.is_good(strict=strict) and not mismatches
     if sbom and good:
         _write_sbom(found, sbom)
-    console.say(_table(found, mismatches, strict=strict))
+    console.show(_table(found, mismatches, strict=strict))
     console.result(_as_json(found, mismatches))
     return 0 if good else 1
 
@@ -67,7 +67,7 @@ def _as_json(found: Inspection, mismatches: Sequence[Mismatch]) -> dict[str, obj
         "size": found.size,
         "sha256": found.sha256 or None,
         "verified": found.verified,
-        "manifest": {name: found.told[name] for name in _TOLD if name in found.told} or None,
+        "manifest": {name: found.told[name] for name in _MANIFEST_KEYS if name in found.told} or None,
         "packages": [dataclasses.asdict(package) for package in found.packages],
         "findings": [dataclasses.asdict(finding) for finding in found.findings],
         "counts": found.count,
@@ -80,17 +80,22 @@ def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
-    told = found.told
     table.add_row("form", found.form)
-    if told:
+    if found.told:
         table.add_row(
-            "Python", escape(f"{told.get('python')} for {told.get('platform')}, glibc {told.get('glibc')} or newer")
+            "Python",
+            escape(
+                f"{found.told.get('python')} for {found.told.get('platform')}, glibc {found.told.get('glibc')} or newer"
+            ),
         )
-        table.add_row("content", escape(str(told.get("content"))))
+        table.add_row("content", escape(str(found.told.get("content"))))
     if found.sha256:
         table.add_row("SHA-256", found.sha256)
     table.add_row("files", f"{found.files}, {found.size / 1e6:.1f} MB, {found.verified} verified")
-    lines = [f"{one.name} {one.version}  {one.size / 1e6:.1f} MB  {one.license}".rstrip() for one in found.packages]
+    lines = [
+        f"{package.name} {package.version}  {package.size / 1e6:.1f} MB  {package.license}".rstrip()
+        for package in found.packages
+    ]
     table.add_row("packages", escape("\n".join(lines)))
     for finding in found.findings[:_SHOWN]:
         wrong = strict or finding.kind != "unproven"
@@ -105,5 +110,5 @@ def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -
 
 
 def printable(text: str) -> str:
-    """Text that does nothing when it is shown. Names of files may hold anything, terminal commands too."""
+    """Text without control characters: file names may hold anything, terminal commands too."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

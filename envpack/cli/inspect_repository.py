@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from envpack.cli.console import Console
 from envpack.cli.inspect_environment import printable
+from envpack.support.text import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def inspect_repository_at(path: Path, triton: str, backends: Path | None, console: Console, *, strict: bool) -> int:
-    """Show all that is wrong with a repository, or with one model of it; the exit status."""
+    """Show every finding on a repository, or on one model of it; returns the exit status."""
     from envpack.inspection import inspect_repository
     from envpack.project import open_project
     from envpack.releases import DEFAULT_RELEASE, find_release
@@ -29,8 +30,8 @@ def inspect_repository_at(path: Path, triton: str, backends: Path | None, consol
     found = inspect_repository(project, release, names, backends=backends)
     good = found.ok and not (strict and found.findings)
     if found.findings:
-        console.say(_table(found), even_if_quiet=not good)
-    console.say(_summary(found), even_if_quiet=not good)
+        console.show(_table(found), even_if_quiet=not good)
+    console.show(_summary(found), even_if_quiet=not good)
     console.result(
         {
             "repository": str(found.repository),
@@ -62,4 +63,5 @@ def _table(found: RepositoryInspection) -> Table:
 def _summary(found: RepositoryInspection) -> str:
     errors = sum(finding.severity == "error" for finding in found.findings)
     warnings = len(found.findings) - errors
-    return f"{len(found.models)} models for Triton {found.release.name}: {errors} errors, {warnings} warnings"
+    models = counted(len(found.models), "model")
+    return f"{models} for Triton {found.release.name}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"

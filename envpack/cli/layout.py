@@ -1,4 +1,4 @@
-"""`envpack layout`: a deployable tree, or a container image."""
+"""`envpack layout`: models and backends as a deployable tree, or as a container image."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import click
 
 from envpack.cli import options
 from envpack.cli.console import Console
+from envpack.support.text import counted
 
 
-@click.command(short_help="Put models and backends into one tree, or an image, that can be deployed.")
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.command(short_help="Assemble models and backends into a tree or an image to deploy.")
+@options.models
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
@@ -25,12 +26,12 @@ from envpack.cli.console import Console
 @click.option(
     "--from", "base", default="", metavar="IMAGE", help="Image to build upon. Default: the release's official one."
 )
-@click.option("--pull", is_flag=True, help="Let that image be fetched if the daemon does not have it.")
+@click.option("--pull", is_flag=True, help="Fetch that image if the daemon does not have it.")
 @click.option(
     "--served-from",
     default="",
     metavar="PATH",
-    help="Path of the models on the server. Default: what envpack.toml says, else /models.",
+    help="Path of the models on the server. Default: that of envpack.toml, else /models.",
 )
 @options.triton
 @options.backends
@@ -40,6 +41,7 @@ def command(
     models: tuple[str, ...],
     output: Path,
     *,
+    every: bool,
     image: str,
     base: str,
     pull: bool,
@@ -49,7 +51,7 @@ def command(
     repository: Path,
     console: Console,
 ) -> None:
-    """Put each MODEL, by default all of the repository, with the backends that they name into one tree.
+    """Assemble each MODEL, by default all, with the backends that they name into one tree.
 
     Prints the command that serves it. Environments and stubs are hard links to those of the repository.
     """
@@ -68,16 +70,18 @@ def command(
     if not image and (base or pull):
         raise click.UsageError("Give --image with --from and --pull.")
     project = open_project(repository)
+    names = options.model_names(project, models, every=every)
     release = find_release(triton or project.triton or DEFAULT_RELEASE)
-    plan = plan_deployment(project, backends_folder(project, backends), release, models, served_from=served_from)
+    plan = plan_deployment(project, backends_of(project, backends), release, names, served_from=served_from)
     for caution in plan.cautions:
         console.warned(caution)
-    console.begin(f"put {len(plan.models)} models and {len(plan.backends)} backends into {output}")
+    models_and_backends = f"{counted(len(plan.models), 'model')} and {counted(len(plan.backends), 'backend')}"
+    console.begin(f"assemble {models_and_backends} in {output}")
     description = assemble(plan, output)
-    console.end(f"{description['files']} files, {description['size'] / 1e6:.1f} MB")
+    console.end(f"{counted(description['files'], 'file')}, {description['size'] / 1e6:.1f} MB")
     built = build_image(plan, output.absolute(), image, ImageOptions(base, pull), console) if image else None
     start = docker_command(plan, output.absolute(), image)
-    console.say(f"serve it with:\n  {shlex.join(start)}")
+    console.show(f"serve it with:\n  {shlex.join(start)}")
     console.result(
         {
             "layout": str(output.absolute()),

@@ -1,4 +1,4 @@
-"""`envpack lock`: the packages of models, chosen once and written down."""
+"""`envpack lock`: resolve the packages of models and write them to lockfiles."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from envpack.cli import options
 from envpack.cli.console import Console
 
 
-@click.command(short_help="Choose the packages of models and write them down.")
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option("--all", "every", is_flag=True, help="Every model of the repository.")
+@click.command(short_help="Resolve the packages of models and write them to lockfiles.")
+@options.models
 @click.option(
     "--update",
     multiple=True,
     metavar="NAME",
-    help="Choose this package afresh; may be repeated. Others stay as they are where they still fit.",
+    help="Resolve this package anew; repeatable. Others stay as they are where they still fit.",
 )
-@options.choice
+@options.resolve
 @options.repository
 @options.with_console
 def command(
@@ -33,19 +32,22 @@ def command(
     update: tuple[str, ...],
     **settings: Any,
 ) -> None:
-    """Write envpack.lock into the folder of each MODEL: every package with its address and hash.
+    """Write envpack.lock into the folder of each MODEL, by default all: every package with its address and hash.
 
     `envpack build` then installs exactly these.
     """
     from envpack.project import open_project
-    from envpack.workflow import Choice, lock_model, release_for
+    from envpack.workflow import ResolveOptions, lock_model, release_for
 
     project = open_project(repository)
     names = options.chosen_models(project, models, every=every)
-    choice = Choice(**settings)
-    console.warned(release_for(project, choice).warning)
-    locked = [lock_model(project, name, choice, update=update, progress=console) for name in names]
+    resolve = ResolveOptions(**settings)
+    console.warned(release_for(project, resolve).warning)
+    locked = [lock_model(project, name, resolve, update=update, progress=console) for name in names]
     for model in locked:
         for change in model.changes:
-            console.say(f"    {change}")
+            console.show(f"    {change}")
+    if any(model.changed for model in locked):
+        repository_option = () if repository == Path() else ("--repository", str(repository))
+        console.next_step("envpack", "build", *repository_option, *(models and names))
     console.result({"models": [options.as_json(dataclasses.asdict(model)) for model in locked]})

@@ -70,9 +70,16 @@ def run(arguments: list[str]) -> int:
     try:
         with cli.make_context("envpack", list(arguments) or ["--help"]) as context:
             code = cli.invoke(context)
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as end:
         return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:  # `envpack cache` without a sub-command
+        click.echo(error.format_message())
+        return 0
+    except BrokenPipeError:  # `envpack releases | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except (Exception, KeyboardInterrupt) as error:
         if not isinstance(error, _EXPECTED) and os.environ.get("ENVPACK_TRACEBACK"):
             raise

@@ -1,4 +1,4 @@
-"""A matrix of stubs as people and programs see it."""
+"""Draws a matrix of stubs as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ MissingPythons = Mapping[str, EnvpackError]
 
 
 def show_matrix(cells: Sequence[Cell], missing: MissingPythons, console: Console) -> None:
-    """Show which stubs there are; the document has them under the key that a GitHub matrix has."""
+    """Show the stubs of a matrix; the JSON document lists them under ``include``, as a GitHub matrix does."""
     from rich.table import Table
 
     table = Table("stub", "Python", "Triton", "platform", "compiled against", box=None)
     for cell in cells:
         table.add_row(*_entry(cell).values(), str(cell.target.library))
-    console.say(table)
+    console.show(table)
     console.result({"include": [_entry(cell) for cell in cells], "missing": missing_entries(missing)})
 
 
 def show_plans(plans: Sequence[CellPlan], missing: MissingPythons, console: Console) -> None:
-    """Show what would be done."""
+    """Show what a run would do."""
     from rich.table import Table
 
     table = Table("stub", "", "", "to", box=None)
     for plan in plans:
         made = "cached" if plan.cached else "to be compiled"
         table.add_row(plan.cell.identifier, made, "up to date" if plan.placed else "to be placed", str(plan.path))
-    console.say(table)
+    console.show(table)
     console.result({"cells": [_plan_entry(plan) for plan in plans], "missing": missing_entries(missing)})
 
 
 def result_entry(result: CellResult) -> dict[str, Any]:
-    """What became of one stub, for programs."""
+    """The result of one stub as JSON."""
     stub, error = result.stub, result.error
     return _entry(result.cell) | {
         "stub": None if error else str(result.path.absolute()),
@@ -53,7 +53,7 @@ def result_entry(result: CellResult) -> dict[str, Any]:
 
 
 def missing_entries(missing: MissingPythons) -> list[dict[str, str]]:
-    """The Pythons that ``--all-pythons`` did not find, for programs."""
+    """The Pythons that ``--all-pythons`` did not find, as JSON."""
     return [
         {"python": minor, "kind": error.kind, "message": error.message, "hint": error.hint}
         for minor, error in missing.items()

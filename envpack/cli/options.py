@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ backends = click.option(
     "--backends",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
-    help="Folder of the backends for one Python each. Default: what envpack.toml says, else backends beside the "
+    help="Folder of the backends for one Python each. Default: that of envpack.toml, else backends beside the "
     "repository.",
 )
 toolchain = click.option(
     "--toolchain",
     type=click.Choice(["auto", "system", "zig"]),
-    default="auto",
-    help="C++ compiler for the stub: this machine's, or the one in the ziglang wheel. Default: auto, in that order.",
+    help="C++ compiler for the stub: this machine's, or the one in the ziglang wheel. Default: that of envpack.toml, "
+    "else auto: the first of the two that exists.",
 )
 glibc = click.option(
     "--glibc",
@@ -57,12 +57,18 @@ abi = click.option(
     "--abi",
     default="",
     metavar="RELEASE",
-    help="For a release that envpack does not know yet: the one whose stub ABI it speaks. Default: the newest.",
+    help="For a release that envpack does not know yet: the release whose stub ABI it uses. Default: the newest.",
 )
 
 
-_CHOICE = (
-    click.option("--python", default="", metavar="3.10", help="Python version. Default: what envpack.toml says."),
+_RESOLVE = (
+    click.option(
+        "--python",
+        default="",
+        metavar="3.10",
+        help="Python version. Default: the first of envpack.toml, the requirements, the lockfile, the environment that "
+        "the model has, and the release's Python.",
+    ),
     triton,
     abi,
     click.option(
@@ -70,66 +76,95 @@ _CHOICE = (
         "channels",
         multiple=True,
         metavar="URL",
-        help="Conda channel, may be repeated. Default: what envpack.toml, requirements or .condarc say; else local: "
-        "packages made of this machine's interpreters.",
+        help="Conda channel; repeatable. Default: those of envpack.toml, the requirements or .condarc, else local: "
+        "packages made from this machine's interpreters.",
     ),
     click.option(
         "--platform",
         type=PlatformChoice(),
         default=None,
         callback=lambda _context, _option, value: value or "",
-        help="What the server runs on. Default: what envpack.toml says, else what this machine is.",
+        help="Platform of the server. Default: that of envpack.toml, else this machine's.",
     ),
     click.option(
         "--allow-source",
         "sources",
         multiple=True,
         metavar="NAME",
-        help="Let this pip package be built from its source, or :all: of them. Default: wheels only.",
+        help="Build this pip package from source if it has no wheel, or :all: of them; repeatable. Default: wheels "
+        "only.",
     ),
     click.option(
         "--engine",
         type=click.Choice(["rattler", "conda", "mamba", "micromamba"]),
         default="rattler",
-        help="Who chooses conda packages: envpack's own engine, or a program of this machine. Default: rattler.",
+        help="What resolves conda packages: the embedded engine, or a program of this machine. Default: rattler.",
     ),
 )
 
 
-def choice(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that are the fields of `envpack.workflow.lock.Choice`."""
-    for option in reversed(_CHOICE):
+def resolve(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that are the fields of `envpack.workflow.ResolveOptions`."""
+    for option in reversed(_RESOLVE):
         command = option(command)
     return command
 
 
-def chosen_models(project: Project, names: Sequence[str], *, every: bool) -> list[str]:
-    """The folders of the models that a command line names, or of all; each is opened, so that a wrong one is told now.
+def models(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the argument MODEL and the option ``--all``; see `model_names`."""
+    argument = click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=_complete_model)
+    every = click.option("--all", "every", is_flag=True, help="Every model of the repository, as without MODEL.")
+    return argument(every(command))
+
+
+def model_names(project: Project, names: Sequence[str], *, every: bool) -> tuple[str, ...]:
+    """The folder names of the models on a command line; none stands for all.
 
     Raises:
-        UsageError: neither or both were given.
-        InputError: a model does not exist, its configuration is wrong, or there is none at all.
+        UsageError: models are named beside ``--all``.
+        InputError: a path leads to another folder than a model of the repository.
     """
-    from envpack.repository import find_models, no_models, open_model
+    from envpack.repository import model_name
 
-    if every == bool(names):
-        raise click.UsageError("Name models, or give --all.")
-    models = find_models(project.repository) if every else [open_model(project.repository / name) for name in names]
-    if not models:
-        raise no_models(project.repository)
-    return [model.folder.name for model in models]
+    if every and names:
+        raise click.UsageError("Name models, or give --all, not both.")
+    return tuple(dict.fromkeys(model_name(project.repository, name) for name in names))
+
+
+def chosen_models(project: Project, names: Sequence[str], *, every: bool) -> list[str]:
+    """The folder names of the models to work on, each opened once, so that a wrong one is an error now.
+
+    Raises:
+        UsageError: as `model_names`.
+        InputError: as `model_names`; a model does not exist, its configuration is wrong, or there is none at all.
+    """
+    from envpack.repository import named_models
+
+    chosen = named_models(project.repository, model_names(project, names, every=every))
+    return [model.folder.name for model in chosen]
+
+
+def _complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of models that begin as typed; nothing where the repository cannot be read."""
+    from envpack.repository import looks_like_model
+
+    try:
+        folders = sorted(Path(context.params.get("repository") or ".").iterdir())
+        return [folder.name for folder in folders if folder.name.startswith(incomplete) and looks_like_model(folder)]
+    except OSError:
+        return []
 
 
 def as_json(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a result as JSON knows them."""
+    """The fields of a result as values of JSON."""
     return {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
 
 
 def with_console(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--json`` and ``--quiet``, and call it with the `Console` they ask for."""
+    """Give a command ``--json`` and ``--quiet``, and call it with its `Console`."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
-    @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
+    @click.option("--quiet", "-q", is_flag=True, help="Print errors only.")
     @functools.wraps(command)
     def wrapped(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:
         console = Console(as_json=as_json, quiet=quiet)

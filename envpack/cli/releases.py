@@ -1,4 +1,4 @@
-"""`envpack releases`: the Triton releases that envpack knows, and what sets them apart."""
+"""`envpack releases`: the Triton releases that envpack knows, and how they differ."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _HEADS = ("Triton", "server", "stub ABI", "Python", "NumPy 2", "glibc", "environ
 @click.command(short_help="List the Triton releases that envpack knows.")
 @options.with_console
 def command(console: Console) -> None:
-    """List the Triton releases that envpack knows, and what matters of each to a model's stub and environment."""
+    """List the Triton releases that envpack knows, with what a stub and an execution environment depend on."""
     from envpack.releases import DEFAULT_RELEASE, all_releases
 
     releases = all_releases().values()
-    console.say(_table(releases))
+    console.show(_table(releases))
     console.result({"default": DEFAULT_RELEASE, "releases": [dataclasses.asdict(release) for release in releases]})
 
 

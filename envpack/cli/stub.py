@@ -1,4 +1,4 @@
-"""`envpack stub`: the executable that embeds a model's Python, one of it or a matrix of them."""
+"""`envpack stub`: compile the stub for one Python, or a matrix of stubs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "pythons",
     multiple=True,
     metavar="3.8",
-    help="Python version; an interpreter of this machine is compiled against. Repeatable.",
+    help="Python version; the stub is compiled against an interpreter of this machine. Repeatable.",
 )
 @click.option(
     "--prefix",
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
     "platforms",
     multiple=True,
     type=options.PlatformChoice(),
-    help="What the Pythons must be for; another machine's takes --prefix. Repeatable.",
+    help="Platform of the Pythons; another machine's platform takes --prefix. Repeatable.",
 )
 @click.option(
-    "--only", multiple=True, metavar="GLOB", help="Take stubs by identifier, for example 'cp310-*'. Repeatable."
+    "--only", multiple=True, metavar="GLOB", help="Select stubs by identifier, for example 'cp310-*'. Repeatable."
 )
 @click.option("--skip", multiple=True, metavar="GLOB", help="Leave stubs out by identifier. Repeatable.")
 @click.option("--print-matrix", is_flag=True, help="List the stubs with their identifiers, and do nothing.")
-@click.option("--dry-run", is_flag=True, help="Say what would be compiled and where it would go, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be compiled and where it would go, and do nothing.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="Folder to put it into, for example the model's. Default: the current folder.",
+    help="Folder for the stub, for example the model's. Default: the current folder.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once. Default: one for each core.")
 @options.abi
@@ -68,27 +68,27 @@ def command(console: Console, **given: Any) -> int:
 
     With several Pythons or releases, --all-pythons, --only or --skip: a matrix of stubs, each in a folder of its own.
     """
-    wishes = _Wishes(**given)
-    if not (wishes.pythons or wishes.prefixes or wishes.all_pythons):
+    request = _StubRequest(**given)
+    if not (request.pythons or request.prefixes or request.all_pythons):
         raise click.UsageError("Give --python or --prefix, or --all-pythons.")
-    if wishes.abi and not wishes.tritons:
+    if request.abi and not request.tritons:
         raise click.UsageError("Give --triton with --abi.")
-    if wishes.pythons and wishes.all_pythons:
+    if request.pythons and request.all_pythons:
         raise click.UsageError("Give either --python or --all-pythons.")
-    cells, missing = _plan(wishes, console)
-    if wishes.print_matrix:
+    cells, missing = _plan(request, console)
+    if request.print_matrix:
         show_matrix(cells, missing, console)
-    elif wishes.dry_run:
-        _dry_run(cells, missing, wishes, console)
-    elif wishes.is_matrix:
-        return _build_matrix(cells, missing, wishes, console)
+    elif request.dry_run:
+        _dry_run(cells, missing, request, console)
+    elif request.is_matrix:
+        return _build_matrix(cells, missing, request, console)
     else:
-        _build_one(cells[0], wishes, console)
+        _build_one(cells[0], request, console)
     return 0
 
 
 @dataclasses.dataclass(frozen=True)
-class _Wishes:
+class _StubRequest:
     """The command line."""
 
     pythons: tuple[str, ...]
@@ -103,48 +103,57 @@ class _Wishes:
     dry_run: bool
     output: Path
     jobs: int | None
-    toolchain: ToolchainName
+    toolchain: ToolchainName | None
     glibc: str
 
     @property
     def is_matrix(self) -> bool:
-        """Whether stubs get folders of their own: said by the command line alone, whatever is on the machine."""
+        """Whether stubs get folders of their own; the command line alone decides, whatever is on the machine."""
         several = len(self.pythons) + len(self.prefixes) > 1 or len(self.tritons) > 1
         return several or self.all_pythons or bool(self.only or self.skip)
 
 
-def _plan(wishes: _Wishes, console: Console) -> tuple[tuple[Cell, ...], MissingPythons]:
-    """The stubs that are wanted, and why some Pythons are not among them."""
+def _plan(request: _StubRequest, console: Console) -> tuple[tuple[Cell, ...], MissingPythons]:
+    """The stubs to compile, and why some Pythons are not among them."""
     from envpack.releases import find_release
     from envpack.stub import find_pythons, plan_matrix, target_from_interpreter, target_from_prefix
 
-    releases = [find_release(name, abi=wishes.abi or None) for name in wishes.tritons]
+    releases = [find_release(name, abi=request.abi or None) for name in request.tritons]
     for release in releases:
         console.warned(release.warning)
     missing: MissingPythons = {}
-    targets = [target_from_interpreter(minor) for minor in wishes.pythons]
-    if wishes.all_pythons:
+    targets = [target_from_interpreter(minor) for minor in request.pythons]
+    if request.all_pythons:
         found = find_pythons()
         targets, missing = list(found.targets), found.missing
-    targets += [target_from_prefix(prefix.absolute()) for prefix in wishes.prefixes]
+    targets += [target_from_prefix(prefix.absolute()) for prefix in request.prefixes]
     for minor, error in missing.items():
         console.detail(f"without Python {minor}: {error.message}")
-    cells = plan_matrix(targets, releases, platforms=wishes.platforms, only=wishes.only, skip=wishes.skip)
+    cells = plan_matrix(targets, releases, platforms=request.platforms, only=request.only, skip=request.skip)
     return cells, missing
 
 
-def _build_one(cell: Cell, wishes: _Wishes, console: Console) -> None:
+def _build_one(cell: Cell, request: _StubRequest, console: Console) -> None:
+    from envpack.repository import looks_like_model
     from envpack.stub import STUB_NAME, build_stub
     from envpack.workflow import place
 
-    output, jobs = wishes.output, wishes.jobs or 0
+    output, jobs = request.output, request.jobs or 0
     _require_output(output)
     stub = build_stub(
-        cell.target, cell.releases, toolchain=wishes.toolchain, glibc=wishes.glibc, jobs=jobs, progress=console
+        cell.target,
+        cell.releases,
+        toolchain=request.toolchain or "auto",
+        glibc=request.glibc,
+        jobs=jobs,
+        progress=console,
     )
     console.begin(f"place {output / STUB_NAME}")
     placed = place(cell, stub, output)
     console.end(f"needs {stub.facts.libpython}, glibc {stub.facts.glibc}" if placed else "up to date")
+    if looks_like_model(output.absolute()):
+        model = output.absolute()
+        console.next_step("envpack", "verify", "--repository", str(model.parent), model.name)
     console.result(
         {
             "stub": str((output / STUB_NAME).absolute()),
@@ -163,27 +172,27 @@ def _require_output(output: Path) -> None:
         raise InputError("this folder does not exist", kind="output-missing", where=str(output), hint="create it")
 
 
-def _build_matrix(cells: tuple[Cell, ...], missing: MissingPythons, wishes: _Wishes, console: Console) -> int:
+def _build_matrix(cells: tuple[Cell, ...], missing: MissingPythons, request: _StubRequest, console: Console) -> int:
     from envpack.workflow import build_matrix
 
     results = build_matrix(
         cells,
-        wishes.output,
-        toolchain=wishes.toolchain,
-        glibc=wishes.glibc,
-        jobs=wishes.jobs or 0,
+        request.output,
+        toolchain=request.toolchain or "auto",
+        glibc=request.glibc,
+        jobs=request.jobs or 0,
         progress=console,
     )
     failures = [(result, Failure.of(result.error)) for result in results if result.error]
     for result, failure in failures:
-        console.show(dataclasses.replace(failure, message=f"{result.cell.identifier}: {failure.message}"))
+        console.show_failure(dataclasses.replace(failure, message=f"{result.cell.identifier}: {failure.message}"))
     console.result({"cells": [result_entry(result) for result in results], "missing": missing_entries(missing)})
     return failures[0][1].exit_code if failures else 0
 
 
-def _dry_run(cells: tuple[Cell, ...], missing: MissingPythons, wishes: _Wishes, console: Console) -> None:
+def _dry_run(cells: tuple[Cell, ...], missing: MissingPythons, request: _StubRequest, console: Console) -> None:
     from envpack.workflow import plan_build
 
-    folders = [wishes.output / cell.identifier if wishes.is_matrix else wishes.output for cell in cells]
-    plans = plan_build(cells, folders, toolchain=wishes.toolchain, glibc=wishes.glibc)
+    folders = [request.output / cell.identifier if request.is_matrix else request.output for cell in cells]
+    plans = plan_build(cells, folders, toolchain=request.toolchain or "auto", glibc=request.glibc)
     show_plans(plans, missing, console)

@@ -75,7 +75,7 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(short_help="Boot a real Triton server and prove that it serves the models.")
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@options.models
 @_where
 @click.option(
     "--load-timeout",
@@ -111,9 +111,19 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
 @options.repository
 @options.with_console
 def command(
-    models: tuple[str, ...], emit: str | None, report: Path | None, repository: Path, console: Console, **settings: Any
+    models: tuple[str, ...],
+    emit: str | None,
+    report: Path | None,
+    repository: Path,
+    console: Console,
+    *,
+    every: bool,
+    **settings: Any,
 ) -> int:
     """Boot a real Triton server and prove that it serves each MODEL, by default all of the repository."""
+    from envpack.project import open_project
+
+    models = options.model_names(open_project(repository), models, every=every)
     claim = settings.pop("claim")
     choices = _verify_options(repository, **settings)
     if emit:
@@ -133,7 +143,7 @@ def _verify(
     if report is not None:
         write_report(verdict, report)
     for part in draw(verdict):
-        console.say(part, even_if_quiet=not verdict.ok)
+        console.show(part, even_if_quiet=not verdict.ok)
     console.result({"verdict": verdict.to_json()})
     return 0 if verdict.ok else 1
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from envpack.environment.build import (
         build_environment as build_environment,
         environment_of as environment_of,
+        find_environment as find_environment,
+        find_remembered_lock as find_remembered_lock,
         remembered_lock as remembered_lock,
     )
     from envpack.environment.inventory import (

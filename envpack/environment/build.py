@@ -75,25 +75,41 @@ def build_environment(
 
 
 def remembered_lock(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
-    """The lock that these requirements got when they were asked for first, on this machine; made now if never."""
+    """The lock that these requirements resolved to first on this machine; resolved now if there is none."""
     from envpack.support.storage_errors import storage_errors
 
-    told = [dataclasses.asdict(target), digest_requirements(requirements, options.channels), sorted(options.sources)]
-    if options.engine != "rattler":
-        told.append(options.engine)
-    if LOCAL_CHANNEL in options.channels:
-        told.append(fingerprint(interpreter_for(target.python)))
-    name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
-    file = options.cache / "solutions" / f"{name}.lock"
-    with contextlib.suppress(InputError):  # damaged, or of another envpack: it is only a memory
-        known = read_lock(file)
-        if known:
-            return known
+    known = find_remembered_lock(requirements, target, options)
+    if known:
+        return known
+    file = _lock_memory(requirements, target, options)
     with storage_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = lock_requirements(requirements, target, options, progress)
         write_lock(lock, file)
     return lock
+
+
+def find_remembered_lock(requirements: Requirements, target: Target, options: LockOptions) -> Lock | None:
+    """The lock that these requirements resolved to first on this machine; None if there is none."""
+    with contextlib.suppress(InputError):  # a damaged file, or one of another envpack: it is only a memory
+        return read_lock(_lock_memory(requirements, target, options))
+    return None
+
+
+def _lock_memory(requirements: Requirements, target: Target, options: LockOptions) -> Path:
+    """The file that remembers the lock of these requirements."""
+    key_parts = [dataclasses.asdict(target), digest_requirements(requirements, options.channels), sorted(options.sources)]
+    if options.engine != "rattler":
+        key_parts.append(options.engine)
+    if LOCAL_CHANNEL in options.channels:
+        key_parts.append(fingerprint(interpreter_for(target.python)))
+    name = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:32]
+    return options.cache / "solutions" / f"{name}.lock"
+
+
+def find_environment(lock: Lock, *, cache: Path | None = None, strip: bool = False) -> Environment | None:
+    """The environment of a lock if the store has it; see `environment_of`."""
+    return read_environment((cache or cache_root()).absolute() / "environments" / lock.environment_key(strip=strip))
 
 
 def environment_of(

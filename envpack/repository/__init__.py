@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         examine_model as examine_model,
         find_models as find_models,
         looks_like_model as looks_like_model,
+        model_name as model_name,
+        named_models as named_models,
         no_models as no_models,
         open_model as open_model,
         version_folders as version_folders,

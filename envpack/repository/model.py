@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,6 +109,45 @@ def find_models(repository: Path) -> tuple[Model, ...]:
             if error.kind != "not-a-python-model":
                 raise
     return tuple(sorted(models, key=lambda model: model.name))
+
+
+def named_models(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
+    """The models that a user names, or all of the repository for no names.
+
+    Args:
+        repository: folder that holds the model folders.
+        names: see `model_name`.
+
+    Raises:
+        InputError: as `model_name`, `open_model` and `find_models`; or there is no model at all (``repository-empty``).
+
+    """
+    if names:
+        return tuple(open_model(repository / model_name(repository, name)) for name in dict.fromkeys(names))
+    models = find_models(repository)
+    if not models:
+        raise no_models(repository)
+    return models
+
+
+def model_name(repository: Path, text: str) -> str:
+    """The folder name of the model that a user names, by that name or by a path to its folder.
+
+    Raises:
+        InputError: the path leads to another folder than one of this repository (kind ``other-repository``).
+
+    """
+    name = text.rstrip("/")
+    if "/" not in name and name not in ("", ".", ".."):
+        return name
+    folder = Path(os.path.abspath(text))  # noqa: PTH100 - links stay: the server sees the name in the repository
+    if folder.parent.resolve() == repository.resolve():
+        return folder.name
+    raise InputError(
+        f"{text!r} is not in the model repository {repository}",
+        kind="other-repository",
+        hint=f"name a model of this repository, or add --repository {folder.parent}",
+    )
 
 
 def no_models(repository: Path) -> InputError:

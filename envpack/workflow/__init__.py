@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.workflow.build import (
-        BuildOptions as BuildOptions,
-        BuiltModel as BuiltModel,
-        build_model as build_model,
-    )
+    from envpack.workflow.build import BuiltModel as BuiltModel, build_model as build_model
     from envpack.workflow.cache import (
         CacheEntry as CacheEntry,
         describe_kind as describe_kind,
         list_cache as list_cache,
         prune_cache as prune_cache,
     )
-    from envpack.workflow.lock import (
-        Choice as Choice,
-        LockedModel as LockedModel,
-        lock_model as lock_model,
+    from envpack.workflow.lock import LockedModel as LockedModel, lock_model as lock_model
+    from envpack.workflow.plan import ModelPlan as ModelPlan, PlannedChange as PlannedChange, plan_model as plan_model
+    from envpack.workflow.requests import (
+        BuildOptions as BuildOptions,
+        ResolveOptions as ResolveOptions,
         release_for as release_for,
     )
     from envpack.workflow.stub_matrix import (

@@ -1,0 +1,137 @@
+"""The last arrow of a build: environment and stub into the model repository, config.pbtxt last."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.archive import pack_archive, place_folder, sidecar_of
+from envpack.environment import Environment, read_environment
+from envpack.releases import Release
+from envpack.repository import (
+    PYTHON_BACKEND,
+    Backend,
+    Model,
+    backend_for,
+    forget_release,
+    get_string_parameter,
+    in_model_folder,
+    place_backend,
+    place_stub,
+    point_to_environment,
+    python_of_backend,
+    remove_stub,
+)
+from envpack.stub import STUB_NAME
+from envpack.support.progress import Progress
+from envpack.workflow.requests import BuildRequest
+
+
+@dataclass(frozen=True)
+class PlacedModel:
+    """What lies beside a model after a build.
+
+    Attributes:
+        environment: folder or archive.
+        stub: where its stub is, if it has one.
+        backend: name of its backend for one Python, ``""`` if it has none.
+        changed: whether anything on disk was changed.
+    """
+
+    environment: Path
+    stub: Path
+    backend: str
+    changed: bool
+
+
+def place(request: BuildRequest, environment: Environment, binary: Path | None, progress: Progress) -> PlacedModel:
+    """Put an environment and a stub beside a model, and let its configuration name them.
+
+    Args:
+        request: the build.
+        environment: in the store.
+        binary: the stub; None leaves the model without one, or with the one that it has.
+        progress: receives details.
+
+    Raises:
+        OSError: a file or folder cannot be written.
+        InputError: the folder of a server's Python backend to copy from is wrong.
+    """
+    model = request.model
+    path, changed = _place_environment(request, environment, progress)
+    backend = backend_for(environment.minor, request.backends) if request.backends else None
+    changed |= _place_stub(request, binary, backend)
+    previous = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
+    changed |= point_to_environment(model, in_model_folder(path.name), _backend_name(model, backend))
+    if backend:
+        changed |= remove_stub(model.folder)  # the server would prefer it to the backend's
+    _remove_previous(model, previous, path)
+    stub = backend.stub if backend else model.folder / STUB_NAME
+    return PlacedModel(path, stub, backend.name if backend else "", changed)
+
+
+def wants_stub(request: BuildRequest, environment: Environment) -> bool:
+    """Whether the model gets a stub of ours."""
+    if request.backends is not None or request.stub == "always":
+        return True
+    needed = release_cannot_serve(environment.minor, numpy_version(environment), request.release)
+    has_stub = (request.model.folder / STUB_NAME).exists()
+    return request.stub == "auto" and (needed or has_stub)
+
+
+def numpy_version(environment: Environment) -> str:
+    """The version of NumPy in an environment, ``""`` without NumPy."""
+    return next((package.version for package in environment.packages if package.name == "numpy"), "")
+
+
+def release_cannot_serve(python: str, numpy: str, release: Release) -> bool:
+    """Whether the release's own stub embeds another Python, or cannot serve this NumPy (``""`` if unknown)."""
+    numpy2 = numpy != "" and int(numpy.partition(".")[0]) >= 2
+    return python != release.python or (numpy2 and not release.numpy2)
+
+
+def _place_environment(request: BuildRequest, environment: Environment, progress: Progress) -> tuple[Path, bool]:
+    """The environment's path beside the model, and whether that was changed."""
+    folder = request.model.folder / f"python{environment.minor}"
+    if request.archive_format == "dir":
+        served_as = f"{request.served_from.rstrip('/')}/{request.model.folder.name}/{folder.name}"
+        return folder, place_folder(environment, folder, request.selection, served_as=served_as)
+    archive = folder.with_name(f"{folder.name}.{request.archive_format}")
+    if environment.stand_ins:
+        progress.detail(f"{environment.stand_ins} files keep a placeholder for their prefix, which no archive knows")
+    form, packer = request.archive_format, request.packer
+    return archive, pack_archive(environment, archive, form=form, selection=request.selection, packer=packer)
+
+
+def _place_stub(request: BuildRequest, binary: Path | None, backend: Backend | None) -> bool:
+    """Put the stub, if there is one, where it belongs; whether that changed anything."""
+    release = request.release if request.release_named else None
+    changed = False
+    if binary is not None and backend is not None:
+        changed = place_backend(binary, backend, release, request.copy_library)
+    elif binary is not None:
+        changed = place_stub(binary, request.model.folder, release)
+    if not request.release_named:
+        changed |= forget_release(backend.folder if backend else request.model.folder)
+    return changed
+
+
+def _backend_name(model: Model, backend: Backend | None) -> str:
+    """What config.pbtxt is to name as backend, ``""`` to leave it as it is."""
+    if backend:
+        return backend.name
+    return PYTHON_BACKEND if python_of_backend(model.backend) else ""
+
+
+def _remove_previous(model: Model, value: str, current: Path) -> None:
+    """Remove the environment that config.pbtxt named before, if it was in the model's folder and is one of ours."""
+    name = value.removeprefix(in_model_folder(""))
+    if not value or name == value or "/" in name or name in ("", ".", "..", current.name):
+        return
+    previous = model.folder / name
+    if read_environment(previous) is not None:
+        shutil.rmtree(previous, ignore_errors=True)
+    elif sidecar_of(previous).is_file():
+        previous.unlink(missing_ok=True)
+        sidecar_of(previous).unlink(missing_ok=True)

@@ -1,0 +1,149 @@
+"""What a build would change, and why; nothing is resolved, installed, compiled or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envpack.archive import told_beside
+from envpack.environment import find_environment, find_remembered_lock
+from envpack.lock import Lock, read_lock
+from envpack.project import Project
+from envpack.repository import environment_of, in_model_folder, open_model
+from envpack.stub import STUB_NAME
+from envpack.workflow.lock import refuse_stale
+from envpack.workflow.placement import release_cannot_serve
+from envpack.workflow.requests import BuildOptions, BuildRequest, LockRequest, PrefixRequest, build_request
+
+_MOST_NAMED = 3  # packages in one reason
+
+
+@dataclass(frozen=True)
+class PlannedChange:
+    """One thing that a build would do.
+
+    Attributes:
+        action: for example ``"install 12 packages"``.
+        reason: why, for example ``"numpy 1.26.3 → 1.26.4"``.
+    """
+
+    action: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan:
+    """What a build of one model would change.
+
+    Attributes:
+        name: the model.
+        python: Python minor version that it would have, ``""`` if its environment is taken over from a folder, and for
+            an ensemble.
+        python_source: where that version comes from.
+        release: Triton release to build for.
+        changes: in order; empty if everything is up to date.
+    """
+
+    name: str
+    python: str = ""
+    python_source: str = ""
+    release: str = ""
+    changes: tuple[PlannedChange, ...] = ()
+
+
+def plan_model(project: Project, name: str, options: BuildOptions | None = None) -> ModelPlan:
+    """Compare what a build would make with what the model has.
+
+    Raises:
+        InputError: the model, its configuration, its requirements or its lockfile are wrong, as for a build.
+        UsageError: an unknown Python version or release, or options that do not go together.
+    """
+    model = open_model(project.repository / name)
+    if model.is_ensemble:
+        return ModelPlan(name=name)
+    request = build_request(project, model, options or BuildOptions())
+    source = request.source
+    if isinstance(source, PrefixRequest):
+        change = PlannedChange(f"take over {source.prefix}, if it has changed", "files of an environment are compared")
+        return ModelPlan(name=name, release=request.release.name, changes=(change,))
+    return ModelPlan(
+        name=name,
+        python=source.target.python,
+        python_source=source.python_source,
+        release=request.release.name,
+        changes=tuple(_changes(request, source)),
+    )
+
+
+def _changes(request: BuildRequest, source: LockRequest) -> Iterator[PlannedChange]:
+    lock = read_lock(source.lock_file)
+    if lock is not None:
+        refuse_stale(lock, source)
+    else:
+        lock = find_remembered_lock(source.requirements, source.target, source.options)
+    if lock is None:
+        yield PlannedChange("resolve the packages", "these requirements were not resolved on this machine before")
+    elif find_environment(lock, cache=source.options.cache, strip=request.strip) is None:
+        yield PlannedChange(f"install {len(lock.conda) + len(lock.pip)} packages", "the store has no such environment")
+    yield from _placement(request, source, lock)
+    yield from _stub(request, source, lock)
+
+
+def _placement(request: BuildRequest, source: LockRequest, lock: Lock | None) -> Iterator[PlannedChange]:
+    model = request.model
+    suffix = "" if request.archive_format == "dir" else f".{request.archive_format}"
+    path = model.folder / f"python{source.target.python}{suffix}"
+    has = environment_of(model)
+    metadata = told_beside(has) if has else {}
+    if not metadata:
+        reason = "it has none" if has is None else f"{has} was not made by envpack, or is missing"
+        yield PlannedChange(f"place an environment as {path.name}", reason)
+    elif has != path:
+        yield PlannedChange(f"place an environment as {path.name}", f"it has {Path(has or '').name}")
+    else:
+        reasons = list(_differences(metadata, request, lock))
+        if reasons:
+            yield PlannedChange(f"replace {path.name}", "; ".join(reasons))
+    if has != path:
+        yield PlannedChange("edit config.pbtxt", f"EXECUTION_ENV_PATH becomes {in_model_folder(path.name)}")
+
+
+def _differences(metadata: Mapping[str, Any], request: BuildRequest, lock: Lock | None) -> Iterator[str]:
+    """Why a placed environment is not the one that a build would place."""
+    if lock is None:
+        yield "the requirements changed since it was built"
+        return
+    has = {package["name"]: package["version"] for package in metadata.get("packages", ())}
+    wanted = {package.name: package.version for package in lock.conda} | {
+        package.name: package.version for package in lock.pip
+    }
+    # Interpreters' packages may hold others; only what the lock names is compared.
+    different = [name for name in sorted(wanted) if has.get(name) != wanted[name]]
+    different += sorted(name for name in has.keys() - wanted.keys() if _is_separate(metadata, name))
+    named = [f"{name} {has.get(name, '–')} → {wanted.get(name, '–')}" for name in different[:_MOST_NAMED]]
+    if len(different) > _MOST_NAMED:
+        named.append(f"and {len(different) - _MOST_NAMED} more")
+    if named:
+        yield ", ".join(named)
+    if metadata.get("selection") not in (None, request.selection.digest):
+        yield "other files are excluded"
+
+
+def _is_separate(metadata: Mapping[str, Any], name: str) -> bool:
+    """Whether an installed package came by itself, and not within a conda package."""
+    return any(package["name"] == name and package.get("url") for package in metadata.get("packages", ()))
+
+
+def _stub(request: BuildRequest, source: LockRequest, lock: Lock | None) -> Iterator[PlannedChange]:
+    if request.backends is not None or request.stub == "never":
+        return
+    if (request.model.folder / STUB_NAME).is_file():
+        return
+    numpy = next((package.version for package in lock.pip if package.name == "numpy"), "") if lock else ""
+    if request.stub == "always":
+        yield PlannedChange("place a stub", "--stub always")
+    elif release_cannot_serve(source.target.python, numpy, request.release):
+        own = f"the stub of Triton {request.release.name} embeds Python {request.release.python}"
+        yield PlannedChange(f"place a stub for Python {source.target.python}", own)

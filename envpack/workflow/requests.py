@@ -1,0 +1,335 @@
+"""From options, project and model to one request: what to build or resolve, with every question answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, cast
+
+from envpack.archive import PackerName, Selection
+from envpack.conda import CondaSettings, read_conda_settings
+from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, LockOptions, read_lock
+from envpack.project import Project
+from envpack.pythons import check_minor
+from envpack.releases import DEFAULT_RELEASE, Release, find_release
+from envpack.repository import Model, backends_of, python_of_backend
+from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
+from envpack.stub import ToolchainName
+from envpack.support.cache_locations import cache_root
+from envpack.support.errors import UsageError
+from envpack.workflow.placed import Placed, placed_environment
+
+ArchiveFormat = Literal["dir", "tar.gz", "tar"]
+Layout = Literal["model", "backend"]
+StubPolicy = Literal["auto", "always", "never"]
+
+
+@dataclass(frozen=True)
+class ResolveOptions:
+    """What decides which packages are chosen, beside the requirements.
+
+    Attributes:
+        python: Python minor version; ``""`` for the first of envpack.toml, the requirements, the lockfile, the
+            environment that the model has, and the release's own Python.
+        triton: Triton release, ``""`` for the project's.
+        abi: name of the stub ABI that the release uses, for a release that envpack does not know; ``""`` for the
+            known one.
+        channels: conda channels in order of preference; empty for those of the project, of the requirements, of the
+            user's conda settings, or ``"local"``: this machine's own interpreters.
+        platform: ``"linux-64"`` or ``"linux-aarch64"``, ``""`` for the project's or this machine's.
+        sources: pip packages that may be built from source; ``":all:"`` for any.
+        engine: what resolves conda packages: ``"rattler"`` is embedded; ``"conda"``, ``"mamba"`` and ``"micromamba"``
+            are programs of this machine.
+    """
+
+    python: str = ""
+    triton: str = ""
+    abi: str = ""
+    channels: tuple[str, ...] = ()
+    platform: str = ""
+    sources: tuple[str, ...] = ()
+    engine: str = "rattler"
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What the caller says of a build; empty fields are taken from the project, the model, or a default.
+
+    Attributes:
+        resolve: Python, release, channels and whatever else decides which packages are chosen.
+        archive_format: ``"dir"`` for a folder beside the model, ``"tar.gz"`` or ``"tar"`` for an archive; None for
+            that of envpack.toml, else that of the environment that the model has, else ``"dir"``.
+        exclude: patterns of files to leave out, as in ``.gitignore``, beside those of envpack.toml and of envpack.
+        include: patterns of files to keep.
+        packer: ``"conda-pack"`` makes the archive with conda-pack's library.
+        strip: remove debug information from libraries and programs.
+        served_from: path of the model repository on the server, ``""`` for the project's.
+        stub: ``"auto"`` places one if the release's own stub has another Python, or cannot serve the model's NumPy.
+        toolchain: compiler for the stub, None for the project's, else ``"auto"``.
+        from_prefix: folder of an existing environment to take over instead of building from requirements.
+        layout: ``"model"`` puts the stub beside the model; ``"backend"`` into a backend for its Python, which the
+            model then names. None for the project's, or else for what the model names already.
+        backends: folder of those backends; None for the project's, or else ``backends`` beside the repository.
+        copy_library: folder of a server's own Python backend, whose library is copied instead of linked to.
+    """
+
+    resolve: ResolveOptions = field(default_factory=ResolveOptions)
+    archive_format: ArchiveFormat | None = None
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    packer: PackerName = "envpack"
+    strip: bool = False
+    served_from: str = ""
+    stub: StubPolicy = "auto"
+    toolchain: ToolchainName | None = None
+    from_prefix: Path | None = None
+    layout: Layout | None = None
+    backends: Path | None = None
+    copy_library: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockRequest:
+    """All that the lock of one model depends on.
+
+    Attributes:
+        model: the model.
+        requirements: what it requires.
+        target: what the packages are resolved for.
+        options: channels, settings and engine.
+        python_source: where the Python version comes from, for messages: ``"--python"``, a file, or a sentence part.
+    """
+
+    model: Model
+    requirements: Requirements
+    target: Target
+    options: LockOptions
+    python_source: str
+
+    @property
+    def lock_file(self) -> Path:
+        """Where the model's lockfile is, or would be."""
+        return self.model.folder / LOCK_NAME
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefixRequest:
+    """An existing environment to take over for one model.
+
+    Attributes:
+        prefix: its folder.
+        python: the minor version that it must have, ``""`` for any.
+        platform: ``"linux-64"`` or ``"linux-aarch64"``, ``""`` for this machine's.
+    """
+
+    prefix: Path
+    python: str
+    platform: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest:
+    """A build of one model with every question answered.
+
+    Attributes:
+        model: the model.
+        source: what the environment is made from.
+        release: Triton release to build for.
+        release_named: whether the user named that release; otherwise it is only the default.
+        served_from: path of the model repository on the server.
+        archive_format: form of the environment beside the model.
+        selection: which files it leaves out.
+        packer: what makes an archive.
+        strip: remove debug information from libraries and programs.
+        stub: when to place a stub.
+        toolchain: compiler for the stub.
+        backends: folder of the backends; None if the stub goes beside the model.
+        copy_library: folder of a Python backend whose library is copied.
+    """
+
+    model: Model
+    source: LockRequest | PrefixRequest
+    release: Release
+    release_named: bool
+    served_from: str
+    archive_format: ArchiveFormat
+    selection: Selection
+    packer: PackerName
+    strip: bool
+    stub: StubPolicy
+    toolchain: ToolchainName
+    backends: Path | None
+    copy_library: Path | None
+
+
+def release_for(project: Project, options: ResolveOptions) -> Release:
+    """The release to build for: the first that the options and the project name, else the default.
+
+    Raises:
+        UsageError: there is no such release, or no such stub ABI.
+    """
+    where = "" if options.triton else str(project.file)
+    return find_release(options.triton or project.triton or DEFAULT_RELEASE, abi=options.abi or None, where=where)
+
+
+def build_request(project: Project, model: Model, options: BuildOptions) -> BuildRequest:
+    """Resolve options, project and model into one request. Nothing is written.
+
+    Raises:
+        InputError: the requirements or the lockfile are wrong.
+        UsageError: an unknown Python or release, a release that does not take this form of environment, or options
+            that do not go together.
+    """
+    settings = project.settings(model.folder.name)
+    release = release_for(project, options.resolve)
+    placed = placed_environment(model)
+    archive_format = (
+        options.archive_format or settings.archive_format or project.archive_format or placed.archive_format or "dir"
+    )
+    request = BuildRequest(
+        model=model,
+        source=_source(project, model, options, release, placed),
+        release=release,
+        release_named=bool(options.resolve.triton or options.resolve.abi or project.triton),
+        served_from=options.served_from or project.served_from or str(project.repository),
+        archive_format=cast("ArchiveFormat", archive_format),
+        selection=Selection((*project.exclude, *settings.exclude, *options.exclude), options.include),
+        packer=options.packer,
+        strip=options.strip,
+        stub=options.stub,
+        toolchain=options.toolchain or cast("ToolchainName", settings.toolchain or project.toolchain or "auto"),
+        backends=_backends(project, model, options),
+        copy_library=options.copy_library,
+    )
+    _refuse_folder(request)
+    _refuse_foreign_packer(request)
+    return request
+
+
+def lock_request(project: Project, model: Model, options: ResolveOptions) -> LockRequest:
+    """Resolve what the lock of one model depends on. Nothing is resolved or written.
+
+    Raises:
+        InputError: the requirements or the lockfile are wrong.
+        UsageError: an unknown Python or release, or a wrong channel.
+    """
+    return _lock_request(project, model, options, release_for(project, options), placed_environment(model))
+
+
+def _source(
+    project: Project, model: Model, options: BuildOptions, release: Release, placed: Placed
+) -> LockRequest | PrefixRequest:
+    settings = project.settings(model.folder.name)
+    prefix = options.from_prefix or settings.from_prefix
+    if prefix is None:
+        return _lock_request(project, model, options.resolve, release, placed)
+    python = options.resolve.python or settings.python
+    if python:
+        check_minor(python, where="" if options.resolve.python else str(project.file))
+    return PrefixRequest(prefix=prefix, python=python, platform=options.resolve.platform or project.platform)
+
+
+def _lock_request(
+    project: Project, model: Model, options: ResolveOptions, release: Release, placed: Placed
+) -> LockRequest:
+    conda = read_conda_settings()
+    requirements = _requirements(project, model, release, options)
+    platform = options.platform or project.platform or requirements.platform or host_platform()
+    python, python_source = _python(project, model, requirements, options, release, placed)
+    return LockRequest(
+        model=model,
+        requirements=requirements,
+        target=Target(platform, python, release.glibc, release.cuda),
+        options=LockOptions(
+            _channels(project, requirements, conda, options),
+            conda,
+            cache_root().absolute(),
+            sources=options.sources,
+            engine=options.engine,
+        ),
+        python_source=python_source,
+    )
+
+
+def _requirements(project: Project, model: Model, release: Release, options: ResolveOptions) -> Requirements:
+    """What the model requires; without any requirements NumPy, since no model runs without it."""
+    settings = project.settings(model.folder.name)
+    file = settings.requirements or find_requirements(model.folder)
+    if not file:
+        return Requirements(pip=("numpy",))
+    if settings.python:
+        check_minor(settings.python, where=str(project.file))
+    if options.python:
+        check_minor(options.python)
+    return read_requirements(
+        file,
+        platform=options.platform or project.platform or host_platform(),
+        python=options.python or settings.python,
+        glibc=release.glibc,
+    )
+
+
+def _channels(
+    project: Project, requirements: Requirements, settings: CondaSettings, options: ResolveOptions
+) -> tuple[str, ...]:
+    sources = (options.channels, project.channels, requirements.channels, settings.channels)
+    return next((channels for channels in sources if channels), (LOCAL_CHANNEL,))
+
+
+def _python(
+    project: Project,
+    model: Model,
+    requirements: Requirements,
+    options: ResolveOptions,
+    release: Release,
+    placed: Placed,
+) -> tuple[str, str]:
+    """The Python version and where it comes from: explicit settings first, then what the model has."""
+    explicit = (
+        (options.python, "", "--python"),
+        (project.settings(model.folder.name).python, str(project.file), project.file.name),
+        (requirements.python, str(requirements.source), Path(requirements.source or "").name),
+    )
+    for python, where, source in explicit:
+        if python:
+            check_minor(python, where=where)
+            return python, source
+    lock = read_lock(model.folder / LOCK_NAME)
+    if lock is not None:
+        return lock.target.python, LOCK_NAME
+    if placed.python:
+        return placed.python, "the environment that the model has"
+    return release.python, f"Triton {release.name}"
+
+
+def _backends(project: Project, model: Model, options: BuildOptions) -> Path | None:
+    """Where the model's backend goes; None if its stub goes beside it."""
+    named = "backend" if python_of_backend(model.backend) else "model"
+    layout = options.layout or project.settings(model.folder.name).layout or project.layout or named
+    if layout == "backend" and options.stub == "never":
+        raise UsageError(
+            "a backend for one Python contains a stub, and --stub never excludes it",
+            kind="layout-limits",
+            hint="remove --stub never, or use --layout model",
+        )
+    return backends_of(project, options.backends) if layout == "backend" else None
+
+
+def _refuse_folder(request: BuildRequest) -> None:
+    if request.archive_format == "dir" and not request.release.takes_folders:
+        raise UsageError(
+            f"Triton {request.release.name} does not accept a folder as an execution environment",
+            kind="folder-unsupported",
+            hint="build an archive: --format tar.gz",
+        )
+
+
+def _refuse_foreign_packer(request: BuildRequest) -> None:
+    if request.packer == "envpack":
+        return
+    if request.archive_format == "dir" or request.selection != Selection():
+        raise UsageError(
+            f"{request.packer} makes archives only, of all files",
+            kind="packer-limits",
+            hint=f"add --format tar.gz and leave out --exclude and --include, or leave out --packer {request.packer}",
+        )
