@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.archive import Form
+    from envpack.archive import Format
     from envpack.workflow import BuiltModel, ModelPlan
 
 _MEGA = 1e6
@@ -26,12 +26,12 @@ def plan_lines(plan: ModelPlan) -> Iterator[str]:
         yield "  up to date"
 
 
-def forms_line(name: str, forms: Sequence[Form]) -> str:
+def forms_line(name: str, forms: Sequence[Format]) -> str:
     """The cost of each form of an environment: bytes to ship, and how much longer it takes to load."""
     return f"    {name}: " + " · ".join(f"{form.form} {form.size / _MEGA:.0f} MB{_later(form)}" for form in forms)
 
 
-def _later(form: Form) -> str:
+def _later(form: Format) -> str:
     return f", loads about {form.unpack_seconds} s later" if form.unpacked else ""
 
 

@@ -103,13 +103,13 @@ class Console:
         """Write what the command was asked for: a line, a table or anything else that rich can draw."""
         self._stop_status()
         if even_if_quiet or not self._quiet:
-            self.output.print(what)
+            _print(self.output, what)
 
     def note(self, what: RenderableType) -> None:
         """Write a remark that goes with the progress."""
         self._stop_status()
         if not self._quiet:
-            self.terminal.print(what)
+            _print(self.terminal, what)
 
     def next_step(self, *command: str) -> None:
         """Write the command that usually follows, for a person to copy."""
@@ -159,17 +159,32 @@ def _rich_console(stream: TextIO) -> RichConsole:
     """
     from rich.console import Console as RichConsole
 
+    class Output(RichConsole):
+        def on_broken_pipe(self) -> None:  # rich would end the process with 1
+            raise BrokenPipeError
+
     is_terminal = stream.isatty()
     plain = bool(os.environ.get("NO_COLOR")) or not is_terminal
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")  # a locale without these characters must not end a command
-    return RichConsole(
+    return Output(
         file=stream,
         highlight=False,
         force_terminal=False if plain else None,
         soft_wrap=not is_terminal,
         width=None if is_terminal else _WIDTH_WITHOUT_TERMINAL,
     )
+
+
+def _print(console: RichConsole, what: RenderableType) -> None:
+    """Print; without a terminal, lines do not end in the blanks that fill a table's columns."""
+    if console.is_terminal:
+        console.print(what)
+        return
+    with console.capture() as capture:
+        console.print(what)
+    for line in capture.get().splitlines():
+        console.out(line.rstrip(), highlight=False)
 
 
 def _kept(details: str) -> str:

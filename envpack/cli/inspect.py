@@ -89,7 +89,9 @@ def _existing(path: Path | None, repository: Path) -> Path:
     candidates = (path, repository / path)
     found = next((candidate for candidate in candidates if candidate.exists()), None)
     if found is None:
-        raise click.UsageError(f"{str(path)!r} is no file, no folder, and no model of the repository {repository}.")
+        raise click.UsageError(
+            f"{str(path)!r} does not exist, and is no model of the repository {repository.absolute()}."
+        )
     return found
 
 

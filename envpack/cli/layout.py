@@ -72,7 +72,7 @@ def command(
     project = open_project(repository)
     names = options.model_names(project, models, every=every)
     release = find_release(triton or project.triton or DEFAULT_RELEASE)
-    plan = plan_deployment(project, backends_of(project, backends), release, names, served_from=served_from)
+    plan = plan_deployment(project, backends_folder(project, backends), release, names, served_from=served_from)
     for caution in plan.cautions:
         console.warned(caution)
     models_and_backends = f"{counted(len(plan.models), 'model')} and {counted(len(plan.backends), 'backend')}"

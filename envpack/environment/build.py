@@ -98,7 +98,11 @@ def find_remembered_lock(requirements: Requirements, target: Target, options: Lo
 
 def _lock_memory(requirements: Requirements, target: Target, options: LockOptions) -> Path:
     """The file that remembers the lock of these requirements."""
-    key_parts = [dataclasses.asdict(target), digest_requirements(requirements, options.channels), sorted(options.sources)]
+    key_parts = [
+        dataclasses.asdict(target),
+        digest_requirements(requirements, options.channels),
+        sorted(options.sources),
+    ]
     if options.engine != "rattler":
         key_parts.append(options.engine)
     if LOCAL_CHANNEL in options.channels:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.archive import Form, PackageSize, forms_of, package_sizes, told_beside
+from envpack.archive import Format, PackageSize, format_costs, package_sizes, read_metadata
 from envpack.environment import Environment, environment_from_prefix
-from envpack.preflight import EnvironmentFacts, find_mismatches, host_of_image, read_environment_facts, read_stub_needs
+from envpack.preflight import (
+    EnvironmentFacts,
+    find_mismatches,
+    image_host,
+    read_environment_facts,
+    read_stub_requirements,
+)
 from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, open_model
@@ -45,7 +51,7 @@ class BuiltModel:
     stub: Path | None = None
     backend: str = ""
     changed: bool = False
-    forms: tuple[Form, ...] = ()
+    forms: tuple[Format, ...] = ()
     sizes: tuple[PackageSize, ...] = ()
 
 
@@ -78,7 +84,7 @@ def build(request: BuildRequest, progress: Progress) -> BuiltModel:
     with storage_errors(request.model.folder):
         environment = _environment(request, progress)
         facts = read_environment_facts(environment.prefix)
-        for mismatch in find_mismatches(None, facts, request.release, host_of_image(request.release)):
+        for mismatch in find_mismatches(None, facts, request.release, image_host(request.release)):
             where = str(request.model.folder)
             raise EnvironmentBuildError(mismatch.reason, kind=mismatch.kind, where=where, hint=mismatch.fix)
         binary = None
@@ -87,7 +93,7 @@ def build(request: BuildRequest, progress: Progress) -> BuiltModel:
         progress.begin(f"{request.model.name}: Python {environment.python}, {len(environment.packages)} packages")
         placed = place(request, environment, binary, progress)
         progress.end(f"placed as {placed.environment.name}" if placed.changed else "up to date")
-        told = told_beside(placed.environment)
+        told = read_metadata(placed.environment)
         return BuiltModel(
             name=request.model.name,
             python=environment.python,
@@ -97,7 +103,7 @@ def build(request: BuildRequest, progress: Progress) -> BuiltModel:
             stub=placed.stub if placed.stub.exists() else None,
             backend=placed.backend or PYTHON_BACKEND,
             changed=placed.changed,
-            forms=forms_of(told),
+            forms=format_costs(told),
             sizes=package_sizes(environment, told),
         )
 
@@ -136,7 +142,7 @@ def _fitting_stub(
     environment: EnvironmentFacts, release: Release, toolchain: ToolchainName, progress: Progress
 ) -> Path:
     """A stub for the environment that runs in the release's image; with zig if the system compiler's does not."""
-    target, image = target_from_prefix(environment.path), host_of_image(release)
+    target, image = target_from_prefix(environment.path), image_host(release)
     stub = build_stub(target, toolchain=toolchain, progress=progress)
     mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
     if toolchain == "auto" and any(mismatch.kind == "glibc-too-old" for mismatch in mismatches):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.archive import told_beside
+from envpack.archive import read_metadata
 from envpack.repository import Model, environment_of
 
 _SUFFIXES = (".tar.gz", ".tar")
@@ -31,7 +31,7 @@ def placed_environment(model: Model) -> Placed:
     path = None if model.is_ensemble else environment_of(model)
     if path is None:
         return Placed()
-    python = str(told_beside(path).get("minor", ""))
+    python = str(read_metadata(path).get("minor", ""))
     if not python:
         return Placed()
     archive_format = next((suffix.removeprefix(".") for suffix in _SUFFIXES if path.name.endswith(suffix)), "dir")

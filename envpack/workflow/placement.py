@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.archive import pack_archive, place_folder, sidecar_of
+from envpack.archive import archive_metadata_file, pack_archive, place_folder
 from envpack.environment import Environment, read_environment
 from envpack.releases import Release
 from envpack.repository import (
@@ -98,8 +98,8 @@ def _place_environment(request: BuildRequest, environment: Environment, progress
         served_as = f"{request.served_from.rstrip('/')}/{request.model.folder.name}/{folder.name}"
         return folder, place_folder(environment, folder, request.selection, served_as=served_as)
     archive = folder.with_name(f"{folder.name}.{request.archive_format}")
-    if environment.stand_ins:
-        progress.detail(f"{environment.stand_ins} files keep a placeholder for their prefix, which no archive knows")
+    if environment.placeholders:
+        progress.detail(f"{environment.placeholders} files keep a placeholder for their prefix, which no archive knows")
     form, packer = request.archive_format, request.packer
     return archive, pack_archive(environment, archive, form=form, selection=request.selection, packer=packer)
 
@@ -132,6 +132,6 @@ def _remove_previous(model: Model, value: str, current: Path) -> None:
     previous = model.folder / name
     if read_environment(previous) is not None:
         shutil.rmtree(previous, ignore_errors=True)
-    elif sidecar_of(previous).is_file():
+    elif archive_metadata_file(previous).is_file():
         previous.unlink(missing_ok=True)
-        sidecar_of(previous).unlink(missing_ok=True)
+        archive_metadata_file(previous).unlink(missing_ok=True)

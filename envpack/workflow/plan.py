@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import told_beside
+from envpack.archive import read_metadata
 from envpack.environment import find_environment, find_remembered_lock
 from envpack.lock import Lock, read_lock
 from envpack.project import Project
@@ -96,7 +96,7 @@ def _placement(request: BuildRequest, source: LockRequest, lock: Lock | None) ->
     suffix = "" if request.archive_format == "dir" else f".{request.archive_format}"
     path = model.folder / f"python{source.target.python}{suffix}"
     has = environment_of(model)
-    metadata = told_beside(has) if has else {}
+    metadata = read_metadata(has) if has else {}
     if not metadata:
         reason = "it has none" if has is None else f"{has} was not made by envpack, or is missing"
         yield PlannedChange(f"place an environment as {path.name}", reason)

@@ -12,7 +12,7 @@ from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, LockOptions, read_lock
 from envpack.project import Project
 from envpack.pythons import check_minor
 from envpack.releases import DEFAULT_RELEASE, Release, find_release
-from envpack.repository import Model, backends_of, python_of_backend
+from envpack.repository import Model, backends_folder, python_of_backend
 from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
 from envpack.stub import ToolchainName
 from envpack.support.cache_locations import cache_root
@@ -312,7 +312,7 @@ def _backends(project: Project, model: Model, options: BuildOptions) -> Path | N
             kind="layout-limits",
             hint="remove --stub never, or use --layout model",
         )
-    return backends_of(project, options.backends) if layout == "backend" else None
+    return backends_folder(project, options.backends) if layout == "backend" else None
 
 
 def _refuse_folder(request: BuildRequest) -> None:

@@ -72,7 +72,13 @@ def _requirements(name: str, file: str, text: str, *says: str) -> BadInput:
 
 
 CATALOGUE = (
-    _usage("no model", f"{_BUILD}", "Name models, or give --all", "envpack build --help"),
+    BadInput(
+        "a model of another repository",
+        f"{_BUILD} ../elsewhere/m --python 3.10",
+        3,
+        "other-repository",
+        ("'../elsewhere/m'", "--repository"),
+    ),
     _usage("models and --all", f"{_BUILD} m --all", "Name models, or give --all"),
     _usage("unknown command", "pack --json", "No such command 'pack'", "envpack --help"),
     _usage("unknown option", f"{_BUILD} m --pyton 3.10", "--pyton"),
@@ -84,7 +90,7 @@ CATALOGUE = (
     _usage("stubs for no core", "stub --json --python 3.8 --jobs 0", "--jobs"),
     _usage("stub for another system", "stub --json --python 3.8 --platform windows", "'windows' is not one of"),
     _usage("stub for a prefix that is missing", "stub --json --prefix REPOSITORY/none", "does not exist"),
-    _usage("inspect what is missing", "inspect --json REPOSITORY/none", "none' does not exist"),
+    _usage("inspect what is missing", "inspect --json REPOSITORY/none", "none' does not exist, and is no model of"),
     BadInput("unknown release", f"{_BUILD_M} --triton 99.99", 2, "unknown-release", ("'99.99'", "a year and a month")),
     BadInput("folder for 23.04", f"{_BUILD_M} --triton 23.04", 2, "folder-unsupported", ("23.04", "--format tar.gz")),
     BadInput(
@@ -123,7 +129,6 @@ CATALOGUE = (
         "libpython-missing",
         ("repository: ", "--enable-shared"),
     ),
-    BadInput("no Python version", f"{_BUILD} m", 2, "no-python-version", ("'m'", "--python 3.10", "envpack.toml")),
     BadInput("init into a full folder", "init --json REPOSITORY", 3, "not-empty", ("repository: ",)),
     BadInput("init over a file", "init --json REPOSITORY/m/config.pbtxt", 3, "not-empty", ("config.pbtxt: ",)),
     BadInput(
@@ -193,7 +198,7 @@ CATALOGUE = (
     _project("not TOML", '[models.m]\npython = "3.10"\ntriton : 24.10\n', "envpack.toml:3", "[models.NAME]"),
     _project("cut off", "[models.m", "envpack.toml", "[models.NAME]"),
     _project("unknown key", '[models.m]\npyton = "3.10"\n', "'pyton'", "[models.m]", "python, requirements"),
-    _project("unknown table", "[model.m]\n", "'model'", "models, platform, served_from, triton"),
+    _project("unknown table", "[model.m]\n", "'model'", "models, platform, served_from, toolchain, triton"),
     _project("Python without quotes", "[models.m]\npython = 3.10\n", "must be text", 'python = "3.10"'),
     _project("release without quotes", "triton = 24.10\n", "must be text", 'triton = "24.10"'),
     _project("a model that is no table", '[models]\nm = "3.10"\n', "[models.m] must be a table"),

@@ -25,9 +25,9 @@ def stub(tmp_path, monkeypatch):
 
 def test_listing_tells_what_there_is_and_where(stub, tmp_path, capsys):
     assert run(["cache", "ls"]) == 0
-    told = capsys.readouterr().err
-    assert "1 compiled stubs" in told
-    assert f"{tmp_path / 'cache'}: 2.0 MB" in told
+    printed = capsys.readouterr().out
+    assert "1 compiled stubs" in printed
+    assert f"{tmp_path / 'cache'}: 2.0 MB" in printed
     assert run(["cache", "ls", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["cache"] == str(tmp_path / "cache")

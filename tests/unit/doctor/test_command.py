@@ -34,5 +34,5 @@ def test_only_who_is_strict_gets_an_exit_code(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "file/cache"))
     words = ["doctor", "--repository", str(tmp_path)]
     assert run(words) == 0
-    assert "ENVPACK_CACHE_DIR" in capsys.readouterr().err
+    assert "ENVPACK_CACHE_DIR" in capsys.readouterr().out
     assert run([*words, "--strict"]) == 1

@@ -21,12 +21,12 @@ def test_findings_for_programs(broken, capsys):
     assert found["broken-link"]["severity"] == "error"
     assert found["broken-link"]["where"] == str(broken / "one/1/weights")
     assert "fix" in found["not-for-everybody"]
-    assert "1 errors, 1 warnings" in said.err
+    assert "1 error, 1 warning" in said.err
 
 
 def test_one_model_and_how_strict_to_be(broken, capsys):
     assert run(["inspect", str(broken / "two")]) == 0
-    assert "not-for-everybody" in capsys.readouterr().err
+    assert "not-for-everybody" in capsys.readouterr().out
     assert run(["inspect", str(broken / "two"), "--strict"]) == 1
     assert run(["inspect", str(broken / "one")]) == 1
     assert run(["inspect", str(broken / "both")]) == 0
@@ -34,9 +34,9 @@ def test_one_model_and_how_strict_to_be(broken, capsys):
 
 def test_a_good_repository(project, capsys):
     assert run(["inspect", str(project.repository), "--triton", "24.09"]) == 0
-    assert "3 models for Triton 24.09: 0 errors, 0 warnings" in capsys.readouterr().err
+    assert "3 models for Triton 24.09: 0 errors, 0 warnings" in capsys.readouterr().out
     assert run(["inspect", str(project.repository), "--quiet"]) == 0
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr() == ("", "")
 
 
 def test_what_does_not_go_with_models(project, capsys):
@@ -47,4 +47,4 @@ def test_what_does_not_go_with_models(project, capsys):
 def test_a_kind_in_brackets_and_odd_names_are_shown_as_they_are(project, capsys):
     (project.repository / "[bold]stray\n").mkdir()
     assert run(["inspect", str(project.repository)]) == 1
-    assert "[bold]stray\\n: a server takes every folder" in capsys.readouterr().err
+    assert "[bold]stray\\n: a server takes every folder" in capsys.readouterr().out

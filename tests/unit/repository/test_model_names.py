@@ -1,0 +1,46 @@
+"""A model is named by its folder, or by a path to that folder, and by nothing else."""
+
+import pytest
+
+from envpack.repository import model_name, named_models
+from envpack.support.errors import InputError
+
+
+@pytest.fixture
+def repository(tmp_path):
+    for name in ("r4/m1", "r4/m2", "r5/m1"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1/model.py").touch()
+    return tmp_path / "r4"
+
+
+@pytest.mark.parametrize("text", ["m1", "m1/", "./m1", "../r4/m1"])
+def test_names_and_paths_into_the_repository(repository, monkeypatch, text):
+    monkeypatch.chdir(repository)
+    assert model_name(repository, text) == "m1"
+
+
+@pytest.mark.parametrize("text", ["../r5/m1", ".", "..", "m1/1", "/", "../r5/"])
+def test_a_path_to_another_folder_is_refused_with_its_repository(repository, monkeypatch, text):
+    monkeypatch.chdir(repository)
+    with pytest.raises(InputError) as caught:
+        model_name(repository, text)
+    assert caught.value.kind == "other-repository"
+    assert "--repository" in caught.value.hint
+
+
+def test_a_path_through_a_link_to_the_repository_is_its_model(repository, tmp_path, monkeypatch):
+    (tmp_path / "current").symlink_to(repository)
+    monkeypatch.chdir(tmp_path)
+    assert model_name(repository, "current/m2") == "m2"
+
+
+def test_no_name_stands_for_all_and_a_name_counts_once(repository):
+    assert [model.name for model in named_models(repository, ())] == ["m1", "m2"]
+    assert [model.name for model in named_models(repository, ("m2", "m2"))] == ["m2"]
+
+
+def test_no_model_at_all_is_an_error(tmp_path):
+    with pytest.raises(InputError) as caught:
+        named_models(tmp_path, ())
+    assert caught.value.kind == "repository-empty"

@@ -1,0 +1,115 @@
+"""What a build request is resolved from: options first, then envpack.toml, then what the model has."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from envpack.project import open_project
+from envpack.repository import open_model, point_to_environment
+from envpack.support.errors import InputError, UsageError
+from envpack.workflow import BuildOptions, ResolveOptions
+from envpack.workflow.requests import PrefixRequest, build_request
+
+CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "repository"
+    (folder / "m/1").mkdir(parents=True)
+    (folder / "m/config.pbtxt").write_text(CONFIG)
+    (folder / "m/1/model.py").touch()
+    return folder
+
+
+def request_for(repository, **options):
+    resolve = ResolveOptions(**{name: options.pop(name) for name in ("python", "triton") if name in options})
+    return build_request(open_project(repository), open_model(repository / "m"), BuildOptions(resolve, **options))
+
+
+def place(repository, name, minor):
+    """Let the model have an environment of envpack, as far as its metadata goes."""
+    path = repository / "m" / name
+    if name.endswith((".tar", ".tar.gz")):
+        path.touch()
+        metadata = path.with_name(f"{name}.json")
+    else:
+        path.mkdir()
+        metadata = path / "envpack-environment.json"
+    metadata.write_text(json.dumps({"schema": 3, "minor": minor}))
+    point_to_environment(open_model(repository / "m"), f"$$TRITON_MODEL_DIRECTORY/{name}")
+
+
+def python_of(request):
+    return request.source.target.python, request.source.python_source
+
+
+def test_without_anything_the_release_decides(repository):
+    assert python_of(request_for(repository)) == ("3.10", "Triton 24.10")
+    assert python_of(request_for(repository, triton="25.08")) == ("3.12", "Triton 25.08")
+
+
+def test_the_environment_that_the_model_has_is_remembered(repository):
+    place(repository, "python3.12", "3.12")
+    request = request_for(repository)
+    assert python_of(request) == ("3.12", "the environment that the model has")
+    assert request.archive_format == "dir"
+
+
+@pytest.mark.parametrize("archive_format", ["tar", "tar.gz"])
+def test_the_form_of_an_environment_is_remembered(repository, archive_format):
+    place(repository, f"python3.9.{archive_format}", "3.9")
+    request = request_for(repository)
+    assert (python_of(request)[0], request.archive_format) == ("3.9", archive_format)
+
+
+def test_an_environment_that_envpack_did_not_make_decides_nothing(repository):
+    (repository / "m/python3.12").mkdir()
+    point_to_environment(open_model(repository / "m"), "$$TRITON_MODEL_DIRECTORY/python3.12")
+    assert python_of(request_for(repository)) == ("3.10", "Triton 24.10")
+
+
+def test_requirements_come_before_what_the_model_has_and_settings_before_requirements(repository):
+    place(repository, "python3.12", "3.12")
+    (repository / "m/environment.yml").write_text("dependencies: [python=3.11, numpy]\n")
+    assert python_of(request_for(repository)) == ("3.11", "environment.yml")
+    (repository / "envpack.toml").write_text('[models.m]\npython = "3.9"\n')
+    assert python_of(request_for(repository)) == ("3.9", "envpack.toml")
+    assert python_of(request_for(repository, python="3.8")) == ("3.8", "--python")
+
+
+def test_a_project_sets_form_compiler_and_exclusions_and_a_model_overrides_or_adds(repository):
+    (repository / "envpack.toml").write_text(
+        'format = "tar"\ntoolchain = "zig"\nexclude = ["*.pyi"]\n[models.m]\nformat = "tar.gz"\nexclude = ["docs/"]\n'
+    )
+    request = request_for(repository, exclude=("*.md",))
+    assert (request.archive_format, request.toolchain) == ("tar.gz", "zig")
+    assert request.selection.exclude == ("*.pyi", "docs/", "*.md")
+    request = request_for(repository, archive_format="dir", toolchain="system")
+    assert (request.archive_format, request.toolchain) == ("dir", "system")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['format = "zip"', "exclude = '*.pyi'", "exclude = ['']", 'toolchain = "msvc"', '[models.m]\nformat = "zip"'],
+)
+def test_wrong_settings_are_refused_with_their_file(repository, text):
+    (repository / "envpack.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        open_project(repository)
+    assert caught.value.kind == "bad-project-file"
+    assert "envpack.toml" in caught.value.where
+
+
+def test_a_prefix_takes_the_place_of_requirements(repository):
+    (repository / "m/requirements.txt").write_text("this is no requirement\n")
+    request = request_for(repository, from_prefix=Path("/opt/environment"), python="3.10")
+    assert request.source == PrefixRequest(prefix=Path("/opt/environment"), python="3.10", platform="")
+
+
+def test_options_that_contradict_each_other_are_refused(repository):
+    for options in ({"packer": "conda-pack"}, {"triton": "23.04"}, {"layout": "backend", "stub": "never"}):
+        with pytest.raises(UsageError):
+            request_for(repository, **options)
