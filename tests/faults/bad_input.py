@@ -248,7 +248,7 @@ CATALOGUE = (
         ("none", "create it"),
     ),
     BadInput(
-        "no server there", f"{_VERIFY} --server REPOSITORY/none", 6, "server-missing", ("none", "nvidia-pytriton==")
+        "no server there", f"{_VERIFY} --server REPOSITORY/none", 6, "server-missing", ("none", "[server]")
     ),
     BadInput(
         "a server without its Python backend",
