@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from envpack.conda.engine import run_engine
+from envpack.conda.engine import index_channel
 from envpack.support import zstd
 
 PLACEHOLDER = "/opt/placehold" + "_placehold" * 20
@@ -68,7 +68,7 @@ def index(channel: Path) -> str:
     """Index a channel folder; its address as a URL."""
     for subdir in ("linux-64", "noarch"):
         (channel / subdir).mkdir(parents=True, exist_ok=True)
-    run_engine("index", folder=channel)
+    index_channel(channel)
     return channel.as_uri()
 
 

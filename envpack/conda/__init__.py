@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.conda.engine import ENGINE_HINT as ENGINE_HINT, EngineError as EngineError, run_engine as run_engine
+    from envpack.conda.engine import (
+        ENGINE_HINT as ENGINE_HINT,
+        EngineError as EngineError,
+        index_channel as index_channel,
+    )
     from envpack.conda.install import PREFIX_PLACEHOLDER as PREFIX_PLACEHOLDER, install_conda as install_conda
     from envpack.conda.other_engines import resolve_with_program as resolve_with_program
+    from envpack.conda.resolve import resolve_conda as resolve_conda
     from envpack.conda.settings import (
         Channels as Channels,
         CondaSettings as CondaSettings,
         Credentials as Credentials,
         read_conda_settings as read_conda_settings,
     )
-    from envpack.conda.solve import resolve_conda as resolve_conda
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

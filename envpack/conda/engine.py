@@ -1,4 +1,4 @@
-"""The caller's side of the conda engine: one child process for each request."""
+"""The embedded conda engine: one child process for each request."""
 
 from __future__ import annotations
 
@@ -7,22 +7,30 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from envpack.conda.settings import CondaSettings, Credentials
+from envpack.requirements import CondaPackage
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
 from envpack.support.temp_dirs import temp_dir
 
+if TYPE_CHECKING:
+    from envpack.conda.rattler_child import Envelope, Package, Request, Result
+
 ENGINE_HINT = "install envpack again; if the error returns, remove the cache folder and build again"
-FORBIDDEN = r"\b40[13]\b|Unauthorized|Forbidden"  # how engines say that a channel asks for credentials
-CREDENTIALS_HINT = "put them into ~/.netrc, the file that RATTLER_AUTH_FILE names, or the channel's address in .condarc"
+FORBIDDEN_PATTERN = r"\b40[13]\b|Unauthorized|Forbidden"  # output of engines when a channel requires credentials
+CREDENTIALS_HINT = "put them into ~/.netrc, the file named by RATTLER_AUTH_FILE, or the channel's address in .condarc"
 _CHILD = Path(__file__).with_name("rattler_child.py")
 
 
 class EngineError(Exception):
-    """The engine said no. ``type_name`` is the name of its exception, the text is its message."""
+    """The engine rejected a request.
+
+    Attributes:
+        type_name: name of the engine's exception; the text of this exception is its message.
+    """
 
     def __init__(self, type_name: str, message: str) -> None:
         super().__init__(message)
@@ -30,54 +38,90 @@ class EngineError(Exception):
 
 
 def run_engine(
-    operation: str,
-    *,
-    settings: CondaSettings | None = None,
-    credentials: Credentials | None = None,
-    **request: object,
-) -> dict[str, Any]:
-    """Run one operation of ``rattler_child.py`` and give its answer.
+    request: Request, *, settings: CondaSettings | None = None, credentials: Credentials | None = None
+) -> Result:
+    """Run one request in ``rattler_child.py``.
 
     Args:
-        operation: its name.
-        settings: the user's, for proxies and certificates.
-        credentials: passwords and tokens by host, beside those in the user's own file (``RATTLER_AUTH_FILE``).
-        request: what the operation takes.
+        request: what to do.
+        settings: the user's conda settings, for proxies and certificates.
+        credentials: passwords and tokens by host, in addition to the user's own file (``RATTLER_AUTH_FILE``).
 
     Raises:
-        EngineError: the engine refused the request.
-        EnvironmentBuildError: it ended without an answer.
-
+        EngineError: the engine rejected the request.
+        EnvironmentBuildError: kind ``engine-failed``: it ended without a result.
     """
     with temp_dir("engine") as folder:
-        question, answer = folder / "request.json", folder / "result.json"
-        whole = {
-            "operation": operation,
+        request_file, result_file = folder / "request.json", folder / "result.json"
+        envelope: Envelope = {
             "parent": os.getpid(),
             "import_path": [part for part in sys.path if part],
-            **request,
+            "request": request,
         }
-        question.write_text(json.dumps(whole, default=str), encoding="utf-8")
+        request_file.write_text(json.dumps(envelope), encoding="utf-8")
         environment = clean_environment() | dict(settings.variables if settings else {})
         if credentials:
             environment["RATTLER_AUTH_FILE"] = str(_credentials_file(folder, credentials, environment))
-        ended = run([sys.executable, "-I", "-B", _CHILD, question, answer], env=environment)
+        completed = run([sys.executable, "-I", "-B", _CHILD, request_file, result_file], env=environment)
         try:
-            result = json.loads(answer.read_text(encoding="utf-8"))
+            result = cast("Result", json.loads(result_file.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             raise EnvironmentBuildError(
-                f"the conda engine ended without an answer (status {ended.returncode}): {ended.last_lines(4)}",
+                f"the conda engine ended without a result (status {completed.returncode}): {completed.last_lines(4)}",
                 kind="engine-failed",
                 hint=ENGINE_HINT,
             ) from error
-    if "ok" not in result:
-        raise EngineError(str(result["type"]), str(result["error"]))
-    content: dict[str, Any] = result["ok"]
-    return content
+    if "error" in result:
+        raise EngineError(result["error_type"], result["error"])
+    return result
+
+
+def index_channel(folder: Path) -> None:
+    """Write the index (``repodata.json``) of each platform in a channel folder.
+
+    Raises:
+        EngineError: a package in the folder is damaged.
+        EnvironmentBuildError: kind ``engine-failed``.
+    """
+    run_engine({"operation": "index", "folder": str(folder)})
+
+
+def as_request(package: CondaPackage) -> Package:
+    """A package in the form of a request."""
+    return {
+        "name": package.name,
+        "version": package.version,
+        "build": package.build,
+        "subdir": package.subdir,
+        "url": package.url,
+        "sha256": package.sha256,
+        "md5": package.md5,
+        "size": package.size,
+        "license": package.license,
+        "depends": list(package.depends),
+        "constrains": list(package.constrains),
+    }
+
+
+def from_result(package: Package) -> CondaPackage:
+    """A package of a result."""
+    return CondaPackage(
+        name=package["name"],
+        version=package["version"],
+        build=package["build"],
+        subdir=package["subdir"],
+        url=package["url"],
+        sha256=package["sha256"],
+        md5=package["md5"],
+        size=package["size"],
+        license=package["license"],
+        depends=tuple(package["depends"]),
+        constrains=tuple(package["constrains"]),
+    )
 
 
 def _credentials_file(folder: Path, credentials: Credentials, environment: dict[str, str]) -> Path:
-    """A file in a folder that is ours alone, and gone with it: the user's credentials and those given."""
+    """A file with the user's own credentials and those given, in a private folder that is removed after the request."""
     own: Credentials = {}
     with contextlib.suppress(KeyError, OSError, ValueError):
         own = json.loads(Path(environment["RATTLER_AUTH_FILE"]).read_text(encoding="utf-8"))

@@ -1,21 +1,27 @@
-"""From locked conda packages to an installed prefix."""
+"""Locked conda packages → an installed prefix."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from envpack.conda.engine import CREDENTIALS_HINT, ENGINE_HINT, FORBIDDEN, EngineError, run_engine
+from envpack.conda.engine import (
+    CREDENTIALS_HINT,
+    ENGINE_HINT,
+    FORBIDDEN_PATTERN,
+    EngineError,
+    as_request,
+    run_engine,
+)
 from envpack.conda.settings import CondaSettings, Credentials
 from envpack.requirements import CondaPackage, Target
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.text import one_line
 
-# The prefix that files of conda packages name until an environment is placed: the same on every machine, so that
-# equal packages give equal files, and longer than the path of any folder that replaces it.
+# The prefix in files of conda packages until an environment is placed. It is the same on every machine, so that equal
+# packages give equal files, and longer than the path of any folder that replaces it.
 PREFIX_PLACEHOLDER = "/opt/envpack/stand-in-for-the-prefix" + "_" * 164
 
 
@@ -28,67 +34,74 @@ def install_conda(
     credentials: Credentials,
     cache: Path,
 ) -> None:
-    """Install exactly these conda packages; files that name their prefix name `PREFIX_PLACEHOLDER`.
+    """Install exactly these conda packages; files that contain their prefix contain `PREFIX_PLACEHOLDER`.
 
     Args:
         packages: what to install.
         prefix: new or empty folder.
-        target: its platform counts.
-        settings: the user's, for proxies and certificates.
+        target: only its platform is used.
+        settings: the user's conda settings, for proxies and certificates.
         credentials: passwords and tokens, by host.
-        cache: folder for downloads, on the file system of ``prefix`` if its files are to be hard links.
+        cache: folder for downloads; files of ``prefix`` become hard links if it is on the same file system.
 
     Raises:
         EnvironmentBuildError: ``hash-mismatch``, ``channel-unreachable``, ``channel-forbidden``, ``disk-full`` or
-            ``engine-failed``; says which package.
-
+            ``engine-failed``; names the package.
     """
     try:
         run_engine(
-            "install",
+            {
+                "operation": "install",
+                "packages": [as_request(package) for package in packages],
+                "prefix": str(prefix),
+                "subdir": target.platform,
+                "prefix_placeholder": PREFIX_PLACEHOLDER,
+                "package_cache": str(cache / "conda-packages"),
+            },
             settings=settings,
             credentials=credentials,
-            packages=[dataclasses.asdict(package) for package in packages],
-            prefix=prefix,
-            subdir=target.platform,
-            stand_in=PREFIX_PLACEHOLDER,
-            package_cache=cache / "conda-packages",
         )
     except EngineError as error:
-        raise _explained(error, packages, prefix) from error
+        raise _install_error(error, packages, prefix) from error
 
 
-def _explained(error: EngineError, packages: Sequence[CondaPackage], prefix: Path) -> EnvironmentBuildError:
+def _install_error(error: EngineError, packages: Sequence[CondaPackage], prefix: Path) -> EnvironmentBuildError:
     message = " ".join(str(error).split())
-    named = next((one for one in packages if re.search(rf"(?<![\w-]){re.escape(one.name)}(?![\w])", message)), None)
+    named = next((package for package in packages if _names(message, package)), None)
     return error_from_output(
-        _CAUSES,
+        _ERROR_PATTERNS,
         message,
-        full=prefix.parent,
+        storage=prefix.parent,
         where=named.url if named else "",
-        about=f"conda package {named.name} {named.version}" if named else "a conda package",
-        one_line=one_line(message),
+        package=f"conda package {named.name} {named.version}" if named else "a conda package",
+        reason=one_line(message),
     )
 
 
-_CAUSES = (
+def _names(message: str, package: CondaPackage) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(package.name)}(?![\w])", message) is not None
+
+
+_ERROR_PATTERNS = (
     ErrorPattern(
         kind="hash-mismatch",
         pattern=r"(?i)hash mismatch|mismatch.*(?:sha256|md5)|(?:sha256|md5).*mismatch",
-        says="{about}: the file is not the one that its hash names: {one_line}",
-        hint="lock again if you trust the new file, else ask who runs the channel",
+        message="{package}: the downloaded file does not have the locked hash: {reason}",
+        hint="lock again if you trust the new file; otherwise report it to the owner of the channel",
     ),
     ErrorPattern(
         kind="channel-forbidden",
-        pattern=FORBIDDEN,
-        says="{about}: the channel asks for credentials",
+        pattern=FORBIDDEN_PATTERN,
+        message="{package}: the channel requires credentials",
         hint=CREDENTIALS_HINT,
     ),
     ErrorPattern(
         kind="channel-unreachable",
         pattern=r"No such file|not found|404|error sending request|failed to fetch|timed? ?out|connect",
-        says="{about} cannot be had: {one_line}",
-        hint="check that the channel still has it, and the network; what is in the cache needs neither",
+        message="{package} cannot be downloaded: {reason}",
+        hint="check the network, and that the channel still has the package; packages in the cache need neither",
     ),
-    ErrorPattern(kind="engine-failed", pattern="", says="{about} could not be installed: {one_line}", hint=ENGINE_HINT),
+    ErrorPattern(
+        kind="engine-failed", pattern="", message="{package} could not be installed: {reason}", hint=ENGINE_HINT
+    ),
 )

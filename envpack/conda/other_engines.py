@@ -1,7 +1,7 @@
-"""The conda part of a lock, chosen by a program that the user has: conda, mamba or micromamba.
+"""Match specs → exact conda packages, by conda, mamba or micromamba as the user has it installed.
 
-Only the choice is theirs. What was chosen is installed by the embedded engine from the lock, as everything else is, so
-an environment has the same bytes whoever chose.
+These programs only resolve. The embedded engine installs the result from the lock, so an environment has the same
+bytes whichever program resolved it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envpack.conda.engine import FORBIDDEN
+from envpack.conda.engine import FORBIDDEN_PATTERN
+from envpack.conda.resolve import failing_spec
 from envpack.conda.settings import Channels, CondaSettings
-from envpack.conda.solve import failing_spec
 from envpack.requirements import CondaPackage, Target
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError
@@ -26,191 +26,195 @@ from envpack.support.processes import CompletedProcess, run
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import one_line
 
-_NAMED_BY = {"conda": "CONDA_EXE", "mamba": "MAMBA_EXE", "micromamba": "MAMBA_EXE"}
-_SECRETS = re.compile(r"(?<=://)[^/\s\"@]+@|/t/[^/\s\"]+(?=/)")  # in addresses: accounts, and conda's tokens
+_VARIABLES = {"conda": "CONDA_EXE", "mamba": "MAMBA_EXE", "micromamba": "MAMBA_EXE"}
+_SECRETS = re.compile(r"(?<=://)[^/\s\"@]+@|/t/[^/\s\"]+(?=/)")  # accounts and conda tokens in addresses
 
 
 def resolve_with_program(
     engine: str, specs: Sequence[str], channels: Channels, target: Target, *, settings: CondaSettings
 ) -> tuple[CondaPackage, ...]:
-    """Have a program choose packages that fulfil match specs.
+    """Resolve match specs with an installed program.
 
-    It gets the target's virtual packages in place of this machine's, and an empty package cache, since it names the
-    hashes of what it would download only. Passwords and tokens of channels are its own business: they are not put on
-    a command line, where everybody could read them.
+    The program gets the target's virtual packages in place of this machine's, and an empty package cache, because it
+    reports hashes only for packages that it would download. Passwords and tokens of channels are not passed to it: a
+    command line is visible to every user of the machine.
 
     Args:
         engine: ``"conda"``, ``"mamba"`` or ``"micromamba"``.
-        specs: what is wanted, python first.
-        channels: where to look, in order of preference.
+        specs: match specs, python first.
+        channels: in order of preference.
         target: what the packages are for.
-        settings: the user's, for proxies and certificates.
+        settings: the user's conda settings, for proxies and certificates.
 
     Raises:
         EnvironmentBuildError: ``engine-missing``, ``unresolvable``, ``channel-unreachable``, ``channel-forbidden``,
             ``disk-full`` or ``engine-failed``.
-
     """
     program = _program(engine)
-    with temp_dir(engine) as scratch:
+    with temp_dir(engine) as folder:
         command: list[str | Path] = [program, "create", "--dry-run", "--json", "--yes", "--override-channels"]
-        command += ["--prefix", scratch / "prefix"]
+        command += ["--prefix", folder / "prefix"]
         command += ["--no-default-packages"] if engine == "conda" else ["--platform", target.platform]
         for url in channels.urls:
             command += ["--channel", url]
-        ended = run([*command, *specs], env=_environment(target, settings, scratch), cwd=scratch)
-    answer = _answer(ended)
-    if ended.returncode != 0 or answer.get("success") is False or "error" in answer or "actions" not in answer:
-        raise _explained(engine, ended, answer, specs, channels)
+        completed = run([*command, *specs], env=_environment(target, settings, folder), cwd=folder)
+    report = _report(completed)
+    if completed.returncode != 0 or report.get("success") is False or "error" in report or "actions" not in report:
+        raise _program_error(engine, completed, report, specs, channels)
     try:
-        return chosen_packages(answer, engine)
+        return packages_of(report, engine)
     except (AttributeError, TypeError, ValueError, LookupError) as error:
-        raise _unusable(engine, "it is in a form that envpack does not know") from error
+        raise _unusable(engine, "its format is unknown to envpack") from error
 
 
 def _program(engine: str) -> Path:
-    named = os.environ.get(_NAMED_BY[engine], "")
+    named = os.environ.get(_VARIABLES[engine], "")
     if Path(named).name == engine and os.access(named, os.X_OK):
         return Path(named)
     found = shutil.which(engine)
     if not found:
         raise EnvironmentBuildError(
-            f"{engine} is not on this machine: neither on PATH nor named by {_NAMED_BY[engine]}",
+            f"{engine} is not installed: neither on PATH nor named by {_VARIABLES[engine]}",
             kind="engine-missing",
-            hint=f"install {engine}, or leave --engine {engine} out: the embedded engine reads the same channels",
+            hint=f"install {engine}, or omit --engine {engine}: the embedded engine reads the same channels",
         )
     return Path(found).absolute()
 
 
-def _environment(target: Target, settings: CondaSettings, scratch: Path) -> dict[str, str]:
+def _environment(target: Target, settings: CondaSettings, folder: Path) -> dict[str, str]:
     own = {name: os.environ[name] for name in ("CONDARC", "MAMBARC") if os.environ.get(name)}
     return {
         **clean_environment(),
         **settings.variables,
         **own,
         "CONDA_SUBDIR": target.platform,
-        "CONDA_PKGS_DIRS": str(scratch / "packages"),
+        "CONDA_PKGS_DIRS": str(folder / "packages"),
         "CONDA_CHANNEL_PRIORITY": "strict",
         "CONDA_OVERRIDE_LINUX": "5.10",
         "CONDA_OVERRIDE_GLIBC": target.glibc,
         "CONDA_OVERRIDE_CUDA": target.cuda,
         "CONDA_OVERRIDE_ARCHSPEC": target.machine,
-        "MAMBA_ROOT_PREFIX": os.environ.get("MAMBA_ROOT_PREFIX") or str(scratch / "root"),
+        "MAMBA_ROOT_PREFIX": os.environ.get("MAMBA_ROOT_PREFIX") or str(folder / "root"),
         "MAMBA_NO_BANNER": "1",
     }
 
 
-def _answer(ended: CompletedProcess) -> dict[str, Any]:
-    """The JSON document that a program wrote, behind whatever else it may have said."""
+def _report(completed: CompletedProcess) -> dict[str, Any]:
+    """The JSON document in a program's output, which can begin with other text."""
     try:
-        told = json.loads(ended.stdout[ended.stdout.index("{") :])
+        document = json.loads(completed.stdout[completed.stdout.index("{") :])
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def chosen_packages(answer: Mapping[str, Any], engine: str) -> tuple[CondaPackage, ...]:
-    """The packages of an answer, sorted by name.
+def packages_of(report: Mapping[str, Any], engine: str) -> tuple[CondaPackage, ...]:
+    """The packages of a program's report, sorted by name.
 
-    conda describes what it would download (``FETCH``), and only names what it would install (``LINK``); mamba and
-    micromamba describe both.
+    conda describes packages that it would download (``FETCH``) and only names those that it would install (``LINK``);
+    mamba and micromamba describe both.
+
+    Args:
+        report: what the program printed with ``--json``.
+        engine: name of the program, for errors.
 
     Raises:
         EnvironmentBuildError: kind ``engine-failed``: a package has no address or no hash.
-
     """
-    plans = answer["actions"] if isinstance(answer["actions"], list) else [answer["actions"]]
-    described = {_name_of(one): one for plan in plans for one in _described(plan)}
-    wanted = {_name_of(one) for plan in plans for one in plan.get("LINK") or described.values()}
-    missing = sorted(name for name in wanted if name not in described)
+    plans = report["actions"] if isinstance(report["actions"], list) else [report["actions"]]
+    records = {_identity(record): record for plan in plans for record in _full_records(plan)}
+    linked = {_identity(record) for plan in plans for record in plan.get("LINK") or records.values()}
+    missing = sorted(identity for identity in linked if identity not in records)
     if missing:
         raise _unusable(engine, f"no address and hash of {' '.join(missing[0])}")
-    found = (_package(described[name], engine) for name in wanted)
-    return tuple(sorted(found, key=lambda one: one.name))
+    packages = (_package(records[identity], engine) for identity in linked)
+    return tuple(sorted(packages, key=lambda package: package.name))
 
 
-def _described(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _full_records(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for action in ("LINK", "FETCH"):
-        for one in plan.get(action) or ():
-            if one.get("url") and (one.get("sha256") or one.get("md5")):
-                yield one
+        for record in plan.get(action) or ():
+            if record.get("url") and (record.get("sha256") or record.get("md5")):
+                yield record
 
 
-def _name_of(one: Mapping[str, Any]) -> tuple[str, str, str]:
-    return str(one.get("name")), str(one.get("version")), str(one.get("build_string") or one.get("build"))
+def _identity(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    build = record.get("build_string") or record.get("build")
+    return str(record.get("name")), str(record.get("version")), str(build)
 
 
-def _package(one: Mapping[str, Any], engine: str) -> CondaPackage:
-    name, version, build = _name_of(one)
-    url = _SECRETS.sub("", str(one["url"]))
+def _package(record: Mapping[str, Any], engine: str) -> CondaPackage:
+    name, version, build = _identity(record)
+    url = _SECRETS.sub("", str(record["url"]))
     if not url.endswith((".conda", ".tar.bz2")) or url.count("/") < 4:
-        raise _unusable(engine, f"{url} is no address of a package")
+        raise _unusable(engine, f"{url} is not the address of a package")
     return CondaPackage(
         name=name,
         version=version,
         build=build,
         subdir=url.rsplit("/", 2)[1],
         url=url,
-        sha256=str(one.get("sha256") or ""),
-        md5=str(one.get("md5") or ""),
-        size=int(one.get("size") or 0),
-        license=str(one.get("license") or ""),
-        depends=tuple(map(str, one.get("depends") or ())),
-        constrains=tuple(map(str, one.get("constrains") or ())),
+        sha256=str(record.get("sha256") or ""),
+        md5=str(record.get("md5") or ""),
+        size=int(record.get("size") or 0),
+        license=str(record.get("license") or ""),
+        depends=tuple(map(str, record.get("depends") or ())),
+        constrains=tuple(map(str, record.get("constrains") or ())),
     )
 
 
 def _unusable(engine: str, reason: str) -> EnvironmentBuildError:
     return EnvironmentBuildError(
-        f"the answer of {engine} cannot be used: {reason}",
+        f"the output of {engine} cannot be used: {reason}",
         kind="engine-failed",
-        hint=f"take a newer {engine}, or leave --engine {engine} out",
+        hint=f"install a newer {engine}, or omit --engine {engine}",
     )
 
 
-def _explained(
-    engine: str, ended: CompletedProcess, answer: Mapping[str, Any], specs: Sequence[str], channels: Channels
+def _program_error(
+    engine: str, completed: CompletedProcess, report: Mapping[str, Any], specs: Sequence[str], channels: Channels
 ) -> EnvironmentBuildError:
-    said = [str(answer.get(key) or "") for key in ("exception_name", "message", "error")]
-    problems = answer.get("solver_problems") or ()
-    whole = _SECRETS.sub("", "\n".join([*said, *map(str, problems), ended.stderr]).strip() or ended.last_lines())
-    message = " ".join((said[1] or said[2] or " ".join(map(str, problems)) or ended.last_lines(4)).split())
-    message = one_line(_SECRETS.sub("", message)) if message else f"it ended with status {ended.returncode}"
+    texts = [str(report.get(key) or "") for key in ("exception_name", "message", "error")]
+    problems = [str(problem) for problem in report.get("solver_problems") or ()]
+    output = "\n".join([*texts, *problems, completed.stderr]).strip() or completed.last_lines()
+    output = _SECRETS.sub("", output)
+    reason = " ".join((texts[1] or texts[2] or " ".join(problems) or completed.last_lines(4)).split())
+    reason = one_line(_SECRETS.sub("", reason)) if reason else f"it ended with status {completed.returncode}"
     return error_from_output(
-        _CAUSES,
-        f"solver_problems {whole}" if problems else whole,
-        full=Path(tempfile.gettempdir()),
-        details=whole,
+        _ERROR_PATTERNS,
+        f"solver_problems {output}" if problems else output,
+        storage=Path(tempfile.gettempdir()),
+        details=output,
         engine=engine,
-        guilty=failing_spec(whole, specs),
+        spec=failing_spec(output, specs),
         channels=", ".join(channels.urls),
-        message=message,
+        reason=reason,
     )
 
 
-_CAUSES = (
+_ERROR_PATTERNS = (
     ErrorPattern(
         kind="unresolvable",
         pattern=r"Unsatisfiable|NotFound|MatchSpec|solver_problems|nothing provides|Could not solve",
-        says="conda requirement {guilty!r} cannot be resolved by {engine}: {message}",
-        hint="check name and version, or give a channel that has it; PyPI packages belong under pip:",
+        message="conda requirement {spec!r} cannot be resolved by {engine}: {reason}",
+        hint="check name and version, or name a channel that has it; PyPI packages belong under pip:",
     ),
     ErrorPattern(
         kind="channel-forbidden",
-        pattern=FORBIDDEN,
-        says="a channel asks {engine} for credentials ({channels})",
-        hint="give them to {engine} itself, as its documentation says; envpack does not pass them on",
+        pattern=FORBIDDEN_PATTERN,
+        message="a channel requires credentials from {engine} ({channels})",
+        hint="configure them in {engine} itself, see its documentation; envpack does not pass them on",
     ),
     ErrorPattern(
         kind="channel-unreachable",
         pattern=r"HTTP|Connection|UnavailableInvalidChannel|[Dd]ownload error|Could not (?:open|resolve|connect)",
-        says="no answer from a channel ({channels}): {message}",
+        message="a channel does not answer ({channels}): {reason}",
         hint="check the address and the network; the channel 'local' needs neither",
     ),
     ErrorPattern(
         kind="engine-failed",
         pattern="",
-        says="{engine} could not choose packages: {message}",
-        hint="run {engine} by hand to see more, or leave --engine {engine} out",
+        message="{engine} could not resolve the packages: {reason}",
+        hint="run {engine} by hand for more details, or omit --engine {engine}",
     ),
 )

@@ -1,8 +1,9 @@
-"""The program that uses the conda engine (py-rattler), run in a process of its own.
+"""The program that runs the conda engine (py-rattler) in a process of its own.
 
-``python rattler_child.py REQUEST RESULT``: both are JSON files. The engine can crash while its process ends, after all
-work is done; so the result is written and flushed before an immediate exit, and whoever started this program judges by
-the result file alone. It imports nothing of envpack, so that it runs whatever the caller's import path is.
+``python rattler_child.py REQUEST RESULT``; both files are JSON, see `Request` and `Result`. The engine can crash while
+its process exits, after all work is done. Therefore the program flushes the result and exits at once, and the caller
+reads the result file and ignores the exit status. The program imports nothing of envpack, so that it runs with any
+import path of the caller.
 """
 
 from __future__ import annotations
@@ -15,48 +16,110 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 _PR_SET_PDEATHSIG = 1
 
 
-async def index(request: dict[str, Any]) -> dict[str, Any]:
-    """Write the index of the channel folder ``request["folder"]``."""
+class Package(TypedDict):
+    """A conda package; the fields are those of `envpack.requirements.CondaPackage`."""
+
+    name: str
+    version: str
+    build: str
+    subdir: str
+    url: str
+    sha256: str
+    md5: str
+    size: int
+    license: str
+    depends: list[str]
+    constrains: list[str]
+
+
+class IndexRequest(TypedDict):
+    """Write the index of a channel folder."""
+
+    operation: Literal["index"]
+    folder: str
+
+
+class ResolveRequest(TypedDict):
+    """Resolve match specs; ``virtual_packages`` are (name, version, build), ``prefer`` is kept where it still fits."""
+
+    operation: Literal["resolve"]
+    specs: list[str]
+    channels: list[str]
+    subdir: str
+    virtual_packages: list[tuple[str, str, str]]
+    index_cache: str
+    prefer: list[Package]
+
+
+class InstallRequest(TypedDict):
+    """Install exactly these packages into ``prefix``; files contain ``prefix_placeholder`` in its place."""
+
+    operation: Literal["install"]
+    packages: list[Package]
+    prefix: str
+    subdir: str
+    prefix_placeholder: str
+    package_cache: str
+
+
+Request = IndexRequest | ResolveRequest | InstallRequest
+
+
+class Envelope(TypedDict):
+    """The request file: ``parent`` is the caller's process id, ``import_path`` becomes ``sys.path``."""
+
+    parent: int
+    import_path: list[str]
+    request: Request
+
+
+class Result(TypedDict, total=False):
+    """The result file: ``packages`` of a resolve request, or ``error`` and its exception's name ``error_type``."""
+
+    packages: list[Package]
+    error: str
+    error_type: str
+
+
+async def _index(request: IndexRequest) -> Result:
     from rattler.index import index_fs
 
     await index_fs(Path(request["folder"]), max_parallel=2)
     return {}
 
 
-async def solve(request: dict[str, Any]) -> dict[str, Any]:
-    """Solve ``request["specs"]`` against ``request["channels"]``; ``request["prefer"]`` are packages to stay with."""
+async def _resolve(request: ResolveRequest) -> Result:
     try:
-        records = await _solved(request)
+        records = await _solve(request)
     except Exception as error:
         if "304 Not Modified" not in str(error):
             raise
-        # The engine stumbles over servers that say "not modified" of an index that it has kept: without it, it works.
+        # The engine fails on servers that answer "not modified" for an index in its cache; without the cache it works.
         shutil.rmtree(request["index_cache"], ignore_errors=True)
-        records = await _solved(request)
-    return {"packages": [_facts(record) for record in records]}
+        records = await _solve(request)
+    return {"packages": [_package(record) for record in records]}
 
 
-async def _solved(request: dict[str, Any]) -> list[Any]:
+async def _solve(request: ResolveRequest) -> list[Any]:
     import rattler
 
-    found: list[Any] = await rattler.solve(
+    records: list[Any] = await rattler.solve(
         [rattler.Channel(channel) for channel in request["channels"]],
         request["specs"],
-        gateway=_gateway(request),
-        platforms=[request["subdir"], "noarch"],
+        gateway=rattler.Gateway(cache_dir=Path(request["index_cache"]), client=_client()),
+        platforms=[rattler.Platform(request["subdir"]), rattler.Platform("noarch")],
         virtual_packages=_virtual_packages(request["virtual_packages"]),
         locked_packages=[_record(package) for package in request["prefer"]],
     )
-    return found
+    return records
 
 
-async def install(request: dict[str, Any]) -> dict[str, Any]:
-    """Install exactly ``request["packages"]`` into ``request["prefix"]``; files that name it name ``stand_in``."""
+async def _install(request: InstallRequest) -> Result:
     import rattler
 
     await rattler.install(
@@ -64,7 +127,7 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
         target_prefix=request["prefix"],
         platform=rattler.Platform(request["subdir"]),
         cache_dir=Path(request["package_cache"]),
-        alternative_target_prefix=request["stand_in"],
+        alternative_target_prefix=request["prefix_placeholder"],
         client=_client(),
         execute_link_scripts=False,
         show_progress=False,
@@ -72,7 +135,7 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _facts(record: Any) -> dict[str, Any]:
+def _package(record: Any) -> Package:
     return {
         "name": record.name.normalized,
         "version": str(record.version),
@@ -88,7 +151,7 @@ def _facts(record: Any) -> dict[str, Any]:
     }
 
 
-def _record(package: dict[str, Any]) -> Any:
+def _record(package: Package) -> Any:
     from rattler import PackageRecord, RepoDataRecord
 
     channel, subdir, file = package["url"].rsplit("/", 2)
@@ -108,45 +171,43 @@ def _record(package: dict[str, Any]) -> Any:
     return RepoDataRecord(record, file, package["url"], channel)
 
 
-def _gateway(request: dict[str, Any]) -> Any:
-    from rattler import Gateway
-
-    return Gateway(cache_dir=Path(request["index_cache"]), client=_client())
-
-
 def _client() -> Any:
-    """The client with the user's proxies, mirrors, certificates and credentials, as pixi has them."""
+    """A client with the user's proxies, mirrors, certificates and credentials, configured as for pixi."""
     from rattler import Client, Config
 
     return Client.from_config(Config.load_from_default_locations("pixi"))
 
 
-def _virtual_packages(wanted: list[list[str]]) -> list[Any]:
+def _virtual_packages(packages: list[tuple[str, str, str]]) -> list[Any]:
     from rattler import GenericVirtualPackage, PackageName, Version
 
-    return [GenericVirtualPackage(PackageName(name), Version(version), build) for name, version, build in wanted]
+    return [GenericVirtualPackage(PackageName(name), Version(version), build) for name, version, build in packages]
 
 
-_OPERATIONS = {"index": index, "solve": solve, "install": install}
+async def _run(request: Request) -> Result:
+    if request["operation"] == "index":
+        return await _index(request)
+    if request["operation"] == "resolve":
+        return await _resolve(request)
+    return await _install(request)
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel end this process when the one that started it is killed: nobody wants its work any more."""
+    """Have the kernel kill this process when its parent ends: nothing reads the result then."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def main(request_file: Path, result_file: Path) -> None:
-    """Do what the request says and write ``{"ok": …}`` or ``{"error": text, "type": name}``; never returns."""
-    request = json.loads(request_file.read_text(encoding="utf-8"))
-    end_with_parent(request["parent"])
-    sys.path[:] = request["import_path"]
-    result: dict[str, Any]
+    """Run the request and write the result; never returns."""
+    envelope: Envelope = json.loads(request_file.read_text(encoding="utf-8"))
+    end_with_parent(envelope["parent"])
+    sys.path[:] = envelope["import_path"]
     try:
-        result = {"ok": asyncio.run(_OPERATIONS[request["operation"]](request))}
+        result = asyncio.run(_run(envelope["request"]))
     except Exception as error:
-        result = {"error": str(error) or repr(error), "type": type(error).__name__}
+        result = {"error": str(error) or repr(error), "error_type": type(error).__name__}
     with result_file.open("w", encoding="utf-8") as stream:
         json.dump(result, stream)
         stream.flush()

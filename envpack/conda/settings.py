@@ -1,7 +1,7 @@
-"""What the user has told conda: channels, mirrors of names, proxies, certificates, and passwords, which stay apart.
+"""The user's conda settings: channels, mirrors of names, proxies, certificates, and passwords, which are kept apart.
 
-Read from ``.condarc`` files and ``CONDA_*`` variables. The engine reads its own settings (``~/.config/rattler``,
-``~/.config/pixi``, ``~/.pixi``: mirrors, certificates, credentials) by itself.
+The settings come from ``.condarc`` files and ``CONDA_*`` variables. The embedded engine also reads its own settings
+(``~/.config/rattler``, ``~/.config/pixi``, ``~/.pixi``: mirrors, certificates, credentials).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Credentials = dict[str, dict[str, Any]]  # by host without port, in the form of 
 
 @dataclass(frozen=True)
 class Channels:
-    """Channels as the engine takes them.
+    """Channels as addresses.
 
     Attributes:
         urls: addresses in order of preference, without user names, passwords and tokens.
-        credentials: what was taken out of the addresses, by host; never written to a lock, a manifest or a log.
-
+        credentials: user names, passwords and tokens of the addresses, by host; never written to a lock, a manifest or
+            a log.
     """
 
     urls: tuple[str, ...]
@@ -44,11 +44,10 @@ class CondaSettings:
 
     Attributes:
         channels: names or addresses, in order of preference; empty if none are set.
-        alias: what a bare channel name is appended to.
-        custom: the address that some names are appended to instead.
-        multiple: the channels that one name stands for, such as ``defaults``.
-        variables: variables that tell programs about proxies and certificates.
-
+        alias: address that a bare channel name is appended to.
+        custom: for some names, the address that they are appended to instead.
+        multiple: for some names, such as ``defaults``, the channels that they stand for.
+        variables: environment variables for proxies and certificates.
     """
 
     channels: tuple[str, ...] = ()
@@ -58,15 +57,14 @@ class CondaSettings:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def resolve(self, names: Iterable[str]) -> Channels:
-        """Turn channel names, addresses and paths into addresses; secrets are taken out of them.
+        """Turn channel names, addresses and paths into addresses and separate their credentials.
 
         Raises:
-            UsageError: kind ``bad-channel``: an address of a kind that no engine knows.
-
+            UsageError: kind ``bad-channel``: an address is malformed, or no engine supports its scheme.
         """
         credentials: Credentials = {}
-        addresses = (self._address(one) for name in names for one in self.multiple.get(name, (name,)))
-        urls = [_without_secrets(address, credentials) for address in addresses]
+        addresses = (self._address(part) for name in names for part in self.multiple.get(name, (name,)))
+        urls = [_without_credentials(address, credentials) for address in addresses]
         return Channels(tuple(dict.fromkeys(urls)), credentials)
 
     def _address(self, name: str) -> str:
@@ -79,38 +77,37 @@ class CondaSettings:
 
 
 def read_conda_settings(host: Mapping[str, str] | None = None) -> CondaSettings:
-    """Read ``.condarc`` files, the more particular last, and the variables that stand above them.
+    """Read ``.condarc`` files, the most specific last, then the variables, which override them.
 
     Args:
-        host: the variables, by default those of this process.
+        host: environment variables, by default those of this process.
 
     Raises:
-        InputError: kind ``bad-condarc``: a file is no YAML table.
-
+        InputError: kind ``bad-condarc``: a file is not a YAML table.
     """
     host = os.environ if host is None else host
-    told: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for file in _files(host):
         if file.is_file():
-            told |= _read(file, host)
+            settings |= _read(file, host)
     for key in ("channels", "channel_alias", "ssl_verify"):
         if host.get(f"CONDA_{key.upper()}"):
             value = host[f"CONDA_{key.upper()}"]
-            told[key] = value.split(",") if key == "channels" else value
-    multiple = {str(name): _texts(members) for name, members in _table(told, "custom_multichannels").items()}
+            settings[key] = value.split(",") if key == "channels" else value
+    multiple = {str(name): _texts(members) for name, members in _table(settings, "custom_multichannels").items()}
     return CondaSettings(
-        channels=_texts(told.get("channels")),
-        alias=str(told.get("channel_alias") or DEFAULT_ALIAS),
-        custom={str(name): str(address) for name, address in _table(told, "custom_channels").items()},
-        multiple={"defaults": _texts(told.get("default_channels")) or _DEFAULTS} | multiple,
-        variables=_variables(told),
+        channels=_texts(settings.get("channels")),
+        alias=str(settings.get("channel_alias") or DEFAULT_ALIAS),
+        custom={str(name): str(address) for name, address in _table(settings, "custom_channels").items()},
+        multiple={"defaults": _texts(settings.get("default_channels")) or _DEFAULTS} | multiple,
+        variables=_variables(settings),
     )
 
 
 def _files(host: Mapping[str, str]) -> list[Path]:
     home = Path(host.get("HOME", "/nonexistent"))
-    settings = Path(host.get("XDG_CONFIG_HOME") or home / ".config")
-    files = [Path("/etc/conda/.condarc"), settings / "conda/.condarc", home / ".conda/.condarc", home / ".condarc"]
+    config = Path(host.get("XDG_CONFIG_HOME") or home / ".config")
+    files = [Path("/etc/conda/.condarc"), config / "conda/.condarc", home / ".conda/.condarc", home / ".condarc"]
     return [*files, *([Path(host["CONDARC"])] if host.get("CONDARC") else [])]
 
 
@@ -120,11 +117,13 @@ def _read(file: Path, host: Mapping[str, str]) -> dict[str, Any]:
     try:
         content = yaml.safe_load(_expanded(file.read_text(encoding="utf-8"), host))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise _bad(file, "cannot be read as YAML") from error  # the text may hold passwords, so it is not quoted
+        raise _condarc_error(
+            file, "cannot be read as YAML"
+        ) from error  # the text can contain passwords, so it is not quoted
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise _bad(file, "must be a table")
+        raise _condarc_error(file, "must be a table")
     return content
 
 
@@ -132,43 +131,43 @@ def _expanded(text: str, host: Mapping[str, str]) -> str:
     return re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda match: host.get(match[1] or match[2], match[0]), text)
 
 
-def _bad(file: Path, reason: str) -> InputError:
-    return InputError(reason, kind="bad-condarc", where=str(file), hint="correct it, or name another with CONDARC")
+def _condarc_error(file: Path, reason: str) -> InputError:
+    return InputError(reason, kind="bad-condarc", where=str(file), hint="correct it, or name another file with CONDARC")
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(one).strip() for one in value) if isinstance(value, list) else ()
+    return tuple(str(item).strip() for item in value) if isinstance(value, list) else ()
 
 
-def _table(told: dict[str, Any], key: str) -> dict[Any, Any]:
-    value = told.get(key)
+def _table(settings: dict[str, Any], key: str) -> dict[Any, Any]:
+    value = settings.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _variables(told: dict[str, Any]) -> dict[str, str]:
+def _variables(settings: dict[str, Any]) -> dict[str, str]:
     found = {}
-    for scheme, address in _table(told, "proxy_servers").items():
+    for scheme, address in _table(settings, "proxy_servers").items():
         if str(scheme) in {"http", "https"} and address:
             found[f"{str(scheme).upper()}_PROXY"] = str(address)
-    certificates = str(told.get("ssl_verify", "")).strip()
+    certificates = str(settings.get("ssl_verify", "")).strip()
     if certificates.lower() not in _NONE | {"true", "truststore"}:
         found["SSL_CERT_FILE"] = str(Path(certificates).expanduser())
     return found
 
 
-def _without_secrets(address: str, credentials: Credentials) -> str:
+def _without_credentials(address: str, credentials: Credentials) -> str:
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
     except ValueError as error:
-        raise _bad_channel("cannot be read") from error
+        raise _channel_error("cannot be read") from error
     if parts.scheme not in {"http", "https", "file", "s3", "gcs", "oci"}:
-        raise _bad_channel(f"is of an unknown kind, {parts.scheme}://")
+        raise _channel_error(f"has an unsupported scheme, {parts.scheme}://")
     path = parts.path
     if parts.username is not None:
-        known = {"username": unquote(parts.username), "password": unquote(parts.password or "")}
-        credentials[host] = {"BasicHTTP": known}
+        account = {"username": unquote(parts.username), "password": unquote(parts.password or "")}
+        credentials[host] = {"BasicHTTP": account}
     token = _TOKEN.match(path)
     if token:
         credentials[host] = {"CondaToken": token[1]}
@@ -176,6 +175,6 @@ def _without_secrets(address: str, credentials: Credentials) -> str:
     return urlunsplit((parts.scheme, f"{host}{port}", path.rstrip("/"), "", ""))
 
 
-def _bad_channel(reason: str) -> UsageError:
-    # The address may hold a password, so it is not quoted.
-    return UsageError(f"the address of a channel {reason}", kind="bad-channel", hint="give https://…, a path or a name")
+def _channel_error(reason: str) -> UsageError:
+    # The address can contain a password, so it is not quoted.
+    return UsageError(f"the address of a channel {reason}", kind="bad-channel", hint="use https://…, a path or a name")

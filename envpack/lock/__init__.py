@@ -1,4 +1,4 @@
-"""From requirements to a lock: every package by its hash, for one target."""
+"""Requirements → lock: every package by its hash, for one target."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.lock.file import (
+    from envpack.lock.lockfile import (
         LOCK_NAME as LOCK_NAME,
         format_lock as format_lock,
         read_lock as read_lock,
         write_lock as write_lock,
     )
-    from envpack.lock.model import RECIPE as RECIPE, Lock as Lock
+    from envpack.lock.model import RECIPE as RECIPE, Lock as Lock, digest_requirements as digest_requirements
     from envpack.lock.pip import to_pylock as to_pylock
-    from envpack.lock.requirements_digest import digest_requirements as digest_requirements
     from envpack.lock.resolve import (
         LOCAL_CHANNEL as LOCAL_CHANNEL,
         LockOptions as LockOptions,

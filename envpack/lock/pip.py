@@ -1,10 +1,12 @@
-"""The pip part of a lock: requirements → exact wheels, by uv."""
+"""The pip part of a lock: requirements → exact wheels, and wheels built from local projects, both by uv."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
+import tempfile
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,60 +30,60 @@ def resolve_pip(
     prefer: Sequence[PipPackage] = (),
     sources: Sequence[str] = (),
 ) -> tuple[PipPackage, ...]:
-    """Choose wheels that fulfil pip requirements.
+    """Resolve pip requirements.
 
     Args:
-        requirements: their ``pip``, ``constraints`` and ``pip_options`` count.
-        target: what the wheels are for, whatever this machine is.
-        wheels: wheels of local projects, required too.
-        provided: names of packages that conda provides; they count as installed.
-        prefer: versions to stay with where they still fit.
-        sources: packages that may be built from their sources; ``":all:"`` for any.
+        requirements: only their ``pip``, ``constraints`` and ``pip_options`` are used.
+        target: what the wheels are for; this machine does not matter.
+        wheels: wheels of local projects, required in addition.
+        provided: names of packages that conda installs; they are not resolved again.
+        prefer: versions to keep where they still fit.
+        sources: packages that may be built from source; ``":all:"`` for any.
 
     Returns:
         Wheels, and source distributions of ``sources``, sorted by name.
 
     Raises:
-        EnvironmentBuildError: what uv says: ``unresolvable``, ``hash-mismatch``, ``index-unreachable`` and so on.
-
+        EnvironmentBuildError: ``unresolvable``, ``hash-mismatch``, ``index-unreachable`` and others, see `uv_error`.
     """
-    asked = [*requirements.pip, *(_by_file(wheel) for wheel in wheels)]
-    if not asked:
+    pip_requirements = [*requirements.pip, *(_file_requirement(wheel) for wheel in wheels)]
+    if not pip_requirements:
         return ()
     with temp_dir("lock") as folder:
-        answer = folder / "pylock.toml"
+        pylock = folder / "pylock.toml"
         if prefer:
-            answer.write_text(to_pylock(prefer, target), encoding="utf-8")
-        ended = run_uv(
+            pylock.write_text(to_pylock(prefer, target), encoding="utf-8")
+        lines = (*_file_options(requirements), *pip_requirements)
+        completed = run_uv(
             [
-                *("pip", "compile", _written(folder / "requirements.in", (*_understood(requirements), *asked))),
-                *_as_arguments(requirements),
-                *("--constraints", _written(folder / "constraints.txt", requirements.constraints)),
-                *("--excludes", _written(folder / "excludes.txt", provided)),
+                *("pip", "compile", _write_lines(folder / "requirements.in", lines)),
+                *_argument_options(requirements),
+                *("--constraints", _write_lines(folder / "constraints.txt", requirements.constraints)),
+                *("--excludes", _write_lines(folder / "excludes.txt", provided)),
                 *("--python", sys.executable, "--python-version", target.python),
                 *("--python-platform", platform_name(target.machine, target.glibc)),
                 *_source_policy(requirements, sources),
-                *("--format", "pylock.toml", "--no-header", "--quiet", "--output-file", answer),
+                *("--format", "pylock.toml", "--no-header", "--quiet", "--output-file", pylock),
             ],
         )
-        if ended.returncode != 0:
-            raise uv_error(ended, asked, folder)
-        told = tomllib.loads(answer.read_text(encoding="utf-8"))
-    chosen = tuple(sorted((_chosen(package) for package in told.get("packages", ())), key=lambda one: one.name))
-    _refuse_other_hashes(chosen, requirements.pip)
-    return chosen
+        if completed.returncode != 0:
+            raise uv_error(completed, pip_requirements, folder)
+        content = tomllib.loads(pylock.read_text(encoding="utf-8"))
+    packages = sorted((_package(entry) for entry in content.get("packages", ())), key=lambda package: package.name)
+    _check_hashes(packages, requirements.pip)
+    return tuple(packages)
 
 
-_PASSED = ("--index-url", "--extra-index-url", "--find-links", "--no-index", "--no-binary", "--only-binary")
+_FILE_OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "--no-index", "--no-binary", "--only-binary")
 
 
-def _understood(requirements: Requirements) -> list[str]:
-    """The options that uv reads in a requirements file; there they are seen by nobody, whatever they hold."""
-    return [option for option in requirements.pip_options if option.split()[0] in _PASSED]
+def _file_options(requirements: Requirements) -> list[str]:
+    """The options that uv reads in a requirements file, which keeps their secrets off the command line."""
+    return [option for option in requirements.pip_options if option.split()[0] in _FILE_OPTIONS]
 
 
-def _as_arguments(requirements: Requirements) -> list[str]:
-    """The options that uv has under another name, none of which is secret; wheels are preferred in any case."""
+def _argument_options(requirements: Requirements) -> list[str]:
+    """The options that uv has under another name, none of them secret. ``--prefer-binary`` is uv's default."""
     arguments = []
     for option in requirements.pip_options:
         name, _, value = option.partition(" ")
@@ -91,49 +93,49 @@ def _as_arguments(requirements: Requirements) -> list[str]:
     return arguments
 
 
-def _refuse_other_hashes(chosen: Sequence[PipPackage], lines: Sequence[str]) -> None:
-    """Make sure that each package is one of the files that the requirements name by hash, where they do."""
-    by_name = {package.name: package for package in chosen}
+def _check_hashes(packages: Sequence[PipPackage], lines: Sequence[str]) -> None:
+    """Check each package against the hashes in the requirements, if there are any."""
+    by_name = {package.name: package for package in packages}
     for line in lines:
         hashes = set(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
         name = normalise_name(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0])
         if "--hash=" in line and not hashes:
             raise EnvironmentBuildError(
-                f"pip requirement {name!r}: none of its hashes is a SHA-256, which is what indexes and locks have",
+                f"pip requirement {name!r}: none of its hashes is a SHA-256, the only kind that locks support",
                 kind="hash-mismatch",
                 hint="add --hash=sha256:… of the file that you trust",
             )
         if hashes and name in by_name and by_name[name].sha256 not in hashes:
             raise EnvironmentBuildError(
-                f"pip requirement {name!r}: none of its hashes is that of the file that fits this Python",
+                f"pip requirement {name!r}: none of its hashes matches the file for this Python",
                 kind="hash-mismatch",
                 where=by_name[name].url,
                 hint="add the hash of that file to the requirements if you trust it",
             )
 
 
-def _written(file: Path, lines: Sequence[str]) -> Path:
-    """A file that only we can read, since lines may hold passwords; its folder is ours alone."""
+def _write_lines(file: Path, lines: Sequence[str]) -> Path:
+    """Write a file in a private folder, because lines can contain passwords."""
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return file
 
 
-def _by_file(wheel: Path) -> str:
+def _file_requirement(wheel: Path) -> str:
     return f"{wheel.name.partition('-')[0]} @ {wheel.as_uri()}"
 
 
 def _source_policy(requirements: Requirements, sources: Sequence[str]) -> list[str]:
-    """Wheels only, but for what the user allowed to be built."""
+    """Only wheels, except for the packages that the user allows to be built from source."""
     own = any(option.startswith(("--no-binary", "--only-binary")) for option in requirements.pip_options)
     if own or ":all:" in sources:
         return []
     return ["--only-binary", ":all:", *(part for name in sources for part in ("--no-binary", name))]
 
 
-def _chosen(package: dict[str, Any]) -> PipPackage:
-    name, version = normalise_name(str(package["name"])), str(package.get("version", ""))
-    files = [*package.get("wheels", ()), package.get("archive"), package.get("sdist")]
-    file = next((one for one in files if one), None)
+def _package(entry: dict[str, Any]) -> PipPackage:
+    name, version = normalise_name(str(entry["name"])), str(entry.get("version", ""))
+    files = [*entry.get("wheels", ()), entry.get("archive"), entry.get("sdist")]
+    file = next((file for file in files if file), None)
     if file is None:
         raise EnvironmentBuildError(
             f"pip requirement {name!r} is neither a wheel nor a source distribution",
@@ -146,7 +148,7 @@ def _chosen(package: dict[str, Any]) -> PipPackage:
 
 
 def to_pylock(packages: Sequence[PipPackage], target: Target) -> str:
-    """A ``pylock.toml`` (PEP 751) of exactly these files."""
+    """The text of a ``pylock.toml`` (PEP 751) with exactly these files."""
     lines = ['lock-version = "1.0"', 'created-by = "envpack"', f'requires-python = ">={target.python}"']
     for package in packages:
         lines += ["", "[[packages]]", f"name = {_text(package.name)}", f"version = {_text(package.version)}"]
@@ -163,3 +165,42 @@ def to_pylock(packages: Sequence[PipPackage], target: Target) -> str:
 
 def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)  # a JSON string is a TOML string
+
+
+def build_wheels(projects: Sequence[Path], target: Target, python: Path, cache: Path) -> tuple[Path, ...]:
+    """Build a wheel of each local project, into the cache; the environment never links to the project's folder.
+
+    Args:
+        projects: their folders.
+        target: what the wheels must run on.
+        python: an interpreter of the target's minor version that runs here.
+        cache: folder that the wheels stay in.
+
+    Raises:
+        EnvironmentBuildError: ``build-failed``, or another kind of `uv_error` for the packages that building needs.
+    """
+    return tuple(_build_wheel(project, target, python, cache / "wheels") for project in projects)
+
+
+def _build_wheel(project: Path, target: Target, python: Path, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
+        completed = run_uv(["build", "--wheel", "--out-dir", temporary, "--python", python, "--no-config", project])
+        wheels = list(Path(temporary).glob("*.whl"))
+        if completed.returncode != 0 or len(wheels) != 1:
+            raise uv_error(completed, [project.name], folder)
+        if not wheels[0].stem.endswith(("-any", target.machine)):
+            raise EnvironmentBuildError(
+                f"the wheel of {project.name} is for this machine, not for {target.platform}",
+                kind="build-failed",
+                where=str(project),
+                hint=f"build it on a {target.machine} machine and require the wheel",
+            )
+        return _store_wheel(wheels[0], folder)
+
+
+def _store_wheel(wheel: Path, folder: Path) -> Path:
+    """Move the wheel into a folder named after its content, so that locks stay valid after later builds."""
+    stored = folder / hashlib.sha256(wheel.read_bytes()).hexdigest()[:16]
+    stored.mkdir(exist_ok=True)
+    return wheel.replace(stored / wheel.name)

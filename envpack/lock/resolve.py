@@ -1,4 +1,4 @@
-"""From requirements to a lock: the local channel, the conda part, then the pip part on top of it."""
+"""Requirements → lock: the local channel, then the conda packages, then the wheels."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.conda import Channels, CondaSettings, Credentials
-from envpack.lock.model import Lock
-from envpack.lock.requirements_digest import digest_requirements
+from envpack.lock.model import Lock, digest_requirements
 from envpack.pythons import interpreter_for
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, host_platform
 from envpack.support.errors import InputError, UsageError
@@ -23,17 +22,16 @@ LOCAL_CHANNEL = "local"
 
 @dataclass(frozen=True)
 class LockOptions:
-    """How to choose packages.
+    """How to resolve requirements.
 
     Attributes:
-        channels: names, addresses or paths, in order of preference; `LOCAL_CHANNEL` is this machine's own interpreters.
-        settings: the user's settings for conda.
+        channels: names, addresses or paths, in order of preference; `LOCAL_CHANNEL` has this machine's interpreters.
+        settings: the user's conda settings.
         cache: root of the cache.
-        previous: a lock to stay with where it still fits.
-        update: names of packages that are chosen afresh all the same.
+        previous: a lock whose packages are kept where they still fit.
+        update: names of packages that are not kept.
         sources: pip packages that may be built from source; ``":all:"`` for any.
-        engine: who chooses conda packages: ``"rattler"`` is embedded, others are programs of this machine.
-
+        engine: what resolves conda packages: ``"rattler"``, which is embedded, or a program of this machine.
     """
 
     channels: tuple[str, ...]
@@ -46,56 +44,65 @@ class LockOptions:
 
     @property
     def credentials(self) -> Credentials:
-        """Passwords and tokens that the channels' addresses hold, and those of the user's own channels."""
+        """Passwords and tokens in the addresses of these channels and of those in the user's settings."""
         named = (name for name in (*self.settings.channels, *self.channels) if name != LOCAL_CHANNEL)
         return self.settings.resolve(named).credentials
 
 
 def lock_requirements(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
-    """Choose every package that the requirements need on the target.
+    """Resolve requirements to every package that they need on the target.
+
+    Args:
+        requirements: what the environment must contain.
+        target: what the packages are for; this machine does not matter.
+        options: channels, caches and preferences.
+        progress: receives each step.
 
     Raises:
         InputError: the requirements are for another platform or Python.
-        UsageError: a channel's address is wrong, or ``options.update`` names a package that is not locked.
-        EnvironmentBuildError: no choice fulfils them all, or somebody who was asked did not answer.
-
+        UsageError: the address of a channel is wrong, or ``options.update`` names a package that is not locked.
+        EnvironmentBuildError: the requirements conflict, or a channel or an index does not answer.
     """
-    _refuse_other_target(requirements, target)
-    _refuse_unhashed(requirements)
-    _refuse_unknown_update(options)
+    _check_target(requirements, target)
+    _check_hashes(requirements)
+    _check_update(options)
     channels = resolve_channels(options, target, progress)
-    conda = requirements.locked_conda
-    specs = [f"python {target.python}.*", *requirements.conda]
-    if not conda:
-        conda = _solved(specs, channels, target, options, progress)
+    resolver = _Resolver(target, channels, options, progress)
+    conda = requirements.locked_conda or resolver.conda([f"python {target.python}.*", *requirements.conda])
     pip = requirements.locked_pip
     if requirements.pip or requirements.projects:
-        pip = (*pip, *_resolved(requirements, target, conda, channels, options, progress))
+        pip = (*pip, *resolver.pip(requirements, conda))
     return Lock(
         target,
         channels.urls,
-        tuple(sorted(conda, key=lambda one: one.name)),
-        tuple(sorted(pip, key=lambda one: one.name)),
+        tuple(sorted(conda, key=lambda package: package.name)),
+        tuple(sorted(pip, key=lambda package: package.name)),
         digest_requirements(requirements, options.channels),
     )
 
 
 def resolve_channels(options: LockOptions, target: Target, progress: Progress) -> Channels:
-    """The channels of some options as addresses; the local one is made now if it does not exist yet."""
+    """The channels of the options as addresses; the local channel is made first if it does not exist.
+
+    Raises:
+        UsageError: kind ``no-channel``: the local channel has no interpreter for the target's platform; or kind
+            ``bad-channel``.
+        EnvironmentBuildError: this machine has no interpreter of the target's version that can be packaged.
+    """
     from envpack.pythons import local_channel
 
     names = []
     for name in options.channels:
         if name == LOCAL_CHANNEL:
-            _refuse_local_for_others(target)
-            found = local_channel(interpreter_for(target.python), cache=options.cache, progress=progress)
-            names.append(found.folder.as_uri())
+            _check_host(target)
+            channel = local_channel(interpreter_for(target.python), cache=options.cache, progress=progress)
+            names.append(channel.folder.as_uri())
         else:
             names.append(name)
     return options.settings.resolve(names)
 
 
-def _refuse_local_for_others(target: Target) -> None:
+def _check_host(target: Target) -> None:
     if target.platform != host_platform():
         raise UsageError(
             f"the channel 'local' has interpreters of this machine, none for {target.platform}",
@@ -104,117 +111,137 @@ def _refuse_local_for_others(target: Target) -> None:
         )
 
 
-def _refuse_other_target(requirements: Requirements, target: Target) -> None:
+def _check_target(requirements: Requirements, target: Target) -> None:
     if requirements.platform and requirements.platform != target.platform:
         raise InputError(
             f"it is for {requirements.platform}, the target is {target.platform}",
             kind="other-platform",
             where=str(requirements.source or ""),
-            hint=f"lock for that platform, or give --platform {requirements.platform}",
+            hint=f"lock for that platform, or use --platform {requirements.platform}",
         )
     if requirements.locked_conda and requirements.python not in ("", target.python):
         raise InputError(
-            f"it holds Python {requirements.python}, the model is for {target.python}",
+            f"it has Python {requirements.python}, the model is for {target.python}",
             kind="other-python",
             where=str(requirements.source or ""),
-            hint=f"give --python {requirements.python}",
+            hint=f"use --python {requirements.python}",
         )
 
 
-def _refuse_unhashed(requirements: Requirements) -> None:
+def _check_hashes(requirements: Requirements) -> None:
     for package in requirements.locked_conda:
         if not (package.sha256 or package.md5):
             raise InputError(
-                f"{package.name} {package.version} has no hash, so nobody can tell whether it is what was tested",
+                f"{package.name} {package.version} has no hash, so its content cannot be verified",
                 kind="bad-requirements",
                 where=str(requirements.source or ""),
                 hint="write the list with conda list --explicit --sha256, or --md5",
             )
 
 
-def _refuse_unknown_update(options: LockOptions) -> None:
-    known = _names(options.previous) if options.previous else set()
-    unknown = [name for name in options.update if normalise_name(name) not in known]
+def _check_update(options: LockOptions) -> None:
+    locked = set()
+    if options.previous:
+        locked = {package.name for package in options.previous.conda} | {wheel.name for wheel in options.previous.pip}
+    unknown = [name for name in options.update if normalise_name(name) not in locked]
     if unknown:
         raise UsageError(
             f"{unknown[0]!r} is not in the lock",
             kind="not-locked",
-            hint="name a package that is; without --update everything that still fits stays as it is",
+            hint="name a package that is; without --update, packages that still fit are kept",
         )
 
 
-def _names(lock: Lock) -> set[str]:
-    return {one.name for one in lock.conda} | {one.name for one in lock.pip}
+@dataclass(frozen=True)
+class _Resolver:
+    """Resolves the parts of a lock for one target."""
+
+    target: Target
+    channels: Channels
+    options: LockOptions
+    progress: Progress
+
+    def conda(self, specs: Sequence[str]) -> tuple[CondaPackage, ...]:
+        """Exact conda packages for match specs, python first."""
+        from envpack.conda import resolve_conda, resolve_with_program
+
+        settings, engine = self.options.settings, self.options.engine
+        self.progress.begin(f"resolve Python {self.target.python} and {_count(len(specs) - 1, 'conda requirement')}")
+        if engine != "rattler":
+            packages = resolve_with_program(engine, specs, self.channels, self.target, settings=settings)
+            self.progress.end(f"{_count(len(packages), 'package')}, resolved by {engine}")
+            return packages
+        previous = self.options.previous
+        packages = resolve_conda(
+            specs,
+            self.channels,
+            self.target,
+            settings=settings,
+            cache=self.options.cache,
+            prefer=[package for package in previous.conda if package.name not in self._updated()] if previous else [],
+        )
+        self.progress.end(_count(len(packages), "package"))
+        return packages
+
+    def pip(self, requirements: Requirements, conda: Sequence[CondaPackage]) -> tuple[PipPackage, ...]:
+        """Exact wheels for pip requirements and local projects, in addition to the conda packages."""
+        from envpack.lock.pip import resolve_pip
+
+        wheels = self._build_projects(requirements.projects)
+        self.progress.begin(f"resolve {_count(len(requirements.pip), 'pip requirement')}")
+        previous = self.options.previous
+        packages = resolve_pip(
+            requirements,
+            self.target,
+            wheels=wheels,
+            provided=_without_named(self._provided_by(conda), requirements) if len(conda) > 1 else (),
+            prefer=[package for package in previous.pip if package.name not in self._updated()] if previous else [],
+            sources=self.options.sources,
+        )
+        self.progress.end(_count(len(packages), "package"))
+        return packages
+
+    def _updated(self) -> set[str]:
+        return {normalise_name(name) for name in self.options.update}
+
+    def _build_projects(self, projects: Sequence[Path]) -> tuple[Path, ...]:
+        from envpack.lock.pip import build_wheels
+
+        if not projects:
+            return ()
+        self.progress.begin(f"build {_count(len(projects), 'local project')}")
+        python = interpreter_for(self.target.python).executable
+        wheels = build_wheels(projects, self.target, python, self.options.cache)
+        self.progress.end(_count(len(wheels), "wheel"))
+        return wheels
+
+    def _provided_by(self, conda: Sequence[CondaPackage]) -> tuple[str, ...]:
+        """Names, as pip knows them, of the Python packages in conda packages: those installed into a prefix."""
+        from envpack.conda import install_conda
+
+        cache = self.options.cache
+        cache.mkdir(parents=True, exist_ok=True)
+        prefix = Path(tempfile.mkdtemp(prefix=".lock-", dir=cache))
+        try:
+            install_conda(
+                conda,
+                prefix,
+                self.target,
+                settings=self.options.settings,
+                credentials=self.channels.credentials,
+                cache=cache,
+            )
+            folders = (prefix / "lib" / f"python{self.target.python}" / "site-packages").glob("*.dist-info")
+            return tuple(sorted(normalise_name(folder.name.partition("-")[0]) for folder in folders))
+        finally:
+            shutil.rmtree(prefix, ignore_errors=True)
 
 
-def _solved(
-    specs: Sequence[str], channels: Channels, target: Target, options: LockOptions, progress: Progress
-) -> tuple[CondaPackage, ...]:
-    from envpack.conda import resolve_conda
-
-    progress.begin(f"choose Python {target.python} and {len(specs) - 1} conda requirements")
-    if options.engine != "rattler":
-        from envpack.conda import resolve_with_program
-
-        chosen = resolve_with_program(options.engine, specs, channels, target, settings=options.settings)
-        progress.end(f"{len(chosen)} packages, chosen by {options.engine}")
-        return chosen
-    freed = {normalise_name(name) for name in options.update}
-    prefer = [one for one in options.previous.conda if one.name not in freed] if options.previous else []
-    found = resolve_conda(specs, channels, target, settings=options.settings, cache=options.cache, prefer=prefer)
-    progress.end(f"{len(found)} packages")
-    return found
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _resolved(
-    requirements: Requirements,
-    target: Target,
-    conda: Sequence[CondaPackage],
-    channels: Channels,
-    options: LockOptions,
-    progress: Progress,
-) -> tuple[PipPackage, ...]:
-    from envpack.lock.pip import resolve_pip
-    from envpack.lock.projects import build_wheels
-
-    wheels: tuple[Path, ...] = ()
-    if requirements.projects:
-        progress.begin(f"build {len(requirements.projects)} local projects")
-        wheels = build_wheels(requirements.projects, target, interpreter_for(target.python).executable, options.cache)
-        progress.end("built")
-    progress.begin(f"choose wheels for {len(requirements.pip)} pip requirements")
-    freed = {normalise_name(name) for name in options.update}
-    found = resolve_pip(
-        requirements,
-        target,
-        wheels=wheels,
-        provided=_not_named(_provided(conda, channels, target, options), requirements) if len(conda) > 1 else (),
-        prefer=[one for one in options.previous.pip if one.name not in freed] if options.previous else (),
-        sources=options.sources,
-    )
-    progress.end(f"{len(found)} packages")
-    return found
-
-
-def _not_named(provided: Sequence[str], requirements: Requirements) -> tuple[str, ...]:
-    """What conda provides stays, unless the user asks pip for it by name."""
+def _without_named(provided: Sequence[str], requirements: Requirements) -> tuple[str, ...]:
+    """The packages of conda that no pip requirement names: those are replaced by pip's."""
     named = {normalise_name(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0]) for line in requirements.pip}
     return tuple(name for name in provided if name not in named)
-
-
-def _provided(
-    conda: Sequence[CondaPackage], channels: Channels, target: Target, options: LockOptions
-) -> tuple[str, ...]:
-    """The Python packages that conda brings, by pip's names for them: those that lie in a prefix of them."""
-    from envpack.conda import install_conda
-
-    options.cache.mkdir(parents=True, exist_ok=True)
-    prefix = Path(tempfile.mkdtemp(prefix=".lock-", dir=options.cache))
-    try:
-        install_conda(
-            conda, prefix, target, settings=options.settings, credentials=channels.credentials, cache=options.cache
-        )
-        found = (prefix / "lib" / f"python{target.python}" / "site-packages").glob("*.dist-info")
-        return tuple(sorted(normalise_name(folder.name.partition("-")[0]) for folder in found))
-    finally:
-        shutil.rmtree(prefix, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Starting uv: always isolated from the user's Python settings, never with a secret on its command line."""
+"""Runs of uv: isolated from the user's Python settings, without secrets on the command line."""
 
 from __future__ import annotations
 
@@ -17,99 +17,106 @@ from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import normalise_name, one_line
 
 NO_VARIABLES: Mapping[str, str] = {}
-_GLIBC_KNOWN_TO_UV = {"2.17", "2.28", *(f"2.{minor}" for minor in range(31, 41))}
-_CULPRITS = (
+_GLIBC_OF_UV = {"2.17", "2.28", *(f"2.{minor}" for minor in range(31, 41))}
+_REQUIREMENT_PATTERNS = (
     re.compile(r"you require ([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?((?:[<>=!~]=?=?[\w.*]+,?)*)"),
     re.compile(r"(?:Failed to (?:download|build|fetch|parse)|Hash mismatch for)[:\s]+`?([A-Za-z0-9][\w.-]*)"),
 )
-_NO_PROJECT = Path("/")  # so that no project's settings count
+_NO_PROJECT = Path("/")  # working folder of uv, so that it reads no project's settings
 
 
 def run_uv(arguments: Sequence[str | Path], *, variables: Mapping[str, str] = NO_VARIABLES) -> CompletedProcess:
-    """Run uv to its end; whatever it says comes without passwords.
+    """Run uv to its end.
 
     Args:
-        arguments: for uv.
-        variables: additions to its environment, where secrets may be.
+        arguments: for uv, without secrets.
+        variables: added to its environment; may contain secrets.
+
+    Returns:
+        The run, with passwords removed from its output.
 
     Raises:
         EnvironmentBuildError: ``uv-missing``.
-
     """
-    # uv leaves its lock files in the temporary folder for good, so it gets one that goes away.
-    with temp_dir("uv") as scratch:
-        own = {"TMPDIR": str(scratch), "UV_PREVIEW_FEATURES": "pylock", "UV_PYTHON_DOWNLOADS": "never"}
+    # uv never removes its lock files from the temporary folder, so it gets a folder that is removed.
+    with temp_dir("uv") as folder:
+        own = {"TMPDIR": str(folder), "UV_PREVIEW_FEATURES": "pylock", "UV_PYTHON_DOWNLOADS": "never"}
         environment = clean_environment() | dict(variables) | own
-        ended = run(
-            [_uv(), *arguments, "--no-progress", "--color", "never"], env=environment, cwd=Path("/")
-        )  # no project's settings
-    return CompletedProcess(ended.returncode, redact(ended.stdout), redact(ended.stderr))
+        completed = run([_uv(), *arguments, "--no-progress", "--color", "never"], env=environment, cwd=_NO_PROJECT)
+    return CompletedProcess(completed.returncode, redact(completed.stdout), redact(completed.stderr))
 
 
 def platform_name(machine: str, glibc: str) -> str:
-    """What uv calls a machine with this C library, for example ``x86_64-manylinux_2_35``."""
-    known = glibc if glibc in _GLIBC_KNOWN_TO_UV else "2.28"
+    """The name in uv of a machine with this C library, for example ``x86_64-manylinux_2_35``."""
+    known = glibc if glibc in _GLIBC_OF_UV else "2.28"
     return f"{machine}-manylinux_{known.replace('.', '_')}"
 
 
-def uv_error(ended: CompletedProcess, requirements: Sequence[str], where: Path) -> EnvironmentBuildError:
-    """The error for what uv has said; ``requirements`` as the user wrote them, ``where`` is what could be full."""
-    words = "\n".join(line for line in ended.last_lines().splitlines() if not line.startswith("Using "))
-    guilty = failing_requirement(ended.stderr, requirements)
+def uv_error(completed: CompletedProcess, requirements: Sequence[str], storage: Path) -> EnvironmentBuildError:
+    """The error for a failed run of uv.
+
+    Args:
+        completed: the run, without secrets, as `run_uv` returns it.
+        requirements: as the user wrote them.
+        storage: a path on the disk that uv writes to, for a full disk.
+    """
+    lines = "\n".join(line for line in completed.last_lines().splitlines() if not line.startswith("Using "))
+    failing = failing_requirement(completed.stderr, requirements)
+    unresolvable = failing or "No solution found" in completed.stderr
     return error_from_output(
-        (*_CAUSES, _UNRESOLVABLE if guilty or "No solution found" in ended.stderr else _FAILED),
-        ended.stderr,
-        full=where,
-        details=ended.stderr,
-        about=f"pip requirement {guilty!r}" if guilty else "the pip requirements",
-        requirement=guilty or requirements[0],
-        reason=one_line(_reason(words)),
-        words=words,
+        (*_ERROR_PATTERNS, _UNRESOLVABLE if unresolvable else _UNKNOWN),
+        completed.stderr,
+        storage=storage,
+        details=completed.stderr,
+        about=f"pip requirement {failing!r}" if failing else "the pip requirements",
+        requirement=failing or requirements[0],
+        reason=one_line(_reason(lines)),
+        lines=lines,
     )
 
 
-_CAUSES = (
+_ERROR_PATTERNS = (
     ErrorPattern(
         kind="hash-mismatch",
         pattern=r"Hash mismatch|hashes? (?:do|does) not match",
-        says="{about}: the downloaded file is not the one that its hash names",
-        hint="lock again if you trust the new file, else ask who runs the index",
+        message="{about}: the downloaded file does not have the locked hash",
+        hint="lock again if you trust the new file; otherwise report it to the owner of the index",
     ),
     ErrorPattern(
         kind="index-forbidden",
         pattern=r"\b40[13] (?:Unauthorized|Forbidden)",
-        says="{about}: the package index asks for credentials",
+        message="{about}: the package index requires credentials",
         hint="put them into ~/.netrc, or into UV_INDEX_URL",
     ),
     ErrorPattern(
         kind="not-in-cache",
         pattern=r"network was disabled|connectivity is disabled",
-        says="{about}: it is not in the cache, and the network may not be used",
-        hint="build once with the network, or take UV_OFFLINE away",
+        message="{about}: it is not in the cache, and the network is disabled",
+        hint="build once with the network, or unset UV_OFFLINE",
     ),
     ErrorPattern(
         kind="index-unreachable",
         pattern=r"error sending request|Could not connect|dns error|Connection refused|timed out|\d+ retr|decoding",
-        says="{about}: the package index does not answer",
+        message="{about}: the package index does not answer",
         hint="check the network and the address; UV_INDEX_URL or PIP_INDEX_URL names another",
     ),
     ErrorPattern(
         kind="build-failed",
         pattern=r"Failed to build|The build backend returned an error|Call to `.*build_wheel` failed",
-        says="{about}: it could not be built from its source",
-        hint="install a compiler and what the package needs to build, or take a version that has a wheel",
+        message="{about}: it could not be built from source",
+        hint="install a compiler and what the package needs to build, or choose a version that has a wheel",
     ),
 )
 _UNRESOLVABLE = ErrorPattern(
     kind="unresolvable",
     pattern="",
-    says="pip requirement {requirement!r} cannot be resolved for this Python: {reason}",
+    message="pip requirement {requirement!r} cannot be resolved for this Python: {reason}",
     hint="check name and version; only wheels are used, so a version without a wheel for this Python is not found",
 )
-_FAILED = ErrorPattern(
+_UNKNOWN = ErrorPattern(
     kind="pip-failed",
     pattern="",
-    says="uv could not install the pip requirements:\n{words}",
+    message="uv could not install the pip requirements:\n{lines}",
     hint="check the network and the index; UV_INDEX_URL or PIP_INDEX_URL names another",
 )
 
@@ -123,22 +130,26 @@ def _uv() -> str:
         raise EnvironmentBuildError("uv is not installed", kind="uv-missing", hint=repair_command()) from error
 
 
-def _reason(words: str) -> str:
-    """The sentence that says why, in one line, without uv's frame around it and its hints below."""
-    text = " ".join(words.partition("\nhint:")[0].split())
+def _reason(lines: str) -> str:
+    """The sentence with the reason on one line, without uv's frame around it and its hints below."""
+    text = " ".join(lines.partition("\nhint:")[0].split())
     return text[max(0, text.find("Because")) :].rstrip(".")
 
 
 def failing_requirement(message: str, requirements: Sequence[str]) -> str:
-    """The requirement that uv complains of, as the user wrote it, or ``""``."""
+    """The requirement that a message of uv is about, as the user wrote it; ``""`` if none is recognised."""
     text = " ".join(message.split())
-    for pattern in _CULPRITS:
+    for pattern in _REQUIREMENT_PATTERNS:
         for match in reversed(list(pattern.finditer(text))):
             for requirement in requirements:
                 if _name(requirement) == normalise_name(match[1]):
                     return requirement
-    named = [one for one in requirements if re.search(rf"(?<![\w.-]){re.escape(_name(one))}(?![\w-])", text.lower())]
-    return named[0] if named else ""
+    named = (requirement for requirement in requirements if _is_named(requirement, text.lower()))
+    return next(named, "")
+
+
+def _is_named(requirement: str, text: str) -> bool:
+    return re.search(rf"(?<![\w.-]){re.escape(_name(requirement))}(?![\w-])", text) is not None
 
 
 def _name(requirement: str) -> str:

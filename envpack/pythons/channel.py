@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from envpack.conda import ENGINE_HINT, EngineError, run_engine
+from envpack.conda import ENGINE_HINT, EngineError, index_channel
 from envpack.pythons.conda_package import CondaPackage, fingerprint, make_package, subdir
 from envpack.pythons.interpreters import Interpreter
 from envpack.support.cache_locations import cache_root
@@ -70,7 +70,7 @@ def _make_channel(interpreter: Interpreter, folder: Path) -> None:
     (folder / "noarch").mkdir()
     package = make_package(interpreter, folder / subdir())
     try:
-        run_engine("index", folder=folder)
+        index_channel(folder)
     except EngineError as error:
         raise EnvironmentBuildError(
             f"the local channel could not be indexed: {error}", kind="engine-failed", hint=ENGINE_HINT

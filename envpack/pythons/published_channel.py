@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.conda import ENGINE_HINT, EngineError, run_engine
+from envpack.conda import ENGINE_HINT, EngineError, index_channel
 from envpack.pythons.channel import local_channel
 from envpack.pythons.conda_package import subdir
 from envpack.pythons.interpreters import Interpreter
@@ -178,7 +178,7 @@ def _index(folder: Path) -> None:
             link_or_copy(str(package), str(linked))
         (stage / "noarch").mkdir(exist_ok=True)
         try:
-            run_engine("index", folder=stage)
+            index_channel(stage)
         except EngineError as error:
             raise _not_indexed(error, folder, packages) from error
         for part in sorted(one for one in stage.iterdir() if one.is_dir()):

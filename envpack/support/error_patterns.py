@@ -1,4 +1,4 @@
-"""Tables of what programs say when they fail, and what envpack says of it."""
+"""Tables of error output of external programs, and the errors of envpack that they stand for."""
 
 from __future__ import annotations
 
@@ -13,40 +13,42 @@ from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 
 @dataclass(frozen=True)
 class ErrorPattern:
-    """A way to fail.
+    """A way in which a program fails.
 
     Attributes:
-        kind: of the error.
-        pattern: how programs word it, as an expression; one that fits everything ends a table.
-        says: what envpack says, with the fields of `error_from_output` and the named groups of ``pattern`` in braces.
-        hint: what to do, with the same fields.
-
+        kind: kind of the error.
+        pattern: regular expression for the program's output; an empty one matches everything and ends a table.
+        message: of the error; the fields of `error_from_output` and the named groups of ``pattern`` in braces.
+        hint: what the user can do, with the same fields.
     """
 
     kind: str
     pattern: str
-    says: str
+    message: str
     hint: str
 
 
 def error_from_output(
-    causes: Iterable[ErrorPattern], said: str, *, full: Path, where: str = "", details: str = "", **fields: str
+    patterns: Iterable[ErrorPattern], output: str, *, storage: Path, where: str = "", details: str = "", **fields: str
 ) -> EnvironmentBuildError:
-    """The error for what a program has said, by the first cause that fits; a full disk comes before all.
+    """The error for a program's output: a full disk if the output mentions one, else the first pattern that matches.
 
     Args:
-        causes: a table whose last one fits everything.
-        said: what the program said.
-        full: what could be full.
-        where: what it is about.
-        details: all that it said, without secrets.
-        fields: what the causes name in braces.
-
+        patterns: a table whose last pattern matches everything.
+        output: what the program wrote.
+        storage: a path on the disk that the program writes to, for a full disk.
+        where: file, folder or address that the error is about.
+        details: the full output, without secrets.
+        fields: values for the braces in messages and hints.
     """
-    if DISK_FULL_TEXT in said:
-        return disk_full(full)
-    cause, found = next((one, match) for one in causes if (match := re.search(one.pattern, said)))
-    known = fields | found.groupdict()
+    if DISK_FULL_TEXT in output:
+        return disk_full(storage)
+    pattern, match = next((entry, match) for entry in patterns if (match := re.search(entry.pattern, output)))
+    values = fields | match.groupdict()
     return EnvironmentBuildError(
-        cause.says.format(**known), kind=cause.kind, where=where, hint=cause.hint.format(**known), details=details
+        pattern.message.format(**values),
+        kind=pattern.kind,
+        where=where,
+        hint=pattern.hint.format(**values),
+        details=details,
     )

@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import dataclasses
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ import pytest
 from uv import find_uv_bin
 
 from envpack.archive import Selection, place_folder
-from envpack.conda.engine import run_engine
+from envpack.conda.engine import as_request, run_engine
 from envpack.conda.install import PREFIX_PLACEHOLDER
 from envpack.conda.settings import CondaSettings
 from envpack.environment.build import environment_of
@@ -103,9 +102,16 @@ def conda_lock(tmp_path_factory):
 def conda(conda_lock, tmp_path):
     """A conda environment as its tools install it: files name the folder that they lie in."""
     root = tmp_path / "somebody's conda" / "env"
-    packages = [dataclasses.asdict(package) for package in conda_lock.conda]
+    packages = [as_request(package) for package in conda_lock.conda]
     run_engine(
-        "install", packages=packages, prefix=root, subdir="linux-64", stand_in=root, package_cache=tmp_path / "p"
+        {
+            "operation": "install",
+            "packages": packages,
+            "prefix": str(root),
+            "subdir": "linux-64",
+            "prefix_placeholder": str(root),
+            "package_cache": str(tmp_path / "p"),
+        }
     )
     assert (root / "etc/rooted.conf").read_text() == f"root = {root}/share\n"
     return root

@@ -1,7 +1,7 @@
-"""Other engines: what is asked of them, and how their answers are read.
+"""Other engines: the command that they are called with, and how their reports are read.
 
-None of the programs can be had here. The answers are samples in the form that their documentation and published issues
-show (conda's `create --dry-run --json`, and micromamba's in mamba's issue 2346), not recordings of a run.
+The reports are samples in the format that the programs' documentation and published issues show (conda's
+`create --dry-run --json`, and micromamba's in mamba's issue 2346), not recordings of a run.
 """
 
 import json
@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from envpack.conda.other_engines import chosen_packages, resolve_with_program
+from envpack.conda.other_engines import packages_of, resolve_with_program
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError
@@ -34,9 +34,9 @@ CONDA = {"actions": {"FETCH": [ZLIB], "LINK": [LINKED], "PREFIX": "/p"}, "dry_ru
 OLD_CONDA = CONDA | {"actions": [CONDA["actions"]]}
 
 
-@pytest.mark.parametrize("answer", [MICROMAMBA, CONDA, OLD_CONDA], ids=["micromamba", "conda", "conda 4.3"])
-def test_an_answer_names_packages_by_address_and_hash(answer):
-    (package,) = chosen_packages(answer, "conda")
+@pytest.mark.parametrize("report", [MICROMAMBA, CONDA, OLD_CONDA], ids=["micromamba", "conda", "conda 4.3"])
+def test_a_report_gives_packages_with_address_and_hash(report):
+    (package,) = packages_of(report, "conda")
     assert (package.name, package.version, package.build, package.subdir) == (
         "zlib",
         "1.2.13",
@@ -50,7 +50,7 @@ def test_an_answer_names_packages_by_address_and_hash(answer):
 
 def test_secrets_in_addresses_stay_out_of_the_lock():
     private = ZLIB | {"url": "https://me:pw@example.invalid/t/tk-1/channel/linux-64/zlib-1.2.13-h166bdaf_4.conda"}
-    (package,) = chosen_packages({"actions": {"LINK": [private]}}, "mamba")
+    (package,) = packages_of({"actions": {"LINK": [private]}}, "mamba")
     assert package.url == "https://example.invalid/channel/linux-64/zlib-1.2.13-h166bdaf_4.conda"
 
 
@@ -59,24 +59,24 @@ def test_secrets_in_addresses_stay_out_of_the_lock():
     [{"LINK": [LINKED]}, {"LINK": [ZLIB | {"md5": "", "sha256": ""}]}, {"LINK": [ZLIB | {"url": "https://x/y"}]}],
     ids=["without address", "without hash", "no package"],
 )
-def test_a_package_that_could_not_be_checked_is_refused(actions):
+def test_a_package_without_address_or_hash_is_refused(actions):
     with pytest.raises(EnvironmentBuildError) as caught:
-        chosen_packages({"actions": actions}, "micromamba")
+        packages_of({"actions": actions}, "micromamba")
     assert caught.value.kind == "engine-failed"
-    assert "the answer of micromamba" in caught.value.message
+    assert "the output of micromamba" in caught.value.message
 
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Make a program that writes down how it was called and gives a canned answer: our side of the talk, not theirs."""
+    """Make a program that records its arguments and environment and prints a canned report."""
 
-    def make(name, answer, status=0, stderr=""):
-        told = answer if isinstance(answer, str) else json.dumps(answer)
+    def make(name, report, status=0, stderr=""):
+        output = report if isinstance(report, str) else json.dumps(report)
         file = tmp_path / name
         file.write_text(
             f"#!{sys.executable}\nimport json, os, sys\n"
             f"open({str(tmp_path / 'called')!r}, 'w').write(json.dumps([sys.argv[1:], dict(os.environ)]))\n"
-            f"print({told!r})\nsys.stderr.write({stderr!r})\nsys.exit({status})\n"
+            f"print({output!r})\nsys.stderr.write({stderr!r})\nsys.exit({status})\n"
         )
         file.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -87,20 +87,20 @@ def program(tmp_path, monkeypatch):
     return make
 
 
-def solve(engine):
+def resolve(engine):
     return resolve_with_program(engine, SPECS, Channels((CHANNEL,)), TARGET, settings=CondaSettings())
 
 
 @pytest.mark.parametrize("engine", ["conda", "mamba", "micromamba"])
-def test_it_is_asked_for_the_target_and_installs_nothing(program, engine, monkeypatch):
+def test_programs_resolve_for_the_target_and_install_nothing(program, engine, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/trap")
     called = program(engine, f"a banner\n{json.dumps(CONDA)}")
-    assert [one.name for one in solve(engine)] == ["zlib"]
-    words, variables = json.loads(called.read_text())
-    assert words[0] == "create"
-    assert {"--dry-run", "--json", "--override-channels"} <= set(words)
-    assert words[-2:] == list(SPECS)
-    assert words[words.index("--channel") + 1] == CHANNEL
+    assert [package.name for package in resolve(engine)] == ["zlib"]
+    arguments, variables = json.loads(called.read_text())
+    assert arguments[0] == "create"
+    assert {"--dry-run", "--json", "--override-channels"} <= set(arguments)
+    assert arguments[-2:] == list(SPECS)
+    assert arguments[arguments.index("--channel") + 1] == CHANNEL
     assert variables["CONDA_SUBDIR"] == "linux-64"
     overrides = {name: value for name, value in variables.items() if name.startswith("CONDA_OVERRIDE_")}
     assert overrides == {
@@ -113,7 +113,7 @@ def test_it_is_asked_for_the_target_and_installs_nothing(program, engine, monkey
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "stderr", "kind"),
+    ("report", "status", "stderr", "kind"),
     [
         ({"exception_name": "PackagesNotFoundError", "error": "PackagesNotFoundError: - zlib[version='>=9']"}, 1, "",
          "unresolvable"),
@@ -129,31 +129,31 @@ def test_it_is_asked_for_the_target_and_installs_nothing(program, engine, monkey
         ({"actions": 3}, 0, "", "engine-failed"),
     ],
 )  # fmt: skip
-def test_what_it_refuses_is_explained(program, answer, status, stderr, kind):
-    program("conda", answer, status, stderr)
+def test_failures_of_a_program_have_a_kind(program, report, status, stderr, kind):
+    program("conda", report, status, stderr)
     with pytest.raises(EnvironmentBuildError) as caught:
-        solve("conda")
+        resolve("conda")
     assert caught.value.kind == kind
     assert "\n" not in str(caught.value)
     assert kind != "unresolvable" or "'zlib >=1.2'" in caught.value.message
 
 
-def test_a_program_that_a_variable_names_is_taken(program, monkeypatch, tmp_path):
+def test_a_program_named_by_a_variable_is_used(program, monkeypatch, tmp_path):
     called = program("micromamba", MICROMAMBA)
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setenv("MAMBA_EXE", str(tmp_path / "micromamba"))
-    assert solve("micromamba")
+    assert resolve("micromamba")
     assert called.exists()
     with pytest.raises(EnvironmentBuildError):  # mamba's variable may name micromamba, which is another program
-        solve("mamba")
+        resolve("mamba")
 
 
 @pytest.mark.parametrize("engine", ["conda", "mamba", "micromamba"])
-def test_a_program_that_is_not_there_is_named(engine, monkeypatch, tmp_path):
+def test_a_missing_program_is_named(engine, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CONDA_EXE", raising=False)
     monkeypatch.delenv("MAMBA_EXE", raising=False)
     with pytest.raises(EnvironmentBuildError) as caught:
-        solve(engine)
+        resolve(engine)
     assert caught.value.kind == "engine-missing"
     assert engine in caught.value.message

@@ -1,4 +1,4 @@
-"""What users have told conda, read from .condarc and variables; secrets apart from addresses."""
+"""Conda settings from .condarc and variables; credentials are separated from addresses."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def read(home, text="", **variables):
     return read_conda_settings({"HOME": str(home), **variables})
 
 
-def test_without_any_file_names_are_those_of_anaconda(tmp_path):
+def test_without_settings_names_are_channels_of_anaconda(tmp_path):
     settings = read_conda_settings({"HOME": str(tmp_path / "missing")})
     assert settings.channels == ()
     assert settings.resolve(["conda-forge"]).urls == ("https://conda.anaconda.org/conda-forge",)
@@ -35,7 +35,7 @@ def test_channels_alias_and_custom_channels(home):
     )
 
 
-def test_one_name_may_stand_for_several_channels(home):
+def test_a_name_can_stand_for_several_channels(home):
     settings = read(home, "default_channels: ['https://one.example/a', 'https://two.example/b']\n")
     assert settings.resolve(["defaults"]).urls == ("https://one.example/a", "https://two.example/b")
     settings = read(home, "custom_multichannels: {all: [x, y]}\n")
@@ -50,7 +50,7 @@ def test_paths_are_channels_too(home, monkeypatch):
     )
 
 
-def test_variables_stand_above_files_and_a_named_file_above_others(home):
+def test_variables_override_files_and_condarc_overrides_other_files(home):
     (home / "other").write_text("channels: [named]\n")
     assert read(home, "channels: [file]\n", CONDARC=str(home / "other")).channels == ("named",)
     assert read(home, "channels: [file]\n", CONDA_CHANNELS="a,b").channels == ("a", "b")
@@ -64,7 +64,7 @@ def test_proxies_and_certificates_become_variables(home):
 
 
 @pytest.mark.parametrize(
-    ("address", "url", "known"),
+    ("address", "url", "credentials"),
     [
         (
             "https://me:p%40ss@host.example:8080/c",
@@ -74,9 +74,9 @@ def test_proxies_and_certificates_become_variables(home):
         ("https://host.example/t/tk-123/c", "https://host.example/c", {"host.example": {"CondaToken": "tk-123"}}),
     ],
 )
-def test_secrets_are_taken_out_of_addresses(address, url, known):
+def test_credentials_are_separated_from_addresses(address, url, credentials):
     found = CondaSettings().resolve([address])
-    assert (found.urls, found.credentials) == ((url,), known)
+    assert (found.urls, found.credentials) == ((url,), credentials)
     assert "p@ss" not in repr(found)
     assert "tk-123" not in repr(found)
 
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_named_and_not_quoted(home, text):
 
 
 @pytest.mark.parametrize("address", ["ftp://me:s3cret@host/c", "https://me:s3cret@host:port/c"])
-def test_an_address_that_nobody_knows_is_refused_and_not_quoted(address):
+def test_an_unsupported_address_is_refused_and_not_quoted(address):
     with pytest.raises(UsageError) as caught:
         CondaSettings().resolve([address])
     assert caught.value.kind == "bad-channel"

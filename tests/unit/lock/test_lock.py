@@ -1,4 +1,4 @@
-"""A lock's name, its file, and what counts as asked for."""
+"""The key of a lock, its file, and the digest of its requirements."""
 
 import contextlib
 import dataclasses
@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, strategies as st
 
 from envpack.lock import Lock, format_lock, read_lock, write_lock
-from envpack.lock.file import parse_lock
+from envpack.lock.lockfile import parse_lock
+from envpack.lock.model import digest_requirements
 from envpack.lock.pip import to_pylock
-from envpack.lock.requirements_digest import digest_requirements
 from envpack.requirements import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import InputError
@@ -63,7 +63,7 @@ def test_whatever_changes_the_content_changes_the_name(change):
     assert dataclasses.replace(LOCK, **change).key != LOCK.key
 
 
-def test_order_files_and_secrets_do_not_change_what_is_asked():
+def test_order_files_and_secrets_do_not_change_the_requirements_digest():
     one = Requirements(pip=("a", "b"), pip_options=("--index-url https://me:secret@index.example/simple",))
     other = Requirements(
         pip=("b", "a", "b"), pip_options=("--index-url https://index.example/simple",), source=Path("/x/r.txt")
@@ -71,9 +71,9 @@ def test_order_files_and_secrets_do_not_change_what_is_asked():
     assert digest_requirements(one, ("local",)) == digest_requirements(other, ("local",))
 
 
-def test_all_that_changes_the_choice_changes_what_is_asked(tmp_path):
+def test_everything_that_changes_the_result_changes_the_requirements_digest(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
-    asked = {
+    digests = {
         digest_requirements(Requirements(), ("local",)),
         digest_requirements(Requirements(), ("conda-forge",)),
         digest_requirements(Requirements(pip=("a",)), ("local",)),
@@ -85,8 +85,8 @@ def test_all_that_changes_the_choice_changes_what_is_asked(tmp_path):
         digest_requirements(Requirements(projects=(tmp_path,)), ("local",)),
     }
     (tmp_path / "module.py").write_text("x = 1\n")
-    asked.add(digest_requirements(Requirements(projects=(tmp_path,)), ("local",)))
-    assert len(asked) == 10
+    digests.add(digest_requirements(Requirements(projects=(tmp_path,)), ("local",)))
+    assert len(digests) == 10
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_all_that_changes_the_choice_changes_what_is_asked(tmp_path):
         ("sha256: " + "d" * 64, "sha256: dddd", "sha256 of six is 'dddd'"),
         ("version: 1.17.0", "version: [1]", "version must be text"),
         ("  name: six\n", "", "name of x-envpack is ''"),
-        ("schema: 1", "schema: 99", "of another envpack"),
+        ("schema: 1", "schema: 99", "another version of envpack"),
         ("x-envpack", "x-other", "another tool's lockfile"),
         ("- pypi: https://files.example/six-1.17.0-py2.py3-none-any.whl\n  name", "- pypi: x\n  name", "damaged"),
         ("version: 6", "version: " + "[" * 100_000, "nested too deeply"),
@@ -103,7 +103,7 @@ def test_all_that_changes_the_choice_changes_what_is_asked(tmp_path):
         ("version: 6", "version: [", "not valid YAML"),
     ],
 )
-def test_a_lockfile_edited_by_hand_is_refused_with_what_is_wrong(tmp_path, old, new, says):
+def test_an_edited_lockfile_is_refused_with_the_reason(tmp_path, old, new, says):
     file = tmp_path / "envpack.lock"
     text = format_lock(LOCK)
     assert old in text

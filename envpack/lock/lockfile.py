@@ -1,0 +1,248 @@
+"""The lockfile ``envpack.lock``: pixi's format, which other tools can read, with a table of our own that they skip."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from envpack.lock.model import Lock
+from envpack.requirements import CondaPackage, PipPackage, Target
+from envpack.support.errors import InputError
+from envpack.support.replacement import write_text
+
+if TYPE_CHECKING:
+    from envpack.requirements import YamlTable
+
+LOCK_NAME = "envpack.lock"
+_OWN_TABLE = "x-envpack"
+_SCHEMA = 1
+_HINT = "restore it from version control, or remove it and run envpack lock"
+_HEADER = "# Written by `envpack lock`, which also updates it; pixi and rattler can read it.\n"
+
+
+class _Channel(TypedDict):
+    url: str
+
+
+class _Environment(TypedDict):
+    channels: list[_Channel]
+    packages: dict[str, list[dict[str, str]]]  # by platform: {"conda": url} or {"pypi": url}
+
+
+class _PackageEntry(TypedDict, total=False):
+    """A conda package has ``conda``, a wheel ``pypi``; empty fields are left out."""
+
+    conda: str
+    pypi: str
+    name: str
+    version: str
+    build: str
+    subdir: str
+    sha256: str
+    md5: str
+    size: int
+    license: str
+    depends: list[str]
+    constrains: list[str]
+
+
+class _OwnTable(TypedDict):
+    schema: int
+    asked: str  # Lock.requirements_digest
+    python: str
+    glibc: str
+    cuda: str
+
+
+# Keys with dashes need this form.
+_Document = TypedDict(
+    "_Document",
+    {
+        "version": int,
+        "environments": dict[str, _Environment],
+        "packages": list[_PackageEntry],
+        "x-envpack": _OwnTable,
+    },
+)
+
+
+def write_lock(lock: Lock, file: Path) -> bool:
+    """Write a lockfile in one step; a file with the same content is not touched.
+
+    Returns:
+        Whether the file was written.
+
+    Raises:
+        OSError: the disk is full, or the folder is not writable.
+    """
+    text = format_lock(lock)
+    if file.is_file() and file.read_text(encoding="utf-8") == text:
+        return False
+    write_text(file, text)
+    return True
+
+
+def format_lock(lock: Lock) -> str:
+    """The text of a lockfile; equal locks give equal texts."""
+    import yaml
+
+    references = [*({"conda": package.url} for package in lock.conda), *({"pypi": package.url} for package in lock.pip)]
+    document: _Document = {
+        "version": 6,
+        "environments": {
+            "default": {
+                "channels": [{"url": f"{channel}/"} for channel in lock.channels],
+                "packages": {lock.target.platform: references},
+            }
+        },
+        "packages": [*map(_conda_entry, lock.conda), *map(_pip_entry, lock.pip)],
+        "x-envpack": {
+            "schema": _SCHEMA,
+            "asked": lock.requirements_digest,
+            "python": lock.target.python,
+            "glibc": lock.target.glibc,
+            "cuda": lock.target.cuda,
+        },
+    }
+    return _HEADER + str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000))
+
+
+def _conda_entry(package: CondaPackage) -> _PackageEntry:
+    entry: _PackageEntry = {
+        "conda": package.url,
+        "name": package.name,
+        "version": package.version,
+        "build": package.build,
+        "subdir": package.subdir,
+    }
+    if package.sha256:
+        entry["sha256"] = package.sha256
+    if package.md5:
+        entry["md5"] = package.md5
+    if package.size:
+        entry["size"] = package.size
+    if package.license:
+        entry["license"] = package.license
+    if package.depends:
+        entry["depends"] = list(package.depends)
+    if package.constrains:
+        entry["constrains"] = list(package.constrains)
+    return entry
+
+
+def _pip_entry(package: PipPackage) -> _PackageEntry:
+    entry: _PackageEntry = {
+        "pypi": package.url,
+        "name": package.name,
+        "version": package.version,
+        "sha256": package.sha256,
+    }
+    if package.size:
+        entry["size"] = package.size
+    return entry
+
+
+def read_lock(file: Path) -> Lock | None:
+    """Read a lockfile that `write_lock` wrote; ``None`` if there is none.
+
+    Raises:
+        InputError: kind ``bad-lock``: it is damaged, another tool's, or of another version of envpack.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _lockfile_error(str(file), "cannot be read") from error
+    return parse_lock(text, file)
+
+
+def parse_lock(text: str, file: Path) -> Lock:
+    """The lock in the text of a lockfile.
+
+    Args:
+        text: content of the lockfile.
+        file: its path, for errors.
+
+    Raises:
+        InputError: as `read_lock`.
+    """
+    from envpack.requirements import parse_yaml
+
+    try:
+        content = parse_yaml(text, file)
+        if _OWN_TABLE not in content:
+            raise _lockfile_error(str(file), f"has no table {_OWN_TABLE}: it is another tool's lockfile")
+        if content.table(_OWN_TABLE).text("schema", "") != str(_SCHEMA):
+            raise _lockfile_error(str(file), "was written by another version of envpack")
+        return _parse(content)
+    except InputError as error:
+        if error.kind == "bad-lock":
+            raise
+        raise _lockfile_error(error.where, f"is damaged: {error.message}") from error
+
+
+def _parse(content: YamlTable) -> Lock:
+    from envpack.requirements import default_environment, locked_entries
+
+    own, default = content.table(_OWN_TABLE), default_environment(content)
+    platforms = list(default.table("packages").values)
+    if len(platforms) != 1:
+        raise default.location.error("it must be for one platform", hint=_HINT)
+    entries = locked_entries(content, platforms[0])
+    python, glibc, cuda = (_matching(own, key, r"\d+(\.\d+)*|") for key in ("python", "glibc", "cuda"))
+    try:
+        target = Target(platforms[0], python, glibc, cuda)
+    except ValueError as error:
+        raise default.location.error(str(error), hint=_HINT) from error
+    return Lock(
+        target,
+        tuple(channel.text("url").rstrip("/") for channel in default.tables("channels")),
+        tuple(_conda_package(entry.table) for entry in entries if entry.kind == "conda"),
+        tuple(_pip_package(entry.table) for entry in entries if entry.kind == "pypi"),
+        _matching(own, "asked", r"[0-9a-f]*"),
+    )
+
+
+def _conda_package(entry: YamlTable) -> CondaPackage:
+    if not (entry.text("sha256", "") or entry.text("md5", "")):
+        raise entry.location.error(f"{entry.text('name')} has no hash", hint=_HINT)
+    return CondaPackage(
+        name=_matching(entry, "name", r"[\w.-]+"),
+        version=_matching(entry, "version", r"[\w.!+~*-]+"),
+        build=_matching(entry, "build", r"[\w.+-]+"),
+        subdir=_matching(entry, "subdir", r"[\w-]+"),
+        url=_matching(entry, "conda", r"(https?|file|s3|gcs|oci)://\S(.*\S)?"),
+        sha256=_matching(entry, "sha256", r"[0-9a-f]{64}|"),
+        md5=_matching(entry, "md5", r"[0-9a-f]{32}|"),
+        size=entry.number("size"),
+        license=entry.text("license", ""),
+        depends=_texts(entry, "depends"),
+        constrains=_texts(entry, "constrains"),
+    )
+
+
+def _pip_package(entry: YamlTable) -> PipPackage:
+    return PipPackage(
+        name=_matching(entry, "name", r"[\w.-]+"),
+        version=_matching(entry, "version", r"[\w.!+-]+"),
+        url=_matching(entry, "pypi", r"(https?|file)://\S(.*\S)?"),
+        sha256=_matching(entry, "sha256", r"[0-9a-f]{64}"),
+        size=entry.number("size"),
+    )
+
+
+def _texts(entry: YamlTable, key: str) -> tuple[str, ...]:
+    return tuple(text for text, _ in entry.texts(key))
+
+
+def _matching(entry: YamlTable, key: str, pattern: str) -> str:
+    value = entry.text(key, "")
+    if not re.fullmatch(pattern, value):
+        raise entry.get(key)[1].error(f"{key} of {entry.text('name', _OWN_TABLE)} is {value!r}", hint=_HINT)
+    return value
+
+
+def _lockfile_error(where: str, reason: str) -> InputError:
+    return InputError(f"the lockfile {reason}", kind="bad-lock", where=where, hint=_HINT)
