@@ -64,11 +64,11 @@ def test_whatever_changes_the_content_changes_the_name(change):
 
 
 def test_order_files_and_secrets_do_not_change_the_requirements_digest():
-    one = Requirements(pip=("a", "b"), pip_options=("--index-url https://me:secret@index.example/simple",))
-    other = Requirements(
+    first = Requirements(pip=("a", "b"), pip_options=("--index-url https://me:secret@index.example/simple",))
+    second = Requirements(
         pip=("b", "a", "b"), pip_options=("--index-url https://index.example/simple",), source=Path("/x/r.txt")
     )
-    assert digest_requirements(one, ("local",)) == digest_requirements(other, ("local",))
+    assert digest_requirements(first, ("local",)) == digest_requirements(second, ("local",))
 
 
 def test_everything_that_changes_the_result_changes_the_requirements_digest(tmp_path):
@@ -90,7 +90,7 @@ def test_everything_that_changes_the_result_changes_the_requirements_digest(tmp_
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "expected"),
     [
         ("sha256: " + "d" * 64, "sha256: dddd", "sha256 of six is 'dddd'"),
         ("version: 1.17.0", "version: [1]", "version must be text"),
@@ -103,7 +103,7 @@ def test_everything_that_changes_the_result_changes_the_requirements_digest(tmp_
         ("version: 6", "version: [", "not valid YAML"),
     ],
 )
-def test_an_edited_lockfile_is_refused_with_the_reason(tmp_path, old, new, says):
+def test_an_edited_lockfile_is_refused_with_the_reason(tmp_path, old, new, expected):
     file = tmp_path / "envpack.lock"
     text = format_lock(LOCK)
     assert old in text
@@ -112,7 +112,7 @@ def test_an_edited_lockfile_is_refused_with_the_reason(tmp_path, old, new, says)
         read_lock(file)
     assert caught.value.kind == "bad-lock"
     assert caught.value.where.startswith(str(file))
-    assert says in caught.value.message
+    assert expected in caught.value.message
 
 
 nested = st.recursive(
@@ -124,9 +124,9 @@ nested = st.recursive(
 
 @given(key=st.sampled_from(["environments", "packages", "x-envpack", "version"]), value=nested)
 def test_no_content_ends_in_a_traceback(key, value):
-    told = yaml.safe_load(format_lock(LOCK)) | {key: value}
+    document = yaml.safe_load(format_lock(LOCK)) | {key: value}
     with contextlib.suppress(InputError):
-        assert isinstance(parse_lock(yaml.safe_dump(told), Path("envpack.lock")), Lock)
+        assert isinstance(parse_lock(yaml.safe_dump(document), Path("envpack.lock")), Lock)
 
 
 def test_a_pylock_of_wheels_names_each_by_address_and_hash():
