@@ -37,8 +37,8 @@ def _wrong_choice(parameter, values):
     """What is wrong with the values of an option that takes some words only."""
     if not isinstance(parameter.type, click.Choice):
         return ""
-    given = {word for value in (values if isinstance(values, list) else [values or ""]) for word in value.split("|")}
-    unknown = given - {"", *parameter.type.choices}
+    given = [value for value in (values if isinstance(values, list) else [values]) if isinstance(value, str)]
+    unknown = {word for value in given for word in value.split("|")} - set(parameter.type.choices)
     return f"{parameter.opts[0]} takes no {', '.join(unknown)}" if unknown else ""
 
 
