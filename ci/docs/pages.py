@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -69,7 +70,8 @@ def _command(name: str, command: click.Command, *, several: bool) -> str:
     context = click.Context(command, info_name=f"envpack {name}")
     usage = " ".join(command.collect_usage_pieces(context))
     head = [f"### envpack {name}"] if several else []
-    text = [paragraph.replace("\n", " ") for paragraph in (command.help or "").split("\n\n")]
+    help_text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    text = [_in_code(" ".join(paragraph.split())) for paragraph in help_text.split("\n\n")]
     rows = [_option_row(option) for option in command.params if isinstance(option, click.Option)]
     rows = [row for row in rows if row]
     table = ["\n".join(["| option | default | |", "|---|---|---|", *rows])] if rows else []
@@ -88,12 +90,16 @@ def _option_row(option: click.Option) -> str:
 def _value(option: click.Option) -> str:
     if isinstance(option.type, click.Choice):
         return "|".join(map(str, option.type.choices)).replace("|", "\\|")
-    return option.metavar or option.type.name.upper()
+    return option.metavar or ("N" if isinstance(option.type, click.types.IntParamType) else option.type.name.upper())
 
 
 def _cell(text: str) -> str:
-    text = " ".join(text.split())
-    return re.sub(r"(?<![`\w])(--[a-z][a-z-]+|'[^']*\*[^']*')", r"`\1`", text).replace("|", "\\|").replace("*", "\\*")
+    return _in_code(" ".join(text.split())).replace("|", "\\|")
+
+
+def _in_code(text: str) -> str:
+    """Options and patterns in a sentence as code."""
+    return re.sub(r"(?<![`\w])(--[a-z][a-z-]+|'[^']*\*[^']*')", r"`\1`", text)
 
 
 def releases_table(_: str) -> str:
