@@ -1,4 +1,4 @@
-"""What this machine has of what envpack can use, each with what to do where it is missing."""
+"""Examines this machine: the tools, servers and folders that envpack uses, and how to provide the missing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks all probes at the same time, and does not wait for those that hang."""
+"""Runs all probes at the same time, within a time limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from envpack.support.errors import EnvpackError
 
 Probe = Callable[[Project], Iterable[Observation]]
 
-# In the order in which they are shown.
+# In the order of the output.
 PROBES: Mapping[str, Probe] = {
     "system": system,
     "compiled stubs": compiled_stubs,
@@ -46,17 +46,20 @@ PROBES: Mapping[str, Probe] = {
 
 
 def examine(project: Project, seconds: float = 6.0, probes: Mapping[str, Probe] = PROBES) -> tuple[Observation, ...]:
-    """Look at this machine.
+    """Examine this machine.
 
     Args:
-        project: whose channels and repository count.
-        seconds: how long the slowest probe may take; one that takes longer is a warning.
-        probes: what to look at.
+        project: the project whose channels, release and repository are examined.
+        seconds: time limit for each probe; a probe that exceeds it becomes a warning.
+        probes: the probes to run, by name.
+
+    Returns:
+        The observations, in the order of the probes. A probe that raises an exception becomes an observation.
     """
     seen: dict[str, tuple[Observation, ...]] = {}
     threads = {
-        # Not waited for in the end, since what hangs is often a name server or a socket that cannot be interrupted.
-        name: threading.Thread(target=_ask, args=(name, probe, project, seen), name=f"probe {name}", daemon=True)
+        # Daemon threads: a probe usually hangs in a name server or a socket, which cannot be interrupted.
+        name: threading.Thread(target=_run_probe, args=(name, probe, project, seen), name=f"probe {name}", daemon=True)
         for name, probe in probes.items()
     }
     for thread in threads.values():
@@ -64,19 +67,21 @@ def examine(project: Project, seconds: float = 6.0, probes: Mapping[str, Probe] 
     until = time.monotonic() + seconds
     for thread in threads.values():
         thread.join(max(0.0, until - time.monotonic()))
-    silent = f"no response within {seconds:g} s"
+    timeout = f"no response within {seconds:g} s"
     return tuple(
         observation
         for name in probes
-        for observation in seen.get(name, (Observation(name, "warn", silent, "look why it hangs, and ask again"),))
+        for observation in seen.get(
+            name, (Observation(name, "warn", timeout, "find why it hangs, and run envpack doctor again"),)
+        )
     )
 
 
-def _ask(name: str, probe: Probe, project: Project, seen: dict[str, tuple[Observation, ...]]) -> None:
+def _run_probe(name: str, probe: Probe, project: Project, seen: dict[str, tuple[Observation, ...]]) -> None:
     try:
         seen[name] = tuple(probe(project))
     except EnvpackError as error:
         seen[name] = (Observation(name, "missing", error.message, error.hint),)
-    except Exception as error:  # a machine may be odd in any way, and the other probes have something to say
-        what = f"this cannot be found out: {type(error).__name__}: {error}"
+    except Exception as error:  # a fault of one probe must not hide the others
+        what = f"the probe failed: {type(error).__name__}: {error}"
         seen[name] = (Observation(name, "warn", what, "report it as a bug in envpack"),)

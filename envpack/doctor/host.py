@@ -19,17 +19,17 @@ from envpack.support.installation import install_command
 
 
 def system(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
-    """Machine and C library."""
+    """Processor architecture, C library and this Python."""
     host = this_host()
     what = f"{platform.system()} {host.machine}, glibc {host.glibc or 'none'}, Python {platform.python_version()}"
     if is_supported(host.machine) and host.glibc:
         yield Observation("system", "ok", what)
     else:
-        yield Observation("system", "missing", what, "take Linux on x86-64 or aarch64, with glibc")
+        yield Observation("system", "missing", what, "use Linux on x86-64 or aarch64, with glibc")
 
 
 def compiler(project: Project) -> Iterator[Observation]:  # noqa: ARG001
-    """What compiles stubs."""
+    """The compiler for stubs."""
     try:
         yield Observation("compiler", "ok", find_toolchain().identity)
     except StubError as error:
@@ -37,7 +37,7 @@ def compiler(project: Project) -> Iterator[Observation]:  # noqa: ARG001
 
 
 def zig(project: Project) -> Iterator[Observation]:  # noqa: ARG001
-    """What compiles stubs for older systems and other machines."""
+    """The compiler for stubs that run on older systems and other architectures."""
     try:
         yield Observation("zig", "ok", find_toolchain("zig").identity)
     except StubError as error:
@@ -55,35 +55,37 @@ def tools(project: Project) -> Iterator[Observation]:  # noqa: ARG001
 
 
 def compiled_stubs(project: Project) -> Iterator[Observation]:  # noqa: ARG001
-    """The stubs that need not be compiled."""
+    """The prebuilt stubs."""
     minors = prebuilt_pythons(this_machine())
     what = f"for Python {', '.join(minors)}" if minors else "none installed: stubs are compiled on this machine"
     yield Observation("compiled stubs", "ok", what)
 
 
 def _needed_to_compile(name: str, error: StubError) -> Observation:
-    """Without compiled stubs, envpack cannot do its work if this is missing."""
+    """A missing build tool; only a warning if prebuilt stubs are installed."""
     if prebuilt_pythons(this_machine()):
         return Observation(name, "warn", f"{error.message}; the compiled stubs do not need it", error.hint)
     return Observation(name, "missing", error.message, error.hint)
 
 
 def pythons(project: Project) -> Iterator[Observation]:  # noqa: ARG001
-    """Interpreters that environments and stubs can be made of."""
+    """The interpreters from which environments and stubs can be built."""
     found = available_interpreters()
-    usable = _newest(one for one in found if one.library)
-    static = sorted({one.minor for one in found} - usable.keys(), key=SUPPORTED.index)
+    usable = _newest(interpreter for interpreter in found if interpreter.library)
+    static = sorted({interpreter.minor for interpreter in found} - usable.keys(), key=SUPPORTED.index)
     absent = [minor for minor in SUPPORTED if minor not in usable and minor not in static]
     remarks = [f"without shared library: {', '.join(static)}"] if static else []
-    remarks += [f"not there: {', '.join(absent)}"] if absent else []
-    what = "; ".join([", ".join(one.version for one in usable.values()) or "none with a shared library", *remarks])
+    remarks += [f"not installed: {', '.join(absent)}"] if absent else []
+    what = "; ".join(
+        [", ".join(interpreter.version for interpreter in usable.values()) or "none with a shared library", *remarks]
+    )
     wanted = (static or absent or [""])[-1]
     fix = f"PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install {wanted}, or uv python install {wanted}"
     yield Observation("Pythons", "ok" if usable else "missing", what, fix if wanted and not usable else "")
 
 
 def _newest(interpreters: Iterator[Interpreter]) -> dict[str, Interpreter]:
-    return {one.minor: one for one in interpreters}  # they come by version
+    return {interpreter.minor: interpreter for interpreter in interpreters}  # they are ordered by version
 
 
 _DEVICES = Path("/dev")
@@ -92,9 +94,9 @@ _VERSION = re.compile(r"Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 
 
 def gpu(project: Project, devices: Path = _DEVICES, driver: Path = _DRIVER) -> Iterator[Observation]:  # noqa: ARG001
-    """Whether the driver is there, and which version of it."""
+    """NVIDIA's driver, its version and its devices, read from /dev and /proc/driver/nvidia."""
     if not (devices / "nvidiactl").exists():
-        what = "none of NVIDIA's; models run on the CPU"
+        what = "no NVIDIA GPU; models run on the CPU"
         yield Observation("GPU", "warn", what, "for GPUs: install NVIDIA's driver")
         return
     names = sorted(_name(file) for file in driver.glob("gpus/*/information"))
@@ -118,13 +120,15 @@ def _name(file: Path) -> str:
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory
-_UNPACKED = Path("/tmp")  # noqa: S108 - where servers unpack archives, whatever TMPDIR says
+_UNPACKED = Path("/tmp")  # noqa: S108 - where servers unpack archives; they ignore TMPDIR
 
 
 def shared_memory(project: Project, place: Path = _SHARED_MEMORY) -> Iterator[Observation]:  # noqa: ARG001
-    """Room for the tensors between a server and its stubs."""
+    """Shared memory for the tensors between a server and its stubs."""
     if not place.is_dir():
-        yield Observation(str(place), "missing", "not there, and stubs cannot talk to a server", "mount a tmpfs there")
+        yield Observation(
+            str(place), "missing", "missing; a server and its stubs communicate through it", "mount a tmpfs there"
+        )
         return
     room = os.statvfs(place)
     size, free = room.f_frsize * room.f_blocks, room.f_frsize * room.f_bavail
@@ -132,42 +136,42 @@ def shared_memory(project: Project, place: Path = _SHARED_MEMORY) -> Iterator[Ob
     if free >= 64 * _MIB:
         yield Observation(str(place), "ok", what)
     else:
-        what += "; each model instance takes 1 MiB and what its tensors need"
-        yield Observation(str(place), "warn", what, "mount -o remount,size=1g /dev/shm; of a container: --shm-size=1g")
+        what += "; each model instance needs 1 MiB plus its tensors"
+        yield Observation(str(place), "warn", what, "mount -o remount,size=1g /dev/shm; for a container: --shm-size=1g")
 
 
 def temporary_folder(project: Project, place: Path = _UNPACKED) -> Iterator[Observation]:  # noqa: ARG001
-    """Room for what servers unpack; programs in it must be allowed to run."""
+    """The folder in which servers unpack archives; it needs space and must not be mounted noexec."""
     if not place.is_dir():
-        yield Observation(str(place), "missing", "not there, and servers unpack archives there", "make it, mode 1777")
+        yield Observation(str(place), "missing", "missing; servers unpack archives there", "create it with mode 1777")
         return
     room = os.statvfs(place)
     free = room.f_frsize * room.f_bavail
     if room.f_flag & os.ST_NOEXEC:
-        what = "mounted noexec: models with archives hang, since libraries in them cannot be loaded"
+        what = "mounted noexec: models with archives hang, since their libraries cannot be loaded"
         yield Observation(str(place), "warn", what, f"mount -o remount,exec {place}, or build with --format dir")
     elif not os.access(place, os.W_OK):
-        yield Observation(str(place), "warn", "you may not write there", f"chmod 1777 {place}")
+        yield Observation(str(place), "warn", "not writable", f"chmod 1777 {place}")
     elif free < 2 * _GIB:
         what = f"{_amount(free)} free; servers unpack archives there"
-        yield Observation(str(place), "warn", what, "make room, or build with --format dir")
+        yield Observation(str(place), "warn", what, "free space, or build with --format dir")
     else:
-        yield Observation(str(place), "ok", f"{_amount(free)} free, programs may run")
+        yield Observation(str(place), "ok", f"{_amount(free)} free, exec allowed")
 
 
 def cache(project: Project) -> Iterator[Observation]:
-    """Where environments, packages and stubs are kept."""
+    """The cache of environments, packages and stubs."""
     place = cache_root().absolute()
     there = next(folder for folder in (place, *place.parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        what = f"{place} cannot be written to"
-        yield Observation("cache", "missing", what, "name another folder: ENVPACK_CACHE_DIR")
+        what = f"{place} is not writable"
+        yield Observation("cache", "missing", what, "set ENVPACK_CACHE_DIR to another folder")
         return
     room = os.statvfs(there)
     free = room.f_frsize * room.f_bavail
     what = f"{place}, {_amount(free)} free"
     if free < 5 * _GIB:
-        yield Observation("cache", "warn", what, "`envpack cache prune`, or another folder: ENVPACK_CACHE_DIR")
+        yield Observation("cache", "warn", what, "run envpack cache prune, or set ENVPACK_CACHE_DIR to another folder")
     elif there.stat().st_dev != project.repository.stat().st_dev:
         what += f"; {project.repository} is on another file system, so environments are copied instead of linked"
         yield Observation("cache", "warn", what, "set ENVPACK_CACHE_DIR to a folder on that file system")

@@ -1,4 +1,4 @@
-"""Whether packages can be had: conda channels, the index of wheels."""
+"""Probes of the sources of packages: conda channels and the package index."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _NO = {"", "0", "false", "no"}
 
 
 def channels(project: Project) -> Iterator[Observation]:
-    """The channels of the project, else those of the user's settings for conda; without any, the local one."""
+    """The channels of the project, else of the user's conda configuration; without any, the local channel."""
     settings = read_conda_settings()
     names = [name for name in project.channels or settings.channels if name != LOCAL_CHANNEL]
     if not names:
-        what = "none is configured; packages are made of the Pythons of this machine"
+        what = "none configured; Python packages are built from the interpreters of this machine"
         yield Observation("channels", "ok", what)
         return
     if _is_set("CONDA_OFFLINE"):
-        yield Observation("channels", "ok", "CONDA_OFFLINE is set; not asked")
+        yield Observation("channels", "ok", "CONDA_OFFLINE is set; not checked")
         return
     urls = settings.resolve(names).urls
     with ThreadPoolExecutor(len(urls)) as pool:
         reasons = list(pool.map(lambda url: _unreachable(f"{url.rstrip('/')}/noarch/repodata.json"), urls))
     for url, reason in zip(urls, reasons, strict=True):
-        fix = "check address, network and proxy; the channel `local` needs none of them"
+        fix = "check address, network and proxy; the channel `local` works without a network"
         yield Observation("channel", "warn" if reason else "ok", f"{url}{reason}", fix if reason else "")
 
 
 def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
-    """The index that wheels come from."""
+    """The package index."""
     variables = clean_environment()
     if _is_set("UV_OFFLINE") or _is_set("UV_NO_INDEX"):
-        yield Observation("index", "ok", "UV_OFFLINE or UV_NO_INDEX is set; not asked")
+        yield Observation("index", "ok", "UV_OFFLINE or UV_NO_INDEX is set; not checked")
         return
     url = variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL") or _DEFAULT_INDEX
     reason = _unreachable(f"{url.rstrip('/')}/numpy/")
-    fix = "check network and proxy, or name an index that can be reached: UV_INDEX_URL"
+    fix = "check network and proxy, or set UV_INDEX_URL to a reachable index"
     yield Observation("index", "warn" if reason else "ok", f"{public_url(url)}{reason}", fix if reason else "")
 
 
@@ -57,20 +57,20 @@ def _is_set(name: str) -> bool:
 
 
 def _unreachable(url: str) -> str:
-    """Why an address cannot be used, to be put behind it; ``""`` if it can."""
+    """Why an address is not usable, as a suffix to it; ``""`` if it is."""
     import requests
 
     parts = urlsplit(url)
     if parts.scheme == "file":
         place = Path(unquote(parts.path))
-        return "" if place.exists() or place.parent.parent.is_dir() else ": there is no such folder"
+        return "" if place.exists() or place.parent.parent.is_dir() else ": no such folder"
     try:
-        answer = requests.head(url, timeout=_SECONDS, allow_redirects=True, verify=_certificates())
+        response = requests.head(url, timeout=_SECONDS, allow_redirects=True, verify=_certificates())
     except requests.RequestException as error:
         return f": {_in_words(error)}"
-    if answer.status_code in _REFUSALS:
-        return f": it answers, and asks for credentials ({answer.status_code})"
-    return f": it answers {answer.status_code}" if answer.status_code >= 400 else ""
+    if response.status_code in _REFUSALS:
+        return f": it requires credentials ({response.status_code})"
+    return f": HTTP status {response.status_code}" if response.status_code >= 400 else ""
 
 
 def _certificates() -> str | bool:
@@ -81,11 +81,11 @@ def _in_words(error: Exception) -> str:
     import requests
 
     for kind, words in (
-        (requests.exceptions.ProxyError, "the proxy does not let it through"),
+        (requests.exceptions.ProxyError, "rejected by the proxy"),
         (requests.exceptions.SSLError, "its certificate is not trusted"),
         (requests.exceptions.Timeout, f"no response within {_SECONDS:g} s"),
-        (requests.exceptions.ConnectionError, "it cannot be reached"),
+        (requests.exceptions.ConnectionError, "unreachable"),
     ):
         if isinstance(error, kind):
             return words
-    return "no valid address"
+    return "invalid address"

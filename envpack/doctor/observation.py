@@ -1,4 +1,4 @@
-"""What a probe has seen."""
+"""The result of a probe."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ State = Literal["ok", "warn", "missing"]
 
 @dataclass(frozen=True)
 class Observation:
-    """One thing that this machine has or has not.
+    """A property of this machine.
 
     Attributes:
-        name: of the thing, for example ``"compiler"``.
-        state: ``"ok"``; ``"warn"`` for what only some need; ``"missing"`` for what envpack cannot do its work without.
-        what: what was seen, a few words.
-        fix: what to do about it, ``""`` if nothing is to be done.
+        name: name of the property, for example ``"compiler"``.
+        state: ``"ok"``; ``"warn"`` if only some uses need it; ``"missing"`` if envpack cannot work without it.
+        what: the finding in a few words.
+        fix: how to fix it, ``""`` if nothing is wrong.
     """
 
     name: str

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def server(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
-    """What `envpack verify --runtime process` boots."""
+    """The server that `envpack verify --runtime process` starts."""
     try:
         found = find_server()
     except ServerError as error:
-        yield Observation("tritonserver", "warn", f"{error.message}; a container can take its place", error.hint)
+        yield Observation("tritonserver", "warn", f"{error.message}; servers can run in containers", error.hint)
         return
-    release = f"Triton {found.release}" if found.release else "of an unknown release"
+    release = f"Triton {found.release}" if found.release else "unknown release"
     yield Observation("tritonserver", "ok", f"{release}, {found.executable}")
 
 
@@ -33,11 +33,11 @@ _CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 
 def containers(project: Project) -> Iterator[Observation]:
-    """The daemon that `envpack verify` and `envpack layout --image` use."""
+    """The container daemon for `envpack verify` and `envpack layout --image`, its image and its GPUs."""
     try:
         daemon = find_daemon()
     except ServerError as error:
-        what = f"{error.message}; servers run as processes of this machine"
+        what = f"{error.message}; servers run as processes"
         yield Observation("containers", "warn", what, error.hint)
         return
     with contextlib.closing(daemon.client), daemon_errors():
@@ -55,7 +55,9 @@ def _of_daemon(daemon: Daemon, image: str) -> Iterator[Observation]:
 def _image(daemon: Daemon, name: str) -> Observation:
     if _has_image(daemon.client, name):
         return Observation("image", "ok", name)
-    return Observation("image", "warn", f"{name} is not there", f"{daemon.name} pull {name}, or --pull")
+    return Observation(
+        "image", "warn", f"{name} is not present", f"run {daemon.name} pull {name}, or verify with --pull"
+    )
 
 
 def _has_image(client: docker.DockerClient, name: str) -> bool:
@@ -69,15 +71,15 @@ def _has_image(client: docker.DockerClient, name: str) -> bool:
 
 
 def _gpus(daemon: Daemon, info: dict[str, Any]) -> Observation:
-    """Whether containers could get GPUs. Podman starts them without any, and says nothing."""
+    """Whether containers have access to GPUs. Podman ignores Docker's GPU request without an error."""
     runtimes = sorted(info.get("Runtimes") or {})
-    devices = [one.get("ID", "") for one in info.get("DiscoveredDevices") or [] if isinstance(one, dict)]
+    devices = [device.get("ID", "") for device in info.get("DiscoveredDevices") or [] if isinstance(device, dict)]
     specified = [file.name for folder in _CDI_FOLDERS if folder.is_dir() for file in sorted(folder.iterdir())]
     if "nvidia" in runtimes:
         return Observation("GPUs in containers", "ok", f"runtime nvidia, of {', '.join(runtimes)}")
     nvidia = [name for name in (*devices, *specified) if "nvidia" in name]
     if nvidia:
         return Observation("GPUs in containers", "ok", f"by CDI: {', '.join(nvidia)}")
-    what = f"{daemon.name} has none to give: runtimes {', '.join(runtimes) or 'unknown'}, no CDI device of NVIDIA"
-    fix = "for GPUs: install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart it"
+    what = f"{daemon.name} has no GPU access: runtimes {', '.join(runtimes) or 'unknown'}, no NVIDIA CDI device"
+    fix = "install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart Docker"
     return Observation("GPUs in containers", "warn", what, fix)

@@ -36,12 +36,12 @@ def nothing_is_configured(monkeypatch, tmp_path):
 class TestExamine:
     def test_everything_is_looked_at_in_order(self, project):
         seen = examine(project, 30)
-        assert all(one.state in ("ok", "warn", "missing") and one.what for one in seen)
-        assert all(one.fix for one in seen if one.state != "ok")
+        assert all(observation.state in ("ok", "warn", "missing") and observation.what for observation in seen)
+        assert all(observation.fix for observation in seen if observation.state != "ok")
         assert len(seen) >= len(PROBES)
         assert next(iter(seen)).name == "system"
 
-    def test_a_probe_that_hangs_keeps_nobody_waiting(self, project):
+    def test_a_blocked_probe_becomes_a_warning(self, project):
         released = threading.Event()
         probes = {"slow": lambda _: released.wait(), "fast": lambda _: [Observation("fast", "ok", "here")]}
         slow, fast = examine(project, 0.3, probes)
@@ -82,21 +82,21 @@ class TestTools:
         monkeypatch.setattr(probes, "find_tool", absent)
         monkeypatch.setattr(probes, "find_toolchain", absent)
         seen = [*compiler(project), *probes.tools(project)]
-        assert [(one.name, one.state, one.fix) for one in seen] == [
+        assert [(observation.name, observation.state, observation.fix) for observation in seen] == [
             (name, state, "install it") for name in ("compiler", "cmake", "ninja")
         ]
 
-    def test_pythons_without_a_shared_library_are_told(self, project):
+    def test_pythons_without_a_shared_library_are_listed(self, project):
         (seen,) = pythons(project)
         assert seen.state in ("ok", "missing")
 
 
 class Answers(BaseHTTPRequestHandler):
-    asked: list[str]
+    requested: list[str]
     status = 200
 
     def do_HEAD(self):
-        type(self).asked.append(self.path)
+        type(self).requested.append(self.path)
         self.send_response(self.status)
         self.end_headers()
 
@@ -106,8 +106,8 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def answering():
-    """A server that answers every question as it is told to."""
-    handler = type("Answering", (Answers,), {"asked": []})
+    """A server with a configurable HTTP status for every request."""
+    handler = type("Answering", (Answers,), {"requested": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     handler.address = f"http://127.0.0.1:{server.server_address[1]}"
@@ -118,7 +118,7 @@ def answering():
 
 @pytest.fixture
 def closed():
-    """An address where nobody answers."""
+    """The address of a closed port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -132,14 +132,14 @@ class TestNetwork:
     def test_a_channel(self, tmp_path, answering, status, state, words):
         answering.status = status
         (seen,) = channels(Project(tmp_path, channels=(f"{answering.address}/mine", "local")))
-        assert answering.asked == ["/mine/noarch/repodata.json"]
+        assert answering.requested == ["/mine/noarch/repodata.json"]
         assert seen.state == state
         assert words in seen.what
 
-    def test_channels_as_conda_is_told_of_them(self, project, tmp_path, answering):
+    def test_channels_of_the_conda_configuration(self, project, tmp_path, answering):
         (tmp_path / ".condarc").write_text(f"channels: [forge, near]\nchannel_alias: {answering.address}/mirror\n")
         assert [seen.state for seen in channels(project)] == ["ok", "ok"]
-        assert sorted(answering.asked) == [f"/mirror/{name}/noarch/repodata.json" for name in ("forge", "near")]
+        assert sorted(answering.requested) == [f"/mirror/{name}/noarch/repodata.json" for name in ("forge", "near")]
 
     def test_a_channel_in_a_folder(self, tmp_path):
         (tmp_path / "channel/noarch").mkdir(parents=True)
@@ -148,29 +148,29 @@ class TestNetwork:
         (seen,) = channels(Project(tmp_path, channels=(str(tmp_path / "none"),)))
         assert (seen.state, "no such folder" in seen.what) == ("warn", True)
 
-    def test_nobody_answers(self, tmp_path, closed, monkeypatch):
+    def test_an_unreachable_channel(self, tmp_path, closed, monkeypatch):
         (seen,) = channels(Project(tmp_path, channels=(closed,)))
-        assert (seen.state, seen.what) == ("warn", f"{closed}: it cannot be reached")
+        assert (seen.state, seen.what) == ("warn", f"{closed}: unreachable")
         monkeypatch.setenv("PIP_INDEX_URL", closed.replace("://", "://me:secret@"))
         (seen,) = index(Project(tmp_path))
-        assert (seen.state, seen.what) == ("warn", f"{closed}: it cannot be reached")
+        assert (seen.state, seen.what) == ("warn", f"{closed}: unreachable")
 
     def test_the_index_that_is_configured(self, project, answering, monkeypatch):
         monkeypatch.setenv("UV_INDEX_URL", f"{answering.address}/simple/")
         (seen,) = index(project)
-        assert (seen.state, answering.asked) == ("ok", ["/simple/numpy/"])
+        assert (seen.state, answering.requested) == ("ok", ["/simple/numpy/"])
 
-    def test_who_is_offline_is_not_asked(self, tmp_path, closed, monkeypatch):
+    def test_no_request_when_offline(self, tmp_path, closed, monkeypatch):
         monkeypatch.setenv("UV_OFFLINE", "1")
         monkeypatch.setenv("CONDA_OFFLINE", "true")
         (seen,) = index(Project(tmp_path))
-        assert (seen.state, "not asked" in seen.what) == ("ok", True)
+        assert (seen.state, "not checked" in seen.what) == ("ok", True)
         (seen,) = channels(Project(tmp_path, channels=(closed,)))
-        assert (seen.state, "not asked" in seen.what) == ("ok", True)
+        assert (seen.state, "not checked" in seen.what) == ("ok", True)
 
     def test_without_channels_the_pythons_of_this_machine_count(self, project):
         (seen,) = channels(project)
-        assert (seen.state, "Pythons of this machine" in seen.what) == ("ok", True)
+        assert (seen.state, "interpreters of this machine" in seen.what) == ("ok", True)
 
 
 class TestContainers:
@@ -245,7 +245,7 @@ class TestStorage:
         (tmp_path / "file").touch()
         monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "file/cache"))
         (seen,) = cache(project)
-        assert (seen.state, "cannot be written" in seen.what) == ("missing", True)
+        assert (seen.state, "not writable" in seen.what) == ("missing", True)
 
     def test_a_cache_that_does_not_exist_yet(self, project, tmp_path, monkeypatch):
         monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "to/be/made"))
