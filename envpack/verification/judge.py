@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from envpack.inspection import BuildState
 from envpack.preflight import Mismatch
 from envpack.releases import Release
 from envpack.repository import Model
@@ -26,7 +27,17 @@ from envpack.verification.loading import LoadResult, abort_and_read_frames, appe
 from envpack.verification.measurements import measure_environment, read_phases
 from envpack.verification.samples import SAMPLES_FILE, Samples, SmokeRequest, generate_requests, read_samples
 from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
-from envpack.verification.verdict import Check, Failure, Latency, ModelVerdict, SampleCount, failed, passed, skipped
+from envpack.verification.verdict import (
+    Check,
+    Failure,
+    Latency,
+    ModelVerdict,
+    SampleCount,
+    failed,
+    passed,
+    skipped,
+    warning,
+)
 
 _KINDS = {
     "stub": "stub-died",
@@ -71,6 +82,7 @@ class Judge:
         client: a client of the server.
         options: see `JudgeOptions`.
         preflight: returns the incompatibilities of a model that are known without loading it.
+        build_state: compares a model's requirements with those that its environment was built from.
 
     Attributes:
         stuck: whether the server waits for a dead or blocked stub, so that it must be killed.
@@ -83,9 +95,11 @@ class Judge:
         client: Client,
         options: JudgeOptions,
         preflight: Callable[[Model], Sequence[Mismatch]] = lambda _: (),
+        build_state: Callable[[Model], BuildState] = lambda _: BuildState("unknown"),
     ) -> None:
         self._server = server
         self._preflight = preflight
+        self._build_state = build_state
         self._client = client
         self._options = options
         self._failed: set[str] = set()
@@ -96,24 +110,28 @@ class Judge:
     def judge(self, model: Model) -> ModelVerdict:
         """Load a model, send requests to it, and return the verdict; a faulty model never raises an exception."""
         self._log_start = len(self._server.log())
-        verdict = self._judge(model)
+        state = self._build_state(model)
+        verdict = self._judge(model, state)
+        if state.status == "changed":
+            outdated = warning("requirements", state.reason, state.fix)
+            verdict = replace(verdict, checks=(outdated, *verdict.checks))
         if not verdict.ok:
             self._failed.add(model.name)
             # With a dead stub the server does not stop before its exit timeout, and leaves files behind.
             self.stuck = self.stuck or (verdict.failure is not None and verdict.failure.kind in _STUCK_KINDS)
         return replace(verdict, log=last_lines(self._log(), _LOG_LINES), environment=measure_environment(model))
 
-    def _judge(self, model: Model) -> ModelVerdict:
+    def _judge(self, model: Model, state: BuildState) -> ModelVerdict:
         broken = [step for step in model.steps if step in self._failed]
         if broken:
             reason = f"its member {broken[0]} is not fit to serve"
             failure = Failure("step-failed", reason, (), f"correct {broken[0]} first")
             return ModelVerdict(model.name, False, 0.0, failure=failure)
+        if state.status == "unbuilt":
+            return _rejected(model, Failure("not-built", state.reason, (), state.fix))
         for mismatch in self._preflight(model):
             # Not loaded: a stub of another ABI can crash the server.
-            check = failed("preflight", mismatch.reason, mismatch.fix)
-            failure = Failure(mismatch.kind, mismatch.reason, (), mismatch.fix)
-            return ModelVerdict(model.name, False, 0.0, failure=failure, checks=(check,))
+            return _rejected(model, Failure(mismatch.kind, mismatch.reason, (), mismatch.fix))
         self._dead_before = frozenset(dead_stubs(self._server))
         timeout = self._options.load_timeout
         loaded = load(self._server, self._client, model, timeout=timeout, ignore_dead=self._dead_before)
@@ -220,6 +238,12 @@ class _InferenceResult:
     checks: tuple[Check, ...]
     samples: SampleCount | None = None
     latency: Latency | None = None
+
+
+def _rejected(model: Model, failure: Failure) -> ModelVerdict:
+    """Verdict on a model that is not loaded."""
+    check = failed("preflight", failure.reason, failure.fix)
+    return ModelVerdict(model.name, False, 0.0, failure=failure, checks=(check,))
 
 
 def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from envpack.inspection import BuildState, build_state
 from envpack.preflight import preflight_model
-from envpack.releases import Release, all_releases, release_of_server
+from envpack.project import Project, open_project
+from envpack.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
 from envpack.repository import STUB_NAME, Model, environment_of, find_models, no_models, open_model
 from envpack.server import (
     Client,
@@ -60,6 +62,7 @@ def verify(
     options: VerifyOptions | None = None,
     progress: Progress | None = None,
     runtime: Runtime | None = None,
+    project: Project | None = None,
 ) -> Verdict:
     """Verify models of a repository in a real server on this machine.
 
@@ -69,6 +72,8 @@ def verify(
         options: how to verify.
         progress: receives each step.
         runtime: how to run the server; chosen according to ``options.where`` by default.
+        project: settings of the repository, which can name the models' requirements; read from its ``envpack.toml``
+            by default.
 
     Returns:
         The verdict. A faulty model makes it negative and raises no exception.
@@ -82,8 +87,9 @@ def verify(
     repository = repository.absolute()
     chosen = _in_loading_order(repository, models)
     runtime = runtime or choose_runtime(options.where, repository, chosen)
+    project = project or open_project(repository)
     with interruptible(), _restored_modes(chosen, options.where.extra_backends):
-        return _Verification(repository, chosen, options, progress, runtime, whole=not models).run()
+        return _Verification(project, chosen, options, progress, runtime, whole=not models).run()
 
 
 class _Verification:
@@ -91,7 +97,7 @@ class _Verification:
 
     def __init__(
         self,
-        repository: Path,
+        project: Project,
         models: tuple[Model, ...],
         options: VerifyOptions,
         progress: Progress,
@@ -99,7 +105,8 @@ class _Verification:
         *,
         whole: bool,
     ) -> None:
-        self._repository, self._models, self._whole = repository, models, whole
+        self._project, self._repository = project, project.repository
+        self._models, self._whole = models, whole
         self._options, self._progress, self._runtime = options, progress, runtime
         self._began = datetime.datetime.now().astimezone()
         self._started = time.monotonic()
@@ -144,9 +151,9 @@ class _Verification:
             backends=self._options.where.extra_backends,
         )
         options, where = self._options, self._options.where
-        return Judge(
-            server, client, JudgeOptions(options.load_timeout, options.requests, where.preload, release), preflight
-        )
+        judging = JudgeOptions(options.load_timeout, options.requests, where.preload, release)
+        state = functools.partial(_build_state, self._project, release=release or find_release(DEFAULT_RELEASE))
+        return Judge(server, client, judging, preflight, state)
 
     def _verify_model(self, judge: Judge, model: Model) -> ModelVerdict:
         self._progress.begin(f"verify {model.name}")
@@ -256,6 +263,14 @@ def _stop_outcome(stopped: StopResult) -> str:
     if stopped.forced:
         return "killed, leftovers removed"
     return f"left behind: {'; '.join(stopped.leftovers)}" if stopped.leftovers else "nothing left behind"
+
+
+def _build_state(project: Project, model: Model, release: Release) -> BuildState:
+    """State of a model's build; unknown if its requirements cannot be read, which `envpack inspect` reports."""
+    try:
+        return build_state(project, model, release)
+    except InputError:
+        return BuildState("unknown")
 
 
 def _outcome(verdict: ModelVerdict) -> str:

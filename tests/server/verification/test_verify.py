@@ -3,6 +3,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_an_ensemble_is_loaded_after_its_members(verdict):
     assert of(verdict, "whole").ok, of(verdict, "whole").failure
 
 
-def test_every_broken_model_is_told_apart(verdict, faults):
+def test_every_broken_model_has_its_own_kind(verdict, faults):
     wrong = []
     for broken in faults.FAULTS:
         failure = of(verdict, broken.name).failure
@@ -89,9 +90,9 @@ def test_one_good_model(good):
     assert 0 < verdict.models[0].load_seconds < verdict.verdict_seconds <= verdict.seconds
 
 
-def test_what_else_lies_in_the_repository_is_told(good):
+def test_other_folders_in_the_repository_are_a_warning(good):
     (good / "notes").mkdir()
-    (check,) = (one for one in verify(good, options=PROCESS).checks if one.id == "repository")
+    (check,) = (check for check in verify(good, options=PROCESS).checks if check.id == "repository")
     assert check.status == "warning"
     assert "notes" in check.evidence
 
@@ -102,6 +103,16 @@ def test_a_crash_while_answering_leaves_nothing(environment, faults, tmp_path):
     verdict = verify(tmp_path, options=PROCESS)
     assert verdict.models[0].failure.kind == "stub-died"
     assert verdict.leftovers == ()
+
+
+def test_a_model_that_was_never_built_is_not_loaded(good, faults):
+    files = {"config.pbtxt": faults.CONFIG, "requirements.txt": "numpy\n"}
+    faults.write_model(good, replace(faults.GOOD, name="unbuilt", files=files), "")
+    (model,) = verify(good, ["unbuilt"], options=PROCESS).models
+    assert model.failure.kind == "not-built"
+    assert model.failure.reason == "it has requirements.txt, but config.pbtxt names no execution environment"
+    assert model.failure.fix == "run `envpack build unbuilt`"
+    assert [check.id for check in model.checks] == ["preflight"]
 
 
 # The process that completes the configuration ends while the server cannot take notice, as on a busy machine, and the

@@ -1,0 +1,54 @@
+"""Verdicts that need no loaded model: models that were never built, or that are incompatible with their server."""
+
+import pytest
+
+from envpack.inspection import BuildState
+from envpack.preflight import Mismatch
+from envpack.repository import open_model
+from envpack.verification.judge import Judge, JudgeOptions
+
+UNBUILT = BuildState(
+    "unbuilt", "it has requirements.txt, but config.pbtxt names no environment", "run `envpack build m`"
+)
+CHANGED = BuildState("changed", "requirements.txt changed since the build", "run `envpack build m`")
+INCOMPATIBLE = Mismatch("release-mismatch", "the stub is for another release", "build the stub again")
+
+
+class Server:
+    def log(self):
+        return ""
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").write_text("")
+    (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
+    return open_model(tmp_path / "m")
+
+
+def judge(model, state, *mismatches):
+    """The verdict on a model that is not loaded; a request to the server would fail."""
+    return Judge(Server(), None, JudgeOptions(1.0), lambda _: mismatches, lambda _: state).judge(model)
+
+
+def test_a_model_that_was_never_built_is_not_loaded(model):
+    verdict = judge(model, UNBUILT)
+    assert not verdict.ok
+    assert (verdict.failure.kind, verdict.failure.reason) == ("not-built", UNBUILT.reason)
+    assert verdict.failure.fix == UNBUILT.fix
+    assert [(check.id, check.status) for check in verdict.checks] == [("preflight", "failed")]
+
+
+def test_changed_requirements_are_a_warning(model):
+    verdict = judge(model, CHANGED, INCOMPATIBLE)
+    assert verdict.failure.kind == "release-mismatch"
+    outdated, incompatible = verdict.checks
+    assert (outdated.id, outdated.status) == ("requirements", "warning")
+    assert (outdated.evidence, outdated.fix) == (CHANGED.reason, CHANGED.fix)
+    assert (incompatible.id, incompatible.status) == ("preflight", "failed")
+
+
+def test_current_requirements_are_not_mentioned(model):
+    verdict = judge(model, BuildState("current"), INCOMPATIBLE)
+    assert [check.id for check in verdict.checks] == ["preflight"]
