@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from envpack.cli import options
-from envpack.cli.build_view import forms_line, plan_lines, sizes_table
 from envpack.cli.console import Console
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from envpack.archive import Format
     from envpack.project import Project
-    from envpack.workflow import BuildOptions, BuiltModel
+    from envpack.workflow import BuildOptions, BuiltModel, ModelPlan
+
+_MEGA = 1e6
 
 
 @click.command(short_help="Build execution environments and put them beside their models.")
@@ -107,9 +111,9 @@ def command(
     built = [build_model(project, name, build_options, console) for name in names]
     for model in built:
         if model.changed and model.forms:
-            console.note(forms_line(model.name, model.forms))
+            console.note(_forms_line(model.name, model.forms))
         if sizes and model.sizes:
-            console.show(sizes_table(model))
+            console.show(_sizes_table(model))
     console.warned(_unpacked_often(built))
     console.warned(_unpacked_at_once(project, built))
     if any(model.changed for model in built):
@@ -122,7 +126,7 @@ def _dry_run(project: Project, names: Sequence[str], build_options: BuildOptions
 
     plans = [plan_model(project, name, build_options) for name in names]
     for plan in plans:
-        for line in plan_lines(plan):
+        for line in _plan_lines(plan):
             console.show(line)
     console.result({"models": [options.as_json(dataclasses.asdict(plan)) for plan in plans]})
 
@@ -161,3 +165,41 @@ def _as_json(fields: dict[str, Any], *, sizes: bool) -> dict[str, Any]:
     if not sizes:
         del fields["sizes"]
     return options.as_json(fields)
+
+
+def _plan_lines(plan: ModelPlan) -> Iterator[str]:
+    """What a build of one model would change, and why."""
+    from rich.markup import escape
+
+    python = f": Python {plan.python} ({plan.python_source}), Triton {plan.release}" if plan.python else ""
+    yield f"[bold]{escape(plan.name)}[/bold]{escape(python)}"
+    for change in plan.changes:
+        yield f"  would {escape(change.action)} [dim]({escape(change.reason)})[/dim]"
+    if not plan.changes:
+        yield "  up to date"
+
+
+def _forms_line(name: str, forms: Sequence[Format]) -> str:
+    """The cost of each form of an environment: bytes to ship, and how much longer it takes to load."""
+    return f"    {name}: " + " · ".join(f"{form.form} {form.size / _MEGA:.0f} MB{_later(form)}" for form in forms)
+
+
+def _later(form: Format) -> str:
+    return f", loads about {form.unpack_seconds} s later" if form.unpacked else ""
+
+
+def _sizes_table(model: BuiltModel) -> Table:
+    """The size of each package of a model's environment."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, title=escape(f"{model.name}: sizes in MB"), title_justify="left")
+    table.add_column("package")
+    for column in ("placed", "left out"):
+        table.add_column(column, justify="right")
+    for package in model.sizes:
+        name = escape(f"{package.name} {package.version}")
+        table.add_row(name, f"{package.size / _MEGA:.1f}", f"{package.left_out / _MEGA:.1f}")
+    total, left_out = sum(package.size for package in model.sizes), sum(package.left_out for package in model.sizes)
+    table.add_row("all", f"{total / _MEGA:.1f}", f"{left_out / _MEGA:.1f}", style="bold")
+    return table

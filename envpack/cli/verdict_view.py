@@ -1,4 +1,4 @@
-"""A verdict for people's eyes."""
+"""Draws a verdict on the terminal."""
 
 from __future__ import annotations
 
@@ -11,33 +11,43 @@ if TYPE_CHECKING:
 
     from envpack.verification import ModelVerdict, Verdict
 
+_NAME_WIDTH = 40  # columns of a terminal that the names of models get, if they are that long
+
 
 def draw(verdict: Verdict) -> Iterator[RenderableType]:
     """The parts of the picture, top to bottom: table of models, failures, last line."""
+    from rich.markup import escape
+
     yield _table(verdict)
     for model in verdict.models:
         yield from _failure(model)
     yield from _warnings(verdict)
     yield from _server_checks(verdict)
     for leftover in verdict.leftovers:
-        yield f"[red]left behind:[/red] {leftover}"
+        yield f"[red]left behind:[/red] {escape(leftover)}"
     yield _last_line(verdict)
 
 
 def _table(verdict: Verdict) -> Table:
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(
-        title=f"Triton {verdict.release or '?'} (server {verdict.server}), {_where(verdict)}",
+        title=escape(f"Triton {verdict.release or '?'} (server {verdict.server}), {_where(verdict)}"),
         box=box.SIMPLE_HEAD,
         title_justify="left",
+        pad_edge=False,
+        collapse_padding=True,
     )
-    for heading in ("model", "verdict", "Python", "NumPy", "stub", "loaded in", "answers in", "answers"):
+    # A name may be folded where the terminal is too narrow, but no part of it is ever missing.
+    widest = max((len(model.name) for model in verdict.models), default=0)
+    table.add_column("model", overflow="fold", min_width=min(widest, _NAME_WIDTH))
+    for heading in ("verdict", "Python", "NumPy", "stub", "loads in", "answers in", "result"):
         table.add_column(heading)
     for model in verdict.models:
         table.add_row(
-            model.name,
+            escape(model.name),
             "[green]ok[/green]" if model.ok else "[red]failed[/red]",
             model.python or "–",
             model.numpy or "–",
@@ -67,14 +77,14 @@ def _where(verdict: Verdict) -> str:
 
 
 def _warnings(verdict: Verdict) -> Iterator[RenderableType]:
-    """What may be meant so; advice that holds for several models stands once, below them."""
+    """Warnings; a fix that several models share stands once, below them."""
     from rich.markup import escape
 
     by_advice: dict[str, list[str]] = {}
     of_models = [(f"{model.name}: {check.id}", check) for model in verdict.models for check in model.checks]
     for name, check in (*of_models, *((check.id, check) for check in verdict.checks)):
         if check.status == "warning":
-            by_advice.setdefault(check.fix, []).append(f"[yellow]{name}:[/yellow] {escape(check.evidence)}")
+            by_advice.setdefault(check.fix, []).append(f"[yellow]{escape(name)}:[/yellow] {escape(check.evidence)}")
     for advice, lines in by_advice.items():
         yield from lines
         yield f"  [dim]{escape(advice)}[/dim]"
@@ -92,15 +102,15 @@ def _server_checks(verdict: Verdict) -> Iterator[RenderableType]:
 def _failure(model: ModelVerdict) -> Iterator[RenderableType]:
     from rich.markup import escape
 
-    told = model.failure.reason if model.failure else ""
+    reason = model.failure.reason if model.failure else ""
     for check in model.checks:
-        if not check.ok and check.evidence != told:
-            yield f"[red]{model.name}: {check.id}:[/red] {escape(check.evidence)}"
+        if not check.ok and check.evidence != reason:
+            yield f"[red]{escape(model.name)}: {check.id}:[/red] {escape(check.evidence)}"
             if check.fix:
                 yield f"[bold]  fix:[/bold] {escape(check.fix)}"
     if model.failure is None:
         return
-    yield f"[red]{model.name}: {model.failure.kind}:[/red] {escape(model.failure.reason)}"
+    yield f"[red]{escape(model.name)}: {model.failure.kind}:[/red] {escape(model.failure.reason)}"
     for line in model.failure.details:
         yield f"    {escape(line)}"
     if model.failure.fix:

@@ -10,7 +10,6 @@ import click
 
 from envpack.cli import options
 from envpack.cli.console import Console
-from envpack.cli.sizes import SIZE
 
 if TYPE_CHECKING:
     from envpack.server import RuntimeOptions
@@ -40,10 +39,10 @@ _WHERE = (
         help="Where a container sees the repository. Default: what envpack.toml says, else /models.",
     ),
     click.option(
-        "--shm-size", type=SIZE, default="256m", metavar="SIZE", help="A container's /dev/shm. Default: 256m."
+        "--shm-size", type=options.SIZE, default="256m", metavar="SIZE", help="A container's /dev/shm. Default: 256m."
     ),
     click.option(
-        "--memory", type=SIZE, metavar="SIZE", help="Most memory that a container may take. Default: no limit."
+        "--memory", type=options.SIZE, metavar="SIZE", help="Most memory that a container may take. Default: no limit."
     ),
     click.option("--env", "variables", multiple=True, metavar="KEY=VALUE", help="Variable for the server; repeatable."),
     click.option(
