@@ -1,6 +1,6 @@
 """Refresh the command output in README.md and docs/ from real runs.
 
-    python ci/capture_output.py                                    every page
+    python ci/capture_output.py                                    every page, and the picture of a verdict
     python ci/capture_output.py README.md docs/getting-started.md  these pages
     python ci/capture_output.py --list                             what would run
 
@@ -217,10 +217,8 @@ def refresh(text: str, page: str, folders: Path, shared: dict[str, Folder]) -> s
     shift = 0
     for block in blocks(text, page):
         if block.scenario not in opened:
-            root = Path(tempfile.mkdtemp(prefix=f"{block.scenario}-", dir=folders))
-            opened[block.scenario] = Folder(root)
             print(f"{page}: scenario {block.scenario}: {SCENARIOS[block.scenario].what}", flush=True)
-            SCENARIOS[block.scenario].prepare(opened[block.scenario])
+            opened[block.scenario] = _open(block.scenario, folders)
             if SCENARIOS[block.scenario].shared:
                 shared[block.scenario] = opened[block.scenario]
         new = _new_lines(block, opened[block.scenario], page)
@@ -228,6 +226,12 @@ def refresh(text: str, page: str, folders: Path, shared: dict[str, Folder]) -> s
         lines[start : start + len(block.lines)] = new
         shift += len(new) - len(block.lines)
     return "\n".join(lines) + "\n"
+
+
+def _open(scenario: str, folders: Path) -> Folder:
+    folder = Folder(Path(tempfile.mkdtemp(prefix=f"{scenario}-", dir=folders)))
+    SCENARIOS[scenario].prepare(folder)
+    return folder
 
 
 def _new_lines(block: Block, folder: Folder, page: str) -> list[str]:
@@ -277,28 +281,38 @@ def main() -> int:
     options.add_argument("pages", nargs="*", type=Path, help="default: README.md and every page of docs/")
     options.add_argument("--list", action="store_true", help="print the commands, run nothing")
     given = options.parse_args()
-    with tempfile.TemporaryDirectory(prefix="envpack-capture-") as folders:
-        return _each([page.resolve() for page in given.pages] or pages(), Path(folders), only_list=given.list)
+    files = [page.resolve() for page in given.pages] or pages()
+    try:
+        if given.list:
+            _list(files)
+        else:
+            with tempfile.TemporaryDirectory(prefix="envpack-capture-") as folders:
+                _refresh_all(files, Path(folders), picture=not given.pages)
+    except CaptureError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
-def _each(files: list[Path], folders: Path, *, only_list: bool) -> int:
+def _list(files: list[Path]) -> None:
+    for file in files:
+        page = str(file.relative_to(CHECKOUT))
+        for block in blocks(file.read_text(encoding="utf-8"), page):
+            for command in block.commands:
+                print(f"{page}: {block.scenario}: {command}")
+
+
+def _refresh_all(files: list[Path], folders: Path, *, picture: bool) -> None:
     shared: dict[str, Folder] = {}
     for file in files:
         page, text = str(file.relative_to(CHECKOUT)), file.read_text(encoding="utf-8")
-        try:
-            if only_list:
-                for block in blocks(text, page):
-                    for command in block.commands:
-                        print(f"{page}: {block.scenario}: {command}")
-                continue
-            new = refresh(text, page, folders, shared)
-        except CaptureError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
+        new = refresh(text, page, folders, shared)
         if new != text:
             file.write_text(new, encoding="utf-8")
             print(f"{page}: refreshed", flush=True)
-    return 0
+    if picture:
+        folder = shared.get("built") or _open("built", folders)
+        _must(folder, f"{sys.executable} {CHECKOUT}/ci/draw_verdict.py . {CHECKOUT}/docs/images/verdict.svg")
 
 
 if __name__ == "__main__":

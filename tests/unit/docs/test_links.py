@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ci.docs import links as site_links
 from tests.unit.docs.documents import CHECKOUT, NAMES, anchors, links, read
 
 
@@ -40,3 +41,31 @@ def test_messages_name_pages_that_are_there():
     }
     assert named
     assert [page for file, page in named if not (CHECKOUT / page).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "place", "on_site"),
+    [
+        ("../explanation/stub.md#more", "docs/guides/ci.md", "guides/ci.md", "../explanation/stub.md#more"),
+        ("../../CONTRIBUTING.md#rules", "docs/guides/ci.md", "guides/ci.md", "../contributing.md#rules"),
+        ("../../stub_src/README.md", "docs/guides/ci.md", "guides/ci.md", "../stub-source.md"),
+        ("docs/guides/gpu.md", "CHANGELOG.md", "changes.md", "guides/gpu.md"),
+        ("../docs/guides/gpu.md", "stub_src/README.md", "stub-source.md", "guides/gpu.md"),
+        ("https://example.org/x.md", "CHANGELOG.md", "changes.md", "https://example.org/x.md"),
+    ],
+)
+def test_links_lead_to_the_same_document_on_the_site(link, source, place, on_site):
+    assert site_links.relinked(f"[a]({link})", source, place) == f"[a]({on_site})"
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        ('<script src="https://cdn.example/x.js"></script>', ["https://cdn.example/x.js"]),
+        ('<link rel="stylesheet" href="//fonts.example/a.css">', ["//fonts.example/a.css"]),
+        ('<img src="images/a.svg"><script src="assets/x.js"></script>', []),
+        ('<a href="https://example.org">a link</a><link rel="canonical" href="https://docs.example">', []),
+    ],
+)
+def test_what_a_page_loads_from_elsewhere_is_found(html, found):
+    assert site_links.loaded_from_elsewhere(html) == found
