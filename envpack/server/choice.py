@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -50,6 +50,7 @@ class RuntimeOptions:
     """
 
     runtime: RuntimeName = "auto"
+    _: KW_ONLY
     server: Path | None = None
     image: str = ""
     release: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -71,6 +71,7 @@ class ContainerSettings:
 
     daemon: Daemon
     image: str
+    _: KW_ONLY
     served_from: str = "/models"
     same_path_mounts: tuple[Path, ...] = ()
     backends: Mapping[str, Path] = field(default_factory=dict)

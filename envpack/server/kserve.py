@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Required, TypedDict, cast
 
 from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
 
@@ -70,11 +70,11 @@ class Client:
 
     def live(self) -> bool:
         """Whether the server responds."""
-        return self._answers("/v2/health/live")
+        return self._succeeds("/v2/health/live")
 
     def ready(self, model: str) -> bool:
         """Whether the model accepts requests."""
-        return self._answers(f"/v2/models/{model}/ready")
+        return self._succeeds(f"/v2/models/{model}/ready")
 
     def server_version(self) -> str:
         """Version of the server, for example ``"2.51.0"``."""
@@ -93,9 +93,9 @@ class Client:
         """Request that the server unload a model; unloading continues after this call returns."""
         self._send("POST", f"/v2/repository/models/{model}/unload")
 
-    def config(self, model: str) -> dict[str, Any]:
+    def config(self, model: str) -> ModelConfig:
         """The configuration with which the server runs the model."""
-        return self._json("GET", f"/v2/models/{model}/config")
+        return cast("ModelConfig", self._json("GET", f"/v2/models/{model}/config"))
 
     def statistics(self, model: str) -> dict[str, Any]:
         """Request counts and durations of the model."""
@@ -129,9 +129,9 @@ class Client:
             binary = any(needs_binary(tensor) for tensor in inputs)
         header, tail = _request(inputs, binary, parameters or {})
         headers = {_HEADER_LENGTH: str(len(header))} if binary else {"Content-Type": "application/json"}
-        answer = self._send("POST", f"/v2/models/{model}/infer", body=header + tail, headers=headers)
+        response = self._send("POST", f"/v2/models/{model}/infer", body=header + tail, headers=headers)
         try:
-            return _outputs(answer.content, int(answer.headers.get(_HEADER_LENGTH, len(answer.content))))
+            return _outputs(response.content, int(response.headers.get(_HEADER_LENGTH, len(response.content))))
         except (ValueError, KeyError, TypeError) as error:
             raise RequestError(f"the response is malformed: {error}", status=200) from error
 
@@ -154,21 +154,22 @@ class Client:
         for tensor in inputs:
             values = [item.decode("utf-8") if isinstance(item, bytes) else item for item in tensor.data]
             body[tensor.name] = values[0] if len(values) == 1 else values
-        answer = self._send("POST", f"/v2/models/{model}/generate_stream", body=json.dumps(body).encode(), stream=True)
-        answers: list[dict[str, Any]] = []
-        with contextlib.closing(answer):
-            for line in answer.iter_lines():
+        path = f"/v2/models/{model}/generate_stream"
+        response = self._send("POST", path, body=json.dumps(body).encode(), stream=True)
+        responses: list[dict[str, Any]] = []
+        with contextlib.closing(response):
+            for line in response.iter_lines():
                 if not line.startswith(b"data:"):
                     continue
                 event = json.loads(line.removeprefix(b"data:"))
                 if "error" in event:
-                    raise RequestError(str(event["error"]), status=answer.status_code)
-                answers.append(event)
-                if len(answers) >= limit:
+                    raise RequestError(str(event["error"]), status=response.status_code)
+                responses.append(event)
+                if len(responses) >= limit:
                     break
-        return answers
+        return responses
 
-    def _answers(self, path: str) -> bool:
+    def _succeeds(self, path: str) -> bool:
         try:
             self._send("GET", path, timeout=2.0)
         except RequestError:
@@ -192,16 +193,16 @@ class Client:
         import requests
 
         try:
-            answer = self._session.request(
+            response = self._session.request(
                 method, self._url + path, data=body, headers=headers, timeout=timeout or self._timeout, stream=stream
             )
         except requests.Timeout as error:
             raise RequestError(f"no response within {timeout or self._timeout:g} s", timed_out=True) from error
         except requests.RequestException as error:
             raise RequestError(f"no response: {error}") from error
-        if not answer.ok:
-            raise RequestError(_error_text(answer.content), status=answer.status_code)
-        return answer
+        if not response.ok:
+            raise RequestError(_error_text(response.content), status=response.status_code)
+        return response
 
 
 def needs_binary(tensor: Tensor) -> bool:
@@ -263,6 +264,42 @@ def _error_text(content: bytes) -> str:
 _DATATYPES = {"TYPE_STRING": "BYTES"}
 
 
+class TensorEntry(TypedDict, total=False):
+    """An input or output in `ModelConfig`."""
+
+    name: Required[str]
+    data_type: Required[str]
+    dims: Required[list[int | str]]
+    optional: bool
+
+
+class InstanceGroup(TypedDict, total=False):
+    """An instance group in `ModelConfig`."""
+
+    name: str
+    kind: str
+    count: int
+    gpus: list[int]
+
+
+class TransactionPolicy(TypedDict, total=False):
+    """The transaction policy in `ModelConfig`."""
+
+    decoupled: bool
+
+
+class ModelConfig(TypedDict, total=False):
+    """The response to ``GET /v2/models/<name>/config``: the JSON form of Triton's ModelConfig, as far as it is read."""
+
+    name: str
+    max_batch_size: int
+    input: list[TensorEntry]
+    output: list[TensorEntry]
+    instance_group: list[InstanceGroup]
+    model_transaction_policy: TransactionPolicy
+    sequence_batching: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class TensorConfig:
     """An input or output of a model.
@@ -281,7 +318,7 @@ class TensorConfig:
     optional: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ServedConfig:
     """The parts of a model's configuration that determine its requests and responses.
 
@@ -310,7 +347,7 @@ class ServedConfig:
         return self.largest_batch > 0
 
 
-def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
+def read_served_config(config: ModelConfig) -> ServedConfig:
     """Read the response to ``GET /v2/models/<name>/config``."""
     largest_batch = int(config.get("max_batch_size", 0))
     batched = largest_batch > 0
@@ -326,7 +363,7 @@ def read_served_config(config: Mapping[str, Any]) -> ServedConfig:
     )
 
 
-def _tensor(entry: Mapping[str, Any], *, batched: bool) -> TensorConfig:
+def _tensor(entry: TensorEntry, *, batched: bool) -> TensorConfig:
     datatype = str(entry["data_type"])
     dims = tuple(int(dim) for dim in entry["dims"])
     return TensorConfig(

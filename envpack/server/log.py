@@ -23,6 +23,28 @@ _LAUNCH = re.compile(r"Starting Python backend stub")
 
 
 @dataclass(frozen=True)
+class StubReport:
+    """What an envpack stub reports about itself at its start, and again when its model is initialized.
+
+    Attributes:
+        instance: name of the model instance.
+        python: version of its Python, ``""`` if unknown.
+        numpy: version of NumPy, ``""`` without NumPy.
+        version: version of envpack's stub, ``""`` if unknown.
+        import_seconds: duration of the model's import in seconds, None before it is done.
+        initialize_seconds: duration of the model's initialization in seconds, None before it is done.
+
+    """
+
+    instance: str
+    python: str = ""
+    numpy: str = ""
+    version: str = ""
+    import_seconds: float | None = None
+    initialize_seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class ModelError:
     """A model's exception, from the server's error message.
 
@@ -122,15 +144,28 @@ def last_started_stub(log: str) -> str:
     return ""
 
 
-def stub_reports(log: str) -> dict[str, dict[str, object]]:
-    """The JSON reports that envpack's stubs write at their start, by model instance; later reports win."""
-    found: dict[str, dict[str, object]] = {}
+def stub_reports(log: str) -> dict[str, StubReport]:
+    """The reports of envpack's stubs in a log, by model instance; later reports win."""
+    found: dict[str, StubReport] = {}
     for line in log.splitlines():
         _, marker, rest = line.partition(MARKER)
-        report = _first_object(rest) or _first_object(_unescaped(rest)) if marker else None
-        if report is not None and isinstance(report.get("instance"), str):
-            found[str(report["instance"])] = report
+        entry = _first_object(rest) or _first_object(_unescaped(rest)) if marker else None
+        if entry is not None and isinstance(entry.get("instance"), str):
+            report = _read_report(entry)
+            found[report.instance] = report
     return found
+
+
+def _read_report(entry: dict[str, object]) -> StubReport:
+    import_seconds, initialize_seconds = entry.get("import_seconds"), entry.get("initialize_seconds")
+    return StubReport(
+        str(entry["instance"]),
+        python=str(entry.get("python") or ""),
+        numpy=str(entry.get("numpy") or ""),
+        version=str(entry.get("stub") or ""),
+        import_seconds=import_seconds if isinstance(import_seconds, float) else None,
+        initialize_seconds=initialize_seconds if isinstance(initialize_seconds, float) else None,
+    )
 
 
 def _first_object(text: str) -> dict[str, object] | None:

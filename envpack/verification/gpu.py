@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from envpack.repository import STUB_NAME, Model, environment_of, set_execution_environment
 from envpack.server import Client, RequestError, Server, Tensor
@@ -61,6 +62,17 @@ parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
 }
 
 
+class ProbeReport(TypedDict):
+    """The report of the probe model, as JSON in its output REPORT."""
+
+    library: str
+    device: str
+    kind: str
+    sent_on_gpu: bool
+    returned_on_gpu: bool
+    equal: bool
+
+
 def choose_probed_model(models: Sequence[Model]) -> Model | None:
     """The first model whose environment contains a library for GPUs."""
     return next((model for model in models if _library_of(model)), None)
@@ -94,7 +106,7 @@ def run_probe(client: Client, like: Model, timeout: float) -> Check:
             client.load(name, timeout=timeout)
         count = Tensor("COUNT", "INT32", (1,), (_ELEMENTS,))
         (answer,) = client.infer(PROBE, (count,), binary=True)
-        report = json.loads(bytes(answer.data[0]))  # type: ignore[arg-type]  # a string tensor's elements are bytes
+        report: ProbeReport = json.loads(bytes(answer.data[0]))  # type: ignore[arg-type]  # a string tensor's elements are bytes
     except RequestError as error:
         fix = f"is the library in {like.name}'s environment built for this driver? Compare it with nvidia-smi"
         return failed("gpu-tensors", error.message.splitlines()[0], fix)
@@ -109,7 +121,7 @@ def skip_probe(models: Sequence[Model]) -> Check:
     return skipped("gpu-tensors", f"not checked: no environment of {len(models)} models has {names}")
 
 
-def _judge_report(report: dict[str, object]) -> Check:
+def _judge_report(report: ProbeReport) -> Check:
     wrong = [name for name in ("sent_on_gpu", "returned_on_gpu", "equal") if not report.get(name)]
     if wrong:
         fix = "give the models envpack's stub: envpack build --stub always"

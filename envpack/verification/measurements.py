@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import archive_metadata_file
-from envpack.environment import MANIFEST
+from envpack.archive import read_metadata
 from envpack.repository import Model, environment_of
 from envpack.server import stub_reports
 from envpack.verification.verdict import EnvironmentSize, PackageSize, Phase
@@ -71,13 +69,12 @@ def _of_instance(events: tuple[_Event, ...], log: str) -> Iterator[tuple[str, fl
     launch, report, done = _find(events, _LAUNCH), _find(events, _REPORT), _find(events, _DONE)
     if launch is None or done is None:
         return
-    timings = next(iter(stub_reports(log).values()), {})
-    import_seconds, initialize_seconds = timings.get("import_seconds"), timings.get("initialize_seconds")
-    if report is None or not isinstance(import_seconds, float) or not isinstance(initialize_seconds, float):
+    timings = next(iter(stub_reports(log).values()), None)
+    if report is None or timings is None or timings.import_seconds is None or timings.initialize_seconds is None:
         yield "instance", launch.seconds, done.seconds
         return
-    initialized = report.seconds - initialize_seconds
-    imported = initialized - import_seconds
+    initialized = report.seconds - timings.initialize_seconds
+    imported = initialized - timings.import_seconds
     yield "stub start", launch.seconds, max(launch.seconds, imported)
     yield "import", imported, initialized
     yield "initialize", initialized, report.seconds
@@ -99,36 +96,28 @@ _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
 def measure_environment(model: Model) -> EnvironmentSize | None:
-    """Read the size of a model's environment from its manifest, or from the files of a folder without one.
+    """Read the size of a model's environment from its metadata, or from the files of a folder without any.
 
     Returns:
-        The size, or None for a model without an environment and for an archive without a manifest beside it: unpacking
+        The size, or None for a model without an environment and for an archive without metadata beside it: unpacking
         the archive would take longer than the verification.
 
     """
     place = environment_of(model)
     if place is None:
         return None
-    manifest = _read_manifest(place / MANIFEST if place.is_dir() else archive_metadata_file(place))
-    sizes = _by_package(manifest) if manifest else _measured(place) if place.is_dir() else Counter()
+    metadata = read_metadata(place)
+    sizes = _by_package(metadata) if metadata else _measured(place) if place.is_dir() else Counter()
     if not sizes:
         return None
     packages = tuple(PackageSize(name, size) for name, size in sizes.most_common())
     return EnvironmentSize(str(place), "folder" if place.is_dir() else "archive", sizes.total(), packages)
 
 
-def _read_manifest(file: Path) -> dict[str, Any]:
+def _by_package(metadata: Mapping[str, Any]) -> Counter[str]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _by_package(manifest: dict[str, Any]) -> Counter[str]:
-    try:
-        sizes = Counter({str(package["name"]): int(package["size"]) for package in manifest["packages"]})
-        sizes[""] += max(0, int(manifest["size"]) - sizes.total())
+        sizes = Counter({str(package["name"]): int(package["size"]) for package in metadata["packages"]})
+        sizes[""] += max(0, int(metadata["size"]) - sizes.total())
     except (KeyError, TypeError, ValueError):
         return Counter()
     return +sizes

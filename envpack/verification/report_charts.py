@@ -80,7 +80,7 @@ _REST = "other packages"
 _UNNAMED = "no package"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Area:
     """A package as a rectangle, in units of the picture, which is `WIDTH` by `HEIGHT`.
 
@@ -146,7 +146,14 @@ def _area(package: PackageSize, place: dict[str, float], shade: int) -> Area:
     size = format_megabytes(package.bytes)
     has_label = len(package.name) * _LETTER + 12 < width and height > _LINE + 6
     has_size = has_label and len(size) * _LETTER + 12 < width and height > 2 * _LINE + 6
-    label = package.name if has_label else ""
     return Area(
-        package.name, package.bytes, place["x"], place["y"], width, height, shade, label, size if has_size else ""
+        name=package.name,
+        bytes=package.bytes,
+        x=place["x"],
+        y=place["y"],
+        width=width,
+        height=height,
+        shade=shade,
+        label=package.name if has_label else "",
+        size=size if has_size else "",
     )

@@ -6,10 +6,10 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath as PosixPath
 
-from envpack.server import Process, Server, stub_reports
+from envpack.server import Process, Server, StubReport, stub_reports
 from envpack.stub import inspect_stub
 from envpack.support.errors import StubError
 from envpack.verification.verdict import StubIdentity
@@ -44,19 +44,19 @@ def identify(server: Server, process: Process) -> StubIdentity:
     return StubIdentity(
         process.pid,
         executable,
-        str(report.get("python") or _mapped_python(mapped)),
-        str(report.get("numpy") or _mapped_numpy(server, mapped)),
-        str(report.get("stub") or ours),
+        report.python or _mapped_python(mapped),
+        report.numpy or _mapped_numpy(server, mapped),
+        report.version or ours,
     )
 
 
-def _report(server: Server, instance: str, seconds: float) -> Mapping[str, object]:
+def _report(server: Server, instance: str, seconds: float) -> StubReport:
     """The report that a stub writes at its start; it can reach the log some time after the model is ready."""
     until = time.monotonic() + seconds
     while True:
         report = stub_reports(server.log()).get(instance)
         if report is not None or time.monotonic() >= until:
-            return report or {}
+            return report or StubReport(instance)
         time.sleep(_POLL_SECONDS)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, TypedDict, cast
 
 SCHEMA = 2
 
@@ -33,6 +33,16 @@ class Check:
     def ok(self) -> bool:
         """Whether the check did not fail."""
         return self.status != "failed"
+
+
+class CheckDocument(TypedDict):
+    """JSON form of `Check`."""
+
+    id: str
+    status: Status
+    ok: bool
+    evidence: str
+    fix: str
 
 
 def passed(check: str, evidence: str) -> Check:
@@ -185,6 +195,7 @@ class ModelVerdict:
     ok: bool
     load_seconds: float
     stub: StubIdentity | None = None
+    _: KW_ONLY
     failure: Failure | None = None
     samples: SampleCount | None = None
     checks: tuple[Check, ...] = ()
@@ -204,7 +215,7 @@ class ModelVerdict:
         return self.stub.numpy if self.stub else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Verdict on a model repository.
 
@@ -239,7 +250,7 @@ class Verdict:
     verdict_seconds: float
     kept: str = ""
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> VerdictDocument:
         """A document for ``json.dumps`` that conforms to ``verdict.schema.json`` beside this file.
 
         Its ``schema`` is incremented when a key is removed or changes its meaning.
@@ -249,4 +260,41 @@ class Verdict:
         for model, entry in zip(self.models, document["models"], strict=True):
             entry["python"], entry["numpy"] = model.python, model.numpy
             entry["checks"] = [{**dataclasses.asdict(check), "ok": check.ok} for check in model.checks]
-        return {"schema": SCHEMA, **document}
+        return cast("VerdictDocument", {"schema": SCHEMA, **document})
+
+
+class ModelDocument(TypedDict):
+    """JSON form of `ModelVerdict`; nested values have the fields of their classes."""
+
+    name: str
+    ok: bool
+    load_seconds: float
+    stub: dict[str, int | str] | None
+    failure: dict[str, str | list[str]] | None
+    samples: dict[str, int | str] | None
+    checks: list[CheckDocument]
+    latency: dict[str, float] | None
+    phases: list[dict[str, str | float]]
+    environment: dict[str, object] | None
+    log: list[str]
+    python: str
+    numpy: str
+
+
+class VerdictDocument(TypedDict):
+    """JSON form of `Verdict`, as described by ``verdict.schema.json``."""
+
+    schema: int
+    ok: bool
+    repository: str
+    release: str
+    server: str
+    runtime: str
+    image: str
+    models: list[ModelDocument]
+    checks: list[CheckDocument]
+    leftovers: list[str]
+    started: str
+    seconds: float
+    verdict_seconds: float
+    kept: str

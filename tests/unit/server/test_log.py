@@ -29,19 +29,19 @@ def test_an_error_without_a_traceback_stays():
     assert (error.reason, error.frames) == ("something else", ())
 
 
-def test_an_error_without_words():
+def test_an_error_without_text():
     assert read_model_error("", "/repo/boom").reason == "no reason given"
 
 
 def test_reports_of_stubs_are_found_escaped_or_not():
     reports = stub_reports(LOG)
-    assert reports["core_0_0"]["python"] == "3.10.13"
-    assert reports["core_0_0"]["numpy"] is None
-    assert reports["other_0"]["python"] == "3.8.18"
+    assert reports["core_0_0"].python == "3.10.13"
+    assert reports["core_0_0"].numpy == ""
+    assert reports["other_0"].python == "3.8.18"
     assert len(reports) == 2
 
 
-def test_the_last_launch_tells_the_instance():
+def test_the_last_started_stub_names_its_instance():
     assert last_started_stub(LOG) == "core_0_0"
     assert last_started_stub("\n".join(LOG.splitlines()[:3])) == "core"
     assert last_started_stub("") == ""

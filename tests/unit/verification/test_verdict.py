@@ -1,4 +1,4 @@
-"""The JSON of a verdict is what its schema says, no more and no less."""
+"""The JSON form of a verdict conforms exactly to its schema."""
 
 import copy
 import json
@@ -8,21 +8,34 @@ import jsonschema
 import pytest
 
 import envpack
+from envpack.verification import verdict
 from tests.verdicts import full_verdict
 
 SCHEMA = json.loads((Path(envpack.__file__).parent / "verification/verdict.schema.json").read_text())
 DOCUMENT = json.loads(json.dumps(full_verdict().to_json()))
 
 
-def test_a_full_verdict_is_as_the_schema_says():
+def test_a_full_verdict_conforms_to_the_schema():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.validate(DOCUMENT, SCHEMA, jsonschema.Draft202012Validator)
 
 
 @pytest.mark.parametrize(
+    ("document", "schema"),
+    [
+        (verdict.VerdictDocument, SCHEMA),
+        (verdict.ModelDocument, SCHEMA["$defs"]["model"]),
+        (verdict.CheckDocument, SCHEMA["$defs"]["check"]),
+    ],
+)
+def test_the_typed_documents_have_the_keys_of_the_schema(document, schema):
+    assert set(document.__annotations__) == set(schema["properties"]) == set(schema["required"])
+
+
+@pytest.mark.parametrize(
     "part", [(), ("models", 0), ("models", 0, "checks", 0), ("checks", 0), ("models", 0, "latency")]
 )
-def test_a_key_more_or_less_is_noticed(part):
+def test_an_added_or_removed_key_is_rejected(part):
     for change in (lambda entry: entry.update(new=1), lambda entry: entry.popitem()):
         document = copy.deepcopy(DOCUMENT)
         entry = document
