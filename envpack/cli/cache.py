@@ -10,6 +10,7 @@ import click
 
 from envpack.cli import options
 from envpack.cli.console import Console
+from envpack.support.text import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,7 +53,7 @@ def prune(days: float, console: Console, *, dry_run: bool) -> None:
 
     console.begin("would remove" if dry_run else "remove")
     pruned = prune_cache(days, dry_run=dry_run, progress=console)
-    console.end(f"{len(pruned.entries)} entries, {pruned.size / _MEGABYTE:.1f} MB")
+    console.end(f"{counted(len(pruned.entries), 'entry')}, {pruned.size / _MEGABYTE:.1f} MB")
     console.result({"removed": [_as_json(entry) for entry in pruned.entries], "size": pruned.size, "dry_run": dry_run})
 
 
@@ -61,17 +62,18 @@ def _as_json(entry: CacheEntry) -> dict[str, object]:
 
 
 def _table(entries: Sequence[CacheEntry]) -> Table:
+    from rich.markup import escape
     from rich.table import Table
 
     from envpack.workflow import describe_kind
 
-    table = Table("kind", "what", "MB", box=None)
+    table = Table("kind", "entries", "what", "MB", box=None)
     kinds = dict.fromkeys(entry.kind for entry in entries)
     for kind in kinds:
         of_kind = [entry for entry in entries if entry.kind == kind]
         total = sum(entry.size for entry in of_kind) / _MEGABYTE
-        table.add_row(kind, f"{len(of_kind)} {describe_kind(kind)}", f"{total:.1f}")
+        table.add_row(kind, str(len(of_kind)), describe_kind(kind), f"{total:.1f}")
         if kind == "environments":
             for entry in of_kind:
-                table.add_row("", f"  {entry.label}", f"{entry.size / _MEGABYTE:.1f}", style="dim")
+                table.add_row("", "", f"  {escape(entry.label)}", f"{entry.size / _MEGABYTE:.1f}", style="dim")
     return table

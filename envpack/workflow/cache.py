@@ -1,7 +1,7 @@
-"""What envpack keeps in its cache folder, and giving back what nobody has used for long.
+"""The entries of the cache folder, and the removal of those that were not used for long.
 
-All of it can be made again. Folders beside models share files with the cache by hard links and lose nothing when the
-cache does.
+All of it can be made again. Folders beside models share files with the cache by hard links, and lose nothing when the
+cache is pruned.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from envpack.support.storage_errors import storage_errors
 
 _DAY = 86400.0  # seconds
 
-# Folder in the cache, and what it holds; in these each entry can be removed by itself.
+# Folders of the cache whose entries can be removed one by one, with what an entry is.
 _ENTRIES = {
-    "environments": "finished environments",
-    "archives": "finished archives",
-    "selections": "which files of environments leave the store",
+    "environments": "installed environments",
+    "archives": "packed environments",
+    "selections": "lists of files that environments are placed with",
     "bytecode": "byte code of packages",
-    "needs": "what packages need of a system",
+    "needs": "system requirements of packages",
     "stubs": "compiled stubs",
     "conda-packages": "downloaded conda packages",
     "channel": "interpreters of this machine as conda packages",
     "wheels": "wheels of local projects",
-    "solutions": "what was chosen for requirements",
-    "prefixes": "what is known of existing prefixes",
+    "solutions": "locks of requirements without a lockfile",
+    "prefixes": "digests of existing prefixes",
 }
-# These are indexes of the entries within them, or are removed as a whole for another reason.
+# Folders that are removed as a whole.
 _WHOLE = {"conda-index": "indexes of conda channels"}
-# Files beside an archive that say what it is, and where in it which package is: they go with it, and before it.
+# Files beside an archive that describe it and index its packages; they are removed with it, and before it.
 _BESIDE = (".segments", ".json")
 
 
@@ -48,9 +48,9 @@ class CacheEntry:
     Attributes:
         kind: folder of the cache that it is in, for example ``"environments"``.
         path: file or folder.
-        label: what it is, for people.
+        label: what it is, as text.
         size: bytes on disk; files that several entries share count for the first.
-        used: when it was made or used last, seconds since 1970.
+        used: when it was made or last used, seconds since 1970.
 
     """
 
@@ -70,7 +70,7 @@ class Pruned:
 
 
 def list_cache(cache: Path | None = None) -> tuple[CacheEntry, ...]:
-    """Everything in the cache, by kind, within a kind the longest unused first.
+    """Every entry of the cache, by kind; within a kind the longest unused comes first.
 
     Args:
         cache: folder of the cache, `envpack.support.cache_locations.cache_root` by default.
@@ -86,22 +86,22 @@ def list_cache(cache: Path | None = None) -> tuple[CacheEntry, ...]:
 
 
 def describe_kind(kind: str) -> str:
-    """What a kind of entry is, in words."""
+    """What the entries of a kind are, as a plural noun."""
     return (_ENTRIES | _WHOLE)[kind]
 
 
 def prune_cache(
     days: float, *, cache: Path | None = None, dry_run: bool = False, progress: Progress | None = None
 ) -> Pruned:
-    """Remove what was not used for a number of days, and what killed processes have left.
+    """Remove entries unused for a number of days, and what killed processes have left.
 
-    An entry vanishes in one step; one that somebody is making or reading into place at this moment stays.
+    An entry is removed in one step. An entry that another process is making or placing stays.
 
     Args:
         days: 0 removes everything.
         cache: folder of the cache.
-        dry_run: only say what would be removed.
-        progress: told of each entry.
+        dry_run: list what would be removed, and remove nothing.
+        progress: receives each entry.
 
     Raises:
         EnvironmentBuildError: kind ``not-writable``.
@@ -131,7 +131,7 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def _is_beside(path: Path) -> bool:
-    """Whether a file only says something of an archive that is there."""
+    """Whether a file describes an archive that exists."""
     return path.parent.name == "archives" and path.suffix in _BESIDE and path.with_suffix("").exists()
 
 
@@ -144,12 +144,12 @@ def _label(kind: str, path: Path) -> str:
     if environment is None:
         return path.name
     names = ", ".join(package.name for package in environment.packages if package.name != "python")
-    return f"{path.name[:8]} Python {environment.python}: {names or 'nothing else'}"
+    return f"{path.name[:8]} Python {environment.python}: {names or 'no packages'}"
 
 
 def _size(path: Path, seen: set[tuple[int, int]]) -> int:
     total = 0
-    for file in (file for one in (path, *_beside(path)) for file in _files(str(one))):
+    for file in (file for root in (path, *_beside(path)) for file in _files(str(root))):
         with contextlib.suppress(FileNotFoundError):
             status = os.lstat(file)
             if (status.st_dev, status.st_ino) not in seen:
@@ -161,32 +161,32 @@ def _size(path: Path, seen: set[tuple[int, int]]) -> int:
 def _files(path: str) -> Iterator[str]:
     yield path
     if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-        with os.scandir(path) as found:
-            for one in found:
-                if one.is_dir(follow_symlinks=False):
-                    yield from _files(one.path)
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _files(entry.path)
                 else:
-                    yield one.path
+                    yield entry.path
 
 
 def _used(path: Path) -> float:
-    """The newest of the times that the entry, its lock and its first file tell."""
+    """The newest time of the entry, its lock and its manifest."""
     times = [0.0]
-    for told in (path, _lock_of(path), path / "envpack-environment.json"):
+    for file in (path, _lock_of(path), path / "envpack-environment.json"):
         with contextlib.suppress(OSError):
-            status = told.lstat()
-            times += [status.st_mtime] if told.is_dir() else [status.st_mtime, status.st_atime]
+            status = file.lstat()
+            times += [status.st_mtime] if file.is_dir() else [status.st_mtime, status.st_atime]
     return max(times)
 
 
 def _lock_of(path: Path) -> Path:
-    """The file that whoever makes an entry holds locked; stubs have it in the open."""
+    """The file that is locked while an entry is made; that of a stub has no leading dot."""
     plain = path.with_name(f"{path.name}.lock")
     return plain if plain.exists() else path.with_name(f".{path.name}.lock")
 
 
 def _remove(path: Path) -> bool:
-    """Remove one entry, unless somebody holds its lock; whether it is gone."""
+    """Remove one entry, unless another process holds its lock; whether it is gone."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(_lock_of(path))
@@ -207,7 +207,7 @@ def _remove(path: Path) -> bool:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what is half made or half removed, by its name, if nobody is at it any more."""
+    """Remove half-made and half-removed entries, by their names, whose lock nobody holds."""
     from filelock import FileLock, Timeout
 
     for mark in (".partial-", ".removed-"):

@@ -127,7 +127,7 @@ def _differences(metadata: Mapping[str, Any], request: BuildRequest, lock: Lock 
         named.append(f"and {len(different) - _MOST_NAMED} more")
     if named:
         yield ", ".join(named)
-    if metadata.get("selection") not in (None, request.selection.digest):
+    if metadata.get("selection", {}).get("digest") not in (None, request.selection.digest):
         yield "other files are excluded"
 
 

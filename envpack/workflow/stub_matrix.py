@@ -1,4 +1,4 @@
-"""Many stubs in one go: compiled at once, each placed in a folder that is named after what it is for."""
+"""A matrix of stubs: compiled in parallel, each placed in a folder named by its identifier."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from envpack.stub import (
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
+from envpack.support.text import counted
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """What became of one stub of a matrix.
+    """The result of one stub of a matrix.
 
     Attributes:
-        cell: what it is for.
+        cell: its Python and release.
         path: where it is, or would be.
-        stub: what was compiled or found in the cache; ``None`` if that failed.
+        stub: compiled, or found in the cache; ``None`` if that failed.
         changed: whether ``path`` did not hold it before.
         error: why it is not at ``path``.
     """
@@ -48,9 +49,9 @@ class CellPlan:
     """What `build_matrix` would do for one stub.
 
     Attributes:
-        cell: what it is for.
+        cell: its Python and release.
         path: where it would be placed.
-        cached: whether it need not be compiled.
+        cached: whether the cache has it, so that nothing is compiled.
         placed: whether ``path`` holds it already.
     """
 
@@ -77,15 +78,15 @@ def build_matrix(
         output: made if it is not there, but its parent must be.
         toolchain: which compiler.
         glibc: the oldest glibc that the stubs must run with; only zig can choose.
-        jobs: how many compilers run at once, 0 for as many as there are cores.
+        jobs: how many compilers run at once, 0 for one per core.
         cache: folder of compiled stubs, by default the user's cache.
-        progress: told about each stub.
+        progress: receives each stub.
 
     Returns:
         One result for each cell, in the same order. A stub that fails does not keep the others from being built.
 
     Raises:
-        UsageError: the compiler cannot do what is asked.
+        UsageError: the compiler does not support these options.
         StubError: there is no compiler.
         InputError: there is no folder for the output (``output-missing``).
         EnvironmentBuildError: the output cannot be written to.
@@ -99,11 +100,11 @@ def build_matrix(
         result = _placed(recipes[recipe], output, outcome)
         results[result.cell] = result
         progress.begin(result.cell.identifier)
-        progress.end(_in_words(result))
+        progress.end(_outcome(result))
         if len(results) < len(cells):
-            progress.begin(f"{len(cells) - len(results)} of {len(cells)} stubs left")
+            progress.begin(f"{len(cells) - len(results)} of {counted(len(cells), 'stub')} left")
 
-    progress.begin(f"{len(cells)} stubs")
+    progress.begin(counted(len(cells), "stub"))
     compile_stubs(list(recipes), ended, cache=cache, jobs=jobs, progress=progress)
     return tuple(results[cell] for cell in cells)
 
@@ -126,7 +127,7 @@ def plan_build(
         cache: folder of compiled stubs, by default the user's cache.
 
     Raises:
-        UsageError: the compiler cannot do what is asked.
+        UsageError: the compiler does not support these options.
         StubError: there is no compiler.
     """
     plans = []
@@ -176,12 +177,12 @@ def _placed(cell: Cell, output: Path, outcome: Stub | EnvpackError) -> CellResul
 
 @contextlib.contextmanager
 def _folder(folder: Path) -> Iterator[None]:
-    """Make a folder, and take it away again if nothing gets into it."""
+    """Make a folder, and remove it again if it stays empty."""
     try:
         folder.mkdir(exist_ok=True)
     except FileExistsError:
         raise InputError(
-            "there is a file where a folder is to be", kind="output-missing", where=str(folder), hint="remove it"
+            "a file has the name of the folder to make", kind="output-missing", where=str(folder), hint="remove it"
         ) from None
     try:
         yield
@@ -190,7 +191,7 @@ def _folder(folder: Path) -> Iterator[None]:
             folder.rmdir()
 
 
-def _in_words(result: CellResult) -> str:
+def _outcome(result: CellResult) -> str:
     if result.error or result.stub is None:
         return "failed"
     made = f"compiled in {result.stub.seconds:.1f} s" if result.stub.fresh else "cached"
