@@ -100,3 +100,4 @@ def test_nothing_installs_the_other_project_of_this_name():
         if re.search(r"(?<![\w/.-])envpack(?:\[[^]]*\])?(?![\w/-])", found)
     ]
     assert wrong == []
+    assert [name for name in NAMES if re.search(r"(?<![\w/.-])envpack(?:\[[^]]*\])?[=~<>]=", read(name))] == []
