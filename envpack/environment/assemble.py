@@ -176,7 +176,7 @@ def _compile(how: Assembly, prefix: Path, owners: Owners) -> None:
     contents = {normalise_name(package.name): package.sha256 or package.md5 for package in how.lock.conda}
     contents |= {package.name: package.sha256 for package in how.lock.pip}
     named = {contents.get(name) or _digest(prefix, paths): paths for name, paths in sources.items()}
-    compile_packages(prefix, named, minor=minor, python=_python(how, prefix), kept=how.cache / "bytecode")
+    compile_packages(prefix, named, minor=minor, python=_python(how, prefix), cache=how.cache / "bytecode")
 
 
 def _digest(prefix: Path, sources: Sequence[str]) -> str:

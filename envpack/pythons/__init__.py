@@ -1,4 +1,4 @@
-"""Interpreters of this machine, as conda packages and as channels of them."""
+"""Interpreters of this machine, and conda packages and channels made from them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.pythons.bytecode import compile_packages as compile_packages
-    from envpack.pythons.channel import local_channel as local_channel
-    from envpack.pythons.conda_package import fingerprint as fingerprint
+    from envpack.pythons.channels import (
+        ChannelPackage as ChannelPackage,
+        add_interpreter as add_interpreter,
+        default_channel as default_channel,
+        local_channel as local_channel,
+        read_channel as read_channel,
+    )
+    from envpack.pythons.interpreter_package import fingerprint as fingerprint
     from envpack.pythons.interpreters import (
         SUPPORTED as SUPPORTED,
         Interpreter as Interpreter,
@@ -17,12 +23,6 @@ if TYPE_CHECKING:
         check_minor as check_minor,
         interpreter_at as interpreter_at,
         interpreter_for as interpreter_for,
-    )
-    from envpack.pythons.published_channel import (
-        ChannelPackage as ChannelPackage,
-        add_interpreter as add_interpreter,
-        default_channel as default_channel,
-        read_channel as read_channel,
     )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Finding the Python interpreters of this machine, without importing or starting more than necessary."""
+"""The Python interpreters of this machine: in the folders of pyenv, uv and conda, on PATH, and behind PATH shims."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict, cast
 
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError, UsageError
-from envpack.support.isolation import bare_environment
+from envpack.support.isolation import bare_environment, clean_environment
 from envpack.support.processes import run
 from envpack.support.replacement import write_text
 
 SUPPORTED = tuple(f"3.{minor}" for minor in range(8, 14))
 _PROBE_VERSION = 1
+_PROBE_TIMEOUT = 30.0  # seconds
+_SHIMS = "shims"  # name of the folder of shims of pyenv, asdf and mise
+_SHIM_TIMEOUT = 10.0  # seconds
+_SHIM_VARIABLES = ("PYENV_", "ASDF_", "MISE_")  # which interpreter a shim starts
+_SHIM_QUERY = "import os, sys; print(os.path.realpath(sys.executable))"
 _PROBE = """
 import json, os, sys, sysconfig
 get = sysconfig.get_config_var
@@ -35,20 +41,32 @@ print(json.dumps({
 """
 
 
-@dataclass(frozen=True)
+class _Facts(TypedDict):
+    """The output of `_PROBE`."""
+
+    version: str
+    prefix: str
+    library: str | None
+    include: str
+    stdlib: str
+    release: bool
+    implementation: str
+    patched: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Interpreter:
     """A CPython on this machine.
 
     Attributes:
         version: full version, for example ``"3.8.18"``.
         minor: for example ``"3.8"``.
-        executable: the real file, no link.
-        prefix: the folder it was installed to.
+        executable: the program itself, not a link or a shim.
+        prefix: the folder that it was installed to.
         library: its shared library (``libpython3.8.so.1.0``), ``None`` for a static build.
-        include: the folder of ``Python.h``; need not exist.
+        include: the folder of ``Python.h``; may be missing.
         stdlib: the folder of the standard library.
-        distribution: whether it is one of Debian's or Ubuntu's own, which install packages to other folders.
-
+        distribution: whether it belongs to Debian or Ubuntu, whose interpreters install packages to other folders.
     """
 
     version: str
@@ -62,30 +80,30 @@ class Interpreter:
 
 
 def interpreter_for(minor: str, search: Sequence[Path] | None = None) -> Interpreter:
-    """The best interpreter of a minor version: with a shared library, not a distribution's, newest.
+    """The best interpreter of a minor version: with a shared library, not the distribution's, newest patch release.
 
     Args:
         minor: for example ``"3.8"``.
-        search: ``bin`` folders to look into, instead of the usual places.
+        search: ``bin`` folders to search instead of the usual ones.
 
     Raises:
-        UsageError: ``minor`` is no version, or not one that envpack supports.
+        UsageError: kind ``bad-python-version``: ``minor`` is malformed or not supported.
         EnvironmentBuildError: there is none (``unknown-python``), or only static ones (``static-interpreter``).
-
     """
     check_minor(minor)
-    found = list(_probed(_candidates(search), minor))
+    found = list(_find(_bin_folders(search), minor))
     shared = [interpreter for interpreter in found if interpreter.library]
     if shared:
-        return max(shared, key=lambda found: (not found.distribution, _patch_release(found)))
+        return max(shared, key=lambda interpreter: (not interpreter.distribution, _version_key(interpreter.version)))
     if found:
         raise EnvironmentBuildError(
-            f"Python {minor} on this machine has no shared library (libpython{minor}.so), which Triton's stub needs",
+            f"Python {minor} on this machine has no shared library (libpython{minor}.so), which the stub needs",
             kind="static-interpreter",
             where=str(found[0].executable),
             hint=f"build it with --enable-shared: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install {minor}",
         )
-    available = ", ".join(sorted({i.minor for i in available_interpreters(search)}, key=_as_numbers)) or "none"
+    minors = {interpreter.minor for interpreter in available_interpreters(search)}
+    available = ", ".join(sorted(minors, key=_version_key)) or "none"
     raise EnvironmentBuildError(
         f"no Python {minor} on this machine; available: {available}",
         kind="unknown-python",
@@ -93,62 +111,66 @@ def interpreter_for(minor: str, search: Sequence[Path] | None = None) -> Interpr
     )
 
 
-def interpreter_at(place: Path, minor: str) -> Interpreter:
-    """The interpreter at a place that the user named.
+def interpreter_at(path: Path, minor: str) -> Interpreter:
+    """The interpreter at a path that the user names.
 
     Args:
-        place: an interpreter, or the folder that it was installed to; that of a virtual environment stands for the one
-            that the environment was made from.
+        path: a program or shim, or the folder that the interpreter was installed to; the folder of a virtual
+            environment stands for the interpreter that the environment was made with.
         minor: for example ``"3.8"``.
 
     Raises:
-        UsageError: ``minor`` is no version, or not one that envpack supports.
+        UsageError: kind ``bad-python-version``: ``minor`` is malformed or not supported.
         EnvironmentBuildError: there is none of this version (``unknown-python``), it is static
-            (``static-interpreter``), or one of conda's (``conda-python``).
-
+            (``static-interpreter``), or it belongs to conda (``conda-python``).
     """
     check_minor(minor)
-    below = [place / "bin" / name for name in (f"python{minor}", "python3", "python")] if place.is_dir() else [place]
-    known = _ProbeCache()
-    found = [(one.resolve(), known.ask(one.resolve())) for one in below if one.is_file()]
-    known.save()
+    names = (f"python{minor}", "python3", "python")
+    programs = [path / "bin" / name for name in names] if path.is_dir() else [path]
+    executables = [executable for program in programs if (executable := _executable(program))]
+    probes = _ProbeCache()
+    found = [(executable, probes.facts(executable)) for executable in executables]
+    probes.save()
     for executable, facts in found:
         if facts and _is_usable(facts, minor):
             interpreter = _interpreter(executable, facts)
-            _refuse_unfit(interpreter, place)
+            _check_suitable(interpreter, path)
             return interpreter
-    said = next((f"is {facts['implementation']} {facts['version']}" for _, facts in found if facts), "is no Python")
+    other = next((f"{facts['implementation']} {facts['version']}" for _, facts in found if facts), "not a Python")
     raise EnvironmentBuildError(
-        f"this {said}, not CPython {minor}",
+        f"this is {other}; CPython {minor} is required",
         kind="unknown-python",
-        where=str(place),
-        hint=f"give the program python{minor}, or the folder that its bin is in; without a place, one is looked for",
+        where=str(path),
+        hint=f"name the program python{minor} or its installation folder, or no path for a search of this machine",
     )
 
 
-def _refuse_unfit(interpreter: Interpreter, place: Path) -> None:
+def _check_suitable(interpreter: Interpreter, path: Path) -> None:
     if not interpreter.library:
         raise EnvironmentBuildError(
-            f"this Python {interpreter.minor} has no shared library, which Triton's stub needs",
+            f"this Python {interpreter.minor} has no shared library, which the stub needs",
             kind="static-interpreter",
-            where=str(place),
-            hint="build it with --enable-shared, or give another one",
+            where=str(path),
+            hint="build it with --enable-shared, or name another one",
         )
     if (interpreter.prefix / "conda-meta").is_dir():
         raise EnvironmentBuildError(
-            "this Python was installed by conda and needs libraries of other conda packages",
+            "this Python belongs to conda and needs libraries of other conda packages",
             kind="conda-python",
-            where=str(place),
-            hint="take Python from the channel that it came from, with --channel",
+            where=str(path),
+            hint="use Python from the conda channel instead, with --channel",
         )
 
 
 def check_minor(minor: str, *, where: str = "") -> None:
-    """Refuse what is not a supported minor version; ``where`` is the file that names it, for the error.
+    """Check that a text is a supported minor version.
+
+    Args:
+        minor: for example ``"3.8"``.
+        where: the file that names it, for the error.
 
     Raises:
-        UsageError: kind ``bad-python-version``.
-
+        UsageError: kind ``bad-python-version``: it is not.
     """
     if minor not in SUPPORTED:
         shape = "is not a minor version like 3.10" if not re.fullmatch(r"\d+\.\d+", minor) else "is not supported"
@@ -162,25 +184,21 @@ def check_minor(minor: str, *, where: str = "") -> None:
 
 def available_interpreters(search: Sequence[Path] | None = None) -> tuple[Interpreter, ...]:
     """Every supported interpreter on this machine, sorted by version; static ones have no ``library``."""
-    everything = (found for minor in SUPPORTED for found in _probed(_candidates(search), minor))
-    unique = {found.executable: found for found in everything}
-    return tuple(sorted(unique.values(), key=_patch_release))
+    folders = _bin_folders(search)
+    found = {interpreter.executable: interpreter for minor in SUPPORTED for interpreter in _find(folders, minor)}
+    return tuple(sorted(found.values(), key=lambda interpreter: _version_key(interpreter.version)))
 
 
-def _as_numbers(version: str) -> tuple[int, ...]:
+def _version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def _patch_release(interpreter: Interpreter) -> tuple[int, ...]:
-    return _as_numbers(interpreter.version)
+def _bin_folders(search: Sequence[Path] | None) -> list[Path]:
+    """The folders to search, in order of preference."""
+    return list(dict.fromkeys(search if search is not None else _usual_folders()))
 
 
-def _candidates(search: Sequence[Path] | None) -> list[Path]:
-    """The ``bin`` folders in which interpreters may lie, in order of preference."""
-    return list(dict.fromkeys(search if search is not None else _usual_places()))
-
-
-def _usual_places() -> Iterator[Path]:
+def _usual_folders() -> Iterator[Path]:
     home = Path(os.environ.get("HOME", "/nonexistent"))
     pyenv = Path(os.environ.get("PYENV_ROOT") or home / ".pyenv")
     data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
@@ -192,79 +210,104 @@ def _usual_places() -> Iterator[Path]:
             yield base / "bin"
             yield from sorted(base.glob("envs/*/bin"))
     for folder in os.environ.get("PATH", "").split(os.pathsep):
-        if folder and Path(folder).name != "shims":  # pyenv's shims only start what is listed above
+        if Path(folder).name == _SHIMS:
+            yield from sorted(Path(folder).parent.glob("versions/*/bin"))  # pyenv, wherever its root is
+        if folder:
             yield Path(folder)
     yield from (Path("/usr/local/bin"), Path("/usr/bin"))
 
 
-def _probed(folders: Iterable[Path], minor: str) -> Iterator[Interpreter]:
-    known = _ProbeCache()
+def _find(folders: Iterable[Path], minor: str) -> Iterator[Interpreter]:
+    probes = _ProbeCache()
     seen: set[Path] = set()
     for folder in folders:
-        candidate = folder / f"python{minor}"
-        executable = candidate.resolve()
-        if candidate.is_file() and executable not in seen:
+        executable = _executable(folder / f"python{minor}")
+        if executable and executable not in seen:
             seen.add(executable)
-            facts = known.ask(executable)
+            facts = probes.facts(executable)
             if facts and _is_usable(facts, minor):
                 yield _interpreter(executable, facts)
-    known.save()
+    probes.save()
 
 
-def _is_usable(facts: dict[str, object], minor: str) -> bool:
-    wanted = str(facts["version"]).startswith(f"{minor}.")
-    return wanted and bool(facts["release"]) and facts["implementation"] == "cpython"
+def _executable(program: Path) -> Path | None:
+    """The file of an interpreter, with links and shims resolved; ``None`` if there is none."""
+    if not program.is_file():
+        return None
+    return _shim_target(program) if program.parent.name == _SHIMS else program.resolve()
 
 
-def _interpreter(executable: Path, facts: dict[str, object]) -> Interpreter:
-    version, library = str(facts["version"]), facts["library"]
+def _shim_target(shim: Path) -> Path | None:
+    """The interpreter that a shim starts, which only the shim knows; ``None`` if it starts none.
+
+    The path is only a candidate: it is probed like any other, so the output of a shim is not trusted further.
+    """
+    chosen = {name: value for name, value in os.environ.items() if name.startswith(_SHIM_VARIABLES)}
+    try:
+        completed = run([shim, "-I", "-S", "-c", _SHIM_QUERY], env=clean_environment() | chosen, timeout=_SHIM_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = completed.stdout.splitlines()
+    if completed.returncode != 0 or len(lines) != 1 or "\0" in lines[0]:
+        return None
+    target = Path(lines[0])
+    is_program = target.is_absolute() and target.is_file() and target.parent.name != _SHIMS
+    return target.resolve() if is_program else None
+
+
+def _is_usable(facts: _Facts, minor: str) -> bool:
+    return facts["version"].startswith(f"{minor}.") and facts["release"] and facts["implementation"] == "cpython"
+
+
+def _interpreter(executable: Path, facts: _Facts) -> Interpreter:
     return Interpreter(
-        version=version,
-        minor=version.rpartition(".")[0],
+        version=facts["version"],
+        minor=facts["version"].rpartition(".")[0],
         executable=executable,
-        prefix=Path(str(facts["prefix"])),
-        library=Path(str(library)).resolve() if library else None,
-        include=Path(str(facts["include"])),
-        stdlib=Path(str(facts["stdlib"])),
-        distribution=bool(facts["patched"]),
+        prefix=Path(facts["prefix"]),
+        library=Path(facts["library"]).resolve() if facts["library"] else None,
+        include=Path(facts["include"]),
+        stdlib=Path(facts["stdlib"]),
+        distribution=facts["patched"],
     )
 
 
 class _ProbeCache:
-    """What interpreters said of themselves, kept by real path and time stamp, so that none is started twice."""
+    """Facts about interpreters, cached by path, time stamp and size, so that each interpreter is started once."""
 
     def __init__(self) -> None:
         self._file = cache_root() / "interpreters.json"
         self._changed = False
-        self._facts: dict[str, dict[str, object]] = {}
+        self._facts: dict[str, _Facts] = {}
         with contextlib.suppress(OSError, ValueError):
             self._facts = json.loads(self._file.read_text(encoding="utf-8"))
 
-    def ask(self, executable: Path) -> dict[str, object] | None:
+    def facts(self, executable: Path) -> _Facts | None:
+        """Facts about an interpreter; ``None`` if it does not run or its library is missing."""
         status = executable.stat()
         key = f"{_PROBE_VERSION}:{executable}:{status.st_mtime_ns}:{status.st_size}"
         if key not in self._facts:
-            answer = _ask(executable)
-            if answer is None:
+            probed = _probe(executable)
+            if probed is None:
                 return None
-            self._facts[key] = answer
+            self._facts[key] = probed
             self._changed = True
         facts = self._facts[key]
-        library = facts.get("library")
-        return None if library and not Path(str(library)).exists() else facts
+        return None if facts["library"] and not Path(facts["library"]).exists() else facts
 
     def save(self) -> None:
         if self._changed:
             self._changed = False
-            with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+            with contextlib.suppress(OSError):  # an unwritable cache only costs time
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 write_text(self._file, json.dumps(self._facts, indent=1, sort_keys=True))
 
 
-def _ask(executable: Path) -> dict[str, object] | None:
+def _probe(executable: Path) -> _Facts | None:
     try:
-        answer = run([executable, "-I", "-S", "-c", _PROBE], env=bare_environment(), timeout=30)
-        facts = json.loads(answer.stdout) if answer.returncode == 0 else None
+        completed = run([executable, "-I", "-S", "-c", _PROBE], env=bare_environment(), timeout=_PROBE_TIMEOUT)
+        facts = json.loads(completed.stdout) if completed.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    return facts if isinstance(facts, dict) else None
+    is_complete = isinstance(facts, dict) and _Facts.__annotations__.keys() <= facts.keys()
+    return cast("_Facts", facts) if is_complete else None

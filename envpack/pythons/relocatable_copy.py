@@ -1,4 +1,4 @@
-"""A copy of an installed interpreter that runs from wherever it is put."""
+"""A copy of an installed interpreter that runs from any folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envpack.pythons.interpreters import Interpreter
 from envpack.support.elf import is_elf, set_runpath, strip
 
 PLACEHOLDER = "/opt/envpack_placeholder" + "_placeholder" * 4
-_LEFT_OUT_FOLDERS = {
+_EXCLUDED_FOLDERS = {
     "__pycache__",
     "_bundled",
     "dist-packages",
@@ -24,8 +24,8 @@ _LEFT_OUT_FOLDERS = {
     "tests",
     "turtledemo",
 }
-_LEFT_OUT_FILES = re.compile(r".*\.(a|exe|pyc|pyo|o)$")
-_RUNTIME_PREFIX = """
+_EXCLUDED_FILES = re.compile(r".*\.(a|exe|pyc|pyo|o)$")
+_RUNTIME_SUBSTITUTION = """
 
 import sys as _sys
 build_time_vars = {{
@@ -38,9 +38,9 @@ build_time_vars = {{
 def copy_interpreter(interpreter: Interpreter, target: Path) -> None:
     """Fill the empty folder ``target`` with a relocatable copy: ``bin``, ``lib``, ``include``, byte code.
 
-    Left out are tests, installed packages, static libraries and the makefiles for extending Python. The folder that
-    the interpreter was compiled for is made unrecognisable in binaries; text files that still name it afterwards name
-    `PLACEHOLDER` instead.
+    Tests, installed packages, static libraries and the makefiles for extension modules are not copied. In binaries,
+    the prefix that the interpreter was compiled for is changed, see `neutralise_prefix`; in text files that still
+    contain it, `PLACEHOLDER` replaces it.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -50,8 +50,8 @@ def copy_interpreter(interpreter: Interpreter, target: Path) -> None:
     _copy_programs(interpreter, target / "bin")
     _copy_libraries(interpreter, target / "lib")
     library = target / "lib" / f"python{interpreter.minor}"
-    shutil.copytree(interpreter.stdlib, library, symlinks=True, ignore=_left_out)
-    (library / "EXTERNALLY-MANAGED").unlink(missing_ok=True)  # the copy is no longer managed by anybody else
+    shutil.copytree(interpreter.stdlib, library, symlinks=True, ignore=_excluded)
+    (library / "EXTERNALLY-MANAGED").unlink(missing_ok=True)  # no other tool manages the copy
     if interpreter.include.is_dir():
         shutil.copytree(interpreter.include, target / "include" / interpreter.include.name, symlinks=True)
     if interpreter.distribution:
@@ -78,35 +78,35 @@ def _copy_libraries(interpreter: Interpreter, folder: Path) -> None:
     real = f"libpython{interpreter.minor}.so.1.0"
     shutil.copy2(interpreter.library, folder / real)
     (folder / f"libpython{interpreter.minor}.so").symlink_to(real)
-    stable = interpreter.library.with_name("libpython3.so")
-    if stable.is_file():
-        shutil.copy2(stable, folder / stable.name)
+    stable_abi = interpreter.library.with_name("libpython3.so")
+    if stable_abi.is_file():
+        shutil.copy2(stable_abi, folder / stable_abi.name)
     for library in folder.iterdir():
         if not library.is_symlink():
             library.chmod(0o755)
-    descriptions = interpreter.library.with_name("pkgconfig")
+    pkgconfig = interpreter.library.with_name("pkgconfig")
     for name in (f"python-{interpreter.minor}", f"python-{interpreter.minor}-embed"):
-        if (descriptions / f"{name}.pc").is_file():
+        if (pkgconfig / f"{name}.pc").is_file():
             (folder / "pkgconfig").mkdir(exist_ok=True)
-            shutil.copy2(descriptions / f"{name}.pc", folder / "pkgconfig")
+            shutil.copy2(pkgconfig / f"{name}.pc", folder / "pkgconfig")
 
 
-def _left_out(folder: str, names: list[str]) -> set[str]:
+def _excluded(folder: str, names: list[str]) -> set[str]:
     skipped = set()
     for name in names:
         path = Path(folder, name)
         if path.is_dir():
-            if name in _LEFT_OUT_FOLDERS or name.startswith("config-"):
+            if name in _EXCLUDED_FOLDERS or name.startswith("config-"):
                 skipped.add(name)
-        elif _LEFT_OUT_FILES.match(name) or not path.exists():
+        elif _EXCLUDED_FILES.match(name) or not path.exists():
             skipped.add(name)
     return skipped
 
 
 def _undo_distribution_layout(library: Path) -> None:
-    """Have installers put packages where Python itself does, with a copy of Debian's standard library.
+    """Make installers use ``site-packages`` in a copy of Debian's standard library.
 
-    Where they are looked for is often compiled in, and is met by a link.
+    Debian's interpreter has ``dist-packages`` compiled in as the search path, so a link leads from there.
     """
     (library / "sitecustomize.py").unlink(missing_ok=True)
     (library / "dist-packages").symlink_to("site-packages")
@@ -129,14 +129,16 @@ def _relocate_binaries(interpreter: Interpreter, target: Path) -> None:
 
 
 def neutralise_prefix(file: Path, prefix: Path) -> bool:
-    """Make ``prefix`` unrecognisable in a binary by changing its first component, in place and of the same length.
+    """Replace the first component of ``prefix`` in a binary by underscores of the same length.
 
-    The rest of the string stays: linkers let other strings share its tail. Without this, an interpreter that does not
-    find its library beside itself would quietly use that of the machine it was built on.
+    The rest of the string stays, because linkers let other strings share its tail. Without this, an interpreter that
+    does not find its library beside itself would silently use that of the machine it was built on.
 
     Returns:
-        Whether anything was changed.
+        Whether the file was changed.
 
+    Raises:
+        OSError: the file cannot be read or written.
     """
     first = os.fsencode(prefix.parts[1])
     pattern = rb"(?<![\w./-])" + re.escape(os.fsencode(prefix)) + rb"(?=\x00|:|/lib(?:64)?(?:/python|\x00|:))"
@@ -150,26 +152,26 @@ def neutralise_prefix(file: Path, prefix: Path) -> bool:
 
 def _relocate_texts(interpreter: Interpreter, target: Path) -> None:
     prefix = re.compile(re.escape(str(interpreter.prefix)) + r"(?![\w.-])")
-    distinctive = len(interpreter.prefix.parts) > 3  # "/usr" and "/usr/local" occur in texts for other reasons
+    distinctive = len(interpreter.prefix.parts) > 3  # "/usr" and "/usr/local" are common in other texts
     for file in sorted(target.rglob("*")):
         if file.is_symlink() or not file.is_file() or is_elf(file):
             continue
         if file.suffix == ".pc":
-            _rewrite(file, lambda text: _relative_description(text, prefix))
+            _rewrite(file, lambda text: _relative_pkgconfig(text, prefix))
         elif file.name.startswith("_sysconfigdata_"):
-            _rewrite(file, lambda text: _runtime_settings(text, prefix))
+            _rewrite(file, lambda text: _runtime_sysconfig(text, prefix))
         elif distinctive and os.fsencode(interpreter.prefix) in file.read_bytes():
             _rewrite(file, lambda text: prefix.sub(PLACEHOLDER, text))
 
 
-def _relative_description(text: str, prefix: re.Pattern[str]) -> str:
+def _relative_pkgconfig(text: str, prefix: re.Pattern[str]) -> str:
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("prefix=")]
     return "prefix=${pcfiledir}/../..\n" + prefix.sub("${prefix}", "".join(lines))
 
 
-def _runtime_settings(text: str, prefix: re.Pattern[str]) -> str:
-    token = "@ENVPACK_PREFIX@"  # noqa: S105 - no secret
-    return prefix.sub(token, text) + _RUNTIME_PREFIX.format(token=token)
+def _runtime_sysconfig(text: str, prefix: re.Pattern[str]) -> str:
+    token = "@ENVPACK_PREFIX@"  # noqa: S105 - not a secret
+    return prefix.sub(token, text) + _RUNTIME_SUBSTITUTION.format(token=token)
 
 
 def _rewrite(file: Path, change: Callable[[str], str]) -> None:

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from envpack.pythons import interpreter_for
-from envpack.pythons.channel import local_channel
+from envpack.pythons.channels import local_channel
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.wheels import make_source, make_wheel, write_index
 

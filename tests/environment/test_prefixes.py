@@ -24,7 +24,7 @@ from envpack.environment.prefix import environment_from_prefix
 from envpack.environment.store import MANIFEST
 from envpack.lock import LockOptions, lock_requirements
 from envpack.pythons import interpreter_for
-from envpack.pythons.channel import local_channel
+from envpack.pythons.channels import local_channel
 from envpack.requirements import Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError

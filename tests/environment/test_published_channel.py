@@ -11,8 +11,7 @@ import pytest
 
 from envpack.environment import build_environment
 from envpack.pythons import available_interpreters, interpreter_for
-from envpack.pythons.channel import local_channel
-from envpack.pythons.published_channel import read_channel
+from envpack.pythons.channels import local_channel, read_channel
 from envpack.requirements import Requirements
 from tests.conda_packages import make_conda_package
 from tests.faults.command_line import assert_refused, command, envpack, variables
@@ -37,25 +36,25 @@ def channel(changes, tmp_path_factory):
     """Two Pythons in one channel folder, each added by a command of its own."""
     folder = tmp_path_factory.mktemp("with space") / "my channel"
     for minor in MINORS:
-        ended = envpack("channel", "add-python", minor, "--to", folder, "--json", changes=changes)
-        assert ended.code == 0, ended.err
-        assert ended.document["channel"] == folder.as_uri()
-        assert ended.document["changed"] is True
-        assert ended.document["package"]["version"] == interpreter_for(minor).version
+        completed = envpack("channel", "add-python", minor, "--to", folder, "--json", changes=changes)
+        assert completed.code == 0, completed.err
+        assert completed.document["channel"] == folder.as_uri()
+        assert completed.document["changed"] is True
+        assert completed.document["package"]["version"] == interpreter_for(minor).version
     return folder
 
 
 def test_several_interpreters_are_listed(channel, changes):
     listed = envpack("channel", "ls", channel, "--json", changes=changes).document["packages"]
-    assert [one["version"].rpartition(".")[0] for one in listed] == list(MINORS)
-    assert all((channel / one["subdir"] / one["file"]).stat().st_size == one["size"] for one in listed)
+    assert [package["version"].rpartition(".")[0] for package in listed] == list(MINORS)
+    assert all((channel / package["subdir"] / package["file"]).stat().st_size == package["size"] for package in listed)
     assert f"--channel {channel.as_uri()}" in envpack("channel", "ls", channel, changes=changes).err
 
 
 def test_a_package_that_is_there_is_not_added_again(channel, changes):
     before = {file: file.stat().st_mtime_ns for file in channel.rglob("*") if file.is_file()}
-    ended = envpack("channel", "add-python", "3.8", "--to", channel, "--json", changes=changes)
-    assert ended.document["changed"] is False
+    completed = envpack("channel", "add-python", "3.8", "--to", channel, "--json", changes=changes)
+    assert completed.document["changed"] is False
     after = {file: file.stat().st_mtime_ns for file in channel.rglob("*") if file.is_file()}
     assert {file: time for file, time in after.items() if file.name != ".envpack.lock"} == {
         file: time for file, time in before.items() if file.name != ".envpack.lock"
@@ -77,10 +76,10 @@ def test_an_environment_is_built_from_it_elsewhere(channel, tmp_path, monkeypatc
 
 
 def test_the_default_folder_is_in_the_data_folder(changes):
-    ended = envpack("channel", "add-python", "3.8", "--json", changes=changes)
-    assert ended.document["channel"] == f"file://{changes['XDG_DATA_HOME']}/envpack/channels/own"
+    completed = envpack("channel", "add-python", "3.8", "--json", changes=changes)
+    assert completed.document["channel"] == f"file://{changes['XDG_DATA_HOME']}/envpack/channels/own"
     listed = envpack("channel", "ls", "--json", changes=changes).document
-    assert [one["name"] for one in listed["packages"]] == ["python"]
+    assert [package["name"] for package in listed["packages"]] == ["python"]
 
 
 @pytest.mark.parametrize("what", ["folder", "program", "virtual environment"])
@@ -90,21 +89,26 @@ def test_the_interpreter_can_be_named(changes, tmp_path, what):
     if what == "virtual environment":
         subprocess.run([found.executable, "-m", "venv", "--without-pip", place], check=True)
     to = tmp_path / "channel"
-    ended = envpack("channel", "add-python", "3.8", "--from", place, "--to", to, "--json", changes=changes)
-    assert ended.code == 0, ended.err
-    assert ended.document["package"]["sha256"] == local_channel(found).package.sha256
+    completed = envpack("channel", "add-python", "3.8", "--from", place, "--to", to, "--json", changes=changes)
+    assert completed.code == 0, completed.err
+    assert completed.document["package"]["sha256"] == local_channel(found).package.sha256
 
 
 @pytest.mark.parametrize(
-    ("place", "says"),
-    [("other", "is cpython 3.10"), ("empty", "is no Python"), ("missing", "is no Python"), ("text", "is no Python")],
+    ("place", "expected"),
+    [
+        ("other", "this is cpython 3.10"),
+        ("empty", "this is not a Python"),
+        ("missing", "this is not a Python"),
+        ("text", "this is not a Python"),
+    ],
 )
-def test_a_place_without_that_python_is_refused(changes, tmp_path, place, says):
+def test_a_path_without_that_python_is_refused(changes, tmp_path, place, expected):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("not a program")
     named = interpreter_for("3.10").prefix if place == "other" else tmp_path / place
     words = ("channel", "add-python", "3.8", "--from", named, "--to", tmp_path / "to", "--json")
-    assert_refused(envpack(*words, changes=changes), 4, "unknown-python", says, str(named))
+    assert_refused(envpack(*words, changes=changes), 4, "unknown-python", expected, str(named))
     assert not (tmp_path / "to").exists()
 
 
@@ -149,8 +153,8 @@ def test_a_damaged_package_beside_it_leaves_the_old_index(changes, tmp_path):
     assert envpack("channel", "add-python", "3.8", "--to", tmp_path, changes=changes).code == 0
     before = (tmp_path / "linux-64/repodata.json").read_bytes()
     (tmp_path / "linux-64/broken-1.0-0.conda").write_bytes(b"no zip")
-    ended = envpack("channel", "add-python", "3.10", "--to", tmp_path, "--json", changes=changes)
-    assert_refused(ended, 4, "engine-failed", "broken-1.0-0.conda")
+    completed = envpack("channel", "add-python", "3.10", "--to", tmp_path, "--json", changes=changes)
+    assert_refused(completed, 4, "engine-failed", "broken-1.0-0.conda")
     assert (tmp_path / "linux-64/repodata.json").read_bytes() == before
 
 

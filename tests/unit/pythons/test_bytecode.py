@@ -1,4 +1,4 @@
-"""Byte code is the same whatever else is compiled, and with whatever luck."""
+"""Byte code does not depend on other files, on their order, or on chance."""
 
 import random
 import shutil
@@ -18,13 +18,13 @@ ROUNDS = 6
 
 
 def compiled(sources, root):
-    """What is there of byte code, by source."""
+    """The byte code that exists, by source."""
     files = {source: root / bytecode_path(source, MINOR) for source in sources}
     return {source: file.read_bytes() for source, file in files.items() if file.is_file()}
 
 
 def test_each_package_gets_the_same_byte_code_every_time(tmp_path):
-    """With Python's own library, of which `subprocess` varied when one process compiled what came."""
+    """Uses the standard library, in which `subprocess` varied when one process compiled all files."""
     found = (file for pattern in ("*.py", "[a-k]*/*.py") for file in (LIBRARY / BELOW).glob(pattern))
     sources = [str(file.relative_to(LIBRARY)) for file in found if not file.parent.name.startswith(("idle", "config-"))]
     first = {}
@@ -34,7 +34,7 @@ def test_each_package_gets_the_same_byte_code_every_time(tmp_path):
             (root / source).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(LIBRARY / source, root / source)
         packages = [
-            [source for source in sources if source.startswith(letter)] for letter in {one[0] for one in sources}
+            [source for source in sources if source.startswith(letter)] for letter in {source[0] for source in sources}
         ]
         random.Random(turn).shuffle(packages)
         for package in packages:
@@ -46,17 +46,17 @@ def test_each_package_gets_the_same_byte_code_every_time(tmp_path):
         assert [source for source in sources if found[source] != first[source]] == []
 
 
-def test_what_is_no_python_is_left_without(tmp_path):
+def test_files_that_cannot_be_parsed_get_no_byte_code(tmp_path):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/good.py").write_text("X = 1\n")
-    (tmp_path / "lib/bad.py").write_text("this is no Python {{ template }}\n")
+    (tmp_path / "lib/bad.py").write_text("this is not Python {{ template }}\n")
     sources = ["lib/bad.py", "lib/good.py"]
     compile_files(tmp_path, [sources], Path(sys.executable))
     assert set(compiled(sources, tmp_path)) == {"lib/good.py"}
 
 
 @pytest.mark.parametrize("packages", [[], [[]]])
-def test_nothing_to_compile_takes_no_interpreter(tmp_path, packages):
+def test_nothing_to_compile_starts_no_interpreter(tmp_path, packages):
     compile_files(tmp_path, packages, Path("/nowhere/python"))
 
 

@@ -1,4 +1,4 @@
-"""Static and foreign interpreters are played by scripts that answer like them; real ones are in tests/environment."""
+"""Interpreters are found and selected; scripts stand in for them here, tests/environment uses real ones."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,8 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def pretend(folder: Path, version: str, *, library: bool, **changes: object) -> Path:
+def make_interpreter(folder: Path, version: str, *, library: bool = True, **changes: object) -> Path:
+    """Write a script that answers the probe like an interpreter, and records each start; returns its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     minor = version.rpartition(".")[0]
     shared = folder / f"libpython{minor}.so.1.0"
@@ -31,7 +32,7 @@ def pretend(folder: Path, version: str, *, library: bool, **changes: object) -> 
         "patched": False,
     } | changes
     program = folder / f"python{minor}"
-    program.write_text(f"#!/bin/sh\necho x >> {folder}/asked\necho '{json.dumps(facts)}'\n")
+    program.write_text(f"#!/bin/sh\necho x >> {folder}/started\necho '{json.dumps(facts)}'\n")
     program.chmod(0o755)
     return folder
 
@@ -44,61 +45,119 @@ def test_malformed_or_unsupported_version_is_a_usage_error(version):
 
 
 def test_missing_version_names_what_is_available_and_how_to_get_it(tmp_path):
-    place = pretend(tmp_path / "a/bin", "3.9.1", library=True)
+    folder = make_interpreter(tmp_path / "a/bin", "3.9.1")
     with pytest.raises(EnvironmentBuildError) as caught:
-        interpreter_for("3.8", search=[place])
+        interpreter_for("3.8", search=[folder])
     assert caught.value.kind == "unknown-python"
     assert "available: 3.9" in caught.value.message
     assert "pyenv install 3.8" in caught.value.hint
 
 
-def test_static_interpreter_is_refused_with_the_remedy(tmp_path):
+def test_static_interpreter_is_refused_with_a_hint(tmp_path):
     with pytest.raises(EnvironmentBuildError) as caught:
-        interpreter_for("3.8", search=[pretend(tmp_path / "bin", "3.8.2", library=False)])
+        interpreter_for("3.8", search=[make_interpreter(tmp_path / "bin", "3.8.2", library=False)])
     assert caught.value.kind == "static-interpreter"
     assert "--enable-shared" in caught.value.hint
 
 
 def test_shared_interpreter_wins_over_a_newer_static_one(tmp_path):
-    old = pretend(tmp_path / "old/bin", "3.8.2", library=True)
-    new = pretend(tmp_path / "new/bin", "3.8.9", library=False)
+    old = make_interpreter(tmp_path / "old/bin", "3.8.2")
+    new = make_interpreter(tmp_path / "new/bin", "3.8.9", library=False)
     assert interpreter_for("3.8", search=[new, old]).version == "3.8.2"
 
 
 def test_newest_patch_release_wins(tmp_path):
-    places = [pretend(tmp_path / name / "bin", f"3.8.{name}", library=True) for name in ("9", "10", "2")]
-    assert interpreter_for("3.8", search=places).version == "3.8.10"
+    folders = [make_interpreter(tmp_path / name / "bin", f"3.8.{name}") for name in ("9", "10", "2")]
+    assert interpreter_for("3.8", search=folders).version == "3.8.10"
 
 
 @pytest.mark.parametrize("change", [{"implementation": "pypy"}, {"release": False}])
-def test_interpreters_that_cannot_be_used_do_not_count(tmp_path, change):
-    assert available_interpreters([pretend(tmp_path / "bin", "3.8.2", library=True, **change)]) == ()
+def test_unusable_interpreters_are_skipped(tmp_path, change):
+    assert available_interpreters([make_interpreter(tmp_path / "bin", "3.8.2", **change)]) == ()
 
 
-def test_interpreter_is_asked_once_until_it_changes(tmp_path):
-    place = pretend(tmp_path / "bin", "3.8.2", library=True)
+def test_interpreter_is_probed_once_until_it_changes(tmp_path):
+    folder = make_interpreter(tmp_path / "bin", "3.8.2")
     for _ in range(3):
-        interpreter_for("3.8", search=[place])
-    assert (place / "asked").read_text() == "x\n"
-    pretend(place, "3.8.20", library=True)
-    assert interpreter_for("3.8", search=[place]).version == "3.8.20"
+        interpreter_for("3.8", search=[folder])
+    assert (folder / "started").read_text() == "x\n"
+    make_interpreter(folder, "3.8.20")
+    assert interpreter_for("3.8", search=[folder]).version == "3.8.20"
 
 
 def test_interpreters_of_other_versions_are_not_started(tmp_path):
-    place = pretend(tmp_path / "bin", "3.8.2", library=True)
-    pretend(place, "3.9.2", library=True)
-    interpreter_for("3.8", search=[place])
-    assert (place / "asked").read_text() == "x\n"
+    folder = make_interpreter(tmp_path / "bin", "3.8.2")
+    make_interpreter(folder, "3.9.2")
+    interpreter_for("3.8", search=[folder])
+    assert (folder / "started").read_text() == "x\n"
 
 
-def test_broken_interpreter_counts_as_none(tmp_path):
+def test_broken_interpreter_is_skipped(tmp_path):
     (tmp_path / "python3.8").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "python3.8").chmod(0o755)
     assert available_interpreters([tmp_path]) == ()
 
 
-def test_interpreter_of_the_distribution_is_the_last_choice(tmp_path):
-    own = pretend(tmp_path / "usr/bin", "3.8.20", library=True, patched=True)
-    other = pretend(tmp_path / "opt/bin", "3.8.2", library=True)
+def test_interpreter_of_the_distribution_has_the_lowest_preference(tmp_path):
+    own = make_interpreter(tmp_path / "usr/bin", "3.8.20", patched=True)
+    other = make_interpreter(tmp_path / "opt/bin", "3.8.2")
     assert interpreter_for("3.8", search=[own, other]).version == "3.8.2"
     assert interpreter_for("3.8", search=[own]).distribution
+
+
+def make_shim(folder: Path, minor: str, script: str) -> Path:
+    """Write the shim ``pythonMINOR`` in a folder ``shims``; returns the folder."""
+    shims = folder / "shims"
+    shims.mkdir(parents=True, exist_ok=True)
+    shim = shims / f"python{minor}"
+    shim.write_text(f"#!/bin/sh\n{script}\n")
+    shim.chmod(0o755)
+    return shims
+
+
+def test_interpreter_behind_a_shim_is_found(tmp_path):
+    real = make_interpreter(tmp_path / "installs/3.8.2/bin", "3.8.2") / "python3.8"
+    interpreter = interpreter_for("3.8", search=[make_shim(tmp_path, "3.8", f"echo {real}")])
+    assert interpreter.executable == real
+
+
+def test_shims_run_with_the_variables_that_select_an_interpreter(tmp_path, monkeypatch):
+    real = make_interpreter(tmp_path / "installs/3.8.2/bin", "3.8.2") / "python3.8"
+    shims = make_shim(tmp_path, "3.8", 'test -z "$PYTHONPATH" && echo "$PYENV_ROOT/python3.8"')
+    monkeypatch.setenv("PYTHONPATH", "/trap")
+    assert available_interpreters([shims]) == ()
+    monkeypatch.setenv("PYENV_ROOT", str(real.parent))
+    assert [interpreter.executable for interpreter in available_interpreters([shims])] == [real]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "exit 127",
+        "echo /nonexistent/python3.8",
+        "echo relative/python3.8",
+        "echo /bin",
+        "echo /dev/null",
+        "printf 'a\\0b\\n'",
+        "echo two; echo lines",
+        'echo "$0"',
+        "",
+    ],
+)
+def test_output_of_a_shim_is_only_a_candidate(tmp_path, script):
+    assert available_interpreters([make_shim(tmp_path, "3.8", script)]) == ()
+
+
+def test_a_shim_that_hangs_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("envpack.pythons.interpreters._SHIM_TIMEOUT", 0.1)
+    assert available_interpreters([make_shim(tmp_path, "3.8", "exec cat /dev/zero > /dev/null")]) == ()
+
+
+def test_pyenv_with_another_root_is_found_by_its_shims_on_path(tmp_path, monkeypatch):
+    folder = make_interpreter(tmp_path / "root/versions/3.8.2/bin", "3.8.2")
+    shims = make_shim(tmp_path / "root", "3.8", "exit 127")  # pyenv's answer for a version that is not active
+    for name in ("PYENV_ROOT", "UV_PYTHON_INSTALL_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(shims))
+    assert folder / "python3.8" in [interpreter.executable for interpreter in available_interpreters()]

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from envpack.pythons.relocatable_copy import _relative_description, _runtime_settings, neutralise_prefix
+from envpack.pythons.relocatable_copy import _relative_pkgconfig, _runtime_sysconfig, neutralise_prefix
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_only_the_first_component_of_the_prefix_changes(tmp_path, before, after)
 
 
 def test_settings_follow_the_running_prefix():
-    text = _runtime_settings("build_time_vars = {'LIBDIR': '/home/me/py/lib', 'N': 1}", re.compile("/home/me/py"))
+    text = _runtime_sysconfig("build_time_vars = {'LIBDIR': '/home/me/py/lib', 'N': 1}", re.compile("/home/me/py"))
     space = {}
     exec(text, space)
     import sys
@@ -34,5 +34,5 @@ def test_settings_follow_the_running_prefix():
 
 
 def test_pkg_config_description_is_relative_to_itself():
-    text = _relative_description("prefix=/home/me/py\nlibdir=/home/me/py/lib\n", re.compile("/home/me/py"))
+    text = _relative_pkgconfig("prefix=/home/me/py\nlibdir=/home/me/py/lib\n", re.compile("/home/me/py"))
     assert text == "prefix=${pcfiledir}/../..\nlibdir=${prefix}/lib\n"

@@ -1,4 +1,4 @@
-"""Turning an interpreter of this machine into a conda package (``.conda``)."""
+"""An interpreter of this machine as a conda package (``.conda``)."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from pathlib import Path
 
 from envpack.pythons.interpreters import Interpreter
 from envpack.pythons.relocatable_copy import PLACEHOLDER, copy_interpreter
+from envpack.requirements import host_platform
 from envpack.support.elf import is_elf, required_abi
 from envpack.support.replacement import replaced_file
 
-_TIME = 315532800  # 1980-01-01, the oldest time that a zip can hold
-_RECIPE = 3  # counts the changes of how a package is made from an interpreter
-_MACHINES = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
+_TIME = 315532800  # 1980-01-01, the oldest time in a zip archive, in seconds since 1970
+_RECIPE = 3  # increased whenever the same interpreter gives another package
 
 
 @dataclass(frozen=True)
-class CondaPackage:
-    """A conda package file.
+class InterpreterPackage:
+    """A conda package file of an interpreter.
 
     Attributes:
         file: the ``.conda`` file.
         version: Python version.
-        build: build string, which names the interpreter that the package was made from.
-        glibc: the oldest glibc that it runs with.
-        sha256: of the file.
-
+        build: build string; contains the `fingerprint` of the interpreter.
+        glibc: the oldest glibc that it runs with, ``""`` for any.
+        sha256: of the file, in hexadecimal digits.
     """
 
     file: Path
@@ -43,28 +42,25 @@ class CondaPackage:
     sha256: str
 
 
-def subdir() -> str:
-    """The conda name of this machine's platform, for example ``linux-64``."""
-    return _MACHINES.get(platform.machine(), f"linux-{platform.machine()}")
-
-
 def fingerprint(interpreter: Interpreter) -> str:
-    """Names the conda package of an interpreter: the same as long as its files are. Costs two ``stat`` calls."""
-    told: list[object] = [_RECIPE, interpreter.version, str(interpreter.prefix)]
+    """A name for the conda package of an interpreter, which changes when the interpreter's files change.
+
+    It depends on the size and the modification time of the program and the library; the content is not read.
+    """
+    key_parts: list[object] = [_RECIPE, interpreter.version, str(interpreter.prefix)]
     for file in (interpreter.executable, interpreter.library):
         if file is not None:
             status = file.stat()
-            told += [str(file), status.st_mtime_ns, status.st_size]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+            key_parts += [str(file), status.st_mtime_ns, status.st_size]
+    return hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:16]
 
 
-def make_package(interpreter: Interpreter, folder: Path) -> CondaPackage:
+def make_package(interpreter: Interpreter, folder: Path) -> InterpreterPackage:
     """Write the conda package of an interpreter into ``folder``.
 
     Raises:
         OSError: the disk is full, or files of the interpreter cannot be read.
         EnvironmentBuildError: the files of the interpreter cannot be made relocatable.
-
     """
     build = f"local_{fingerprint(interpreter)}"
     name = f"python-{interpreter.version}-{build}"
@@ -74,14 +70,14 @@ def make_package(interpreter: Interpreter, folder: Path) -> CondaPackage:
         copy_interpreter(interpreter, tree)
         files = sorted(file for file in tree.rglob("*") if file.is_symlink() or file.is_file())
         glibc = required_abi(file for file in files if is_elf(file)).glibc.version
-        about = _metadata(interpreter, build, glibc, [_path_record(file, tree) for file in files])
+        info = _info_files(interpreter, build, glibc, [_path_record(file, tree) for file in files])
         payload = [(str(file.relative_to(tree)), file) for file in files]
         with replaced_file(folder / f"{name}.conda") as partial:
-            _write_package(partial, name, about, payload)
+            _write_package(partial, name, info, payload)
     package = folder / f"{name}.conda"
     with package.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return CondaPackage(package, interpreter.version, build, glibc, digest)
+    return InterpreterPackage(package, interpreter.version, build, glibc, digest)
 
 
 def _path_record(file: Path, tree: Path) -> dict[str, object]:
@@ -95,7 +91,7 @@ def _path_record(file: Path, tree: Path) -> dict[str, object]:
     return record | {"path_type": "hardlink", "sha256": digest, "size_in_bytes": len(content)}
 
 
-def _metadata(
+def _info_files(
     interpreter: Interpreter, build: str, glibc: str, paths: list[dict[str, object]]
 ) -> list[tuple[str, bytes]]:
     index = {
@@ -103,7 +99,7 @@ def _metadata(
         "version": interpreter.version,
         "build": build,
         "build_number": 0,
-        "subdir": subdir(),
+        "subdir": host_platform(),
         "arch": platform.machine(),
         "platform": "linux",
         "depends": [f"__glibc >={glibc}"] if glibc else [],
@@ -126,10 +122,10 @@ def _json(content: object) -> bytes:
     return json.dumps(content, indent=1, sort_keys=True).encode()
 
 
-def _write_package(file: Path, name: str, about: list[tuple[str, bytes]], payload: list[tuple[str, Path]]) -> None:
+def _write_package(file: Path, name: str, info: list[tuple[str, bytes]], payload: list[tuple[str, Path]]) -> None:
     members = [
         ("metadata.json", _json({"conda_pkg_format_version": 2})),
-        (f"info-{name}.tar.zst", _compressed(_tar_of_bytes(about))),
+        (f"info-{name}.tar.zst", _compressed(_tar_of_bytes(info))),
         (f"pkg-{name}.tar.zst", _compressed(_tar_of_files(payload))),
     ]
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:

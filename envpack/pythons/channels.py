@@ -1,0 +1,320 @@
+"""Conda channels with interpreters of this machine: one for each interpreter in the cache, and folders to publish.
+
+A reader of a published folder, at any moment and after any kill, finds the old or the new index. A package is written
+before the index that names it, and is never removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from envpack.conda import ENGINE_HINT, EngineError, index_channel
+from envpack.pythons.interpreter_package import InterpreterPackage, fingerprint, make_package
+from envpack.pythons.interpreters import Interpreter
+from envpack.requirements import host_platform
+from envpack.support.cache_locations import cache_root, data_root
+from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.progress import NoProgress, Progress
+from envpack.support.replacement import link_or_copy, new_folder, replaced_file
+from envpack.support.storage_errors import storage_errors
+
+_DESCRIPTION = "envpack-package.json"
+_INDEX = "repodata.json"
+_LOCK = ".envpack.lock"
+_STAGE = ".envpack-index-"
+_SUFFIXES = (".conda", ".tar.bz2")
+
+
+class _Description(TypedDict):
+    """The file `_DESCRIPTION` of a channel in the cache; ``file`` is relative to the channel."""
+
+    schema: int
+    file: str
+    version: str
+    build: str
+    glibc: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class LocalChannel:
+    """A channel in the cache with the package of one interpreter; complete and never changed once it exists."""
+
+    folder: Path
+    package: InterpreterPackage
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelPackage:
+    """A package in the index of a channel.
+
+    Attributes:
+        name: for example ``"python"``.
+        version: for example ``"3.8.18"``.
+        build: build string.
+        subdir: ``"linux-64"``, ``"linux-aarch64"`` or ``"noarch"``.
+        file: name of its file.
+        size: bytes, 0 if the index does not contain it.
+        sha256: of the file, ``""`` if the index does not contain it.
+    """
+
+    name: str
+    version: str
+    build: str
+    subdir: str
+    file: str
+    size: int
+    sha256: str
+
+
+def local_channel(
+    interpreter: Interpreter, *, cache: Path | None = None, progress: Progress | None = None
+) -> LocalChannel:
+    """The channel with ``interpreter`` in the cache; it is made first if it does not exist.
+
+    If several processes call this at once, one makes the channel and the others wait.
+
+    Args:
+        interpreter: one of this machine.
+        cache: root of the cache, by default the user's.
+        progress: receives the step.
+
+    Raises:
+        EnvironmentBuildError: the interpreter cannot be made relocatable, or the channel cannot be indexed.
+        OSError: the disk is full.
+    """
+    progress = progress or NoProgress()
+    root = (cache or cache_root()) / "channel"
+    folder = root / fingerprint(interpreter)
+    channel = _read_local(folder)
+    if channel:
+        return channel
+    from filelock import FileLock
+
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / f".{folder.name}.lock"):
+        channel = _read_local(folder)
+        if channel:
+            return channel
+        progress.begin(f"turn Python {interpreter.version} of this machine into a conda package")
+        with new_folder(folder) as partial:
+            _make_local(interpreter, partial)
+        channel = _read_local(folder)
+        if channel is None:
+            raise EnvironmentBuildError(
+                "the local channel is incomplete",
+                kind="engine-failed",
+                where=str(folder),
+                hint=f"remove {folder} and build again",
+            )
+        progress.end(f"{channel.package.file.stat().st_size / 1e6:.1f} MB")
+        return channel
+
+
+def _make_local(interpreter: Interpreter, folder: Path) -> None:
+    (folder / host_platform()).mkdir()
+    (folder / "noarch").mkdir()
+    package = make_package(interpreter, folder / host_platform())
+    try:
+        index_channel(folder)
+    except EngineError as error:
+        raise EnvironmentBuildError(
+            f"the local channel could not be indexed: {error}", kind="engine-failed", hint=ENGINE_HINT
+        ) from error
+    description: _Description = {
+        "schema": 1,
+        "file": str(package.file.relative_to(folder)),
+        "version": package.version,
+        "build": package.build,
+        "glibc": package.glibc,
+        "sha256": package.sha256,
+    }
+    (folder / _DESCRIPTION).write_text(json.dumps(description, indent=1), encoding="utf-8")
+
+
+def _read_local(folder: Path) -> LocalChannel | None:
+    try:
+        description: _Description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    package = InterpreterPackage(
+        folder / description["file"],
+        description["version"],
+        description["build"],
+        description["glibc"],
+        description["sha256"],
+    )
+    return LocalChannel(folder, package)
+
+
+def default_channel() -> Path:
+    """The folder of the user's own channel: ``$XDG_DATA_HOME/envpack/channels/own``.
+
+    It is not in the cache: other machines and lockfiles name the folder, and its packages may not be reproducible
+    after the interpreters of this machine change.
+    """
+    return data_root() / "channels" / "own"
+
+
+def add_interpreter(
+    interpreter: Interpreter, folder: Path, *, progress: Progress | None = None
+) -> tuple[ChannelPackage, bool]:
+    """Put the conda package of an interpreter into a channel folder, which is created if it is missing.
+
+    Several processes can add to the same folder; each waits for the previous one.
+
+    Args:
+        interpreter: one of this machine.
+        folder: root of the channel, the folder that contains ``linux-64``.
+        progress: receives each step.
+
+    Returns:
+        The package, and whether the folder was changed: false if it had the package already.
+
+    Raises:
+        InputError: kind ``not-a-channel``: an index in the folder cannot be read.
+        EnvironmentBuildError: the interpreter cannot be made relocatable, a package in the folder is damaged, the
+            disk is full, or the folder is not writable.
+    """
+    from filelock import FileLock
+
+    progress = progress or NoProgress()
+    package = local_channel(interpreter, progress=progress).package
+    with storage_errors(folder):
+        (folder / host_platform()).mkdir(parents=True, exist_ok=True)
+        (folder / "noarch").mkdir(exist_ok=True)
+        with FileLock(folder / _LOCK):
+            destination = folder / host_platform() / package.file.name
+            indexed = _find(folder, package.file.name)
+            if indexed and indexed.sha256 == package.sha256 == _digest(destination):
+                return indexed, False
+            with replaced_file(destination) as partial:
+                shutil.copyfile(package.file, partial)
+            progress.begin(f"index {folder}")
+            _index(folder)
+            progress.end(f"{len(read_channel(folder))} packages")
+            indexed = _find(folder, destination.name)
+    if indexed is None:
+        raise EnvironmentBuildError(
+            f"the index does not contain {destination.name}",
+            kind="engine-failed",
+            where=str(folder),
+            hint="stop other programs that write to the folder, and run the command again",
+        )
+    return indexed, True
+
+
+def read_channel(folder: Path) -> tuple[ChannelPackage, ...]:
+    """The packages in the index of a channel folder, sorted by name and version.
+
+    Raises:
+        InputError: kind ``not-a-channel``: there is no index, or it cannot be read.
+    """
+    indexes = sorted(folder.glob(f"*/{_INDEX}"))
+    if not indexes:
+        raise _not_a_channel("there is no channel in this folder", folder)
+    return tuple(
+        sorted(_packages(indexes), key=lambda package: (package.name, _version_key(package.version), package.file))
+    )
+
+
+def _packages(indexes: list[Path]) -> Iterator[ChannelPackage]:
+    for index in indexes:
+        try:
+            repodata = json.loads(index.read_text(encoding="utf-8"))
+            for file, record in {**repodata.get("packages", {}), **repodata.get("packages.conda", {})}.items():
+                yield _package(file, record, index.parent.name)
+        except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+            raise _not_a_channel("the index cannot be read", index) from error
+
+
+def _package(file: str, record: dict[str, Any], subdir: str) -> ChannelPackage:
+    return ChannelPackage(
+        name=str(record["name"]),
+        version=str(record["version"]),
+        build=str(record["build"]),
+        subdir=subdir,
+        file=file,
+        size=int(record.get("size", 0)),
+        sha256=str(record.get("sha256", "")),
+    )
+
+
+def _version_key(version: str) -> tuple[tuple[int, str], ...]:
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in version.split("."))
+
+
+def _find(folder: Path, file: str) -> ChannelPackage | None:
+    if not (folder / host_platform() / _INDEX).is_file():
+        return None
+    packages = read_channel(folder)
+    return next((found for found in packages if (found.subdir, found.file) == (host_platform(), file)), None)
+
+
+def _digest(file: Path) -> str:
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+    return ""
+
+
+def _index(folder: Path) -> None:
+    """Index links to the packages in a temporary folder, then replace the old index by the new one."""
+    for stale in folder.glob(f"{_STAGE}*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_STAGE, dir=folder) as temporary:
+        stage = Path(temporary)
+        packages = [file for file in folder.glob("[!.]*/*") if file.name.endswith(_SUFFIXES)]
+        for package in packages:
+            link = stage / package.relative_to(folder)
+            link.parent.mkdir(exist_ok=True)
+            link_or_copy(str(package), str(link))
+        (stage / "noarch").mkdir(exist_ok=True)
+        try:
+            index_channel(stage)
+        except EngineError as error:
+            raise _index_error(error, folder, packages) from error
+        for platform in sorted(entry for entry in stage.iterdir() if entry.is_dir()):
+            _publish(platform, folder / platform.name)
+
+
+def _index_error(error: EngineError, folder: Path, packages: list[Path]) -> EnvironmentBuildError:
+    """The error for a failed index; names the damaged package, which the engine does not."""
+    damaged = next((file for file in packages if file.suffix == ".conda" and not zipfile.is_zipfile(file)), None)
+    if damaged:
+        return EnvironmentBuildError(
+            "this is not a conda package, so the channel cannot be indexed",
+            kind="engine-failed",
+            where=str(damaged),
+            hint="remove it, or copy the complete file there",
+        )
+    return EnvironmentBuildError(
+        f"the channel could not be indexed: {error}", kind="engine-failed", where=str(folder), hint=ENGINE_HINT
+    )
+
+
+def _publish(stage: Path, destination: Path) -> None:
+    """Move the index of one platform to its destination: parts before the files that name them, `_INDEX` last."""
+    files = [file for file in stage.rglob("*") if file.is_file() and not file.name.endswith(_SUFFIXES)]
+    for file in sorted(files, key=lambda file: (file.name == _INDEX, len(file.relative_to(stage).parts) == 1, file)):
+        target = destination / file.relative_to(stage)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replaced_file(target) as partial:
+            shutil.copyfile(file, partial)
+
+
+def _not_a_channel(message: str, where: Path) -> InputError:
+    return InputError(
+        message,
+        kind="not-a-channel",
+        where=str(where),
+        hint="name the folder that contains linux-64; envpack channel add-python makes one",
+    )
