@@ -86,7 +86,7 @@ void Measure(const char* const* argv) {
   const pid_t stub =
       Spawn({argv[1], argv[2], peer.region.name(), "1048576", "1048576", std::to_string(getpid()), argv[3],
              std::to_string(peer.control), "model_0_0", "DEFAULT"});
-  peer.TakeSign();
+  peer.TakeStartupMessage();
   const double announced = Since(start);
   peer.SendInitialize(InitializeArguments());
   if (const auto error = peer.TakeInitialize()) throw Failed(*error);

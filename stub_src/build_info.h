@@ -1,5 +1,5 @@
-// What this stub was built for. The values are in build_info.cc, the one file of the executable that CMake
-// writes anew for each Python, so everything else that needs no Python is compiled once.
+// What this stub was built for. CMake writes build_info.cc for each Python. All other code that needs no
+// Python is compiled once.
 #pragma once
 
 namespace envpack::build {

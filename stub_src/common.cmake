@@ -1,15 +1,28 @@
-# What needs no Python, as objects, since a machine without binutils has no ar:
-#   attendance  being there for the server, without running a model; in both halves
-#   wire        the rest of talking to the server; in the half that embeds Python
-#   launcher    the executable's own part
-#   gpu         NVIDIA's driver; in the half that embeds Python
-set(ENVPACK_COMMON_PARTS attendance wire launcher gpu)
+# The code that needs no Python, as object files, since a machine without binutils has no ar:
+#   session      the session with the server without a model; in both halves
+#   wire         the rest of the connection to the server; in the half that embeds Python
+#   epoch_<N>    the wire of one epoch; in the half that embeds Python
+#   launcher     the executable's own code
+#   gpu          NVIDIA's driver; in the half that embeds Python
+# `wires` stands for wire and every epoch_<N>.
+set(parts session wire launcher gpu)
+set(wire_parts wire)
+foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
+  list(APPEND parts epoch_${epoch})
+  list(APPEND wire_parts epoch_${epoch})
+endforeach()
+
+add_library(wires INTERFACE)
+target_link_libraries(wires INTERFACE options)
+foreach(part IN LISTS wire_parts)
+  target_sources(wires INTERFACE $<TARGET_OBJECTS:${part}>)
+endforeach()
 
 if(ENVPACK_COMMON)
-  foreach(part IN LISTS ENVPACK_COMMON_PARTS)
+  foreach(part IN LISTS parts)
     file(GLOB_RECURSE objects ${ENVPACK_COMMON}/*/${part}/*.o)
     if(NOT objects)
-      message(FATAL_ERROR "ENVPACK_COMMON: ${ENVPACK_COMMON} holds no ${part}")
+      message(FATAL_ERROR "ENVPACK_COMMON: ${ENVPACK_COMMON} does not contain ${part}")
     endif()
     add_library(${part} OBJECT IMPORTED)
     set_target_properties(${part} PROPERTIES IMPORTED_OBJECTS "${objects}")
@@ -18,14 +31,30 @@ if(ENVPACK_COMMON)
   return()
 endif()
 
-include(epoch_sources.cmake)
+list(JOIN ENVPACK_EPOCHS ", " epochs)
+list(JOIN ENVPACK_WIRE_EPOCHS ", " wire_epochs)
+file(CONFIGURE OUTPUT abi/built_epochs.h @ONLY CONTENT [[
+// The epochs that this stub was built with. Written by CMake.
+#pragma once
 
-add_library(attendance OBJECT
+#include <utility>
+
+#include "abi/release.h"
+
+namespace envpack::abi {
+
+inline constexpr Release kBuiltEpochs[] = {@epochs@};
+
+// The epochs whose wires they use.
+using BuiltWires = std::integer_sequence<Release, @wire_epochs@>;
+
+}  // namespace envpack::abi
+]])
+
+add_library(session OBJECT
+  abi/base_session.cc
+  abi/codec.cc
   abi/launch.cc
-  abi/plain_reader.cc
-  abi/plain_writer.cc
-  abi/release.cc
-  abi/session.cc
   channel/heartbeat.cc
   channel/refusal.cc
   forks.cc
@@ -33,21 +62,23 @@ add_library(attendance OBJECT
   shm/queue.cc
   shm/region.cc
   shm/sync.cc)
-set_target_properties(attendance PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE 8)
+set_target_properties(session PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE 8)
 add_library(wire OBJECT
-  abi/common_wire.cc
-  abi/readiness_question.cc
+  abi/base_wire.cc
   abi/wire.cc
   channel/guarded_child.cc
   channel/log_forwarder.cc
-  channel/streams.cc
-  channel/unasked.cc
-  ${ENVPACK_EPOCH_SOURCES})
-add_library(launcher OBJECT main.cc libpython.cc abi/server_library.cc abi/server_release.cc)
-add_library(gpu OBJECT cuda/driver.cc cuda/gpu.cc)
-foreach(part IN LISTS ENVPACK_COMMON_PARTS)
+  channel/server_messages.cc
+  channel/streams.cc)
+foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
+  add_library(epoch_${epoch} OBJECT abi/epoch.cc)
+  target_compile_definitions(epoch_${epoch} PRIVATE EPOCH=${epoch})
+endforeach()
+add_library(launcher OBJECT main.cc libpython.cc abi/server_release.cc)
+add_library(gpu OBJECT cuda/gpu.cc)
+foreach(part IN LISTS parts)
   target_link_libraries(${part} PUBLIC options)
 endforeach()
 if(ENVPACK_ONLY_COMMON)
-  install(TARGETS ${ENVPACK_COMMON_PARTS} OBJECTS DESTINATION .)
+  install(TARGETS ${parts} OBJECTS DESTINATION .)
 endif()

@@ -19,7 +19,7 @@ std::array<Disposition, 2> ours{{{SIGINT, {}}, {SIGTERM, {}}}};
 
 thread_local sigset_t mask_before;
 
-// A signal that reaches the new process at once must wait until it has its own dispositions.
+// Blocks the signals until the child has restored its dispositions.
 void BeforeFork() {
   sigset_t set;
   sigemptyset(&set);
@@ -29,7 +29,7 @@ void BeforeFork() {
 
 void InParent() { pthread_sigmask(SIG_SETMASK, &mask_before, nullptr); }
 
-// Whoever forks workers expects terminate() to end them.
+// A model that forks workers expects terminate() to end them.
 void InChild() {
   ++depth;
   for (const Disposition& disposition : ours) {

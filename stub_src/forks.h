@@ -1,18 +1,18 @@
-// Processes that the model forks: they carry copies of everything of ours, and own none of it.
+// Detects processes that the model forks: they inherit copies of the stub's objects but own none of them.
 #pragma once
 
 namespace envpack::forks {
 
-// From now on a forked process is ended by SIGINT and SIGTERM again, unless the model has handlers of its
-// own; and Depth() tells it from this one. Call it once, when this process's own handlers are in place.
+// Counts forks from now on, and restores the default action of SIGINT and SIGTERM in forked processes unless
+// the model has installed its own handlers. Call it once, after this process has installed its handlers.
 void Watch();
 
 // How many forks lie between the process that called Watch() and this one.
 int Depth();
 
-// Remembers in which process it was made. What such an object holds in the region or in the server is given
-// back by that process only.
-class Maker {
+// Records which process created an object. Only that process gives back what the object holds in the region
+// or in the server.
+class OwnerProcess {
  public:
   bool IsThisProcess() const { return depth_ == Depth(); }
 

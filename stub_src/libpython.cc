@@ -15,7 +15,7 @@ namespace {
 
 bool TryLoad(const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr; }
 
-// <prefix>/lib of the python3 that the interpreter will take for its own, or empty.
+// <prefix>/lib of the first python3 on PATH, from which the interpreter will derive its prefix; or empty.
 std::string LibraryFolderOnPath() {
   const char* path = std::getenv("PATH");
   std::string_view rest(path != nullptr ? path : "");
@@ -40,8 +40,9 @@ std::string LoadLibpython() {
     reason += dlerror();
   }
   return "this stub needs " + name + " (Python " + build::kPythonMinor +
-         "), which could not be loaded: " + reason + ". The model's execution environment must hold Python " +
-         build::kPythonMinor + " with a shared libpython, or the stub be built for the environment's Python.";
+         "), which could not be loaded: " + reason +
+         ". The model's execution environment must contain Python " + build::kPythonMinor +
+         " with a shared libpython, or build the stub for the environment's Python.";
 }
 
 }  // namespace envpack

@@ -1,5 +1,5 @@
-// The stub's executable. It does not depend on libpython, so that the server's dry run, the reading of a bad
-// command line and the report of a missing libpython all work wherever the file lies.
+// The stub executable. It does not depend on libpython, so the server's test run, errors in the command line
+// and the report of a missing libpython work wherever the file lies.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "abi/epoch_numbers.h"
+#include "abi/built_epochs.h"
 #include "abi/launch.h"
 #include "abi/server_release.h"
 #include "abi/wire.h"
@@ -24,7 +24,7 @@
 #include "channel/refusal.h"
 #include "libpython.h"
 
-// The body, put into this file by embed.cc.
+// The body, which embed.cc includes in this executable.
 extern "C" const char envpack_body_begin[];
 extern "C" const char envpack_body_end[];
 
@@ -32,9 +32,9 @@ namespace envpack {
 
 namespace {
 
-// Ctrl-C in the server's terminal, or a container being stopped, reaches the whole process group; the server
-// tells us in its own way when to end. Not SIG_IGN, which programs started by the model would inherit.
-void SurviveSignals() {
+// Ctrl-C in the server's terminal, or the stop of a container, signals the whole process group; the server
+// ends the stub with a command. Not SIG_IGN, which programs started by the model would inherit.
+void IgnoreSignals() {
   struct sigaction action{};
   action.sa_handler = [](int) {};
   sigaction(SIGINT, &action, nullptr);
@@ -57,21 +57,21 @@ struct Body {
   std::string failure;
 };
 
-// Loads the body from memory: a file beside this one might be missing, and /tmp might not allow programs.
+// Loads the body from memory: a separate file could get lost, and /tmp may be mounted noexec.
 Body LoadBody() {
   if (std::string failure = LoadLibpython(); !failure.empty()) return {nullptr, failure};
   const int descriptor = memfd_create("triton_python_backend_stub", MFD_CLOEXEC);
   const auto size = static_cast<std::size_t>(envpack_body_end - envpack_body_begin);
   if (descriptor < 0 || !WriteAll(descriptor, envpack_body_begin, size)) {
-    return {nullptr, std::string("the stub could not unpack itself: ") + std::strerror(errno)};
+    return {nullptr, std::string("the stub cannot write its body to memory: ") + std::strerror(errno)};
   }
   void* library = dlopen(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return {nullptr, std::string("the stub could not load itself: ") + dlerror()};
+  if (library == nullptr) return {nullptr, std::string("the stub cannot load its body: ") + dlerror()};
   close(descriptor);
   return {reinterpret_cast<BodyEntry>(dlsym(library, kBodyEntry)), ""};
 }
 
-int TellVersion() {
+int PrintVersion() {
   std::printf(
       "triton_python_backend_stub of envpack %s for Python %s (%s), Triton %s, NumPy 1 and 2; built with "
       "%s\n",
@@ -82,7 +82,7 @@ int TellVersion() {
 // Reports through the server why this stub cannot run a model.
 int Refuse(const abi::Launch& launch, abi::Release release, const std::string& reason) {
   std::fprintf(stderr, "envpack stub: %s\n", reason.c_str());
-  const std::unique_ptr<abi::Attendance> server = abi::OpenAttendance(launch, release);
+  const std::unique_ptr<abi::Session> server = abi::OpenSession(launch, release);
   server->Announce();
   const channel::Heartbeat heartbeat(*server, launch.server_pid);
   channel::RefuseEverything(*server, reason);
@@ -91,7 +91,7 @@ int Refuse(const abi::Launch& launch, abi::Release release, const std::string& r
 
 int Run(int argc, const char* const* argv) {
   const abi::Launch launch = abi::ParseLaunch(argc, argv);
-  const abi::Release only = std::size(abi::kEpochNumbers) == 1 ? abi::kEpochNumbers[0] : 0;
+  const abi::Release only = std::size(abi::kBuiltEpochs) == 1 ? abi::kBuiltEpochs[0] : 0;
   const abi::Release release = abi::FindServerRelease(launch, argv[0], only);
   const Body body = LoadBody();
   if (body.entry == nullptr) return Refuse(launch, release, body.failure);
@@ -105,8 +105,8 @@ int Run(int argc, const char* const* argv) {
 int main(int argc, char** argv) {
   using namespace envpack;
   if (argc == 1) return abi::kDryRunStatus;
-  if (argc == 2 && std::strcmp(argv[1], "--version") == 0) return TellVersion();
-  SurviveSignals();
+  if (argc == 2 && std::strcmp(argv[1], "--version") == 0) return PrintVersion();
+  IgnoreSignals();
   try {
     return Run(argc, argv);
   } catch (const std::exception& error) {

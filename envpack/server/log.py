@@ -15,7 +15,7 @@ _LOAD_PREFIX = re.compile(
 )
 # The model's folder can contain an environment as well.
 _NOT_OF_THE_MODEL = re.compile(r"/lib/python3\.\d+/")
-_STANDING = "Where Python was:"
+_STANDING = "Python traceback:"
 _STANDING_AT = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)')
 _PARSING = re.compile(r"Error parsing text-format inference\.ModelConfig: (?P<line>\d+):(?P<column>\d+): (?P<what>.+)")
 _POLLING = re.compile(r"Poll failed for model directory '[^']*': (?P<what>.+?)\"?$", re.MULTILINE)

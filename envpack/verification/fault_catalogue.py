@@ -169,7 +169,7 @@ FAULTS = (
     ),
     _fault(
         "stub-died",
-        r"was ended by signal \d+ \((?P<signal>\w+)\)",
+        r"was killed by signal \d+ \((?P<signal>\w+)\)",
         "find what ends it: SIGKILL means too little memory, other signals mean a crash in native code",
     ),
     _fault(

@@ -1,4 +1,4 @@
-// The numbers by which messages say what they are.
+// The commands of messages, and their numbers in each release.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ enum class CommandKind : std::size_t {
   kIsRequestCancelled,
   kCancelStream,
   kUserModelReadinessRequest,
-  kUnknown,  // of none of the above; last
+  kUnknown,  // none of the above; must be last
 };
 inline constexpr std::size_t kCommandKinds = static_cast<std::size_t>(CommandKind::kUnknown);
 
@@ -79,7 +79,7 @@ constexpr Release Since(CommandKind kind) {
   }
 }
 
-// A release numbers the commands that it has in the order above, so each new one has moved those behind it.
+// Each release numbers its commands in the order above, so a new command shifts those after it.
 class CommandNumbers {
  public:
   static constexpr std::int32_t kNone = -1;
@@ -91,7 +91,7 @@ class CommandNumbers {
     }
   }
 
-  // kNone if the release does not have it.
+  // kNone if the release lacks the command.
   constexpr std::int32_t Of(CommandKind kind) const { return numbers_[static_cast<std::size_t>(kind)]; }
 
   constexpr CommandKind KindOf(std::int32_t number) const {

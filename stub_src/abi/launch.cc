@@ -11,8 +11,8 @@ namespace {
 constexpr int kFewestArguments = 9;
 constexpr char kDefault[] = "DEFAULT";
 
-// From 23.10 on the last argument is a folder or "DEFAULT". From 23.07 to 23.09 it was the platform of the
-// model's configuration or "NONE", for which the backend may bring a folder with a model.py.
+// From 23.10 on the last argument is a folder or "DEFAULT". From 23.07 to 23.09 it is the platform of the
+// model's configuration or "NONE"; the backend may contain a folder with a model.py for it.
 std::string RuntimeDirectory(const std::string& backend_directory, const std::string& argument) {
   if (argument == kDefault || argument.find('/') != std::string::npos) return argument;
   return backend_directory + "/platform_handlers/" + argument;

@@ -1,9 +1,9 @@
-// Every record of the protocol that this stub reads or writes, as each release lays it out. What they must
-// look like is checked for every release by tests/native/abi.
+// The records of the protocol that the stub reads or writes, with the layout of each release.
+// tests/native/abi checks the layouts for every release.
 //
-// A Handle field is the offset of another counted block. Records that extend another one are written flat,
-// since the compiler puts the first own field into the padding of the base (ResponseBatch::batch_size lies at
-// 92, not 96).
+// A Handle field is the offset of another counted block. In the server some records derive from others. They
+// are written flat here, because the compiler puts the first field of a derived record into the padding of
+// its base (ResponseBatch::batch_size has offset 92, not 96).
 #pragma once
 
 #include <pthread.h>
@@ -19,11 +19,11 @@ namespace envpack::abi::records {
 
 using shm::Handle;
 
-// Pushed instead of a message's handle: a sign of life, or "I have read that".
+// Pushed instead of a message's handle: the startup message, or an acknowledgement.
 inline constexpr std::int64_t kDummy = 0;
 
-// A bool of a record. The peer writes it, or leaves there what it finds, and C++ has no meaning for a bool
-// that is neither 0 nor 1.
+// A bool in a record. The server may leave it uninitialised, and a C++ bool that is neither 0 nor 1 is
+// undefined behaviour.
 class Flag {
  public:
   Flag() = default;
@@ -59,7 +59,7 @@ struct Message {
   Handle response_cond;
 };
 
-// `data` is a block of its own; in the inline form the bytes follow the record and `data` means nothing.
+// `data` is a separate block. In the inline form the bytes follow the record and `data` is unused.
 struct String {
   Handle data;
   std::uint64_t length;
@@ -108,8 +108,8 @@ template <Release kEpoch>
 using RequestBatch =
     std::conditional_t<Traits<kEpoch>::kHasBufferRecord, RequestBatch23_06, RequestBatch23_04>;
 
-// Followed by the handles of the requested output names, by those of the input tensors, and up to 24.03 by
-// three inline Strings: name of the model, id of the request, parameters.
+// Followed by the handles of the requested output names, the handles of the input tensors, and up to 24.03
+// three inline Strings: model name, request id, parameters.
 struct Request23_04 {
   std::uint64_t correlation_id;
   std::uint32_t input_count;
@@ -187,7 +187,7 @@ struct Request24_04 {
 };
 template <Release kEpoch>
 using Request = std::conditional_t<
-    Traits<kEpoch>::kStringsApart, Request24_04,
+    Traits<kEpoch>::kHasStringRecords, Request24_04,
     std::conditional_t<Traits<kEpoch>::kHasLongTimeout, Request23_12,
                        std::conditional_t<Traits<kEpoch>::kHasReleaseFlags, Request23_11,
                                           std::conditional_t<Traits<kEpoch>::kHasTracePointer, Request23_08,
@@ -206,8 +206,8 @@ struct Trace {
   std::uint64_t server_trace;
 };
 
-// Followed by the dimensions, the inline name and, if `memory` is 0, a Memory record with its data. Nothing
-// behind the name is aligned.
+// Followed by the dimensions, the inline name and, if `memory` is 0, a Memory record with its data. What
+// follows the name is not aligned.
 struct Tensor {
   Handle memory;
   std::int32_t dtype;
@@ -234,8 +234,8 @@ struct Memory23_11 {
 template <Release kEpoch>
 using Memory = std::conditional_t<Traits<kEpoch>::kHasPoolOffsets, Memory23_11, Memory23_04>;
 
-// Where the server wants the bytes of GPU tensors: `buffers` is a block of handles of Memory records. Before
-// 23.06 a 64-bit count stands in its place, followed by the handles.
+// Destinations for the bytes of GPU tensors: `buffers` is a block of handles of Memory records. Before 23.06
+// a 64-bit count followed by the handles takes the place of this record.
 struct GpuBuffers {
   Flag success;
   Handle error;
@@ -254,7 +254,7 @@ struct Response23_04 {
 };
 struct Response25_02 {
   std::uint32_t outputs_size;
-  Handle parameters;  // must be there unless there is an error
+  Handle parameters;  // required unless there is an error
   Handle error;
   Flag has_error;
   Flag is_error_set;
@@ -264,9 +264,9 @@ struct Response25_02 {
 template <Release kEpoch>
 using Response = std::conditional_t<Traits<kEpoch>::kHasResponseParameters, Response25_02, Response23_04>;
 
-// Followed by `batch_size` handles of Responses. In an answer to Execute from 24.10 on the record sits in the
-// message's own block. In the server's answer to a request of the model one handle follows, whatever
-// `batch_size` says.
+// Followed by `batch_size` handles of Responses. In an answer to Execute, from 24.10 on, the record lies in
+// the same block as the message. In the server's answer to a BLS request one handle follows, whatever
+// `batch_size` is.
 struct ResponseBatch23_04 {
   pthread_mutex_t mutex;
   pthread_cond_t condition;
@@ -335,7 +335,7 @@ template <Release kEpoch>
 using ResponseSend =
     std::conditional_t<Traits<kEpoch>::kHasBufferRecord, ResponseSend23_06, ResponseSend23_04>;
 
-// `mutex` and `condition` are not used: the message's own are.
+// `mutex` and `condition` are unused; those of the message are used instead.
 struct Cleanup {
   pthread_mutex_t mutex;
   pthread_cond_t condition;

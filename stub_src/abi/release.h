@@ -1,7 +1,8 @@
-// Triton's releases, as far as a stub cares: which there are, and which of them speak alike.
+// The releases of Triton that the stub supports, which of them share a protocol, and the features of each.
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <string>
 
 namespace envpack::abi {
@@ -9,11 +10,17 @@ namespace envpack::abi {
 // A release as a number that sorts: 2410 is 24.10.
 using Release = int;
 
-// Each begins with the release named here: a run of releases between which a stub sees no difference.
+// An epoch is a run of releases between which a stub sees no difference. Each is named after its first
+// release.
 inline constexpr Release kEpochs[] = {2304, 2305, 2306, 2307, 2308, 2309, 2310, 2311, 2312,
                                       2403, 2404, 2406, 2408, 2410, 2502, 2504, 2603};
 
-// A release, and the version that its server calls itself.
+// The epochs that have a wire of their own: those that a line of traits.h names, and the first. Each other
+// epoch differs from the one before it only in command numbers and features, which are looked up at run time.
+inline constexpr Release kWireEpochs[] = {2304, 2305, 2306, 2308, 2309, 2311, 2312,
+                                          2403, 2404, 2406, 2408, 2410, 2502, 2504};
+
+// A release, and the version that its server reports.
 struct KnownRelease {
   Release release;
   const char* server;
@@ -31,16 +38,43 @@ inline constexpr KnownRelease kReleases[] = {
 inline constexpr Release kOldest = kReleases[0].release;
 inline constexpr Release kNewest = kReleases[std::size(kReleases) - 1].release;
 
-// The epoch that a release belongs to; one that is newer than all known belongs to the last.
-constexpr Release EpochOf(Release release) {
-  Release found = kEpochs[0];
-  for (const Release epoch : kEpochs) {
+// Features of the server that models may use. The value is the first release that has the feature.
+enum class Feature : Release {
+  kMetrics = 2305,
+  kModelControl = 2307,
+  kCancelQueries = 2310,
+  kRescheduling = 2311,
+  kRequestParameters = 2311,  // in requests that the model makes
+  kTextCorrelationIds = 2404,
+  kLateResponses = 2406,  // through a response sender, in the default mode
+  kHistograms = 2408,
+  kResponseParameters = 2502,
+  kCancelledStreams = 2504,
+  kReadiness = 2603,
+};
+
+constexpr Release Since(Feature feature) { return static_cast<Release>(feature); }
+
+// The last of `epochs` that does not begin after `release`.
+template <std::size_t kCount>
+constexpr Release LastUpTo(Release release, const Release (&epochs)[kCount]) {
+  Release found = epochs[0];
+  for (const Release epoch : epochs) {
     if (epoch <= release) found = epoch;
   }
   return found;
 }
 
+// The epoch that a release belongs to. A release newer than all known ones belongs to the last epoch.
+constexpr Release EpochOf(Release release) { return LastUpTo(release, kEpochs); }
+
+// The epoch whose wire a release uses.
+constexpr Release WireEpochOf(Release release) { return LastUpTo(release, kWireEpochs); }
+
 // "24.10"
-std::string NameOf(Release release);
+inline std::string NameOf(Release release) {
+  const std::string digits = std::to_string(release);
+  return digits.substr(0, 2) + "." + digits.substr(2);
+}
 
 }  // namespace envpack::abi

@@ -1,18 +1,135 @@
 #include "abi/server_release.h"
 
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cctype>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
 
-#include "abi/lines.h"
-#include "abi/server_library.h"
-
 namespace envpack::abi {
 
 namespace {
+
+// Calls `visit` with each line of a file, without its end, until that returns false. A missing file has no
+// lines. Does not use streams: with their locales they would be a third of the executable.
+void ForEachLine(const std::string& path, const std::function<bool(const std::string&)>& visit) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
+  if (!file) return;
+  std::string line;
+  for (int c = std::fgetc(file.get()); c != EOF; c = std::fgetc(file.get())) {
+    if (c != '\n') {
+      line.push_back(static_cast<char>(c));
+    } else if (visit(line)) {
+      line.clear();
+    } else {
+      return;
+    }
+  }
+  if (!line.empty()) visit(line);
+}
+
+// A file, mapped for reading; empty if it cannot be mapped.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path) {
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return;
+    struct stat status{};
+    if (fstat(descriptor, &status) == 0 && status.st_size > 0) {
+      const auto size = static_cast<std::size_t>(status.st_size);
+      void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+      if (data != MAP_FAILED) bytes_ = {static_cast<const char*>(data), size};
+    }
+    close(descriptor);
+  }
+  ~MappedFile() {
+    if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  std::string_view bytes_;
+};
+
+template <typename Record>
+std::optional<Record> RecordAt(std::string_view bytes, std::size_t offset) {
+  if (offset > bytes.size() || bytes.size() - offset < sizeof(Record)) return std::nullopt;
+  Record record;
+  std::memcpy(&record, bytes.data() + offset, sizeof(record));
+  return record;
+}
+
+// The code of an ELF file for x86-64. Empty for other machines, whose instructions contain no text.
+std::string_view CodeOf(std::string_view file) {
+  const auto header = RecordAt<Elf64_Ehdr>(file, 0);
+  if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return {};
+  if (header->e_machine != EM_X86_64) return {};
+  for (std::size_t i = 0; i < header->e_phnum; ++i) {
+    const auto segment = RecordAt<Elf64_Phdr>(file, header->e_phoff + i * sizeof(Elf64_Phdr));
+    if (!segment || segment->p_type != PT_LOAD || (segment->p_flags & PF_X) == 0) continue;
+    if (segment->p_offset > file.size() || file.size() - segment->p_offset < segment->p_filesz) return {};
+    return file.substr(segment->p_offset, segment->p_filesz);
+  }
+  return {};
+}
+
+bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+// Compilers build the short version text from constants within instructions, one of which contains its first
+// four characters. Returns nothing if several texts look like a version.
+std::optional<std::string> VersionIn(std::string_view code) {
+  constexpr std::size_t kLength = 4;
+  std::optional<std::string> found;
+  for (std::size_t dot = code.find('.', 1); dot != std::string_view::npos; dot = code.find('.', dot + 1)) {
+    if (code[dot - 1] != '2' || dot - 1 + kLength > code.size()) continue;
+    const std::string_view text = code.substr(dot - 1, kLength);
+    if (!IsDigit(text[2]) || !IsDigit(text[3])) continue;
+    if (found && *found != text) return std::nullopt;
+    found = text;
+  }
+  return found;
+}
+
+// Path of the server library of a process, or of its executable if it has none.
+std::string ServerFile(std::int64_t server_pid) {
+  const std::string process = "/proc/" + std::to_string(server_pid);
+  std::string file = process + "/exe";
+  ForEachLine(process + "/maps", [&](const std::string& line) {
+    const std::size_t path = line.find('/');
+    if (path == std::string::npos || line.find("/libtritonserver", path) == std::string::npos) return true;
+    file = line.substr(path);
+    return false;
+  });
+  return file;
+}
+
+struct LibraryVersion {
+  std::string file;
+  std::string version;  // "2.51", without the last part
+};
+
+// The version of the library that the process `server_pid` runs, if it can be determined.
+std::optional<LibraryVersion> ReadServerLibrary(std::int64_t server_pid) {
+  const std::string path = ServerFile(server_pid);
+  const MappedFile file(path);
+  const auto version = VersionIn(CodeOf(file.bytes()));
+  if (!version) return std::nullopt;
+  return LibraryVersion{path, *version};
+}
 
 constexpr char kExplicit[] = "ENVPACK_TRITON_RELEASE";
 constexpr Release kFirstWithPlatform = 2307;     // as a ninth argument
@@ -25,7 +142,7 @@ bool IsDigits(std::string_view text) {
   return !text.empty();
 }
 
-// "24.10", and what vendors put behind it ("24.10-py3"), as a number; 0 if it is none.
+// "24.10", also with a suffix ("24.10-py3"), as a number; 0 if it is not a release.
 Release ParseRelease(std::string_view text) {
   constexpr std::size_t kLength = 5;
   if (text.size() < kLength || text[2] != '.') return 0;
@@ -35,26 +152,26 @@ Release ParseRelease(std::string_view text) {
          std::atoi(std::string(text.substr(3, 2)).c_str());
 }
 
-Statement FromRelease(const std::string& place, const std::string& text) {
+Evidence FromRelease(const std::string& source, const std::string& text) {
   const Release release = ParseRelease(text);
   if (release == 0) {
-    throw ReleaseUnclear(place + " says '" + text + "', which is no Triton release; write it like " +
-                         NameOf(kNewest));
+    throw ReleaseError(source + " is '" + text + "', which is not a Triton release; write it like " +
+                       NameOf(kNewest));
   }
   if (release < kOldest) {
-    throw ReleaseUnclear(place + " says Triton " + text + "; this stub speaks to " + NameOf(kOldest) +
-                         " and later");
+    throw ReleaseError(source + " names Triton " + text + "; this stub supports " + NameOf(kOldest) +
+                       " and later");
   }
   const bool is_newer = release > kNewest;
-  return {place, text, is_newer ? kNewest : release, is_newer};
+  return {source, text, is_newer ? kNewest : release, is_newer};
 }
 
-Statement Choice(Statement statement) {
-  statement.is_choice = true;
-  return statement;
+Evidence AsChoice(Evidence evidence) {
+  evidence.is_choice = true;
+  return evidence;
 }
 
-// First line of a file, without blanks at its end; none if there is no such file.
+// First line of a file, without trailing blanks; none if the file does not exist.
 std::optional<std::string> FirstLine(const std::string& path) {
   std::optional<std::string> first;
   ForEachLine(path, [&](const std::string& line) {
@@ -73,37 +190,37 @@ std::optional<std::string> Variable(const char* name) {
 // "<server>/backends/python" to "<server>".
 std::string ServerFolder(const std::string& backend_directory) { return backend_directory + "/../.."; }
 
-std::vector<Statement> AskEverybody(const Launch& launch, const std::string& stub, Release only) {
-  std::vector<Statement> statements;
-  if (const auto text = Variable(kExplicit)) statements.push_back(Choice(FromRelease(kExplicit, *text)));
+std::vector<Evidence> CollectEvidence(const Launch& launch, const std::string& stub, Release only) {
+  std::vector<Evidence> found;
+  if (const auto text = Variable(kExplicit)) found.push_back(AsChoice(FromRelease(kExplicit, *text)));
   if (const auto text = FirstLine(stub + ".release")) {
-    statements.push_back(Choice(FromRelease(stub + ".release", *text)));
+    found.push_back(AsChoice(FromRelease(stub + ".release", *text)));
   }
   if (const auto text = Variable("NVIDIA_TRITON_SERVER_VERSION")) {
-    statements.push_back(FromRelease("NVIDIA_TRITON_SERVER_VERSION", *text));
+    found.push_back(FromRelease("NVIDIA_TRITON_SERVER_VERSION", *text));
   }
   if (const auto text = Variable("TRITON_SERVER_VERSION")) {
-    statements.push_back(FromServerVersion("TRITON_SERVER_VERSION", *text));
+    found.push_back(FromServerVersion("TRITON_SERVER_VERSION", *text));
   }
   const std::string file = ServerFolder(launch.backend_directory) + "/TRITON_VERSION";
-  if (const auto text = FirstLine(file)) statements.push_back(FromServerVersion(file, *text));
+  if (const auto text = FirstLine(file)) found.push_back(FromServerVersion(file, *text));
   if (const auto library = ReadServerLibrary(launch.server_pid)) {
-    statements.push_back(FromServerVersion(library->file, library->version));
+    found.push_back(FromServerVersion(library->file, library->version));
   }
-  if (only != 0) statements.push_back(Choice({"the build of this stub", NameOf(only), only}));
-  return statements;
+  if (only != 0) found.push_back(AsChoice({"the build of this stub", NameOf(only), only}));
+  return found;
 }
 
-std::string Quote(const Statement& statement) {
-  return statement.place + " says Triton " + statement.said +
-         (statement.said == NameOf(statement.release) ? "" : " (" + NameOf(statement.release) + ")");
+std::string Describe(const Evidence& evidence) {
+  return evidence.source + " names Triton " + evidence.value +
+         (evidence.value == NameOf(evidence.release) ? "" : " (" + NameOf(evidence.release) + ")");
 }
 
-// A server that is newer than all known agrees with whoever chooses an epoch for it.
-bool Agree(const Statement& one, const Statement& other) {
-  if (EpochOf(one.release) == EpochOf(other.release)) return true;
-  return one.is_newer_than_known != other.is_newer_than_known &&
-         (one.is_newer_than_known ? other : one).is_choice;
+// A server newer than all known ones agrees with every choice of an epoch.
+bool Agree(const Evidence& left, const Evidence& right) {
+  if (EpochOf(left.release) == EpochOf(right.release)) return true;
+  return left.is_newer_than_known != right.is_newer_than_known &&
+         (left.is_newer_than_known ? right : left).is_choice;
 }
 
 bool IsUuid(std::string_view text) {
@@ -116,33 +233,33 @@ bool IsUuid(std::string_view text) {
   return true;
 }
 
-// What the command line itself shows of the server must fit to the release.
-void CheckCommandLine(const Launch& launch, const Statement& statement) {
-  const auto refuse = [&](const std::string& what) {
-    throw ReleaseUnclear(Quote(statement) +
-                         ", but the server that started this stub is another one: " + what);
+// Compares the release with what the command line shows of the server.
+void CheckCommandLine(const Launch& launch, const Evidence& evidence) {
+  const auto reject = [&](const std::string& reason) {
+    throw ReleaseError(Describe(evidence) +
+                       ", but the server that started this stub is of another release: " + reason);
   };
-  if (launch.has_last_argument != (statement.release >= kFirstWithPlatform)) {
-    refuse(std::string("it gave ") + (launch.has_last_argument ? "9" : "8") + " arguments");
+  if (launch.has_last_argument != (evidence.release >= kFirstWithPlatform)) {
+    reject(std::string("it passed ") + (launch.has_last_argument ? "9" : "8") + " arguments");
   }
   const std::string_view name = launch.region;
   const std::string_view end = name.substr(name.rfind('_') + 1);
-  const bool is_late = statement.release >= kFirstWithUuidRegions;
+  const bool is_late = evidence.release >= kFirstWithUuidRegions;
   if (is_late ? IsDigits(end) && end.size() < 8 : IsUuid(end)) {
-    refuse("its regions are named like " + std::string(name));
+    reject("its regions are named like " + std::string(name));
   }
 }
 
 }  // namespace
 
-Statement FromServerVersion(const std::string& place, const std::string& version) {
+Evidence FromServerVersion(const std::string& source, const std::string& version) {
   const std::size_t dot = version.find('.');
   const std::string_view rest =
       std::string_view(version).substr(dot == std::string::npos ? version.size() : dot + 1);
   const std::string minor(rest.substr(0, rest.find_first_not_of("0123456789")));
   const std::string start = "2." + minor + ".";
   if (minor.empty() || version.compare(0, 2, "2.") != 0) {
-    throw ReleaseUnclear(place + " says '" + version + "', which is no version of a Triton server");
+    throw ReleaseError(source + " is '" + version + "', which is not a version of a Triton server");
   }
   const KnownRelease* found = nullptr;
   for (const KnownRelease& known : kReleases) {
@@ -150,32 +267,33 @@ Statement FromServerVersion(const std::string& place, const std::string& version
     if (server.compare(0, start.size(), start) != 0) continue;
     if (found == nullptr || version.compare(0, server.size(), server) == 0) found = &known;
   }
-  if (found != nullptr) return {place, version, found->release};
+  if (found != nullptr) return {source, version, found->release};
   const std::string oldest(kReleases[0].server);
   if (std::atoi(minor.c_str()) < std::atoi(oldest.c_str() + 2)) {
-    throw ReleaseUnclear(place + " says server " + version + "; this stub speaks to " + oldest + " (" +
-                         NameOf(kOldest) + ") and later");
+    throw ReleaseError(source + " names server " + version + "; this stub supports " + oldest + " (" +
+                       NameOf(kOldest) + ") and later");
   }
-  return {place, version, kNewest, true};
+  return {source, version, kNewest, true};
 }
 
 Release FindServerRelease(const Launch& launch, const std::string& stub, Release only) {
-  const std::vector<Statement> statements = AskEverybody(launch, stub, only);
-  if (statements.empty()) {
-    throw ReleaseUnclear("nothing says which Triton release the server is of; set " + std::string(kExplicit) +
-                         ", or write it into " + stub + ".release");
+  const std::vector<Evidence> found = CollectEvidence(launch, stub, only);
+  if (found.empty()) {
+    throw ReleaseError("the Triton release of the server is unknown; set " + std::string(kExplicit) +
+                       ", or write it to " + stub + ".release");
   }
-  const Statement& first = statements.front();
-  for (const Statement& other : statements) {
+  const Evidence& first = found.front();
+  for (const Evidence& other : found) {
     if (!Agree(first, other)) {
-      throw ReleaseUnclear(Quote(first) + ", but " + Quote(other) +
-                           "; the stub would crash the server if it took the wrong one");
+      throw ReleaseError(Describe(first) + ", but " + Describe(other) +
+                         "; the wrong one would crash the server");
     }
   }
   CheckCommandLine(launch, first);
   if (first.is_newer_than_known) {
-    std::fprintf(stderr, "envpack stub: %s says %s, which is newer than this stub; it is spoken to like %s\n",
-                 first.place.c_str(), first.said.c_str(), NameOf(first.release).c_str());
+    std::fprintf(stderr,
+                 "envpack stub: %s names %s, which is newer than this stub; using the protocol of %s\n",
+                 first.source.c_str(), first.value.c_str(), NameOf(first.release).c_str());
   }
   return first.release;
 }

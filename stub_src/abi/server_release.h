@@ -1,5 +1,5 @@
-// Finding out which release the server is of. It does not say so itself, and one that is spoken to in another
-// release's way crashes, so every place that can tell is asked, and all must agree.
+// Determines the release of the server. The server does not pass it to the stub, and the protocol of another
+// release crashes the server. So the stub evaluates every source of that information, and all must agree.
 #pragma once
 
 #include <stdexcept>
@@ -10,30 +10,30 @@
 
 namespace envpack::abi {
 
-// The text says what is unclear and what to do, in one line.
-class ReleaseUnclear : public std::runtime_error {
+// The release is unknown or contradictory. The message says what to do, in one line.
+class ReleaseError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What some place says about the server's release.
-struct Statement {
-  std::string place;
-  std::string said;
+// The server's release according to one source.
+struct Evidence {
+  std::string source;
+  std::string value;
   Release release;
-  bool is_newer_than_known = false;  // then `release` is the newest known, for want of a better one
-  bool is_choice = false;            // somebody's decision, not the server's own word
+  bool is_newer_than_known = false;  // `release` is the newest known one instead
+  bool is_choice = false;            // chosen by the user, not reported by the server
 };
 
-// Asks, in this order: ENVPACK_TRITON_RELEASE; the file "<stub>.release" beside the stub, whose path is
-// `stub`; NVIDIA_TRITON_SERVER_VERSION and TRITON_SERVER_VERSION; the file TRITON_VERSION of the server's
-// folder; the server's own library. `only` is the release that this stub was built for if there is just one,
-// 0 otherwise. Returns the release that was named first. Nothing of the region is looked at. Throws
-// ReleaseUnclear if nobody knows, two disagree, or the command line is not that release's.
+// Evaluates, in this order: ENVPACK_TRITON_RELEASE; the file "<stub>.release" beside the stub, whose path is
+// `stub`; NVIDIA_TRITON_SERVER_VERSION and TRITON_SERVER_VERSION; the file TRITON_VERSION in the server's
+// folder; the server's library. `only` is the epoch that this stub was built for if there is just one,
+// otherwise 0. Returns the release of the first source. Does not access the region. Throws ReleaseError if
+// there is no source, if two disagree, or if the command line is that of another release.
 Release FindServerRelease(const Launch& launch, const std::string& stub, Release only);
 
-// The release whose server calls itself `version`, for example "2.51.0". Throws ReleaseUnclear for one that
-// is older than all known; `place` is for that message.
-Statement FromServerVersion(const std::string& place, const std::string& version);
+// The release whose server reports `version`, for example "2.51.0". Throws ReleaseError for a version that is
+// older than all known ones; `source` is for the message.
+Evidence FromServerVersion(const std::string& source, const std::string& version);
 
 }  // namespace envpack::abi

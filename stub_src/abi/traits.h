@@ -1,14 +1,15 @@
-// Everything in which the releases' protocols differ, one line each: since which release it holds. Layouts of
-// records are in records.h and numbers of commands in commands.h, both chosen by these lines.
+// The differences between the protocols of the releases, one line each. records.h chooses the layouts of
+// records by these lines. The numbers of commands are in commands.h, since they are looked up at run time.
 #pragma once
 
 #include "abi/release.h"
 
 namespace envpack::abi {
 
-// The first release whose server waits for a sign of life; those before would take it for an answer.
-inline constexpr Release kFirstThatWaitsForASign = 2305;
+// The first release whose server waits for a startup message. Earlier servers would read it as an answer.
+inline constexpr Release kFirstWithStartupMessage = 2305;
 
+// Each epoch that a line names must be one of kWireEpochs.
 template <Release kEpoch>
 struct Traits {
   // Requests.
@@ -16,24 +17,25 @@ struct Traits {
   static constexpr bool kHasReleaseFlags = kEpoch >= 2311;
   static constexpr bool kHasLongTimeout = kEpoch >= 2312;  // 64 bits
   static constexpr bool kHasTraceRecord = kEpoch >= 2403;
-  static constexpr bool kStringsApart = kEpoch >= 2404;  // and the correlation id may be a text
+  static constexpr bool kHasStringRecords = kEpoch >= 2404;  // correlation ids may be text
 
   // Tensors.
   static constexpr bool kHasPoolOffsets = kEpoch >= 2311;
-  static constexpr bool kHasBufferRecord = kEpoch >= 2306;  // where GPU tensors go; a bare list before
+  static constexpr bool kHasBufferRecord = kEpoch >= 2306;  // destinations of GPU tensors; a bare list before
 
   // Answers.
   static constexpr bool kErrorsHaveCodes = kEpoch >= 2309;
-  static constexpr bool kAnswersBySender = kEpoch >= 2406 && kEpoch < 2410;  // also what execute() returns
+  static constexpr bool kAnswersBySender =
+      kEpoch >= 2406 && kEpoch < 2410;  // also for what execute() returns
   static constexpr bool kAnswersInOneBlock = kEpoch >= 2410;
   static constexpr bool kHasResponseParameters = kEpoch >= 2502;
-  static constexpr bool kErrorsNameTheirStream = kEpoch >= 2504;  // of responses to the model's own requests
-  // Who deletes a request's response factory: the server, then the stub, then the server again.
+  static constexpr bool kErrorsHaveStreamId = kEpoch >= 2504;  // in responses to BLS requests
+  // The stub deletes each request's response factory. Before and after, the server does.
   static constexpr bool kStubDeletesFactories = kEpoch >= 2312 && kEpoch < 2410;
 
-  // The stub's own requests.
-  static constexpr bool kAsksOnItsOwnQueue = kEpoch >= 2410;  // responses too; before, between the answers
-  static constexpr bool kStreamsCarryCommands = kEpoch >= 2311;
+  // Requests of the stub.
+  static constexpr bool kHasRequestQueue = kEpoch >= 2410;  // before, they travel between the answers
+  static constexpr bool kStreamMessagesHaveCommands = kEpoch >= 2311;
   static constexpr bool kStreamsAreAcknowledgedTwice = kEpoch < 2305;
   static constexpr bool kMetricsHaveBuckets = kEpoch >= 2408;
 };

@@ -1,9 +1,10 @@
-// What travels between server and stub, as plain values. Everything above the wire speaks in these; how a
-// release lays them out in shared memory is the business of that release's Wire alone.
+// What server and stub exchange, as plain values. Code above the wire uses only these; the Wire of each epoch
+// converts them to the layout in shared memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,7 +15,7 @@
 
 namespace envpack::abi {
 
-// Numbers are the same in every release.
+// The numbers are the same in every release.
 enum class DataType : std::int32_t {
   kInvalid = 0,
   kBool = 1,
@@ -48,9 +49,8 @@ enum class ErrorCode : std::int32_t {
 
 enum class LogLevel : std::int32_t { kInfo = 0, kWarning = 1, kError = 2, kVerbose = 3 };
 
-// A tensor's bytes stay where they are: `data` points to `byte_size` bytes that `owner` keeps alive, on the
-// device `memory_type_id` if `memory_type` is kGpu. The pointer is not aligned for tensors that came from the
-// server.
+// A tensor refers to its bytes: `data` points to `byte_size` bytes that `owner` keeps alive, on the device
+// `memory_type_id` if `memory_type` is kGpu. For tensors from the server the pointer need not be aligned.
 struct Tensor {
   std::string name;
   DataType dtype = DataType::kInvalid;
@@ -60,8 +60,8 @@ struct Tensor {
   const void* data = nullptr;
   std::size_t byte_size = 0;
   std::shared_ptr<const void> owner;
-  std::shared_ptr<const void> record;  // the wire's: of a tensor that lies in the region as it is
-  std::string unreachable;             // why there is no `data`, for bytes on a GPU that we cannot get at
+  std::shared_ptr<const void> record;  // used by the wire: the record of a tensor that lies in the region
+  std::string unreachable;             // why `data` is null, for GPU memory that could not be mapped
 };
 
 struct Error {
@@ -71,28 +71,27 @@ struct Error {
 
 using CorrelationId = std::variant<std::uint64_t, std::string>;
 
-// Where a request came from: what the server needs to know again when the stub answers or asks about it. A
-// request that a model makes itself has none.
+// Identifies a request to the server, for answers and queries. A request that a model makes has none.
 struct Origin {
   std::int64_t request = 0;           // address in the server
   std::int64_t response_factory = 0;  // address in the server
   std::shared_ptr<const void> record;
 };
 
-// The trace that a request belongs to.
+// The trace of a request.
 struct Trace {
   std::string context;
   std::uint64_t server_trace = 0;  // address in the server, 0 for none
 };
 
-// Where the outputs of a model's own request should lie. Numbers are not those of MemoryType.
+// Where the outputs of a BLS request should lie. The numbers differ from those of MemoryType.
 struct PreferredMemory {
   enum class Type : std::int32_t { kGpu = 0, kCpu = 1, kDefault = 2 };
   Type type = Type::kDefault;
   std::int64_t device_id = 0;
 };
 
-// What a model may ask to happen to a request when execute() has returned.
+// What happens to a request when execute() has returned.
 inline constexpr std::uint32_t kReleaseAll = 1;
 inline constexpr std::uint32_t kReleaseReschedule = 2;
 
@@ -120,8 +119,8 @@ struct Response {
   std::string parameters;      // a JSON object, or empty for none
 };
 
-// One response to a request that the model has made itself. Requests to decoupled models are answered by a
-// stream of them; `stream` names it, 0 where there is none or the server has not said which.
+// One response to a BLS request. A decoupled model answers with a stream of responses. `stream` identifies
+// the stream; it is 0 if there is none or the server does not report it.
 using StreamId = std::uint64_t;
 struct InferResponse {
   Response response;
@@ -153,13 +152,13 @@ struct Metric {
 struct ModelToLoad {
   std::string name;
   std::string config;                        // JSON; empty for the one in the repository
-  std::map<std::string, std::string> files;  // content by path, in place of the repository's
+  std::map<std::string, std::string> files;  // content by path, instead of the files in the repository
 };
 
-// An object in the server's memory: means nothing here but can be handed back.
+// The address of an object in the server. The stub only passes it back.
 using ServerAddress = std::uint64_t;
 
-// What the server asks for.
+// Commands of the server.
 struct AutoCompleteCommand {
   std::string model_config;  // JSON
 };
@@ -176,21 +175,33 @@ struct UnknownCommand {
 using Command =
     std::variant<AutoCompleteCommand, InitializeCommand, ExecuteCommand, FinalizeCommand, UnknownCommand>;
 
-// What the stub answers. The text of a Failure is what users see in the load error or in the response.
+// Answers of the stub. Users see the text of a Failure in the load error or in the response.
 struct Failure {
   std::string text;
 };
+
+// Runs `action`. Returns the message of the exception that it threw, if any.
+template <typename Action>
+std::optional<Failure> Attempt(Action action) {
+  try {
+    action();
+    return std::nullopt;
+  } catch (const std::exception& error) {
+    return Failure{error.what()};
+  }
+}
+
 using AutoCompleteAnswer = std::variant<std::string, Failure>;  // the completed configuration, JSON
 using InitializeAnswer = std::optional<Failure>;
 
 // A failed batch. Each request's response factory in the server must be deleted exactly once: by the server,
-// unless the stub says here that it has seen to all of them.
+// unless `factories_deleted` is set.
 struct ExecuteFailure {
   std::string text;
   bool factories_deleted = false;
 };
-// One entry for each request, in order, empty where nothing is to be sent now; no entries at all where all
-// responses come by senders.
+// One entry for each request, in order; an empty entry means that no response is sent now. No entries if all
+// responses are sent by response senders.
 using ExecuteAnswer = std::variant<std::vector<std::optional<Response>>, ExecuteFailure>;
 
 }  // namespace envpack::abi

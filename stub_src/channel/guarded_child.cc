@@ -19,7 +19,7 @@ namespace envpack::channel {
 
 namespace {
 
-// The first byte of a report is a Step or one of these; a text follows these. It is written last.
+// The first byte of a report is a Step or one of these, which are followed by a text. It is written last.
 constexpr char kCompleted = 'C';
 constexpr char kFailed = 'F';
 
@@ -29,7 +29,7 @@ void WriteAt(int descriptor, std::string_view data, off_t offset) {
   while (!data.empty()) {
     const ssize_t written = pwrite(descriptor, data.data(), data.size(), offset);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) Fail("a report cannot be written");
+    if (written <= 0) Fail("cannot write the report of the model's process");
     data.remove_prefix(static_cast<std::size_t>(written));
     offset += written;
   }
@@ -37,13 +37,13 @@ void WriteAt(int descriptor, std::string_view data, off_t offset) {
 
 std::string ReadAll(int descriptor) {
   struct stat facts{};
-  if (fstat(descriptor, &facts) != 0) Fail("a report cannot be read");
+  if (fstat(descriptor, &facts) != 0) Fail("cannot read the report of the model's process");
   std::string text(static_cast<std::size_t>(facts.st_size), '\0');
   std::size_t done = 0;
   while (done < text.size()) {
     const ssize_t got = pread(descriptor, &text[done], text.size() - done, static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) Fail("a report cannot be read");
+    if (got <= 0) Fail("cannot read the report of the model's process");
     done += static_cast<std::size_t>(got);
   }
   return text;
@@ -58,19 +58,19 @@ std::string NameOf(int signal) {
                               {SIGILL, "SIGILL"},   {SIGINT, "SIGINT"},   {SIGSEGV, "SIGSEGV"},
                               {SIGTERM, "SIGTERM"}, {SIGTRAP, "SIGTRAP"}, {SIGXCPU, "SIGXCPU"},
                               {SIGSYS, "SIGSYS"}};
-  if (signal == SIGKILL) return "9 (SIGKILL, as the kernel sends when memory runs out)";
+  if (signal == SIGKILL) return "9 (SIGKILL, which the kernel sends when memory runs out)";
   for (const Named& named : kNames) {
     if (named.signal == signal) return std::to_string(signal) + " (" + named.name + ")";
   }
   return std::to_string(signal);
 }
 
-std::string HowItEnded(int status) {
-  if (WIFSIGNALED(status)) return "was ended by signal " + NameOf(WTERMSIG(status));
-  return "ended itself with exit status " + std::to_string(WEXITSTATUS(status));
+std::string DescribeExit(int status) {
+  if (WIFSIGNALED(status)) return "was killed by signal " + NameOf(WTERMSIG(status));
+  return "exited with status " + std::to_string(WEXITSTATUS(status));
 }
 
-const char* WhatItDid(Step step) {
+const char* DescribeStep(Step step) {
   switch (step) {
     case Step::kImport:
       return "the model was being imported";
@@ -81,8 +81,8 @@ const char* WhatItDid(Step step) {
   }
 }
 
-[[noreturn]] void BeTheChild(pid_t parent, Report& report, const std::function<void(Report&)>& work) {
-  // The server kills the parent, and only that.
+[[noreturn]] void RunChild(pid_t parent, Report& report, const std::function<void(Report&)>& work) {
+  // The server kills the parent only.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   try {
@@ -99,7 +99,7 @@ const char* WhatItDid(Step step) {
 }  // namespace
 
 Report::Report() : descriptor_(memfd_create("report", MFD_CLOEXEC)) {
-  if (descriptor_ < 0) Fail("there is no memory for a report");
+  if (descriptor_ < 0) Fail("cannot create a memory file for the report of the model's process");
 }
 
 Report::~Report() { close(descriptor_); }
@@ -120,21 +120,21 @@ abi::AutoCompleteAnswer Report::Read(int status) const {
   const char mark = text.empty() ? '\0' : text.front();
   if (mark == kCompleted) return text.substr(1);
   if (mark == kFailed) return abi::Failure{text.substr(1)};
-  return abi::Failure{"The model's process " + HowItEnded(status) + " while " +
-                      WhatItDid(static_cast<Step>(mark)) + ". The server's log has what it wrote."};
+  return abi::Failure{"The model's process " + DescribeExit(status) + " while " +
+                      DescribeStep(static_cast<Step>(mark)) + ". See its output in the server's log."};
 }
 
 GuardedChild::GuardedChild(const std::function<void(Report&)>& work) {
   const pid_t parent = getpid();
   pid_ = fork();
-  if (pid_ < 0) Fail("there can be no process to complete the configuration in");
-  if (pid_ == 0) BeTheChild(parent, report_, work);
+  if (pid_ < 0) Fail("cannot create a process to complete the configuration");
+  if (pid_ == 0) RunChild(parent, report_, work);
 }
 
 abi::AutoCompleteAnswer GuardedChild::Wait() const {
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0) {
-    if (errno != EINTR) Fail("the model's process cannot be waited for");
+    if (errno != EINTR) Fail("cannot wait for the model's process");
   }
   return report_.Read(status);
 }

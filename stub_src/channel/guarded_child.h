@@ -1,4 +1,4 @@
-// Work in a process of its own, so that nothing it does can end the conversation with the server.
+// Runs work in a child process, so that it cannot end the session with the server.
 #pragma once
 
 #include <sys/types.h>
@@ -9,11 +9,11 @@
 
 namespace envpack::channel {
 
-// What the child is about, for the case that it does not live to say more.
+// The step that the child is running, for the error message if it does not survive the step.
 enum class Step : char { kStart = 1, kImport, kComplete };
 
-// What a child tells its parent. The kernel keeps it, so it is there whatever ends the child, and however
-// long it is; a pipe would stay open in processes that the model has started.
+// The report of a child to its parent, in a memory file. It survives any end of the child and has no size
+// limit. A pipe would remain open in processes that the model has started.
 class Report {
  public:
   // Throws std::system_error.
@@ -26,7 +26,7 @@ class Report {
   void Reach(Step step);
   void Finish(const abi::AutoCompleteAnswer& answer);
 
-  // The parent's side, once the child has ended with this status of waitpid(): the child's answer, or how it
+  // The parent's side, after the child has ended with this status of waitpid(): the child's answer, or how it
   // ended without one.
   abi::AutoCompleteAnswer Read(int status) const;
 
@@ -34,16 +34,16 @@ class Report {
   int descriptor_;
 };
 
-// Starts with its construction. No other thread may hold a lock then that the work needs, and the thread that
-// constructs it must live as long as the process: the kernel ends the child with that thread.
+// The constructor starts the child. At that time no other thread may hold a lock that the work needs. The
+// constructing thread must live as long as the process: the kernel kills the child when that thread ends.
 class GuardedChild {
  public:
-  // Throws std::system_error if there can be no further process.
+  // Throws std::system_error if the process cannot be created.
   explicit GuardedChild(const std::function<void(Report&)>& work);
   GuardedChild(const GuardedChild&) = delete;
   GuardedChild& operator=(const GuardedChild&) = delete;
 
-  // Waits for the end of the work.
+  // Waits for the end of the child.
   abi::AutoCompleteAnswer Wait() const;
 
  private:

@@ -10,12 +10,12 @@ namespace envpack::channel {
 
 namespace {
 
-// The server gives a stub one second; it resets the flag before it starts to wait.
+// The server resets the flag and expects it to be set within one second.
 constexpr std::chrono::milliseconds kInterval(300);
 
 }  // namespace
 
-Heartbeat::Heartbeat(abi::Attendance& server, std::int64_t server_pid)
+Heartbeat::Heartbeat(abi::Session& server, std::int64_t server_pid)
     : server_(server), server_pid_(server_pid), thread_([this] { Run(); }) {
   pthread_setname_np(thread_.native_handle(), "pbstub-health");
 }
@@ -32,11 +32,10 @@ Heartbeat::~Heartbeat() {
 void Heartbeat::Run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    // The server is our parent. Asking whether its pid exists would also be true of a zombie that nobody has
-    // reaped.
+    // The server is the parent process. Its pid would also exist for a zombie.
     if (getppid() != server_pid_) {
-      std::fputs("envpack stub: the server has gone; ending without finalize\n", stderr);
-      server_.Abandon();
+      std::fputs("envpack stub: the server has died; exiting without finalize\n", stderr);
+      server_.UnlinkRegion();
       _exit(1);
     }
     server_.Beat();

@@ -1,5 +1,5 @@
-// The thread that tells the server every 300 ms that this process lives, and notices when the server does
-// not.
+// The thread that reports to the server every 300 ms that this process is alive, and detects the death of the
+// server.
 #pragma once
 
 #include <condition_variable>
@@ -11,12 +11,12 @@
 
 namespace envpack::channel {
 
-// Runs from construction to destruction. Needs neither the GIL nor any lock of other parts, so a model that
-// computes for hours is never taken for dead. When the server dies, removes the region and ends the process
-// with status 1.
+// Runs from construction to destruction. Uses neither the GIL nor locks of other components, so a model that
+// computes for hours still counts as alive. When the server dies, removes the region's name and ends the
+// process with status 1.
 class Heartbeat {
  public:
-  Heartbeat(abi::Attendance& server, std::int64_t server_pid);
+  Heartbeat(abi::Session& server, std::int64_t server_pid);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -24,7 +24,7 @@ class Heartbeat {
  private:
   void Run();
 
-  abi::Attendance& server_;
+  abi::Session& server_;
   const std::int64_t server_pid_;
   std::mutex mutex_;
   std::condition_variable stopping_;

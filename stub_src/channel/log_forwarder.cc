@@ -43,8 +43,8 @@ LogForwarder::~LogForwarder() {
 }
 
 void LogForwarder::Write(abi::LogLine line) {
-  if (!maker_.IsThisProcess()) {
-    // The thread has stayed behind.
+  if (!owner_process_.IsThisProcess()) {
+    // A forked process does not have the thread.
     StderrLog().Write(std::move(line));
     return;
   }
@@ -66,7 +66,7 @@ void LogForwarder::Run() {
     try {
       wire_.Log(line);
     } catch (const std::exception&) {
-      // A full region must not cost the line, nor the process.
+      // Keep the line and the process when the region is full.
       StderrLog().Write(std::move(line));
     }
     lock.lock();

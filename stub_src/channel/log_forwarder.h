@@ -1,4 +1,4 @@
-// Carries log lines to the server's log without making Python wait for the server.
+// Writes log lines to the server's log without blocking Python.
 #pragma once
 
 #include <condition_variable>
@@ -11,20 +11,20 @@
 
 namespace envpack::channel {
 
-// Where log lines go. Callable from any thread, with or without the GIL.
+// Destination of log lines. Callable from any thread, with or without the GIL.
 class LogSink {
  public:
   virtual ~LogSink() = default;
   virtual void Write(abi::LogLine line) = 0;
 };
 
-// To standard error, in the server's own style. For the time before the server reads our log queue.
+// Standard error, in the server's format. Used until the server reads the log queue.
 class StderrLog final : public LogSink {
  public:
   void Write(abi::LogLine line) override;
 };
 
-// To the server, in order, by a thread of its own. The destructor sends what is left.
+// The server, in order, through a separate thread. The destructor sends the remaining lines.
 class LogForwarder final : public LogSink {
  public:
   explicit LogForwarder(abi::Wire& wire);
@@ -38,7 +38,7 @@ class LogForwarder final : public LogSink {
   void Run();
 
   abi::Wire& wire_;
-  const forks::Maker maker_;
+  const forks::OwnerProcess owner_process_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<abi::LogLine> lines_;

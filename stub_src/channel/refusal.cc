@@ -6,12 +6,12 @@ namespace envpack::channel {
 
 namespace {
 
-// Answers one command; true if the conversation goes on.
+// Answers one command. Returns whether the session continues.
 class Refusal {
  public:
-  Refusal(abi::Attendance& server, const std::string& reason) : server_(server), failure_{reason} {}
+  Refusal(abi::Session& server, const std::string& reason) : server_(server), failure_{reason} {}
 
-  // After a failed start the server only waits for this process to end.
+  // After a failed start the server waits for this process to end.
   bool operator()(const abi::AutoCompleteCommand&) const {
     server_.AnswerAutoComplete(failure_);
     return false;
@@ -20,7 +20,7 @@ class Refusal {
     server_.AnswerInitialize(failure_);
     return false;
   }
-  // The server sends no requests to a stub that has not been initialized.
+  // The server sends no requests to a stub that is not initialized.
   bool operator()(const abi::ExecuteCommand&) const { return true; }
   bool operator()(const abi::FinalizeCommand&) const {
     server_.AnswerFinalize();
@@ -29,17 +29,17 @@ class Refusal {
   bool operator()(const abi::UnknownCommand&) const { return true; }
 
  private:
-  abi::Attendance& server_;
+  abi::Session& server_;
   abi::Failure failure_;
 };
 
 }  // namespace
 
-bool Refuse(abi::Attendance& server, const abi::Command& command, const std::string& reason) {
+bool Refuse(abi::Session& server, const abi::Command& command, const std::string& reason) {
   return std::visit(Refusal(server, reason), command);
 }
 
-void RefuseEverything(abi::Attendance& server, const std::string& reason) {
+void RefuseEverything(abi::Session& server, const std::string& reason) {
   while (Refuse(server, server.Receive(), reason)) {
   }
 }

@@ -1,4 +1,4 @@
-// What a stub does that cannot run a model: it says why, through the server.
+// For a stub that cannot run its model: reports the reason through the server.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace envpack::channel {
 
-// Answers the command last received with `reason` as its error; true if the conversation goes on.
-bool Refuse(abi::Attendance& server, const abi::Command& command, const std::string& reason);
+// Answers the command last received with the error `reason`. Returns whether the session continues.
+bool Refuse(abi::Session& server, const abi::Command& command, const std::string& reason);
 
-// Answers every command with `reason` as its error, until the server finalizes or kills this process. The
-// server waits for a stub's first message and answer without a limit, so just exiting would hang the load of
-// the model for ever. The heartbeat must be running already.
-void RefuseEverything(abi::Attendance& server, const std::string& reason);
+// Answers every command with the error `reason`, until the server finalizes or kills this process. The server
+// waits for a stub's first message and answer without a timeout, so exiting would hang the load of the model.
+// The heartbeat must be running.
+void RefuseEverything(abi::Session& server, const std::string& reason);
 
 }  // namespace envpack::channel

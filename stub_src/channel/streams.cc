@@ -9,10 +9,10 @@ namespace envpack::channel {
 
 namespace {
 
-// How long the end of a stub waits for streams that the model has left in the middle.
-constexpr std::chrono::seconds kPatience(10);
+// How long the shutdown waits for streams that the model has abandoned.
+constexpr std::chrono::seconds kTimeout(10);
 
-// Arrival of a stream's first response, which comes by another way than the others and may be overtaken.
+// Arrival of a stream's first response. It is sent differently from the others, which may overtake it.
 constexpr std::uint64_t kFirst = 0;
 
 }  // namespace
@@ -31,25 +31,25 @@ abi::InferResponse Stream::Take() {
   return std::move(responses_.extract(responses_.begin()).mapped());
 }
 
-Streams::Opened Streams::Ask(const abi::Request& request) {
+Streams::Opened Streams::Start(const abi::Request& request) {
   {
     const std::lock_guard lock(mutex_);
-    ++asking_;
+    ++starting_;
   }
   try {
     abi::InferResponse first = wire_.Infer(request, true);
     const std::lock_guard lock(mutex_);
-    --asking_;
+    --starting_;
     return Open(std::move(first));
   } catch (...) {
     const std::lock_guard lock(mutex_);
-    --asking_;
+    --starting_;
     TakeEarlyErrors(0, nullptr);
     throw;
   }
 }
 
-// `entry` is that of a stream that has just begun, or null if one has failed to. The mutex must be held.
+// `entry` is a stream that has just begun, or null if it failed to begin. The mutex must be held.
 void Streams::TakeEarlyErrors(abi::StreamId id, Entry* entry) {
   for (auto early = early_errors_.begin(); early != early_errors_.end();) {
     if (entry != nullptr && early->arrival < entry->ended_at) {
@@ -75,14 +75,14 @@ Streams::Opened Streams::OnlyError(abi::Error error) {
 Streams::Opened Streams::Open(abi::InferResponse first) {
   const abi::StreamId id = first.stream;
   if (id == 0) {
-    // What may follow cannot be told to be this stream's, so its reader sees the first response only.
-    if (!std::exchange(first.is_last, true)) ++headless_;
+    // Later responses cannot be assigned to this stream, so it contains the first response only.
+    if (!std::exchange(first.is_last, true)) ++unnamed_;
     TakeEarlyErrors(0, nullptr);
     auto stream = std::make_shared<Stream>();
     stream->Put(kFirst, std::move(first));
     return {id, std::move(stream)};
   }
-  Entry& entry = entries_[id];  // may be there already: later responses can overtake the first
+  Entry& entry = entries_[id];  // may exist: later responses can overtake the first
   entry.has_begun = true;
   if (first.is_last) entry.ended_at = kFirst;
   entry.stream->Put(kFirst, std::move(first));
@@ -93,15 +93,15 @@ Streams::Opened Streams::Open(abi::InferResponse first) {
 // The mutex must be held.
 Streams::Entry& Streams::Find(abi::StreamId id) {
   const auto [found, is_new] = entries_.try_emplace(id);
-  // A name that no request can have been given yet is that of a stream that began with an error.
-  if (is_new && asking_ == 0 && headless_ > 0) {
-    --headless_;
+  // An id that no pending request can have belongs to a stream that began with an error.
+  if (is_new && starting_ == 0 && unnamed_ > 0) {
+    --unnamed_;
     found->second.has_begun = found->second.is_abandoned = true;
   }
   return found->second;
 }
 
-// Whether the stream is to be closed. The mutex must be held.
+// Returns whether the stream must be closed. The mutex must be held.
 bool Streams::DeliverTo(Entry& entry, abi::InferResponse response) {
   if (response.is_last) entry.ended_at = arrivals_;
   if (entry.is_abandoned) return entry.HasEnded();
@@ -109,19 +109,19 @@ bool Streams::DeliverTo(Entry& entry, abi::InferResponse response) {
   return false;
 }
 
-// Whether `ended` is to be closed. The mutex must be held.
-bool Streams::DeliverNameless(abi::InferResponse error, abi::StreamId* ended) {
+// Returns whether `ended` must be closed. The mutex must be held.
+bool Streams::DeliverWithoutId(abi::InferResponse error, abi::StreamId* ended) {
   std::vector<Entries::value_type*> open;
   for (auto& named : entries_) {
     if (named.second.has_begun && !named.second.HasEnded()) open.push_back(&named);
   }
-  if (open.size() == 1 && asking_ == 0) {
+  if (open.size() == 1 && starting_ == 0) {
     *ended = error.stream = open.front()->first;
     return DeliverTo(open.front()->second, std::move(error));
   }
-  const bool is_certain = open.empty() && asking_ == 1;
+  const bool is_certain = open.empty() && starting_ == 1;
   if (error.is_last && !is_certain) ++lost_ends_;
-  if (asking_ > 0) early_errors_.push_back({arrivals_, error, asking_, is_certain});
+  if (starting_ > 0) early_errors_.push_back({arrivals_, error, starting_, is_certain});
   for (auto* named : open) {
     if (!named->second.is_abandoned) named->second.stream->Put(arrivals_, error);
   }
@@ -134,7 +134,7 @@ void Streams::Deliver(abi::InferResponse response) {
     const std::lock_guard lock(mutex_);
     ++arrivals_;
     const bool closes =
-        id == 0 ? DeliverNameless(std::move(response), &id) : DeliverTo(Find(id), std::move(response));
+        id == 0 ? DeliverWithoutId(std::move(response), &id) : DeliverTo(Find(id), std::move(response));
     if (!closes) return;
   }
   Close(id);
@@ -190,7 +190,7 @@ void Streams::End() {
   lock.unlock();
   for (const abi::StreamId id : open) Abandon(id);
   lock.lock();
-  closed_.wait_for(lock, kPatience, [this] { return entries_.size() <= lost_ends_; });
+  closed_.wait_for(lock, kTimeout, [this] { return entries_.size() <= lost_ends_; });
   list();
   lock.unlock();
   for (const abi::StreamId id : open) Close(id);

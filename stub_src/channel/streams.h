@@ -1,4 +1,4 @@
-// Responses to the requests that a model has sent to decoupled models.
+// Streams of responses to BLS requests to decoupled models.
 #pragma once
 
 #include <condition_variable>
@@ -14,15 +14,15 @@
 
 namespace envpack::channel {
 
-// The responses to one request, in order. Filled by one thread, emptied by others.
+// The responses to one request, in order. One thread adds responses, others take them.
 class Stream {
  public:
-  // Waits for the next response. Nothing may be taken after one that is the last.
+  // Waits for the next response. Do not call it after the last response.
   abi::InferResponse Take();
 
  private:
   friend class Streams;
-  // `arrival` is its place among all responses that have come so far.
+  // `arrival` is the response's position among all responses that have arrived.
   void Put(std::uint64_t arrival, abi::InferResponse response);
 
   std::mutex mutex_;
@@ -30,12 +30,12 @@ class Stream {
   std::multimap<std::uint64_t, abi::InferResponse> responses_;  // by arrival
 };
 
-// All streams of this stub, by the names that the server gives them. Any thread; none of it may be called
-// with the GIL held, since most of it waits for the server.
+// All streams of this stub, by the ids that the server assigns. Any thread. Do not call any function with the
+// GIL held, since most of them wait for the server.
 //
-// Up to 25.03 the server does not say to which stream an error belongs. If only one is open that is no
-// question. Otherwise each gets the error, and if it was the last response of one of them, the iteration of
-// each ends: a reader who is told too much is better off than one who waits for ever.
+// Up to 25.03 the server does not report to which stream an error belongs. If only one stream is open, it
+// gets the error. Otherwise every open stream gets it, and if the error is the last response of one of them,
+// iteration over each ends: a superfluous error is better than waiting forever.
 class Streams {
  public:
   struct Opened {
@@ -45,26 +45,25 @@ class Streams {
 
   explicit Streams(abi::Wire& wire) : wire_(wire) {}
 
-  // Runs a request and waits for its first response, which the stream begins with. Throws what Wire::Infer()
-  // throws.
-  Opened Ask(const abi::Request& request);
+  // Sends a request and waits for the first response of its stream. Throws what Wire::Infer() throws.
+  Opened Start(const abi::Request& request);
 
-  // A stream of nothing but this error.
+  // A stream that contains only this error.
   static Opened OnlyError(abi::Error error);
 
-  // A further response has come.
+  // Adds a response that has arrived.
   void Deliver(abi::InferResponse response);
 
-  // The last response has been taken: the server may forget the stream.
+  // Ends a stream whose last response has been taken.
   void Close(abi::StreamId id);
 
-  // Nobody takes responses any more. The server goes on sending them, so the stream is closed by the last.
+  // Discards further responses. The server continues to send them, so the last one closes the stream.
   void Abandon(abi::StreamId id);
 
-  // Has the server cancel the request, unless its last response has been taken.
+  // Requests the cancellation of the request, unless its last response has been taken.
   void Cancel(abi::StreamId id);
 
-  // Abandons all streams and waits some seconds for their ends.
+  // Abandons all streams and waits some seconds until they end.
   void End();
 
  private:
@@ -72,27 +71,27 @@ class Streams {
 
   struct Entry {
     std::shared_ptr<Stream> stream = std::make_shared<Stream>();
-    bool has_begun = false;           // its first response is known
-    std::uint64_t ended_at = kNever;  // when its last came
+    bool has_begun = false;           // the first response has arrived
+    std::uint64_t ended_at = kNever;  // arrival of the last response
     bool is_abandoned = false;
-    int cancelling = 0;  // how many ask the server to cancel it; it must know the name until then
+    int cancelling = 0;  // running Cancel() calls; the server must know the id until they return
 
     bool HasEnded() const { return ended_at != kNever; }
   };
   using Entries = std::unordered_map<abi::StreamId, Entry>;
-  // An error that may belong to a stream whose first response has not come yet.
+  // An error that may belong to a stream whose first response has not arrived.
   struct EarlyError {
     std::uint64_t arrival;
     abi::InferResponse error;
-    std::size_t candidates;  // how many such streams there are still
-    bool is_certain;         // there was no other stream
+    std::size_t candidates;  // number of such streams
+    bool is_certain;         // there is no other stream
   };
 
   Opened Open(abi::InferResponse first);
   void TakeEarlyErrors(abi::StreamId id, Entry* entry);
   Entry& Find(abi::StreamId id);
   bool DeliverTo(Entry& entry, abi::InferResponse response);
-  bool DeliverNameless(abi::InferResponse error, abi::StreamId* ended);
+  bool DeliverWithoutId(abi::InferResponse error, abi::StreamId* ended);
 
   abi::Wire& wire_;
   std::mutex mutex_;
@@ -100,9 +99,9 @@ class Streams {
   Entries entries_;
   std::deque<EarlyError> early_errors_;
   std::uint64_t arrivals_ = 0;
-  std::size_t asking_ = 0;     // requests whose first response has not come
-  std::size_t headless_ = 0;   // streams that began with an error, so that their name is not known yet
-  std::size_t lost_ends_ = 0;  // streams that ended with an error that could not be told from another's
+  std::size_t starting_ = 0;   // requests whose first response has not arrived
+  std::size_t unnamed_ = 0;    // streams that began with an error, so their id is unknown
+  std::size_t lost_ends_ = 0;  // streams that ended with an error that could not be assigned
 };
 
 }  // namespace envpack::channel

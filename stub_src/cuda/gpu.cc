@@ -1,15 +1,62 @@
 #include "cuda/gpu.h"
 
+#include <dlfcn.h>
+
 #include <string>
 
 namespace envpack::cuda {
 
 namespace {
 
+constexpr const char* kLibrary = "libcuda.so.1";
+
+template <typename Function>
+void Find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (function == nullptr) throw abi::GpuError(std::string(kLibrary) + " has no " + name);
+}
+
+Driver Load() {
+  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw abi::GpuError(std::string("there is no CUDA driver: ") + dlerror());
+  Driver driver{};
+  Find(library, "cuInit", driver.init);
+  Find(library, "cuGetErrorString", driver.error_string);
+  Find(library, "cuDeviceGet", driver.device_get);
+  Find(library, "cuDevicePrimaryCtxRetain", driver.primary_context_retain);
+  Find(library, "cuCtxPushCurrent_v2", driver.context_push);
+  Find(library, "cuCtxPopCurrent_v2", driver.context_pop);
+  Find(library, "cuIpcOpenMemHandle_v2", driver.ipc_open);
+  Find(library, "cuIpcCloseMemHandle", driver.ipc_close);
+  Find(library, "cuMemcpy", driver.copy);
+  Find(library, "cuStreamCreate", driver.stream_create);
+  Find(library, "cuStreamSynchronize", driver.stream_synchronize);
+  if (const Status status = driver.init(0); status != 0) {
+    throw abi::GpuError("the CUDA driver could not be initialised: error " + std::to_string(status));
+  }
+  return driver;
+}
+
+}  // namespace
+
+const Driver& TheDriver() {
+  static const Driver driver = Load();  // retried at the next call if it throws
+  return driver;
+}
+
+void Check(Status status, const char* what) {
+  if (status == 0) return;
+  const char* text = nullptr;
+  TheDriver().error_string(status, &text);
+  throw abi::GpuError(std::string(what) + ": " + (text != nullptr ? text : "unknown CUDA error"));
+}
+
+namespace {
+
 Pointer Address(const void* pointer) { return reinterpret_cast<Pointer>(pointer); }
 void* Address(Pointer pointer) { return reinterpret_cast<void*>(pointer); }
 
-// Makes a context the calling thread's for a scope; whatever a framework had current comes back after it.
+// Makes a context current for a scope, then restores the previous one.
 class Current {
  public:
   explicit Current(Context context) { Check(TheDriver().context_push(context), "CUDA context"); }
@@ -47,8 +94,8 @@ std::shared_ptr<void> Gpu::Open(const abi::DeviceMemory& memory) {
   if (!memory.in_pool) return OpenAllocation(memory);
   const auto pool = pools_.find(memory.device);
   if (pool == pools_.end()) {
-    throw abi::GpuFailed("the server's CUDA memory pool of device " + std::to_string(memory.device) +
-                         " is not open here");
+    throw abi::GpuError("the server's CUDA memory pool of device " + std::to_string(memory.device) +
+                        " is not open here");
   }
   return {Address(pool->second + memory.offset), [](void*) {}};
 }
@@ -74,8 +121,8 @@ void Gpu::CloseAllocation(const Key& key) noexcept {
   try {
     const Current current(ContextOf(key.first));
     TheDriver().ipc_close(found->second.base);
-  } catch (const abi::GpuFailed&) {
-    // The device has failed altogether; the driver forgets the mapping when the process ends.
+  } catch (const abi::GpuError&) {
+    // The device has failed. The driver removes the mapping when the process ends.
   }
   allocations_.erase(found);
 }
@@ -87,7 +134,7 @@ void Gpu::Copy(std::int64_t device, void* to, const void* from, std::size_t size
     context = ContextOf(device);
   }
   const Current current(context);
-  // Under unified addressing the driver sees from the addresses where each end lies.
+  // With unified addressing the driver derives both locations from the addresses.
   Check(TheDriver().copy(Address(to), Address(from), size), "Failed to copy a tensor of a GPU");
   Check(TheDriver().stream_synchronize(nullptr), "Failed to copy a tensor of a GPU");
 }

@@ -1,6 +1,12 @@
-// Memory on GPUs, by way of the driver.
+// Memory on GPUs, through NVIDIA's driver.
+//
+// The driver is loaded on first use, so the same stub runs on machines with and without a GPU. The stub uses
+// the driver and not the CUDA runtime: the driver is one library that every machine with a GPU has and that
+// all frameworks share. Only what is used is declared; names and values are those of the driver's public
+// interface.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -8,27 +14,55 @@
 #include <utility>
 
 #include "abi/gpu_memory.h"
-#include "cuda/driver.h"
 
 namespace envpack::cuda {
 
-// Uses the devices' primary contexts, which is what PyTorch, CuPy and the runtime use, and touches no device
-// before something on it is needed. Any thread. Every function throws abi::GpuFailed.
+using Status = int;  // CUresult, 0 is success
+using Device = int;  // CUdevice
+using Context = void*;
+using Stream = void*;
+using Pointer = std::uint64_t;  // CUdeviceptr, which is also a host address under unified addressing
+
+inline constexpr unsigned kLazyPeerAccess = 1;     // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+inline constexpr unsigned kNonBlockingStream = 1;  // CU_STREAM_NON_BLOCKING
+
+struct Driver {
+  Status (*init)(unsigned flags);
+  Status (*error_string)(Status status, const char** text);
+  Status (*device_get)(Device* device, int ordinal);
+  Status (*primary_context_retain)(Context* context, Device device);
+  Status (*context_push)(Context context);
+  Status (*context_pop)(Context* context);
+  Status (*ipc_open)(Pointer* pointer, abi::IpcHandle handle, unsigned flags);
+  Status (*ipc_close)(Pointer pointer);
+  Status (*copy)(Pointer to, Pointer from, std::size_t size);
+  Status (*stream_create)(Stream* stream, unsigned flags);
+  Status (*stream_synchronize)(Stream stream);
+};
+
+// Loads and initialises the driver at the first call. Throws abi::GpuError, at each call, if there is none.
+const Driver& TheDriver();
+
+// Throws abi::GpuError with `what` and the driver's message unless `status` is success.
+void Check(Status status, const char* what);
+
+// Uses the primary contexts of the devices, as PyTorch, CuPy and the CUDA runtime do. Creates a context on a
+// device only when it is needed. Any thread. Every function throws abi::GpuError.
 class Gpu final : public abi::GpuMemory {
  public:
   void AttachPool(std::int64_t device, const abi::IpcHandle& pool) override;
   std::shared_ptr<void> Open(const abi::DeviceMemory& memory) override;
   void Copy(std::int64_t device, void* to, const void* from, std::size_t size) override;
 
-  // A stream of our own on this device, on which a producer of tensors may order its work.
+  // The stub's stream on this device, on which a producer of tensors may order its work.
   Stream StreamOf(std::int64_t device);
 
-  // Waits for everything ordered on StreamOf(device).
+  // Waits for all work on StreamOf(device).
   void Synchronize(std::int64_t device);
 
  private:
   using Key = std::pair<std::int64_t, abi::IpcHandle>;
-  // A driver may refuse to open a handle twice, so each is opened once and its users are counted.
+  // The driver may reject opening a handle twice, so each is opened once and its users are counted.
   struct Allocation {
     Pointer base;
     std::size_t users;
@@ -45,7 +79,7 @@ class Gpu final : public abi::GpuMemory {
   std::map<Key, Allocation> allocations_;
 };
 
-// One per process, like the driver's own state.
+// One per process, like the state of the driver.
 Gpu& TheGpu();
 
 }  // namespace envpack::cuda

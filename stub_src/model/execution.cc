@@ -6,7 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "abi/values.h"
 #include "module/error.h"
+#include "module/logger.h"
 
 namespace py = pybind11;
 
@@ -14,9 +16,45 @@ namespace envpack::model {
 
 namespace {
 
-std::string TypeOf(py::handle object) { return py::str(py::type::handle_of(object)); }
+void LogWhatWasRaised(const py::object& future) {
+  if (future.attr("cancelled")().cast<bool>()) return;
+  const py::object error = future.attr("exception")();
+  if (error.is_none()) return;
+  const auto type = py::type::of(error);
+  const py::object lines =
+      py::module_::import("traceback").attr("format_exception")(type, error, error.attr("__traceback__"));
+  module::Log(py::str("").attr("join")(lines).cast<std::string>(), abi::LogLevel::kError);
+}
 
 }  // namespace
+
+EventLoop::~EventLoop() { Stop(); }
+
+void EventLoop::Stop() {
+  if (!loop_) return;
+  try {
+    loop_.attr("call_soon_threadsafe")(loop_.attr("stop"));
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("stop of the event loop");
+  }
+  loop_ = py::object();
+}
+
+py::object EventLoop::Submit(const py::object& coroutine) {
+  const auto asyncio = py::module_::import("asyncio");
+  if (!loop_) {
+    loop_ = asyncio.attr("new_event_loop")();
+    const auto thread = py::module_::import("threading").attr("Thread");
+    thread(py::arg("target") = loop_.attr("run_forever"), py::arg("daemon") = true).attr("start")();
+  }
+  return asyncio.attr("run_coroutine_threadsafe")(coroutine, loop_);
+}
+
+py::object EventLoop::Await(const py::object& coroutine) { return Submit(coroutine).attr("result")(); }
+
+void EventLoop::Spawn(const py::object& coroutine) {
+  Submit(coroutine).attr("add_done_callback")(py::cpp_function(&LogWhatWasRaised));
+}
 
 Execution::Execution(std::vector<abi::Request> values, const std::string& name, abi::Wire& wire)
     : name_(name), wire_(wire) {
@@ -45,10 +83,10 @@ void Execution::RunDecoupled(const py::object& result, EventLoop& loop) const {
 }
 
 abi::ExecuteAnswer Execution::Take(const py::object& result) {
-  if (result.is_none() && wire_.Has(abi::Feature::kAnswersLater)) return {};
+  if (result.is_none() && wire_.Has(abi::Feature::kLateResponses)) return {};
   if (!py::isinstance<py::list>(result)) {
-    throw module::ModelException("Expected a list in the execute return, found type '" + TypeOf(result) +
-                                 "'.");
+    throw module::ModelException("Expected a list in the execute return, found type '" +
+                                 module::TypeOf(result) + "'.");
   }
   const auto list = py::reinterpret_borrow<py::list>(result);
   if (list.size() != requests_.size()) {
@@ -68,17 +106,17 @@ abi::ExecuteAnswer Execution::Take(const py::object& result) {
 
 std::shared_ptr<module::InferenceResponse> Execution::TakeOne(py::handle item,
                                                               module::InferenceRequest& request) {
-  if (item.is_none() && (request.IsRescheduled() || wire_.Has(abi::Feature::kAnswersLater))) return nullptr;
+  if (item.is_none() && (request.IsRescheduled() || wire_.Has(abi::Feature::kLateResponses))) return nullptr;
   if (request.IsRescheduled()) {
-    // The spelling is part of the contract.
+    // The spelling is that of the official stub.
     throw module::ModelException(
         "Expected a None object in the execute function return list for reschduled request, found type '" +
-        TypeOf(item) + "'.");
+        module::TypeOf(item) + "'.");
   }
   if (!py::isinstance<module::InferenceResponse>(item)) {
     throw module::ModelException(
         "Expected an 'InferenceResponse' object in the execute function return list, found type '" +
-        TypeOf(item) + "'.");
+        module::TypeOf(item) + "'.");
   }
   auto response = item.cast<std::shared_ptr<module::InferenceResponse>>();
   request.sender()->CloseForReturn();
@@ -87,9 +125,9 @@ std::shared_ptr<module::InferenceResponse> Execution::TakeOne(py::handle item,
   return response;
 }
 
-// A server that deletes the response factories of a failed batch deletes all of them, and would do so twice
-// for a request whose final response has been sent already. So in that case we have the others deleted
-// ourselves, and say so. With the other servers each sender sees to its own, when nobody needs it any more.
+// A server that deletes the response factories of a failed batch deletes all of them; for a request whose
+// final response has been sent, it would be the second time. In that case the stub deletes the others and
+// reports that. With other servers each sender deletes its own when it is no longer used.
 abi::ExecuteFailure Execution::Fail(const std::string& text) {
   for (const auto& request : requests_) request->sender()->Close();
   if (!wire_.FailureDeletesFactories()) {
@@ -97,22 +135,23 @@ abi::ExecuteFailure Execution::Fail(const std::string& text) {
     for (const auto& request : requests_) request->sender()->EndQueries();
     return {text, false};
   }
-  const bool any_gone = std::any_of(requests_.begin(), requests_.end(),
-                                    [](const auto& request) { return request->sender()->IsFactoryGone(); });
+  const bool any_deleted = std::any_of(requests_.begin(), requests_.end(), [](const auto& request) {
+    return request->sender()->IsFactoryDeleted();
+  });
   {
     const py::gil_scoped_release unlocked;
     for (const auto& request : requests_) {
       request->sender()->EndQueries();
-      if (any_gone) request->sender()->DropFactory();
+      if (any_deleted) request->sender()->DeleteFactory();
     }
   }
-  for (const auto& request : requests_) request->sender()->ForgetFactory();
-  return {text, any_gone};
+  for (const auto& request : requests_) request->sender()->MarkFactoryDeleted();
+  return {text, any_deleted};
 }
 
-// The server deletes the response factories of what it gets responses for. Requests that have none end with
-// the batch.
-void Execution::Settle() {
+// With the answer, the server deletes the response factories of the requests that it contains responses for,
+// and requests without a factory end.
+void Execution::EndQueries() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     const auto& sender = requests_[i]->sender();
     const bool is_answered = i < responses_.size() && responses_[i] != nullptr;
@@ -122,7 +161,7 @@ void Execution::Settle() {
 
 void Execution::Finish() {
   for (std::size_t i = 0; i < responses_.size(); ++i) {
-    if (responses_[i]) requests_[i]->sender()->ForgetFactory();
+    if (responses_[i]) requests_[i]->sender()->MarkFactoryDeleted();
   }
 }
 

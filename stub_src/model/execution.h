@@ -9,31 +9,50 @@
 
 #include "abi/values.h"
 #include "abi/wire.h"
-#include "model/event_loop.h"
 #include "module/request.h"
 #include "module/response.h"
 
 namespace envpack::model {
 
-// Needs the GIL, also to be destroyed. The answer shares the bytes of Python objects that the Execution
-// keeps, so it must live until the server has read the answer.
+// The asyncio loop of a model whose execute() is a coroutine. Runs in a daemon thread that starts with the
+// first coroutine. Needs the GIL.
+class EventLoop {
+ public:
+  ~EventLoop();
+
+  // Runs a coroutine and returns its result, or raises its exception. Releases the GIL meanwhile.
+  pybind11::object Await(const pybind11::object& coroutine);
+
+  // Stops the loop, if it runs. Does not cancel running coroutines.
+  void Stop();
+
+  // Starts a coroutine. Logs its exception and ignores its result.
+  void Spawn(const pybind11::object& coroutine);
+
+ private:
+  pybind11::object Submit(const pybind11::object& coroutine);
+
+  pybind11::object loop_;
+};
+
+// Needs the GIL, also for its destruction. The answer refers to the bytes of Python objects that the
+// Execution keeps, so it must live until the server has read the answer.
 class Execution {
  public:
-  // `name` is that of the model instance, for messages; both references must outlive the Execution.
+  // `name` is the model instance's, for messages. Both references must outlive the Execution.
   Execution(std::vector<abi::Request> values, const std::string& name, abi::Wire& wire);
 
-  // Calls the model's execute(). Throws pybind11::error_already_set if that raises, and
-  // module::ModelException if its result breaks the contract.
+  // Calls the model's execute(). Throws pybind11::error_already_set if it raises, and module::ModelException
+  // for an invalid result.
   abi::ExecuteAnswer Run(const pybind11::object& execute, EventLoop& loop);
 
-  // The answer when Run() has thrown, or when its answer could not be written: no request can be answered any
-  // more.
+  // The answer when Run() has thrown, or when its answer could not be written.
   abi::ExecuteFailure Fail(const std::string& text);
 
-  // The answer is about to be sent. Call it without the GIL.
-  void Settle();
+  // Call it before the answer is sent, without the GIL.
+  void EndQueries();
 
-  // The server has read the answer, whichever it was.
+  // Call it when the server has read the answer.
   void Finish();
 
  private:
@@ -45,7 +64,7 @@ class Execution {
   const std::string& name_;
   abi::Wire& wire_;
   std::vector<std::shared_ptr<module::InferenceRequest>> requests_;
-  std::vector<std::shared_ptr<module::InferenceResponse>> responses_;  // null where nothing is sent now
+  std::vector<std::shared_ptr<module::InferenceResponse>> responses_;  // null if no response is sent now
 };
 
 }  // namespace envpack::model

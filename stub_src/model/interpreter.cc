@@ -1,15 +1,16 @@
 #include "model/interpreter.h"
 
 #include <pybind11/embed.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "forks.h"
-#include "model/crash_notice.h"
 #include "module/module.h"
 
 namespace py = pybind11;
@@ -18,21 +19,55 @@ namespace envpack::model {
 
 namespace {
 
+struct Handler {
+  int signal;
+  struct sigaction before;
+};
+
+std::string notice;
+// The signals that faulthandler handles.
+std::array<Handler, 5> handlers{{{SIGSEGV, {}}, {SIGBUS, {}}, {SIGFPE, {}}, {SIGILL, {}}, {SIGABRT, {}}}};
+
+// Writes the notice, restores faulthandler's handler and raises the signal again. The signal is blocked until
+// this handler returns.
+void Notice(int signal) {
+  const ssize_t written = write(STDERR_FILENO, notice.data(), notice.size());
+  static_cast<void>(written);  // standard error may be closed
+  for (const Handler& handler : handlers) {
+    if (handler.signal == signal) sigaction(signal, &handler.before, nullptr);
+  }
+  raise(signal);
+}
+
+// Names the model instance in front of Python's traceback of a crash: the server's log contains the output of
+// all instances. Call it after faulthandler is enabled.
+void InstallCrashNotice(const std::string& instance) {
+  notice = "\nenvpack stub: crash in '" + instance + "'. Python traceback:\n";
+  for (Handler& handler : handlers) {
+    sigaction(handler.signal, nullptr, &handler.before);
+    if (handler.before.sa_handler == SIG_DFL || handler.before.sa_handler == SIG_IGN) continue;
+    struct sigaction action = handler.before;  // on faulthandler's stack, in case of a stack overflow
+    action.sa_handler = Notice;
+    action.sa_flags &= ~(SA_SIGINFO | SA_NODEFER);
+    sigaction(handler.signal, &action, nullptr);
+  }
+}
+
 bool VariableIs(const char* name, std::string_view wanted) {
   const char* value = std::getenv(name);
   return value != nullptr && value == wanted;
 }
 
-bool UserSiteAskedFor() { return VariableIs("ENVPACK_USER_SITE", "1"); }
+bool UserSiteRequested() { return VariableIs("ENVPACK_USER_SITE", "1"); }
 
-// Adds the user site, also where PYTHONNOUSERSITE or the environment's pyvenv.cfg keep it out.
+// Adds the user site, overriding PYTHONNOUSERSITE and the environment's pyvenv.cfg.
 void AddUserSite() {
   auto site = py::module_::import("site");
   site.attr("ENABLE_USER_SITE") = true;
   site.attr("addusersitepackages")(py::none());
 }
 
-// Output is UTF-8 whatever the locale, as long as nobody has asked for something else.
+// Output is UTF-8 in every locale, unless PYTHONIOENCODING is set.
 PyStatus SetEncoding(PyConfig& config) {
   if (std::getenv("PYTHONIOENCODING") != nullptr) return PyStatus_Ok();
   return PyConfig_SetString(&config, &config.stdio_encoding, L"utf-8");
@@ -40,14 +75,14 @@ PyStatus SetEncoding(PyConfig& config) {
 
 PyStatus Initialize(PyConfig& config, bool uses_environment) {
   config.parse_argv = 0;
-  // Python itself would take any text for a yes, also "0".
+  // Python itself treats every value as true, also "0".
   config.faulthandler = VariableIs("PYTHONFAULTHANDLER", "0") ? 0 : 1;
-  if (uses_environment && !UserSiteAskedFor()) config.user_site_directory = 0;
+  if (uses_environment && !UserSiteRequested()) config.user_site_directory = 0;
   if (PyStatus status = SetEncoding(config); PyStatus_Exception(status)) return status;
   return Py_InitializeFromConfig(&config);
 }
 
-// Shows what an uncaught exception would show, and returns what Python would exit with.
+// Prints an uncaught exception as Python does, and returns Python's exit status.
 int StatusOf(py::error_already_set& error) {
   if (!error.matches(PyExc_SystemExit)) {
     error.restore();
@@ -61,8 +96,8 @@ int StatusOf(py::error_already_set& error) {
   return 1;
 }
 
-[[noreturn]] void EndForked(int status) {
-  EndInterpreter();
+[[noreturn]] void ExitForked(int status) {
+  ShutDownInterpreter();
   std::fflush(nullptr);
   _exit(status);
 }
@@ -76,16 +111,16 @@ void StartInterpreter(bool uses_environment, const std::string& instance) {
   const PyStatus status = Initialize(config, uses_environment);
   PyConfig_Clear(&config);
   if (PyStatus_Exception(status)) {
-    throw InterpreterFailed(std::string("Python could not start: ") +
-                            (status.err_msg != nullptr ? status.err_msg : "unknown reason"));
+    throw InterpreterError(std::string("Python could not start: ") +
+                           (status.err_msg != nullptr ? status.err_msg : "unknown reason"));
   }
-  NameInCrashes(instance);
+  InstallCrashNotice(instance);
   forks::Watch();
-  if (uses_environment && UserSiteAskedFor()) AddUserSite();
+  if (uses_environment && UserSiteRequested()) AddUserSite();
   py::module_::import("sys").attr("path").attr("insert")(0, "");
 }
 
-void EndInterpreter() {
+void ShutDownInterpreter() {
   for (const char* stream : {"stdout", "stderr"}) {
     try {
       if (std::string_view(stream) == "stdout") py::module_::import("atexit").attr("_run_exitfuncs")();
@@ -96,12 +131,12 @@ void EndInterpreter() {
   }
 }
 
-void EndIfForked() {
-  if (forks::Depth() > 0) EndForked(0);
+void ExitIfForked() {
+  if (forks::Depth() > 0) ExitForked(0);
 }
 
-void EndIfForked(py::error_already_set& error) {
-  if (forks::Depth() > 0) EndForked(StatusOf(error));
+void ExitIfForked(py::error_already_set& error) {
+  if (forks::Depth() > 0) ExitForked(StatusOf(error));
 }
 
 }  // namespace envpack::model

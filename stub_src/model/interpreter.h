@@ -3,30 +3,50 @@
 
 #include <pybind11/pybind11.h>
 
+#include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
+#include "abi/values.h"
+
 namespace envpack::model {
 
-// Python could not be started: no standard library where it looks, a broken PYTHONHOME, and the like.
-class InterpreterFailed : public std::runtime_error {
+// Python cannot start: the standard library is missing, PYTHONHOME is wrong, and the like.
+class InterpreterError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Starts Python as a normal, not isolated, interpreter: PYTHONPATH and its kin are honoured on every version.
-// With an execution environment the user site is off, whatever the environment says, unless
-// ENVPACK_USER_SITE=1. A crash prints a traceback, unless PYTHONFAULTHANDLER=0; `instance` is named in it.
-// The GIL is held afterwards.
+// Starts Python as a normal interpreter, not an isolated one: PYTHONPATH and similar variables apply. With an
+// execution environment the user site is disabled unless ENVPACK_USER_SITE=1. Crashes print a traceback that
+// names `instance`, unless PYTHONFAULTHANDLER=0. The GIL is held afterwards.
 void StartInterpreter(bool uses_environment, const std::string& instance);
 
-// Runs what the model registered with atexit and flushes its output. Does not wait for threads that the model
-// has left running: they would keep the server waiting for this process.
-void EndInterpreter();
+// Runs the model's atexit functions and flushes its output. Does not wait for threads that the model has left
+// running: the server would wait for this process.
+void ShutDownInterpreter();
 
-// Where the model's code has returned, or raised, a process that it has forked arrives as well. That one ends
-// here, as a Python program would end: it must not go on as a second stub.
-void EndIfForked();
-void EndIfForked(pybind11::error_already_set& error);
+// A process that the model forks can return, or raise, from the model's code. It exits here as a Python
+// program would, and does not continue as a second stub.
+void ExitIfForked();
+void ExitIfForked(pybind11::error_already_set& error);
+
+// Runs `action`, which calls code of the model. Returns the message of what it raised, if anything.
+// SystemExit and KeyboardInterrupt count too: a model that calls sys.exit() fails its request but does not
+// end the process.
+template <typename Action>
+std::optional<abi::Failure> CallModel(Action action) {
+  auto failure = abi::Attempt([&] {
+    try {
+      action();
+    } catch (pybind11::error_already_set& error) {
+      ExitIfForked(error);
+      throw;
+    }
+  });
+  ExitIfForked();
+  return failure;
+}
 
 }  // namespace envpack::model

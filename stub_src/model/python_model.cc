@@ -4,17 +4,90 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "build_info.h"
-#include "model/import_model.h"
 #include "module/error.h"
+#include "module/module.h"
 
 namespace py = pybind11;
+namespace fs = std::filesystem;
 
 namespace envpack::model {
 
 namespace {
+
+constexpr int kMaxDepth = 16;  // a chain of exceptions can be a cycle
+
+struct Target {
+  fs::path file;
+  std::vector<fs::path> search;  // appended to sys.path, in order
+  std::string module;
+};
+
+// A folder in the last argument is a backend whose model.py serves all its models. If the folder has no
+// model.py, it is a backend directory with another name than "python", and the model's own file is used.
+Target FindTarget(const abi::Launch& launch) {
+  const fs::path runtime(launch.runtime_directory);
+  if (launch.runtime_directory != "DEFAULT" && fs::exists(runtime / "model.py")) {
+    return {runtime / "model.py", {runtime, launch.backend_directory}, "model"};
+  }
+  const fs::path file(launch.model_file);
+  const fs::path version = file.parent_path();
+  return {file,
+          {version, version.parent_path(), launch.backend_directory},
+          version.filename().string() + "." + file.stem().string()};
+}
+
+void Check(const Target& target) {
+  if (target.file.extension() != ".py") {
+    throw module::ModelException("Model name must end with '.py'. Model name is \"" +
+                                 target.file.filename().string() + "\".");
+  }
+  if (!fs::exists(target.file)) {
+    throw module::ModelException("Python model file not found in '" + target.file.string() + "'");
+  }
+}
+
+// The first exception of the chain that Python shows. When NumPy fails to import its libraries, it raises
+// general advice; the loader's message, which names the missing file, is further down the chain.
+std::string FirstError(const py::error_already_set& error) {
+  py::object first = error.value();
+  for (int depth = 0; depth < kMaxDepth; ++depth) {
+    py::object below = first.attr("__cause__");
+    if (below.is_none() && !first.attr("__suppress_context__").cast<bool>())
+      below = first.attr("__context__");
+    if (below.is_none()) break;
+    first = below;
+  }
+  return py::type::of(first).attr("__name__").cast<std::string>() + ": " + py::str(first).cast<std::string>();
+}
+
+py::module_ ImportUtilities() {
+  try {
+    py::module_::import("numpy");
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_ImportError)) throw;
+    const auto prefix = py::module_::import("sys").attr("prefix").cast<std::string>();
+    throw module::ModelException("NumPy, which every model needs, cannot be imported from '" + prefix +
+                                 "': " + FirstError(error) + "\n\n" + error.what());
+  }
+  return py::module_::import("triton_python_backend_utils");
+}
+
+// Throws module::ModelException if the file is missing or not a .py file.
+py::module_ ImportModel(const abi::Launch& launch, abi::Wire& wire) {
+  const Target target = FindTarget(launch);
+  Check(target);
+  auto path = py::module_::import("sys").attr("path");
+  for (const fs::path& folder : target.search) path.attr("append")(folder.string());
+  py::module_ utilities = ImportUtilities();
+  module::CompleteUtilities(utilities, wire, fs::path(launch.model_file).parent_path().string());
+  return py::module_::import(target.module.c_str());
+}
 
 constexpr const char* kUtilities = "triton_python_backend_utils";
 
@@ -68,7 +141,7 @@ bool PythonModel::IsReady() {
   if (PyCoro_CheckExact(answer.ptr())) answer = loop_.Await(answer);
   if (!py::isinstance<py::bool_>(answer)) {
     throw module::ModelException("is_ready() of model '" + launch_.name + "' must return a bool, not " +
-                                 py::str(py::type::of(answer)).cast<std::string>());
+                                 module::TypeOf(answer));
   }
   return answer.cast<bool>();
 }
@@ -87,7 +160,7 @@ std::string PythonModel::Describe() const {
   py::dict facts;
   facts["instance"] = launch_.name;
   facts["pid"] = getpid();
-  // The module `platform` would say the same and takes milliseconds to import.
+  // The module `platform` gives the same and takes milliseconds to import.
   facts["python"] = py::module_::import("sys").attr("version").attr("split")().attr("__getitem__")(0);
   facts["numpy"] = VersionOfNumpy();
   facts["stub"] = build::kVersion;

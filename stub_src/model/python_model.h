@@ -10,16 +10,15 @@
 #include "abi/launch.h"
 #include "abi/values.h"
 #include "abi/wire.h"
-#include "model/event_loop.h"
 #include "model/execution.h"
 
 namespace envpack::model {
 
-// Every function needs the GIL, and throws pybind11::error_already_set when the model raises and
-// module::ModelException when it breaks the contract.
+// Every function needs the GIL. Throws pybind11::error_already_set if the model raises, and
+// module::ModelException if the model or its result is invalid.
 class PythonModel {
  public:
-  // Extends sys.path, completes pb_utils, imports the model's file and finds its class.
+  // Extends sys.path, completes pb_utils, imports the model's file and gets its class.
   PythonModel(const abi::Launch& launch, abi::Wire& wire);
 
   // Returns the completed configuration, as JSON.
@@ -30,16 +29,15 @@ class PythonModel {
   // Runs one batch. Throws what Execution::Run() throws.
   abi::ExecuteAnswer Execute(Execution& execution);
 
-  // Whether the model can say whether it is ready, and what it says. Throws what IsReady() raises, and if
-  // that is not a bool.
+  // Whether the model has is_ready(), and its result. IsReady() throws if the result is not a bool.
   bool HasReadiness() const;
   bool IsReady();
 
-  // What the model raises here is logged and goes no further.
+  // Logs what the model raises.
   void Finalize();
 
-  // One line of JSON that tells verification what really runs (Python, NumPy, stub, release, instance) and
-  // how many seconds the import of the model's file and its initialize took.
+  // One line of JSON for verification: Python, NumPy, stub, release and instance that run, and the seconds
+  // that the import of the model's file and initialize() took.
   std::string Describe() const;
 
  private:

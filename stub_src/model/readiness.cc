@@ -8,45 +8,44 @@
 #include <thread>
 #include <utility>
 
-#include "model/attempt.h"
+#include "model/interpreter.h"
 
 namespace envpack::model {
 
-void Readiness::Take(std::unique_ptr<abi::ReadinessQuestion> question) {
+void Readiness::Add(std::unique_ptr<abi::ReadinessProbe> probe) {
   const std::lock_guard lock(mutex_);
-  questions_.push_back(std::move(question));
+  probes_.push_back(std::move(probe));
   if (std::exchange(is_serving_, true)) return;
   std::thread thread([self = shared_from_this()] { self->Serve(); });
   pthread_setname_np(thread.native_handle(), "pbstub-ready");
   thread.detach();
 }
 
-// Ends when there is nothing more to answer; the next question starts another thread.
+// Returns when no probe is left. The next probe starts another thread.
 void Readiness::Serve() {
   for (;;) {
     std::unique_lock lock(mutex_);
-    if (questions_.empty()) {
+    if (probes_.empty()) {
       is_serving_ = false;
       return;
     }
-    const auto question = std::move(questions_.front());
-    questions_.pop_front();
+    const auto probe = std::move(probes_.front());
+    probes_.pop_front();
     lock.unlock();
     try {
-      question->Answer(Ask());
+      probe->Answer(Check());
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "envpack stub: the server cannot be told whether the model is ready: %s\n",
-                   error.what());
+      std::fprintf(stderr, "envpack stub: cannot answer a readiness probe of the server: %s\n", error.what());
     }
   }
 }
 
-abi::ReadinessAnswer Readiness::Ask() {
+abi::ReadinessAnswer Readiness::Check() {
   const pybind11::gil_scoped_acquire locked;
   const auto model = model_.lock();
   if (!model) return abi::Failure{"the model has been finalized"};
   bool is_ready = false;
-  if (auto failure = Attempt([&] { is_ready = model->IsReady(); })) return *std::move(failure);
+  if (auto failure = CallModel([&] { is_ready = model->IsReady(); })) return *std::move(failure);
   return is_ready;
 }
 

@@ -1,4 +1,4 @@
-// The model's is_ready(), which the server asks from 26.03 on.
+// Readiness probes of the server, from 26.03 on, answered with the model's is_ready().
 #pragma once
 
 #include <deque>
@@ -10,23 +10,23 @@
 
 namespace envpack::model {
 
-// Answers questions one after the other in a thread of its own, since is_ready() may take its time and
-// neither a request nor a response of a stream may wait for it.
+// Answers probes one after the other in a separate thread: is_ready() may take long, and neither requests nor
+// responses of streams may wait for it.
 class Readiness : public std::enable_shared_from_this<Readiness> {
  public:
-  // The model to ask, for as long as it lives. Needs the GIL.
-  void Watch(std::weak_ptr<PythonModel> model) { model_ = std::move(model); }
+  // Sets the model. Probes fail after its destruction. Needs the GIL.
+  void SetModel(std::weak_ptr<PythonModel> model) { model_ = std::move(model); }
 
-  // Returns at once. Call it without the GIL.
-  void Take(std::unique_ptr<abi::ReadinessQuestion> question);
+  // Queues a probe. Returns at once. Call it without the GIL.
+  void Add(std::unique_ptr<abi::ReadinessProbe> probe);
 
  private:
   void Serve();
-  abi::ReadinessAnswer Ask();
+  abi::ReadinessAnswer Check();
 
   std::weak_ptr<PythonModel> model_;  // guarded by the GIL
-  std::mutex mutex_;                  // guards what follows
-  std::deque<std::unique_ptr<abi::ReadinessQuestion>> questions_;
+  std::mutex mutex_;                  // guards the members below
+  std::deque<std::unique_ptr<abi::ReadinessProbe>> probes_;
   bool is_serving_ = false;
 };
 

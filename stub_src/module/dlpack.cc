@@ -1,13 +1,13 @@
-#include "module/dlpack.h"
-
+// Tensors from and to other libraries by DLPack, without a copy. Declared in tensor.h.
 #include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "cuda/gpu.h"
-#include "module/dtype.h"
+#include "module/conversions.h"
 #include "module/error.h"
+#include "module/tensor.h"
 
 namespace py = pybind11;
 
@@ -15,7 +15,7 @@ namespace envpack::module {
 
 namespace {
 
-// DLPack's records, as its public standard defines them.
+// Records of the DLPack standard.
 enum Device : std::int32_t { kHost = 1, kCuda = 2, kCudaHost = 3 };
 
 struct Type {
@@ -45,7 +45,7 @@ struct Managed {
   void (*deleter)(Managed*);
 };
 
-// What producers of DLPack 1.0 make when they are asked for it.
+// The record of DLPack 1.0.
 struct ManagedVersioned {
   static constexpr const char* kName = "dltensor_versioned";
   static constexpr const char* kUsedName = "used_dltensor_versioned";
@@ -107,7 +107,7 @@ void CheckContiguous(const View& view) {
   if (view.strides == nullptr || CountOf(view) == 0) return;
   std::int64_t expected = 1;
   for (std::int32_t i = view.ndim; i-- > 0; expected *= view.shape[i]) {
-    // The stride of a dimension of size 1 is never used, and libraries put anything there.
+    // The stride of a dimension of size 1 is unused and may have any value.
     if (view.shape[i] != 1 && view.strides[i] != expected) {
       throw ModelException(
           "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
@@ -121,7 +121,7 @@ void CheckDevice(std::int64_t type) {
   throw ModelException("DLDevice type " + std::to_string(type) + " is not support by Python backend.");
 }
 
-// The tensor, without its owner. Pinned memory counts as the host's.
+// The tensor, without its owner. Pinned memory counts as host memory.
 abi::Tensor Describe(std::string name, const View& view) {
   CheckDevice(view.device_type);
   CheckContiguous(view);
@@ -143,7 +143,7 @@ abi::Tensor Take(std::string name, const py::capsule& capsule) {
   auto* record = static_cast<Record*>(PyCapsule_GetPointer(capsule.ptr(), Record::kName));
   if (record == nullptr) throw py::error_already_set();
   abi::Tensor tensor = Describe(std::move(name), record->view);
-  // From here on the memory is ours to give back, and nobody else may take it.
+  // From now on the stub owns the memory; the new name prevents another import.
   if (PyCapsule_SetName(capsule.ptr(), Record::kUsedName) != 0) throw py::error_already_set();
   tensor.owner = std::shared_ptr<const void>(record, [](Record* taken) {
     const py::gil_scoped_acquire gil;
@@ -159,10 +159,10 @@ abi::Tensor TakeCapsule(std::string name, const py::capsule& capsule) {
   }
   const char* label = PyCapsule_GetName(capsule.ptr());
   throw ModelException(std::string("A capsule named '") + (label != nullptr ? label : "") +
-                       "' is not a DLPack tensor that can still be taken; each can be taken once.");
+                       "' is not a DLPack tensor, or has been consumed; a capsule can be consumed once.");
 }
 
-// Has the producer order its work on our stream, and waits for it.
+// The producer orders its work on the stub's stream; waits for that work.
 abi::Tensor TakeFromCuda(std::string name, const py::object& producer, std::int64_t device) {
   try {
     const auto stream = reinterpret_cast<std::uintptr_t>(cuda::TheGpu().StreamOf(device));
@@ -171,12 +171,12 @@ abi::Tensor TakeFromCuda(std::string name, const py::object& producer, std::int6
     const py::gil_scoped_release unlocked;
     cuda::TheGpu().Synchronize(device);
     return tensor;
-  } catch (const abi::GpuFailed& error) {
+  } catch (const abi::GpuError& error) {
     throw ModelException(error.what());
   }
 }
 
-// What an exported capsule keeps: the tensor, and the shape, which DLPack only points to.
+// What an exported capsule keeps alive: the tensor, and the shape, which DLPack refers to.
 struct Export {
   py::object tensor;
   std::vector<std::int64_t> shape;
@@ -188,7 +188,8 @@ void Delete(Managed* record) {
   const std::unique_ptr<Export> gone(static_cast<Export*>(record->context));
 }
 
-// Runs when a capsule dies; if it has been consumed, its name has changed and the memory is the consumer's.
+// Called at the destruction of a capsule. A consumed capsule has another name, and the consumer owns its
+// memory.
 void DropCapsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, Managed::kName) == 0) return;
   Delete(static_cast<Managed*>(PyCapsule_GetPointer(capsule, Managed::kName)));
@@ -228,7 +229,7 @@ py::capsule ToDlpack(const py::object& tensor) {
   exported->record.context = exported.get();
   exported->record.deleter = &Delete;
   py::capsule capsule(&exported->record, Managed::kName, &DropCapsule);
-  exported.release();  // the capsule's
+  exported.release();  // now owned by the capsule
   return capsule;
 }
 

@@ -1,13 +1,14 @@
 #include "module/error.h"
 
 #include "abi/values.h"
+#include "module/module.h"
 
 namespace py = pybind11;
 
 namespace envpack::module {
 
 void BindErrors(py::module_& module) {
-  // Deliberately never released: the translator may run until the process ends.
+  // Never released: the translator may run until the process ends.
   static PyObject* exception = nullptr;
   exception = PyErr_NewException("c_python_backend_utils.TritonModelException", PyExc_Exception, nullptr);
   module.add_object("TritonModelException", py::reinterpret_borrow<py::object>(exception));

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <stdexcept>
+#include <string>
 
 namespace envpack::module {
 
@@ -13,6 +14,9 @@ class ModelException : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-void BindErrors(pybind11::module_& module);
+// str(type(object)), for messages.
+inline std::string TypeOf(pybind11::handle object) {
+  return pybind11::str(pybind11::type::handle_of(object));
+}
 
 }  // namespace envpack::module

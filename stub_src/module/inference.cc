@@ -4,26 +4,88 @@
 #include <variant>
 
 #include "forks.h"
-#include "module/requirement.h"
+#include "module/module.h"
 #include "module/response.h"
-#include "module/response_iterator.h"
 #include "module/server_link.h"
 
 namespace py = pybind11;
 
 namespace envpack::module {
 
+ResponseIterator::ResponseIterator(channel::Streams::Opened opened, std::shared_ptr<channel::Streams> streams)
+    : streams_(std::move(streams)), id_(opened.id), stream_(std::move(opened.stream)) {}
+
+ResponseIterator::~ResponseIterator() {
+  if (has_last_ || !owner_process_.IsThisProcess()) return;
+  const py::gil_scoped_release unlocked;
+  streams_->Abandon(id_);
+}
+
+void ResponseIterator::Restart() {
+  if (is_exhausted_) position_ = 0;
+  is_exhausted_ = false;
+}
+
+// A last response without a stream id may belong to another stream, so it only ends the iteration.
+abi::InferResponse ResponseIterator::Take() {
+  abi::InferResponse response = stream_->Take();
+  if (response.is_last) {
+    response.stream == id_ ? streams_->Close(id_) : streams_->Abandon(id_);
+  }
+  return response;
+}
+
+std::shared_ptr<InferenceResponse> ResponseIterator::Next() {
+  std::unique_lock taking(taking_, std::defer_lock);
+  {
+    const py::gil_scoped_release unlocked;
+    taking.lock();
+  }
+  if (position_ == seen_.size()) {
+    if (has_last_) {
+      is_exhausted_ = true;
+      throw py::stop_iteration("Iteration is done for the responses.");
+    }
+    abi::InferResponse response;
+    {
+      const py::gil_scoped_release unlocked;
+      response = Take();
+    }
+    has_last_ = response.is_last;
+    seen_.push_back(std::make_shared<InferenceResponse>(std::move(response.response)));
+  }
+  return seen_[position_++];
+}
+
+void ResponseIterator::Cancel() {
+  Require(*TheServer().wire, abi::Feature::kCancelledStreams, "Cancelling a request to another model needs");
+  const py::gil_scoped_release unlocked;
+  streams_->Cancel(id_);
+}
+
+void BindInference(py::module_& module) {
+  py::class_<ResponseIterator, std::shared_ptr<ResponseIterator>>(module, "ResponseIterator")
+      .def("__iter__",
+           [](const std::shared_ptr<ResponseIterator>& self) {
+             self->Restart();
+             return self;
+           })
+      .def("__next__", &ResponseIterator::Next)
+      .def("cancel", &ResponseIterator::Cancel);
+}
+
 namespace {
 
-// Runs `ask` without the GIL; nothing that goes wrong is thrown, it becomes what `failed` makes of it.
-template <typename Ask, typename Failed>
-auto Unlocked(Ask ask, Failed failed) {
-  const py::gil_scoped_release unlocked;
-  try {
-    return ask();
-  } catch (const std::exception& error) {
-    return failed(abi::Error{error.what(), abi::ErrorCode::kInternal});
-  }
+// Runs `call` without the GIL. Converts an exception by `to_response`.
+template <typename Call, typename ToResponse>
+auto CallOtherModel(Call call, ToResponse to_response) {
+  return Unlocked([&] {
+    try {
+      return call();
+    } catch (const std::exception& error) {
+      return to_response(abi::Error{error.what(), abi::ErrorCode::kInternal});
+    }
+  });
 }
 
 }  // namespace
@@ -43,13 +105,14 @@ py::object Infer(const std::shared_ptr<InferenceRequest>& request, bool decouple
   if (decoupled) {
     if (forks::Depth() > 0) {
       throw ModelException(
-          "A stream of responses reaches the model's own process only, not one that it forked.");
+          "Streams of responses are available in the model's process only, not in a forked one.");
     }
-    auto opened = Unlocked([&] { return streams->Ask(value); }, &channel::Streams::OnlyError);
+    auto opened = CallOtherModel([&] { return streams->Start(value); }, &channel::Streams::OnlyError);
     return py::cast(std::make_shared<ResponseIterator>(std::move(opened), streams));
   }
-  abi::Response response = Unlocked([&] { return wire.Infer(value, false).response; },
-                                    [](abi::Error error) { return abi::Response{{}, std::move(error), ""}; });
+  abi::Response response =
+      CallOtherModel([&] { return wire.Infer(value, false).response; },
+                     [](abi::Error error) { return abi::Response{{}, std::move(error), ""}; });
   return py::cast(std::make_shared<InferenceResponse>(std::move(response)));
 }
 
@@ -58,7 +121,5 @@ py::object InferAsync(const std::shared_ptr<InferenceRequest>& request, bool dec
   return loop.attr("run_in_executor")(
       py::none(), py::cpp_function([request, decoupled] { return Infer(request, decoupled); }));
 }
-
-void BindInference(py::module_& module) { BindResponseIterator(module); }
 
 }  // namespace envpack::module

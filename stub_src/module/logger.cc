@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "abi/values.h"
+#include "module/module.h"
 
 namespace py = pybind11;
 
@@ -15,7 +16,7 @@ namespace {
 channel::StderrLog stderr_log;
 channel::LogSink* current_sink = &stderr_log;
 
-// The line of Python that is running, which is the caller's: our own functions have no Python frame.
+// The running line of Python is the caller's: functions of the stub have no Python frame.
 void FillCaller(abi::LogLine& line) {
   const py::handle frame(reinterpret_cast<PyObject*>(PyEval_GetFrame()));  // borrowed
   if (!frame) return;
@@ -32,7 +33,7 @@ void LogAt(const std::string& message) {
 
 void Log(const std::string& message, abi::LogLevel level) {
   abi::LogLine line{level, message.substr(0, std::strlen(message.c_str())), "",
-                    0};  // the server's log ends at a NUL
+                    0};  // the server cuts messages at a NUL
   FillCaller(line);
   current_sink->Write(std::move(line));
 }
@@ -40,7 +41,7 @@ void Log(const std::string& message, abi::LogLevel level) {
 void SetLogSink(channel::LogSink& sink) { current_sink = &sink; }
 
 void BindLogger(py::module_& module) {
-  struct Logger {};  // a name for static functions; nobody makes one
+  struct Logger {};  // has static functions only
   py::class_<Logger> logger(module, "Logger");
   py::enum_<abi::LogLevel>(logger, "LogLevel")
       .value("INFO", abi::LogLevel::kInfo)

@@ -10,13 +10,11 @@
 
 namespace envpack::module {
 
-// Python's logger is made of static functions, so the place where lines go is one per process. The sink must
-// outlive its use; set it with the GIL held.
+// Sets the destination of log lines. Python's logger consists of static functions, so there is one
+// destination for the process. The sink must outlive its use. Call it with the GIL held.
 void SetLogSink(channel::LogSink& sink);
 
-// Writes a line as Python's logger does, with the file and line of the Python code that is running.
+// Writes a log line with the file and line of the running Python code.
 void Log(const std::string& message, abi::LogLevel level);
-
-void BindLogger(pybind11::module_& module);
 
 }  // namespace envpack::module

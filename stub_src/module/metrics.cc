@@ -1,17 +1,64 @@
-#include "module/metrics.h"
+// pb_utils.MetricFamily and its metrics.
 
+#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "abi/values.h"
+#include "forks.h"
 #include "module/error.h"
-#include "module/requirement.h"
 #include "module/server_link.h"
 
 namespace py = pybind11;
 
 namespace envpack::module {
+
+// A metric in the server, which is deleted with this object or its family. Any thread, with the GIL.
+class Metric {
+ public:
+  Metric(abi::ServerAddress family, const abi::Metric& metric);
+  ~Metric();
+  Metric(const Metric&) = delete;
+  Metric& operator=(const Metric&) = delete;
+
+  void Change(abi::MetricChange change, double value);
+  double Value();
+
+  // Deletes the metric in the server. Afterwards every operation fails.
+  void Invalidate();
+
+ private:
+  abi::ServerAddress CheckedAddress(const std::string& prefix) const;
+
+  // Held during an operation of the server, so that the metric is not deleted meanwhile. Never locked with
+  // the GIL held.
+  std::mutex mutex_;
+  abi::ServerAddress address_;
+  const forks::OwnerProcess owner_process_;
+};
+
+class MetricFamily {
+ public:
+  MetricFamily(const std::string& name, const std::string& description, abi::MetricKind kind);
+  ~MetricFamily();
+  MetricFamily(const MetricFamily&) = delete;
+  MetricFamily& operator=(const MetricFamily&) = delete;
+
+  // `labels` is a dict or None, `buckets` a list or None. Throws ModelException for other types.
+  std::shared_ptr<Metric> Make(const pybind11::object& labels, const pybind11::object& buckets);
+
+ private:
+  const abi::MetricKind kind_;
+  abi::ServerAddress address_;
+  const forks::OwnerProcess owner_process_;
+  std::vector<std::weak_ptr<Metric>> metrics_;
+};
 
 namespace {
 
@@ -44,10 +91,9 @@ std::vector<double> CheckedBuckets(abi::MetricKind kind, const py::object& bucke
   }
 }
 
-// What is deleted may be deleted by the end of an object, where nothing can be thrown: the server then keeps
-// it.
+// For destructors, which must not throw. After an error the server keeps the object.
 template <typename Delete>
-void Quietly(Delete action) {
+void IgnoreErrors(Delete action) {
   try {
     action();
   } catch (const std::exception&) {
@@ -57,14 +103,14 @@ void Quietly(Delete action) {
 }  // namespace
 
 Metric::Metric(abi::ServerAddress family, const abi::Metric& metric)
-    : address_(AskServer("Error when creating Metric: ",
-                         [&](abi::Wire& wire) { return wire.CreateMetric(family, metric); })) {}
+    : address_(CallServer("Error when creating Metric: ",
+                          [&](abi::Wire& wire) { return wire.CreateMetric(family, metric); })) {}
 
 Metric::~Metric() {
-  if (maker_.IsThisProcess()) Invalidate();
+  if (owner_process_.IsThisProcess()) Invalidate();
 }
 
-abi::ServerAddress Metric::Live(const std::string& prefix) const {
+abi::ServerAddress Metric::CheckedAddress(const std::string& prefix) const {
   if (address_ == 0) {
     throw ModelException(prefix +
                          "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. "
@@ -75,24 +121,24 @@ abi::ServerAddress Metric::Live(const std::string& prefix) const {
 
 void Metric::Change(abi::MetricChange change, double value) {
   const std::string prefix = PrefixOf(change);
-  AskServer(prefix, [&](abi::Wire& wire) {
+  CallServer(prefix, [&](abi::Wire& wire) {
     if (change == abi::MetricChange::kObserve) Require(wire, abi::Feature::kHistograms, "Histograms need");
     const std::lock_guard lock(mutex_);
-    wire.ChangeMetric(Live(prefix), change, value);
+    wire.ChangeMetric(CheckedAddress(prefix), change, value);
   });
 }
 
 double Metric::Value() {
   const std::string prefix = "Failed to get metric value: ";
-  return AskServer(prefix, [&](abi::Wire& wire) {
+  return CallServer(prefix, [&](abi::Wire& wire) {
     const std::lock_guard lock(mutex_);
-    return wire.MetricValue(Live(prefix));
+    return wire.MetricValue(CheckedAddress(prefix));
   });
 }
 
 void Metric::Invalidate() {
-  Quietly([this] {
-    AskServer("", [this](abi::Wire& wire) {
+  IgnoreErrors([this] {
+    CallServer("", [this](abi::Wire& wire) {
       const std::lock_guard lock(mutex_);
       if (const auto address = std::exchange(address_, 0)) wire.DeleteMetric(address);
     });
@@ -100,19 +146,19 @@ void Metric::Invalidate() {
 }
 
 MetricFamily::MetricFamily(const std::string& name, const std::string& description, abi::MetricKind kind)
-    : kind_(kind), address_(AskServer("Error when creating MetricFamily: ", [&](abi::Wire& wire) {
+    : kind_(kind), address_(CallServer("Error when creating MetricFamily: ", [&](abi::Wire& wire) {
         if (kind == abi::MetricKind::kHistogram) Require(wire, abi::Feature::kHistograms, "Histograms need");
         Require(wire, abi::Feature::kMetrics, "Custom metrics need");
         return wire.CreateMetricFamily({name, description, kind});
       })) {}
 
-// The server refuses to delete a family that still has metrics.
+// The server rejects the deletion of a family that has metrics.
 MetricFamily::~MetricFamily() {
-  if (!maker_.IsThisProcess()) return;
+  if (!owner_process_.IsThisProcess()) return;
   for (const auto& metric : metrics_) {
     if (const auto alive = metric.lock()) alive->Invalidate();
   }
-  Quietly([this] { AskServer("", [this](abi::Wire& wire) { wire.DeleteMetricFamily(address_); }); });
+  IgnoreErrors([this] { CallServer("", [this](abi::Wire& wire) { wire.DeleteMetricFamily(address_); }); });
 }
 
 std::shared_ptr<Metric> MetricFamily::Make(const py::object& labels, const py::object& buckets) {

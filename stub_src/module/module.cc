@@ -1,16 +1,18 @@
 #include "module/module.h"
 
 #include <pybind11/embed.h>
+#include <pybind11/stl.h>
 
+#include <map>
+#include <string>
+
+#include "abi/values.h"
 #include "module/error.h"
 #include "module/inference.h"
 #include "module/logger.h"
-#include "module/metrics.h"
-#include "module/model_control.h"
 #include "module/request.h"
 #include "module/response.h"
-#include "module/response_sender.h"
-#include "module/shared_memory.h"
+#include "module/server_link.h"
 #include "module/tensor.h"
 
 namespace py = pybind11;
@@ -19,8 +21,69 @@ namespace envpack::module {
 
 namespace {
 
-// What models reach through triton_python_backend_utils; the rest they get from objects, or never need by
-// name.
+std::map<std::string, std::string> FilesOf(const std::string& model, const py::object& files) {
+  if (files.is_none()) return {};
+  if (!py::isinstance<py::dict>(files)) {
+    throw ModelException("failed to load model '" + model +
+                         "', files should be a dictionary of file paths and file contents");
+  }
+  std::map<std::string, std::string> contents;
+  for (const auto& [path, content] : py::reinterpret_borrow<py::dict>(files)) {
+    if (!py::isinstance<py::bytes>(content)) {
+      throw py::type_error("the content of file '" + py::str(path).cast<std::string>() + "' must be bytes");
+    }
+    contents.emplace(path.cast<std::string>(), content.cast<std::string>());
+  }
+  return contents;
+}
+
+// CallServer() for model control, if the server has that feature.
+template <typename Call>
+auto CallModelControl(const std::string& prefix, Call call) {
+  return CallServer(prefix, [&](abi::Wire& wire) {
+    Require(wire, abi::Feature::kModelControl, "Model control (load, unload, readiness) needs");
+    return call(wire);
+  });
+}
+
+void LoadModel(const std::string& name, const std::string& config, const py::object& files) {
+  const abi::ModelToLoad model{name, config, FilesOf(name, files)};
+  CallModelControl("Failed to load model: ", [&](abi::Wire& wire) { wire.LoadModel(model); });
+}
+
+void UnloadModel(const std::string& name, bool unload_dependents) {
+  CallModelControl("Failed to unload model: ",
+                   [&](abi::Wire& wire) { wire.UnloadModel(name, unload_dependents); });
+}
+
+bool IsModelReady(const std::string& name, const std::string& version) {
+  return CallModelControl("Failed to check model readiness: ",
+                          [&](abi::Wire& wire) { return wire.IsModelReady(name, version); });
+}
+
+// load_model, unload_model and is_model_ready.
+void BindModelControl(py::module_& module) {
+  const auto name = py::arg("model_name").none(false);
+  module.def("load_model", &LoadModel, name, py::arg("config") = "", py::arg("files") = py::none());
+  module.def("unload_model", &UnloadModel, name, py::arg("unload_dependents") = false);
+  module.def("is_model_ready", &IsModelReady, name, py::arg("model_version") = "");
+}
+
+// c_python_backend_utils.shared_memory: the free bytes of the region, for tests that detect leaks.
+struct SharedMemory {
+  abi::Wire* wire;
+};
+
+std::uint64_t FreeMemory(const SharedMemory& self) {
+  const py::gil_scoped_release unlocked;
+  return self.wire->FreeBytes();
+}
+
+void BindSharedMemory(py::module_& module) {
+  py::class_<SharedMemory>(module, "SharedMemory").def("free_memory", &FreeMemory);
+}
+
+// The names that models use through triton_python_backend_utils. Other classes are reached through objects.
 constexpr const char* kPublicNames[] = {
     "TritonError",
     "TritonModelException",
@@ -45,8 +108,7 @@ constexpr std::pair<const char*, std::uint32_t> kReleaseFlags[] = {
 void Bind(py::module_& module) {
   BindErrors(module);
   BindTensor(module);
-  BindResponse(module);
-  BindResponseSender(module);
+  BindResponses(module);
   BindInference(module);
   BindRequest(module);
   BindLogger(module);
@@ -76,13 +138,13 @@ void RegisterModule() { PyImport_AppendInittab(kName, &Init); }
 void CompleteUtilities(py::module_& utilities, abi::Wire& wire, const std::string& model_directory) {
   auto ours = py::module_::import(kName);
   for (const char* name : kPublicNames) utilities.attr(name) = ours.attr(name);
-  // What the utilities of later servers have, so that a model hears what its server lacks, not what a file
-  // does.
+  // Names that the utilities of later servers have: with them a model gets the error that its server lacks
+  // the feature.
   for (const auto& [name, flags] : kReleaseFlags) {
     if (!py::hasattr(utilities, name)) utilities.attr(name) = flags;
   }
   utilities.attr("get_model_dir") = py::cpp_function([model_directory] { return model_directory; });
-  ExposeSharedMemory(ours, wire);
+  ours.attr("shared_memory") = SharedMemory{&wire};  // the wire lives as long as the interpreter
 }
 
 }  // namespace envpack::module

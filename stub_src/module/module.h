@@ -1,4 +1,4 @@
-// c_python_backend_utils, the built-in module that gives a model everything that talks to the server.
+// c_python_backend_utils, the built-in module that gives models access to the server.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -11,11 +11,21 @@ namespace envpack::module {
 
 inline constexpr const char* kName = "c_python_backend_utils";
 
-// To be called before the interpreter starts.
+// Call it before the interpreter starts.
 void RegisterModule();
 
-// Completes triton_python_backend_utils, which the server ships, with our names. Call it before the model is
-// imported, so that module-level use of them works.
+// Adds the module's names to triton_python_backend_utils, which is part of the server. Call it before the
+// model is imported, so that the model can use them at module level.
 void CompleteUtilities(pybind11::module_& utilities, abi::Wire& wire, const std::string& model_directory);
+
+// Each adds the classes of one file to the module. A class must be added before it is used as a default
+// argument.
+void BindErrors(pybind11::module_& module);
+void BindTensor(pybind11::module_& module);
+void BindResponses(pybind11::module_& module);
+void BindInference(pybind11::module_& module);
+void BindRequest(pybind11::module_& module);
+void BindLogger(pybind11::module_& module);
+void BindMetrics(pybind11::module_& module);
 
 }  // namespace envpack::module

@@ -5,10 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "module/conversions.h"
 #include "module/error.h"
 #include "module/inference.h"
-#include "module/parameters.h"
-#include "module/requirement.h"
+#include "module/module.h"
+#include "module/server_link.h"
 
 namespace py = pybind11;
 
@@ -43,7 +44,7 @@ abi::Request InferenceRequest::ToValue() const {
 
 const std::shared_ptr<ResponseSender>& InferenceRequest::SenderForModel() const {
   if (wire_ != nullptr && !wire_->Decoupled()) {
-    Require(*wire_, abi::Feature::kAnswersLater, "Response senders of models that are not decoupled need");
+    Require(*wire_, abi::Feature::kLateResponses, "Response senders of models that are not decoupled need");
   }
   return sender_;
 }

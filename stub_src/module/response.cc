@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "module/conversions.h"
 #include "module/error.h"
-#include "module/parameters.h"
-#include "module/requirement.h"
+#include "module/module.h"
+#include "module/server_link.h"
 
 namespace py = pybind11;
 
@@ -46,7 +47,139 @@ void RequireParameters(const abi::Wire& wire, const InferenceResponse& response)
   }
 }
 
-void BindResponse(py::module_& module) {
+ResponseSender::ResponseSender(abi::Wire* wire, const abi::Request& request, bool decoupled)
+    : wire_(wire),
+      decoupled_(decoupled),
+      requested_outputs_(request.requested_outputs),
+      origin_(request.origin),
+      state_{request.origin.response_factory == 0, false, false, false} {}
+
+ResponseSender::~ResponseSender() {
+  if (state_.factory_deleted || !owner_process_.IsThisProcess()) return;
+  const py::gil_scoped_release unlocked;
+  try {
+    DeleteFactory();
+  } catch (const std::exception&) {
+    // The region is full or corrupt. The server leaks the factory; throwing here would end the process.
+  }
+}
+
+void ResponseSender::Claim(bool has_response, std::uint32_t flags) {
+  if (!decoupled_ && has_response && state_.has_responded) {
+    throw ModelException("Unable to send response. Non-decoupled model cannot send more than one response.");
+  }
+  if (!decoupled_ && !has_response && !state_.has_responded) {
+    throw ModelException(
+        "Unable to send response. Non-decoupled model cannot send complete final before sending a response.");
+  }
+  if (state_.closed) throw ModelException("Unable to send response. Response sender has been closed.");
+  state_.has_responded = state_.has_responded || has_response;
+  if (flags == abi::kResponseFinal) state_.closed = state_.factory_deleted = true;
+}
+
+// Reverts the changes of Claim(), but not those of other threads since then.
+void ResponseSender::Unclaim(const State& before, std::uint32_t flags) {
+  const std::lock_guard lock(mutex_);
+  state_.has_responded = before.has_responded;
+  if (flags != abi::kResponseFinal) return;
+  state_.closed = state_.factory_deleted = state_.queries_ended = false;
+}
+
+void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, std::uint32_t flags) {
+  if (wire_ == nullptr) {
+    throw ModelException(
+        "Unable to send response. Response sender has no reference to the decoupled state of the model.");
+  }
+  if (flags != 0 && flags != abi::kResponseFinal) {
+    throw ModelException("Unable to send response. Unsupported flag provided.");
+  }
+  if (response) RequireParameters(*wire_, *response);
+  if (!response && flags == 0) {
+    throw ModelException(
+        "Inference Response object must be provided when the response flags is set to zero.");
+  }
+  std::optional<abi::Response> value;
+  State before;
+  {
+    const std::lock_guard lock(mutex_);
+    before = state_;
+    Claim(response != nullptr, flags);
+  }
+  if (response) {
+    response->Prune(requested_outputs_);
+    value = response->ToValue();
+  }
+  try {
+    const py::gil_scoped_release unlocked;
+    if (flags == abi::kResponseFinal) EndQueries();
+    wire_->Send(origin_, value, flags);
+  } catch (const abi::RegionFull& error) {
+    // The server has not seen the response, so the model may send a smaller one, such as an error.
+    Unclaim(before, flags);
+    throw ModelException(error.what());
+  } catch (const std::runtime_error& error) {
+    throw ModelException(error.what());
+  }
+}
+
+bool ResponseSender::IsCancelled() {
+  if (wire_ != nullptr) Require(*wire_, abi::Feature::kCancelQueries, "Cancellation queries need");
+  {
+    const std::lock_guard lock(mutex_);
+    // After the final response the request is deleted; a query would read freed memory in the server.
+    if (cancelled_ || wire_ == nullptr || state_.queries_ended) return cancelled_;
+    if (HasFactory() && state_.factory_deleted) return cancelled_;
+    ++queries_;
+  }
+  const py::gil_scoped_release unlocked;
+  bool cancelled = false;
+  try {
+    cancelled = wire_->IsCancelled(origin_);
+  } catch (const abi::RegionFull&) {
+    // No room for the query. The caller will repeat it.
+  }
+  const std::lock_guard lock(mutex_);
+  --queries_;
+  query_done_.notify_all();
+  return cancelled_ = cancelled_ || cancelled;
+}
+
+void ResponseSender::EndQueries() {
+  std::unique_lock lock(mutex_);
+  state_.queries_ended = true;
+  query_done_.wait(lock, [this] { return queries_ == 0; });
+}
+
+void ResponseSender::CloseForReturn() {
+  const std::lock_guard lock(mutex_);
+  Claim(true, 0);
+  state_.closed = true;
+}
+
+void ResponseSender::Close() {
+  const std::lock_guard lock(mutex_);
+  state_.closed = true;
+}
+
+bool ResponseSender::IsFactoryDeleted() {
+  const std::lock_guard lock(mutex_);
+  return state_.factory_deleted;
+}
+
+void ResponseSender::MarkFactoryDeleted() {
+  const std::lock_guard lock(mutex_);
+  state_.factory_deleted = true;
+}
+
+void ResponseSender::DeleteFactory() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(state_.factory_deleted, true)) return;
+  }
+  wire_->DeleteResponseFactory(origin_);
+}
+
+void BindResponses(py::module_& module) {
   py::class_<InferenceResponse, std::shared_ptr<InferenceResponse>>(module, "InferenceResponse")
       .def(py::init([](std::vector<std::shared_ptr<Tensor>> outputs, std::optional<abi::Error> error,
                        const py::object& parameters) {
@@ -59,6 +192,11 @@ void BindResponse(py::module_& module) {
       .def("output_tensors", &InferenceResponse::outputs)
       .def("has_error", [](const InferenceResponse& self) { return self.error().has_value(); })
       .def("error", &InferenceResponse::error);
+
+  py::class_<ResponseSender, std::shared_ptr<ResponseSender>>(module, "InferenceResponseSender")
+      .def("send", &ResponseSender::Send, py::arg("response") = std::shared_ptr<InferenceResponse>(),
+           py::arg("flags") = 0)
+      .def("is_cancelled", &ResponseSender::IsCancelled);
 }
 
 }  // namespace envpack::module

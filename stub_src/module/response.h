@@ -1,9 +1,12 @@
-// pb_utils.InferenceResponse.
+// pb_utils.InferenceResponse and InferenceResponseSender.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
+#include <condition_variable>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,6 +14,7 @@
 
 #include "abi/values.h"
 #include "abi/wire.h"
+#include "forks.h"
 #include "module/tensor.h"
 
 namespace envpack::module {
@@ -22,18 +26,18 @@ class InferenceResponse {
   InferenceResponse(std::vector<std::shared_ptr<Tensor>> outputs, std::optional<abi::Error> error,
                     std::string parameters = "");
 
-  // The server's.
+  // A response from the server.
   explicit InferenceResponse(abi::Response value);
 
   const std::vector<std::shared_ptr<Tensor>>& outputs() const { return outputs_; }
   const std::optional<abi::Error>& error() const { return error_; }
   const std::string& parameters() const { return parameters_; }
 
-  // Removes the outputs that nobody asked for, from this very object: that is the contract. An empty set of
-  // names asks for everything.
+  // Removes the outputs that are not requested from this object, as the official stub does. An empty set
+  // requests all.
   void Prune(const std::set<std::string>& requested);
 
-  // Shares the bytes of the outputs: valid while this response lives.
+  // Refers to the bytes of the outputs: valid as long as this response lives.
   abi::Response ToValue() const;
 
  private:
@@ -42,9 +46,71 @@ class InferenceResponse {
   std::string parameters_;  // a JSON object, or empty
 };
 
-// Throws ModelException if the response has parameters and the server is too old for them.
+// Throws ModelException if the response has parameters and the server lacks that feature.
 void RequireParameters(const abi::Wire& wire, const InferenceResponse& response);
 
-void BindResponse(pybind11::module_& module);
+// One for each request, shared by the request and the model. Owns the request's response factory in the
+// server, which must be deleted exactly once: with the final response, with the answer to the batch or, if
+// the request is never answered, with the last reference to the sender.
+//
+// Send() and IsCancelled() may be called from any thread, with the GIL.
+class ResponseSender {
+ public:
+  // `wire` must outlive the sender. It is null for a request of the model.
+  ResponseSender(abi::Wire* wire, const abi::Request& request, bool decoupled);
+  ~ResponseSender();
+  ResponseSender(const ResponseSender&) = delete;
+  ResponseSender& operator=(const ResponseSender&) = delete;
+
+  // Throws ModelException if the response is not allowed, or if the server reports an error.
+  void Send(const std::shared_ptr<InferenceResponse>& response, std::uint32_t flags);
+
+  bool IsCancelled();
+
+  // Closes the sender because execute() has returned a response for the request. Throws like Send().
+  void CloseForReturn();
+
+  // Closes the sender because the batch has failed.
+  void Close();
+
+  // Waits for running queries. Afterwards IsCancelled() returns the last known value: the server is about to
+  // delete the request. Call it without the GIL.
+  void EndQueries();
+
+  // Whether the request has a response factory; in the default mode it does from 24.06 on.
+  bool HasFactory() const { return origin_.response_factory != 0; }
+
+  // Whether a final response has deleted the response factory, or is deleting it.
+  bool IsFactoryDeleted();
+
+  // Call it when the server deletes the response factory with the answer to the batch.
+  void MarkFactoryDeleted();
+
+  // Requests the deletion of the response factory unless it is deleted. Call it without the GIL.
+  void DeleteFactory();
+
+ private:
+  // The state that sending changes.
+  struct State {
+    bool factory_deleted = false;  // also true for requests without a factory
+    bool closed = false;
+    bool has_responded = false;
+    bool queries_ended = false;
+  };
+
+  void Claim(bool has_response, std::uint32_t flags);
+  void Unclaim(const State& before, std::uint32_t flags);
+
+  abi::Wire* const wire_;
+  const forks::OwnerProcess owner_process_;
+  const bool decoupled_;
+  const std::set<std::string> requested_outputs_;
+  std::mutex mutex_;  // guards the members below; never held during a wait
+  abi::Origin origin_;
+  State state_;
+  bool cancelled_ = false;
+  int queries_ = 0;  // running
+  std::condition_variable query_done_;
+};
 
 }  // namespace envpack::module

@@ -1,5 +1,7 @@
 #include "module/server_link.h"
 
+#include <utility>
+
 namespace envpack::module {
 
 namespace {
@@ -12,9 +14,15 @@ void SetServerLink(ServerLink link) { the_link = std::move(link); }
 
 const ServerLink& TheServer() {
   if (the_link.wire == nullptr) {
-    throw ModelException("The server cannot be asked yet: this works from initialize() to finalize() only.");
+    throw ModelException("The server is not available: this works from initialize() to finalize() only.");
   }
   return the_link;
+}
+
+void Require(const abi::Wire& wire, abi::Feature feature, const std::string& what) {
+  if (wire.Has(feature)) return;
+  throw ModelException(what + " Triton " + abi::NameOf(abi::Since(feature)) +
+                       " or later; this server is Triton " + abi::NameOf(wire.ServerRelease()) + ".");
 }
 
 }  // namespace envpack::module

@@ -1,43 +1,51 @@
-// How the module's free functions and constructors reach the server.
+// How the module's classes and functions reach the server.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "abi/wire.h"
 #include "channel/streams.h"
 #include "module/error.h"
-#include "shm/region.h"
 
 namespace envpack::module {
 
-// The server listens to what a stub asks for from initialize() on. Null before and after; set it with the GIL
-// held. Like Python's own modules there is one of it, so it is one per process.
+// The connection to the server. Available from initialize() to finalize(); before and after, the wire is
+// null. One per process. Set it with the GIL held.
 struct ServerLink {
   abi::Wire* wire = nullptr;
   std::string instance;                       // for messages
-  std::shared_ptr<channel::Streams> streams;  // null while the model may not ask other models
+  std::shared_ptr<channel::Streams> streams;  // null while the model must not send requests to other models
 };
 void SetServerLink(ServerLink link);
 
-// Throws ModelException while there is none.
+// Throws ModelException if the wire is null.
 const ServerLink& TheServer();
 
-// Runs `ask` with the wire and without the GIL; what the server refuses becomes a ModelException that begins
-// with `prefix`.
-template <typename Ask>
-auto AskServer(const std::string& prefix, Ask ask) {
+// Throws ModelException unless the server has the feature. `what` is the start of the message: "Histograms
+// need".
+void Require(const abi::Wire& wire, abi::Feature feature, const std::string& what);
+
+// Runs `action` without the GIL. Everything that waits for the server must run without it.
+template <typename Action>
+auto Unlocked(Action action) {
+  const pybind11::gil_scoped_release unlocked;
+  return action();
+}
+
+// Runs `call` with the wire and without the GIL. An error of the server becomes a ModelException whose
+// message begins with `prefix`.
+template <typename Call>
+auto CallServer(const std::string& prefix, Call call) {
   abi::Wire& wire = *TheServer().wire;
   try {
-    const pybind11::gil_scoped_release unlocked;
-    return ask(wire);
-  } catch (const abi::ServerFailed& error) {
+    return Unlocked([&] { return call(wire); });
+  } catch (const abi::ServerError& error) {
     throw ModelException(prefix + "Failed to process the request for model '" + TheServer().instance +
                          "', message: " + error.what());
-  } catch (const shm::RegionFull& error) {
+  } catch (const abi::RegionFull& error) {
     throw ModelException(prefix + error.what());
   }
 }

@@ -6,10 +6,9 @@
 #include <memory>
 #include <utility>
 
-#include "module/bytes.h"
-#include "module/dlpack.h"
-#include "module/dtype.h"
+#include "module/conversions.h"
 #include "module/error.h"
+#include "module/module.h"
 #include "module/server_link.h"
 
 namespace py = pybind11;
@@ -20,7 +19,7 @@ namespace {
 
 bool IsContiguous(const py::array& array) { return (array.flags() & py::array::c_style) != 0; }
 
-// Throws ModelException for shapes that no array can have.
+// Throws ModelException for invalid shapes.
 std::size_t ByteSize(const std::vector<std::int64_t>& dims, std::size_t item) {
   std::size_t bytes = item;
   for (const std::int64_t dim : dims) {
@@ -75,17 +74,17 @@ std::shared_ptr<Tensor> Tensor::Empty(std::string name, std::vector<std::int64_t
   value.dtype = FromNumpy(type);
   if (value.dtype == abi::DataType::kInvalid) throw ModelException("NumPy dtype is not supported.");
   if (value.dtype == abi::DataType::kBytes) {
-    throw ModelException("A BYTES tensor has no fixed size; make it of an array.");
+    throw ModelException("A BYTES tensor has no fixed size; create it from an array.");
   }
   value.byte_size = ByteSize(dims, static_cast<std::size_t>(type.itemsize()));
   value.dims = std::move(dims);
   auto tensor = std::make_shared<Tensor>(
-      AskServer("Failed to allocate a tensor: ", [&](abi::Wire& wire) { return wire.Allocate(value); }));
+      CallServer("Failed to allocate a tensor: ", [&](abi::Wire& wire) { return wire.Allocate(value); }));
   using Owner = std::shared_ptr<const void>;
   auto owner = std::make_unique<Owner>(tensor->value_.owner);
   const py::capsule base(owner.get(),
                          [](void* kept) { const std::unique_ptr<Owner> gone(static_cast<Owner*>(kept)); });
-  owner.release();  // the capsule's
+  owner.release();  // now owned by the capsule
   tensor->array_ = py::array(type, tensor->value_.dims, tensor->value_.data, base);
   return tensor;
 }
@@ -110,15 +109,15 @@ py::array Tensor::AsNumpy() {
 
 namespace {
 
-// What newer consumers ask for by keyword. `stream` needs nothing of us: the server has finished its work on
-// a tensor before the model sees it.
+// With the keywords of newer consumers. `stream` is ignored: the server has finished its work on a tensor
+// before the model gets it.
 py::capsule Export(const py::object& self, const py::object&, const py::object&, const py::object& dl_device,
                    const py::object& copy) {
   if (!dl_device.is_none() && !dl_device.equal(DlpackDevice(self.cast<const Tensor&>()))) {
-    throw py::buffer_error("a tensor can only be exported to the device on which it lies");
+    throw py::buffer_error("a tensor can only be exported to its own device");
   }
   if (!copy.is_none() && copy.cast<bool>()) {
-    throw py::buffer_error("a tensor is exported without a copy; copy it afterwards");
+    throw py::buffer_error("a tensor is exported without a copy; copy it after the import");
   }
   return ToDlpack(self);
 }

@@ -1,4 +1,4 @@
-// pb_utils.Tensor.
+// pb_utils.Tensor, and its exchange with other libraries by DLPack.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -13,19 +13,19 @@
 
 namespace envpack::module {
 
-// Made by a model from an array, or by the server. Must be created, used through AsNumpy() and destroyed with
-// the GIL; ToValue() needs none.
+// A tensor of the model or of the server. Creation, destruction and AsNumpy() need the GIL; ToValue() does
+// not.
 class Tensor {
  public:
-  // A model's tensor. Keeps a C-contiguous array by reference; serialises BYTES right away.
+  // A model's tensor. Refers to a C-contiguous array; serialises BYTES at once.
   Tensor(std::string name, pybind11::array array);
 
-  // The server's tensor. The data stays where it is until somebody asks for it.
+  // A tensor of the server. The data is not copied before AsNumpy().
   explicit Tensor(abi::Tensor value);
 
-  // A tensor in the shared region, for outputs that are computed in place: AsNumpy() is writable memory that
-  // is sent as it is. The bytes are not initialised. Throws ModelException for BYTES and unknown types, and
-  // while there is no server to send anything to.
+  // A tensor in the region, for outputs that are computed in place: AsNumpy() is writable memory that is sent
+  // without a copy. The bytes are not initialised. Throws ModelException for BYTES and unknown types, and
+  // outside of the time between initialize() and finalize().
   static std::shared_ptr<Tensor> Empty(std::string name, std::vector<std::int64_t> dims,
                                        const pybind11::object& dtype);
 
@@ -34,10 +34,10 @@ class Tensor {
   abi::DataType dtype() const { return value_.dtype; }
   bool IsCpu() const { return value_.memory_type != abi::MemoryType::kGpu; }
 
-  // The same array at each call. For tensors of the server it is a copy that the model may write to.
+  // Returns the same array at each call. For tensors of the server it is a writable copy.
   pybind11::array AsNumpy();
 
-  // Shares this tensor's bytes: valid while the Tensor lives.
+  // Refers to this tensor's bytes: valid as long as the Tensor lives.
   const abi::Tensor& ToValue() const { return value_; }
 
  private:
@@ -45,6 +45,15 @@ class Tensor {
   pybind11::object array_;
 };
 
-void BindTensor(pybind11::module_& module);
+// The tensor of a DLPack capsule, or of an object with __dlpack__ and __dlpack_device__. It keeps the
+// producer's memory alive. For memory on a GPU, waits for the work of the producer. Throws ModelException for
+// tensors that Triton does not support.
+abi::Tensor FromDlpack(std::string name, const pybind11::object& producer);
+
+// A capsule named "dltensor" that keeps `tensor`, the Python object, alive until its consumer releases it.
+pybind11::capsule ToDlpack(const pybind11::object& tensor);
+
+// (type, id) in the numbering of DLPack: type 1 is the host, 2 is CUDA.
+pybind11::tuple DlpackDevice(const Tensor& tensor);
 
 }  // namespace envpack::module

@@ -53,7 +53,7 @@ void Mapping::Extend(std::size_t size) {
     code = posix_fallocate(descriptor_, 0, static_cast<off_t>(size));
   } while (code == EINTR);
   if (code != 0) {
-    // A reservation that failed half-way may have left the object longer; nobody must build on that.
+    // A failed reservation may leave the object partly extended; restore its size.
     if (ftruncate(descriptor_, static_cast<off_t>(before)) != 0) Fail("cannot restore the size of " + name_);
     Fail("cannot extend shared memory region " + name_, code);
   }

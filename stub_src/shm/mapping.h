@@ -7,8 +7,8 @@
 
 namespace envpack::shm {
 
-// Opens an existing shared-memory object and maps all of it. The object may grow; each growth is mapped anew,
-// and earlier views stay valid for as long as the Mapping lives, so a pointer once given never dangles.
+// Opens an existing shared-memory object and maps all of it. When the object grows, it is mapped again.
+// Earlier views stay mapped as long as the Mapping lives, so pointers into them remain valid.
 class Mapping {
  public:
   // `name` is the object's name without the leading slash. Throws std::system_error if it cannot be opened.
@@ -19,22 +19,21 @@ class Mapping {
 
   std::string name() const { return name_.substr(1); }
 
-  // Newest view.
+  // The newest view.
   char* base() const { return views_.back().base; }
   std::size_t size() const { return views_.back().size; }
 
-  // Bytes that the object has right now, mapped or not.
+  // Current size of the object in bytes, mapped or not.
   std::size_t ObjectSize() const;
 
-  // Maps the first `size` bytes again, of which there must be that many.
+  // Maps the first `size` bytes of the object. The object must have at least that size.
   void Remap(std::size_t size);
 
-  // Makes the object `size` bytes long, with its pages reserved. On failure the object keeps its size and
-  // std::system_error is thrown: without the reservation a full /dev/shm would be a SIGBUS at the first
-  // write.
+  // Extends the object to `size` bytes and reserves its pages: without the reservation, the first write to a
+  // full /dev/shm raises SIGBUS. On failure, throws std::system_error and leaves the size as it was.
   void Extend(std::size_t size);
 
-  // Removes the object's name. For the case that the server, who owns it, has died.
+  // Removes the object's name. Used when the server, which owns the object, has died.
   void Unlink() noexcept;
 
  private:

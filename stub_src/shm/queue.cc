@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "shm/queue_record.h"
 #include "shm/sync.h"
 
 namespace envpack::shm {

@@ -1,7 +1,7 @@
 #include "shm/region.h"
 
-// Boost 1.87 changed the layout of the segment manager; the server was built with an older one. This selects
-// the old.
+// Boost 1.87 changed the layout of the segment manager. Servers are built with older versions; this macro
+// selects the old layout.
 #define BOOST_INTERPROCESS_SEGMENT_MANAGER_ABI 1
 #include <pthread.h>
 #include <time.h>
@@ -28,36 +28,35 @@ using Buffer =
     bi::basic_managed_external_buffer<char, bi::rbtree_best_fit<bi::null_mutex_family, bi::offset_ptr<void>>,
                                       bi::iset_index>;
 
-// What precedes the record in every counted block.
+// The prefix of every counted block.
 struct Count {
   std::uint32_t references;
   std::uint32_t padding[3];
 };
 static_assert(sizeof(Count) == 16);
 
-constexpr std::uint32_t kMostReferences = 1 << 20;  // the server and we hold a few
+constexpr std::uint32_t kMaxReferences = 1 << 20;  // server and stub hold a few
 
 constexpr std::size_t kUnaligned = 0;
 constexpr std::size_t kAligned = 32;
 
-// What a server makes at the very least; smaller than any region, larger than the allocator's own header.
-constexpr std::size_t kLeast = 4096;
+// Smaller than any region, larger than the allocator's header.
+constexpr std::size_t kMinSize = 4096;
 constexpr std::size_t kNamedObjects = 2;
 constexpr std::int64_t kSecondsForFirstLock = 3;
 
-// What looking at a block costs of a Reading's allowance, on top of the bytes themselves: no block takes
-// less.
+// Loading a block costs this much of a ReadBudget besides the bytes that are read: no block is smaller.
 constexpr std::size_t kSmallestBlock = 32;
-constexpr std::size_t kTimesOver = 4;
-thread_local std::size_t* allowance = nullptr;
+constexpr std::size_t kBudgetFactor = 4;  // times the size of the region
+thread_local std::size_t* budget = nullptr;
 
-void Spend(std::size_t bytes) {
-  if (allowance == nullptr) return;
-  if (bytes > *allowance) throw CorruptRegion("a message claims the same memory over and over");
-  *allowance -= bytes;
+void Charge(std::size_t bytes) {
+  if (budget == nullptr) return;
+  if (bytes > *budget) throw CorruptRegion("a message refers to the same memory over and over");
+  *budget -= bytes;
 }
 
-// Fails where Lock would wait for ever for a mutex that only looks like one.
+// Fails where Lock would wait forever because the mutex is damaged.
 void TryLock(pthread_mutex_t* mutex) {
   timespec limit{};
   clock_gettime(CLOCK_REALTIME, &limit);
@@ -73,10 +72,10 @@ thread_local const Region* held = nullptr;
 
 }  // namespace
 
-Reading::Reading(Region& region)
-    : left_(region.Size() * kTimesOver), outer_(std::exchange(allowance, &left_)) {}
+ReadBudget::ReadBudget(Region& region)
+    : left_(region.Size() * kBudgetFactor), outer_(std::exchange(budget, &left_)) {}
 
-Reading::~Reading() { allowance = outer_; }
+ReadBudget::~ReadBudget() { budget = outer_; }
 
 struct Region::Allocator {
   Mapping mapping;
@@ -85,9 +84,10 @@ struct Region::Allocator {
   std::uint64_t* total_size = nullptr;
 
   explicit Allocator(const std::string& name) : mapping(name) {
-    if (mapping.size() < kLeast) Refuse("is too small");
+    if (mapping.size() < kMinSize) Refuse("is too small");
     Open();
-    if (buffer->get_num_named_objects() != kNamedObjects) Refuse("has other named objects than a server's");
+    if (buffer->get_num_named_objects() != kNamedObjects)
+      Refuse("does not have the named objects of a server's region");
     mutex = Find<pthread_mutex_t>("shm_mutex");
     total_size = Find<std::uint64_t>("total size");
     TryLock(mutex);
@@ -95,8 +95,8 @@ struct Region::Allocator {
 
   void Open() {
     buffer.emplace(bi::open_only, mapping.base(), mapping.size());
-    if (buffer->get_size() < kLeast || buffer->get_size() > mapping.size()) {
-      Refuse("does not begin as a server's does");
+    if (buffer->get_size() < kMinSize || buffer->get_size() > mapping.size()) {
+      Refuse("has no valid header");
     }
   }
 
@@ -113,7 +113,7 @@ struct Region::Allocator {
 
   [[noreturn]] void Refuse(const std::string& what) const {
     throw CorruptRegion("shared memory region " + mapping.name() + " " + what +
-                        ": its server is not of the release that this stub is for, or it is damaged");
+                        ": it is damaged, or its server is of another release than the stub assumes");
   }
 };
 
@@ -122,7 +122,7 @@ Block::Block(Block&& other) noexcept
       handle_(other.handle_),
       data_(other.data_),
       limit_(other.limit_),
-      maker_(other.maker_) {}
+      owner_process_(other.owner_process_) {}
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
@@ -131,7 +131,7 @@ Block& Block::operator=(Block&& other) noexcept {
     handle_ = other.handle_;
     data_ = other.data_;
     limit_ = other.limit_;
-    maker_ = other.maker_;
+    owner_process_ = other.owner_process_;
   }
   return *this;
 }
@@ -139,23 +139,23 @@ Block& Block::operator=(Block&& other) noexcept {
 Block::~Block() { Drop(); }
 
 void Block::Drop() noexcept {
-  if (region_ != nullptr && maker_.IsThisProcess()) region_->Release(handle_);
+  if (region_ != nullptr && owner_process_.IsThisProcess()) region_->Release(handle_);
 }
 
 char* Block::At(std::size_t offset, std::size_t length) const {
   if (region_ == nullptr || offset > limit_ || length > limit_ - offset) {
     throw CorruptRegion("a record reaches beyond the end of the shared memory region");
   }
-  Spend(length);
+  Charge(length);
   return data_ + offset;
 }
 
-Hold::Hold(Region& region) : outer_(held) {
+RegionLock::RegionLock(Region& region) : outer_(held) {
   if (outer_ != &region) lock_.emplace(region.allocator_->mutex);
   held = &region;
 }
 
-Hold::~Hold() { held = outer_; }
+RegionLock::~RegionLock() { held = outer_; }
 
 Region::Region(const std::string& name, std::size_t growth)
     : allocator_(std::make_unique<Allocator>(name)), growth_(growth) {}
@@ -168,7 +168,7 @@ Block Region::CreateAligned(std::size_t size) { return CreateWith(size, kAligned
 
 Block Region::CreateWith(std::size_t size, std::size_t alignment) {
   const std::size_t whole = size + sizeof(Count);
-  const Hold hold(*this);
+  const RegionLock lock(*this);
   Follow();
   const auto allocate = [&]() -> void* {
     return alignment == kUnaligned ? allocator_->buffer->allocate(whole, std::nothrow)
@@ -188,19 +188,19 @@ Block Region::CreateWith(std::size_t size, std::size_t alignment) {
 }
 
 Block Region::Load(Handle handle) {
-  const Hold hold(*this);
+  const RegionLock lock(*this);
   Follow();
   const std::size_t capacity = allocator_->mapping.size();
   const auto offset = static_cast<std::size_t>(handle);
   if (handle <= 0 || offset % sizeof(Count) != 0 || offset > capacity - sizeof(Count)) {
-    throw CorruptRegion("handle " + std::to_string(handle) + " does not lie in the shared memory region");
+    throw CorruptRegion("handle " + std::to_string(handle) + " lies outside the shared memory region");
   }
-  Spend(kSmallestBlock);
+  Charge(kSmallestBlock);
   char* address = allocator_->mapping.base() + offset;
   auto* count = reinterpret_cast<Count*>(address);
-  // Whoever hands a block over keeps a reference of its own meanwhile. Taking the only one of what is no
-  // block, and giving it back, would free memory that was never allocated.
-  if (count->references == 0 || count->references > kMostReferences) {
+  // The sender of a block keeps its reference meanwhile, so a valid block has at least one. Counting up and
+  // down what is not a block would free memory that was never allocated.
+  if (count->references == 0 || count->references > kMaxReferences) {
     throw CorruptRegion("there is no block at handle " + std::to_string(handle) +
                         " of the shared memory region");
   }
@@ -209,13 +209,13 @@ Block Region::Load(Handle handle) {
 }
 
 std::size_t Region::Size() {
-  const Hold hold(*this);
+  const RegionLock lock(*this);
   Follow();
   return allocator_->mapping.size();
 }
 
 std::uint64_t Region::FreeBytes() {
-  const Hold hold(*this);
+  const RegionLock lock(*this);
   Follow();
   return allocator_->buffer->get_free_memory();
 }
@@ -224,27 +224,27 @@ void Region::Unlink() noexcept { allocator_->mapping.Unlink(); }
 
 void Region::Release(Handle handle) noexcept {
   try {
-    const Hold hold(*this);
+    const RegionLock lock(*this);
     Follow();
     char* address = allocator_->mapping.base() + handle;
     if (--reinterpret_cast<Count*>(address)->references == 0) allocator_->buffer->deallocate(address);
   } catch (const std::exception&) {
-    // The region is beyond repair; it disappears with this process's instance, so a lost block does no harm.
+    // The region is corrupt. It is removed with this model instance, so a leaked block does no harm.
   }
 }
 
-// Maps the region again if the server has made it larger. The mutex must be held.
+// Maps the region again if the server has grown it. The mutex must be held.
 void Region::Follow() {
   const std::size_t total = *allocator_->total_size;
   if (total == allocator_->mapping.size()) return;
-  if (total < kLeast || total > allocator_->mapping.ObjectSize()) {
-    throw CorruptRegion("the shared memory region claims to have " + std::to_string(total) + " bytes");
+  if (total < kMinSize || total > allocator_->mapping.ObjectSize()) {
+    throw CorruptRegion("the shared memory region claims a size of " + std::to_string(total) + " bytes");
   }
   allocator_->mapping.Remap(total);
   allocator_->Open();
 }
 
-// Makes room for `need` more bytes. The mutex must be held and the mapping be up to date.
+// Grows the region by at least `need` bytes. The mutex must be held and the mapping up to date.
 void Region::Grow(std::size_t need) {
   const std::size_t extra = growth_ * (need / growth_ + 1);
   const std::size_t total = allocator_->mapping.size() + extra;

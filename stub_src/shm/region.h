@@ -1,11 +1,12 @@
-// The shared region of one stub: an allocator that both processes use, and counted blocks in it.
+// The shared-memory region of one stub: an allocator that both processes use, and counted blocks in it.
 //
-// The allocator is Boost.Interprocess's best-fit tree without a lock of its own. One mutex that lies in the
-// region itself guards every allocation, release, count and growth; see README.md, "The region".
+// The allocator is Boost.Interprocess's best-fit tree without its own lock. A mutex in the region guards
+// every allocation, release, reference count and growth; see README.md, "The region".
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -16,12 +17,11 @@
 
 namespace envpack::shm {
 
-// Byte offset of a block from the start of the region: the only kind of pointer that both processes
-// understand.
+// Byte offset of a block from the start of the region. Both processes map the region at different addresses.
 using Handle = std::int64_t;
 
-// A handle or an offset points outside of the region, so the peer (or its release) is not the one we think it
-// is.
+// A handle or an offset points outside the region: the server is of another release, or the region is
+// damaged.
 class CorruptRegion : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -35,7 +35,8 @@ class RegionFull : public std::runtime_error {
 
 class Region;
 
-// One reference to a counted block. The side that drops the last reference frees the block, whoever made it.
+// One reference to a counted block. The process that drops the last reference frees the block, whichever
+// process created it.
 class Block {
  public:
   Block() = default;
@@ -46,12 +47,24 @@ class Block {
   Handle handle() const { return handle_; }
   explicit operator bool() const { return region_ != nullptr; }
 
-  // The bytes behind the count. At() checks that `offset + length` stays inside of the region.
+  // The bytes after the reference count. Throws CorruptRegion if `offset + length` lies outside the region.
   char* At(std::size_t offset, std::size_t length) const;
 
   template <typename Record>
   Record* As(std::size_t offset = 0) const {
     return reinterpret_cast<Record*>(At(offset, sizeof(Record)));
+  }
+
+  // A value at an offset that need not be aligned.
+  template <typename Value>
+  Value Read(std::size_t offset) const {
+    Value value;
+    std::memcpy(&value, At(offset, sizeof(value)), sizeof(value));
+    return value;
+  }
+  template <typename Value>
+  void Write(std::size_t offset, const Value& value) const {
+    std::memcpy(At(offset, sizeof(value)), &value, sizeof(value));
   }
 
  private:
@@ -64,33 +77,33 @@ class Block {
   Handle handle_ = 0;
   char* data_ = nullptr;
   std::size_t limit_ = 0;
-  forks::Maker maker_;  // a forked process has a copy of the block, but no reference of its own
+  forks::OwnerProcess owner_process_;  // a forked process has a copy of the Block but no reference
 };
 
-// The reading of one message, by this thread. Blocks of a message do not overlap, so it cannot be larger than
-// the region. While a Reading lives, looking at much more than that throws CorruptRegion: a hostile message
-// could have us copy the same bytes without end. Readings nest; the inner one counts.
-class Reading {
+// Limits how many bytes this thread reads for one message. The blocks of a message do not overlap, so a valid
+// message is never larger than the region. While a ReadBudget lives, reading a multiple of that throws
+// CorruptRegion: otherwise a hostile message could refer to the same bytes over and over. In nested budgets,
+// the inner one applies.
+class ReadBudget {
  public:
-  explicit Reading(Region& region);
-  ~Reading();
-  Reading(const Reading&) = delete;
-  Reading& operator=(const Reading&) = delete;
+  explicit ReadBudget(Region& region);
+  ~ReadBudget();
+  ReadBudget(const ReadBudget&) = delete;
+  ReadBudget& operator=(const ReadBudget&) = delete;
 
  private:
   std::size_t left_;
   std::size_t* outer_;
 };
 
-// Holds the region's lock over several operations of this thread, which would otherwise each take and leave
-// it: after an answer the server works in the region at the same time, and every turn taken is a chance to
-// wait for it. Nothing else may be waited for meanwhile, the GIL least of all. Holds nest.
-class Hold {
+// Locks the region for several operations of this thread, each of which would otherwise lock it separately
+// and contend with the server. Do not wait for anything else meanwhile, least of all for the GIL. Locks nest.
+class RegionLock {
  public:
-  explicit Hold(Region& region);
-  ~Hold();
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
+  explicit RegionLock(Region& region);
+  ~RegionLock();
+  RegionLock(const RegionLock&) = delete;
+  RegionLock& operator=(const RegionLock&) = delete;
 
  private:
   const Region* outer_;
@@ -99,27 +112,26 @@ class Hold {
 
 class Region {
  public:
-  // Attaches to the region that the server has made. `growth` is the step in bytes by which it grows.
+  // Attaches to the region that the server has created. The region grows in steps of `growth` bytes.
   Region(const std::string& name, std::size_t growth);
   ~Region();
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  // Makes a block of `size` bytes with one reference. The bytes are not initialised: write every field that
-  // anybody reads. Grows the region if need be; throws RegionFull if that fails.
+  // Creates a block of `size` bytes with one reference. The bytes are not initialised: write every field that
+  // the server reads. Grows the region if necessary; throws RegionFull if it cannot grow.
   Block Create(std::size_t size);
 
-  // The same for records that the server's own helper aligns to 32 bytes.
+  // The same for records that the server aligns to 32 bytes.
   Block CreateAligned(std::size_t size);
 
-  // Takes a reference to a block that the peer has made. Throws CorruptRegion for a handle that cannot be
-  // one.
+  // Adds a reference to a block that the server has created. Throws CorruptRegion for an invalid handle.
   Block Load(Handle handle);
 
-  // Bytes that this process has mapped.
+  // Mapped bytes.
   std::size_t Size();
 
-  // Bytes that are free right now, without growing.
+  // Bytes that are free without growing.
   std::uint64_t FreeBytes();
 
   // Removes the region's name; see Mapping::Unlink.
@@ -127,7 +139,7 @@ class Region {
 
  private:
   friend class Block;
-  friend class Hold;
+  friend class RegionLock;
   struct Allocator;
 
   Block CreateWith(std::size_t size, std::size_t alignment);
@@ -138,5 +150,10 @@ class Region {
   std::unique_ptr<Allocator> allocator_;
   std::size_t growth_;
 };
+
+// memcpy for sizes that may be 0, for which the addresses may be null and must not reach memcpy.
+inline void CopyBytes(void* to, const void* from, std::size_t size) {
+  if (size != 0) std::memcpy(to, from, size);
+}
 
 }  // namespace envpack::shm

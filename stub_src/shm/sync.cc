@@ -33,8 +33,8 @@ void InitCondition(pthread_cond_t* condition) {
 
 Lock::Lock(pthread_mutex_t* mutex) : mutex_(mutex) {
   const int code = pthread_mutex_lock(mutex);
-  // The peer died while it held a robust mutex: we own it now, and what it guards is consistent enough to go
-  // on.
+  // The peer died while it held a robust mutex. This process owns the mutex now; the data that it guards is
+  // consistent enough to continue.
   if (code == EOWNERDEAD) {
     pthread_mutex_consistent(mutex);
     return;

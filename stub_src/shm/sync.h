@@ -1,5 +1,5 @@
-// Locks, conditions and semaphores that live in shared memory: plain glibc objects, shared between processes.
-// Whoever creates a record initialises them; nobody destroys them, the memory just goes away.
+// Mutexes, conditions and semaphores in shared memory: plain glibc objects with the process-shared attribute.
+// The creator of a record initialises them. They are never destroyed; their memory is freed with the record.
 #pragma once
 
 #include <pthread.h>
@@ -12,7 +12,7 @@ namespace envpack::shm {
 void InitMutex(pthread_mutex_t* mutex);
 void InitCondition(pthread_cond_t* condition);
 
-// Holds a shared mutex for a scope. Throws std::system_error if it cannot be locked.
+// Locks a shared mutex for a scope. Throws std::system_error if it cannot be locked.
 class Lock {
  public:
   explicit Lock(pthread_mutex_t* mutex);
@@ -20,9 +20,9 @@ class Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
-  // Waits on `condition`, giving the mutex up meanwhile. Wakes up for no reason too: call it in a loop.
+  // Waits on `condition` and releases the mutex meanwhile. Spurious wake-ups occur: call it in a loop.
   void Wait(pthread_cond_t* condition);
-  // The same, but not beyond `limit`. False if that has come.
+  // The same with a deadline. Returns false when `limit` has passed.
   bool WaitUntil(pthread_cond_t* condition, std::chrono::system_clock::time_point limit);
 
  private:
@@ -31,7 +31,19 @@ class Lock {
 
 void Notify(pthread_cond_t* condition);
 
-// Waits for a semaphore; a signal handler that runs meanwhile does not end the wait.
+// Notifies a condition at the end of a scope, also when the scope ends with an exception.
+class NotifyOnExit {
+ public:
+  explicit NotifyOnExit(pthread_cond_t* condition) : condition_(condition) {}
+  ~NotifyOnExit() { Notify(condition_); }
+  NotifyOnExit(const NotifyOnExit&) = delete;
+  NotifyOnExit& operator=(const NotifyOnExit&) = delete;
+
+ private:
+  pthread_cond_t* condition_;
+};
+
+// Waits for a semaphore. A signal handler does not interrupt the wait.
 void WaitFor(sem_t* semaphore);
 void Post(sem_t* semaphore);
 

@@ -12,14 +12,14 @@ namespace envpack::fuzz {
 
 namespace {
 
-// Numbers that overflow, wrap, or end just where something else begins.
+// Numbers that overflow, wrap around, or lie next to a boundary.
 constexpr std::uint64_t kNumbers[] = {0,          1,         0xFF,       0xFFFF,     0x7FFFFFFF, 0x80000000,
                                       UINT32_MAX, INT64_MAX, UINT64_MAX, 1ULL << 61, 1ULL << 40, 65536 - 16};
 
-// More scenarios than there will be, so that a new one leaves the others' numbers as they are.
+// More than the number of scenarios, so that a new one does not change the meaning of existing inputs.
 constexpr std::size_t kNone = 32;
 
-// A scenario that has been written once, to be damaged again and again.
+// A scenario whose message is written once and damaged repeatedly.
 class Target {
  public:
   explicit Target(const Scenario& scenario) : scenario_(scenario) {
@@ -30,16 +30,16 @@ class Target {
       parts_.push_back({block->handle, -16, block->size + 16});
     }
     if (scenario.parts != nullptr) parts_ = scenario.parts(stage_);
-    for (const Part& part : parts_) open_ += part.size;
+    for (const Part& part : parts_) damageable_ += part.size;
     clean_.assign(stage_.peer.region.At(-16), stage_.peer.region.Size());
   }
 
   void Restore() { std::memcpy(stage_.peer.region.At(-16), clean_.data(), clean_.size()); }
   void Read() { scenario_.read(stage_, handle_); }
 
-  // Writes over the open bytes from the `where`-th on; what does not fit into its part falls off.
+  // Overwrites damageable bytes from the `where`-th on, up to the end of their part.
   void Write(std::size_t where, const void* data, std::size_t size) {
-    where %= open_;
+    where %= damageable_;
     for (const Part& part : parts_) {
       if (where < part.size) {
         char* to = stage_.peer.region.At(part.handle) + part.from + static_cast<std::ptrdiff_t>(where);
@@ -50,7 +50,7 @@ class Target {
     }
   }
 
-  // A block of the message, so that records are taken for others and for themselves.
+  // A block of the message, so that handles can refer to records of other types, or to themselves.
   Handle SomeBlock(std::uint8_t number) const { return parts_[number % parts_.size()].handle; }
 
  private:
@@ -58,7 +58,7 @@ class Target {
   Stage stage_;
   Handle handle_;
   std::vector<Part> parts_;
-  std::size_t open_ = 0;
+  std::size_t damageable_ = 0;
   std::string clean_;
 };
 
@@ -69,7 +69,7 @@ Target& TargetOf(std::size_t number) {
   return *target;
 }
 
-// Takes strokes from the input until it ends.
+// Applies the edits in the input.
 void Damage(Target& target, const std::uint8_t* at, const std::uint8_t* end) {
   while (end - at >= 4) {
     const std::size_t where = at[0] + at[1] * 256u;
@@ -101,7 +101,7 @@ Outcome ReadDamaged(const std::uint8_t* input, std::size_t size) {
     target.Read();
     return Outcome::kRead;
   } catch (const shm::CorruptRegion&) {
-    return Outcome::kRefused;
+    return Outcome::kRejected;
   }
 }
 

@@ -1,4 +1,4 @@
-// One damaged message, from one input of the fuzzer.
+// Reads one message, damaged according to one input of the fuzzer.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,11 @@
 
 namespace envpack::fuzz {
 
-enum class Outcome { kRead, kRefused };
+enum class Outcome { kRead, kRejected };
 
-// Never damaged are the objects that are waited for (semaphores, mutexes) and the tree of Boost's allocator,
-// which only the server and the stub write: both are believed. The first byte chooses the scenario; what
-// follows are strokes: where, what kind, and with what. Bytes that make no whole stroke are left over.
-// Anything but CorruptRegion that comes out of the reading is a finding, and is thrown.
+// The first byte of the input selects the scenario. Then follow edits: offset, kind and value. An incomplete
+// edit at the end is ignored. Semaphores, mutexes and the tree of Boost's allocator are never damaged,
+// because the stub trusts them. Throws every exception but CorruptRegion; it is a finding.
 Outcome ReadDamaged(const std::uint8_t* input, std::size_t size);
 
 }  // namespace envpack::fuzz

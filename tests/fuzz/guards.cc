@@ -1,5 +1,5 @@
-// Pages that nobody may touch around every mapping of shared memory, so that a read outside of a region is a
-// crash and not a read of what happens to lie there. The linker sends mmap() and munmap() here (--wrap).
+// Inaccessible pages around every mapping of shared memory, so that a read outside the region crashes. The
+// linker redirects mmap() and munmap() to these functions (--wrap).
 #include <sys/mman.h>
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// Reads the messages that files describe, without a fuzzer:
-//   fuzz_replay            each message undamaged, which must be read
-//   fuzz_replay FILE…      what the files make of them, which must be read or refused
+// Replays inputs without a fuzzer:
+//   fuzz_replay            reads each message undamaged, which must succeed
+//   fuzz_replay FILE…      also reads the messages damaged according to the files, which are read or rejected
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -18,7 +18,7 @@ bool ReadsUndamaged() {
   for (std::size_t number = 0; number < kScenarios.size(); ++number) {
     const auto input = static_cast<std::uint8_t>(number);
     if (ReadDamaged(&input, 1) == Outcome::kRead) continue;
-    std::fprintf(stderr, "the undamaged message '%s' is refused\n", kScenarios[number].name);
+    std::fprintf(stderr, "the undamaged message '%s' is rejected\n", kScenarios[number].name);
     good = false;
   }
   return good;
@@ -28,7 +28,7 @@ void Replay(const char* path) {
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
   const Outcome outcome = ReadDamaged(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
-  std::printf("%s %s\n", outcome == Outcome::kRead ? "read" : "refused", path);
+  std::printf("%s %s\n", outcome == Outcome::kRead ? "read" : "rejected", path);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace records = abi::records;
 using test::PeerRequest;
 using test::PeerTensor;
 
-// As small as a server makes them, so that a damaged message is soon at the end of it.
+// Small, so that damaged messages reach the end of the region.
 constexpr std::size_t kSize = 1 << 16;
 
 abi::Launch LaunchFor(test::Peer& peer) {
@@ -34,28 +34,28 @@ test::Peer::Options Small() {
   return options;
 }
 
-// Looking at every byte that a value points to is what a model would do.
+// Reads every byte that a value refers to, like a model.
 volatile unsigned sum;
-void Look(const void* data, std::size_t size) {
+void ReadAll(const void* data, std::size_t size) {
   for (std::size_t i = 0; i < size; ++i) sum = sum + static_cast<const unsigned char*>(data)[i];
 }
-void Look(const std::string& text) { Look(text.data(), text.size()); }
-void Look(const abi::Tensor& tensor) {
-  Look(tensor.name);
-  if (tensor.memory_type != abi::MemoryType::kGpu) Look(tensor.data, tensor.byte_size);
+void ReadAll(const std::string& text) { ReadAll(text.data(), text.size()); }
+void ReadAll(const abi::Tensor& tensor) {
+  ReadAll(tensor.name);
+  if (tensor.memory_type != abi::MemoryType::kGpu) ReadAll(tensor.data, tensor.byte_size);
 }
-void Look(const abi::Request& request) {
-  Look(request.id);
-  Look(request.parameters);
-  for (const auto& input : request.inputs) Look(input);
+void ReadAll(const abi::Request& request) {
+  ReadAll(request.id);
+  ReadAll(request.parameters);
+  for (const auto& input : request.inputs) ReadAll(input);
 }
-void Look(const abi::InferResponse& answer) {
-  if (answer.response.error) Look(answer.response.error->message);
-  for (const auto& output : answer.response.outputs) Look(output);
+void ReadAll(const abi::InferResponse& answer) {
+  if (answer.response.error) ReadAll(answer.response.error->message);
+  for (const auto& output : answer.response.outputs) ReadAll(output);
 }
-void Look(const abi::Command& command) {
+void ReadAll(const abi::Command& command) {
   if (const auto* execute = std::get_if<abi::ExecuteCommand>(&command)) {
-    for (const auto& request : execute->requests) Look(request);
+    for (const auto& request : execute->requests) ReadAll(request);
   }
 }
 
@@ -70,7 +70,7 @@ std::vector<PeerRequest> Requests() {
   return {full, PeerRequest{}};
 }
 
-// A request with a correlation id that is a text, and a trace.
+// A request with a text correlation id and a trace.
 Handle WriteTextId(Stage& stage) {
   const Handle batch = stage.peer.MakeBatch({PeerRequest{}});
   const Handle request = *stage.peer.region.As<Handle>(batch, sizeof(records::RequestBatch<kRelease>));
@@ -95,20 +95,19 @@ Handle WriteOnDevice(Stage& stage) {
 }
 
 Handle WriteAnswer(Stage& stage) {
-  PeerTensor apart = OnDevice(false);
-  apart.apart = true;
-  return stage.peer.MakeResponse({{Requests()[0].inputs[0], Requests()[0].inputs[1], apart}, {}, 0});
+  PeerTensor separate = OnDevice(false);
+  separate.separate = true;
+  return stage.peer.MakeResponse({{Requests()[0].inputs[0], Requests()[0].inputs[1], separate}, {}, 0});
 }
 
-// A message that is no command may be followed by another; there is one that ends it.
+// Receive() skips some messages, so a last message follows that ends it.
 void Receive(Stage& stage, Handle) {
   const auto wire = stage.OpenWire();
   stage.peer.to_stub_commands.Push(stage.last);
-  Look(wire->Receive());
+  ReadAll(wire->Receive());
 }
 
-// The server wants the bytes of tensors that the stub has answered with, one on the device, one in the
-// region.
+// The server requests the bytes of the answer's GPU tensors, one on the device, one in the region.
 Handle WriteBuffers(Stage& stage) {
   PeerTensor host = OnDevice(false);
   host.device.reset();
@@ -134,24 +133,24 @@ void FillBuffers(Stage& stage, Handle message) {
 }
 
 void ReadRequests(Stage& stage, Handle handle) {
-  const shm::Reading reading(stage.region);
-  for (const auto& request : stage.reader.ReadRequests(handle)) Look(request);
+  const shm::ReadBudget budget(stage.region);
+  for (const auto& request : stage.reader.ReadRequests(handle)) ReadAll(request);
 }
 
-void ReadTensor(Stage& stage, Handle handle) { Look(stage.reader.ReadTensor(handle)); }
+void ReadTensor(Stage& stage, Handle handle) { ReadAll(stage.reader.ReadTensor(handle)); }
 
-void ReadString(Stage& stage, Handle handle) { Look(stage.reader.ReadString(handle)); }
+void ReadString(Stage& stage, Handle handle) { ReadAll(stage.reader.ReadString(handle)); }
 
-void ReadAnswer(Stage& stage, Handle handle) { Look(stage.reader.ReadInferResponse(handle)); }
+void ReadAnswer(Stage& stage, Handle handle) { ReadAll(stage.reader.ReadInferResponse(handle)); }
 
-// Everything between the semaphores of a queue, whose garbage would be waited for, and its end.
+// The fields of a queue after its semaphores, on which the stub would wait forever.
 Part QueueFields(Handle queue) { return {queue, 104, 24}; }
 
 std::vector<Part> ControlAndQueues(Stage& stage) {
   std::vector<Part> parts{{stage.peer.control, 0, 4}, {stage.peer.control, 88, 40}};
   for (const test::PeerQueue* queue :
        {&stage.peer.to_stub_commands, &stage.peer.from_stub_answers, &stage.peer.from_stub_requests,
-        &stage.peer.to_stub_unasked, &stage.peer.memory_manager}) {
+        &stage.peer.to_stub_messages, &stage.peer.memory_manager}) {
     parts.push_back(QueueFields(queue->handle()));
   }
   return parts;
@@ -171,11 +170,11 @@ Handle WriteQueue(Stage& stage) {
 
 }  // namespace
 
-std::shared_ptr<void> SomeGpu::Open(const abi::DeviceMemory&) {
+std::shared_ptr<void> FakeGpu::Open(const abi::DeviceMemory&) {
   return std::make_shared<std::array<char, 8>>();
 }
 
-void SomeGpu::Copy(std::int64_t, void* to, const void* from, std::size_t size) {
+void FakeGpu::Copy(std::int64_t, void* to, const void* from, std::size_t size) {
   std::memcpy(to, from, size);
 }
 
@@ -191,7 +190,7 @@ Stage::Stage()
 
 std::unique_ptr<abi::Wire> Stage::OpenWire() { return abi::OpenWire(launch, kRelease, gpu); }
 
-// One line for each; the corpus holds their numbers, so new ones come last.
+// One entry for each message. The corpus contains their indices, so append new ones.
 const std::vector<Scenario> kScenarios{
     {"execute", [](Stage& s) { return s.peer.SendExecute(Requests()); }, Receive},
     {"initialize", [](Stage& s) { return s.peer.SendInitialize({{"key", "value"}, {"k", ""}}); }, Receive},

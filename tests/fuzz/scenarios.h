@@ -1,13 +1,13 @@
-// What the stub reads from its region, each with a server that has written it as it should be.
+// The messages that the stub reads, each written correctly by a server.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <vector>
 
+#include "abi/epoch_reader.h"
 #include "abi/gpu_memory.h"
 #include "abi/launch.h"
-#include "abi/reader.h"
 #include "abi/wire.h"
 #include "peer.h"
 #include "shm/queue.h"
@@ -20,8 +20,8 @@ inline constexpr abi::Release kRelease = 2410;
 
 using test::Handle;
 
-// Where every place on a device is some memory of this process.
-class SomeGpu final : public abi::GpuMemory {
+// A GPU whose memory is memory of this process.
+class FakeGpu final : public abi::GpuMemory {
  public:
   void AttachPool(std::int64_t, const abi::IpcHandle&) override {}
   std::shared_ptr<void> Open(const abi::DeviceMemory&) override;
@@ -38,25 +38,25 @@ struct Stage {
   shm::Region region;
   abi::Launch launch;
   shm::Queue released;
-  SomeGpu gpu;
-  abi::Reader<kRelease> reader;
-  Handle last;  // a message that ends every conversation
+  FakeGpu gpu;
+  abi::EpochReader<kRelease> reader;
+  Handle last;  // a message that ends Receive()
 };
 
-// Bytes of the region that may be damaged.
+// Bytes that may be damaged.
 struct Part {
   Handle handle;
-  std::ptrdiff_t from;  // of the record; the count lies in front of it
+  std::ptrdiff_t from;  // relative to the record; the reference count precedes it
   std::size_t size;
 };
 
 struct Scenario {
   const char* name;
-  // Writes the message; the handle, if `read` needs one.
+  // Writes the message. Returns its handle, if `read` needs it.
   Handle (*write)(Stage&);
-  // Reads the message, and all that its values point to.
+  // Reads the message and all bytes that its values refer to.
   void (*read)(Stage&, Handle);
-  // Empty for all blocks that `write` has made.
+  // The bytes to damage. Null for all blocks that `write` has created.
   std::vector<Part> (*parts)(Stage&) = nullptr;
 };
 

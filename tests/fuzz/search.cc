@@ -1,4 +1,4 @@
-// What libFuzzer calls.
+// The entry point of libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// The wire and the threads around it, with the server's side played by this process.
+// The wire and the threads that use it. This process plays the server.
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,7 +11,6 @@
 #include "channel/heartbeat.h"
 #include "channel/log_forwarder.h"
 #include "channel/refusal.h"
-#include "channel/unasked.h"
 #include "check.h"
 #include "peer.h"
 
@@ -21,11 +20,6 @@ using test::Peer;
 namespace {
 
 abi::NoGpu no_gpu;
-
-struct DeafListener final : abi::UnaskedListener {
-  void Take(abi::InferResponse) override {}
-  void Take(std::unique_ptr<abi::ReadinessQuestion>) override {}
-};
 
 abi::Launch LaunchFor(Peer& peer) {
   const std::string control = std::to_string(peer.control);
@@ -58,7 +52,7 @@ CASE(launch_reads_the_servers_command_line) {
   CHECK_EQ(launch.runtime_directory, "DEFAULT");
 }
 
-CASE(launch_names_the_argument_that_is_wrong) {
+CASE(launch_names_the_wrong_argument) {
   const char* arguments[] = {"stub", "m", "r", "1", "x", "77", "/back", "336", "m_0_0"};
   CHECK_HAS(THROWN(std::invalid_argument, abi::ParseLaunch(9, arguments)),
             "growth of the region is not a number: 'x'");
@@ -70,7 +64,7 @@ CASE(launch_names_the_argument_that_is_wrong) {
   CHECK_HAS(THROWN(std::invalid_argument, abi::ParseLaunch(9, arguments)), "control record");
 }
 
-CASE(wire_announces_itself) {
+CASE(wire_sends_the_startup_message) {
   Peer peer;
   const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   CHECK(!peer.from_stub_answers.TryPop(0));
@@ -111,7 +105,7 @@ CASE(wire_answers_and_gives_all_memory_back) {
   CHECK_EQ(peer.region.FreeBytes(), before);
 }
 
-CASE(wire_does_not_choke_on_a_command_it_does_not_know) {
+CASE(wire_reports_an_unknown_command) {
   Peer peer;
   const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   peer.SendCommand(99);
@@ -163,15 +157,14 @@ CASE(log_lines_arrive_in_order_and_leave_no_memory_behind) {
   CHECK_EQ(peer.region.FreeBytes(), before);
 }
 
-CASE(cuda_pool_is_refused_with_a_reason) {
+CASE(cuda_pool_is_rejected_with_a_reason) {
   Peer peer;
   const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   std::thread stub([&] {
-    DeafListener listener;
-    while (wire->ServeUnasked(listener)) {
+    while (wire->ServeServerMessage([](abi::ServerMessage) {})) {
     }
   });
   CHECK_HAS(peer.OfferCudaPool().value_or(""), "does not use a GPU");
-  peer.to_stub_unasked.Push(0);
+  peer.to_stub_messages.Push(0);
   stub.join();
 }

@@ -16,7 +16,7 @@ std::map<std::string, void (*)()>& Cases() {
 bool Run(const std::string& name) {
   const auto found = Cases().find(name);
   if (found == Cases().end()) {
-    std::fprintf(stderr, "there is no case %s\n", name.c_str());
+    std::fprintf(stderr, "unknown case %s\n", name.c_str());
     return false;
   }
   try {

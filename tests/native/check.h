@@ -1,4 +1,4 @@
-// Test cases and checks. An executable lists its cases with --list, and runs those named, or all.
+// Test cases and checks. A test executable lists its cases with --list, and runs the named ones, or all.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace envpack::test {
 
-// A check that did not hold, with the place and what was seen.
+// A failed check, with its location and the values.
 class Failed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -18,7 +18,7 @@ struct Register {
   Register(const char* name, void (*body)());
 };
 
-// What main() of an executable with cases does.
+// The main() of a test executable.
 int RunCases(int argc, char** argv);
 
 [[noreturn]] void Fail(const char* file, int line, const std::string& what);
@@ -31,7 +31,7 @@ void CheckEqual(const Left& left, const Right& right, const char* text, const ch
   Fail(file, line, out.str());
 }
 
-// The text of the Exception that `action` throws; fails if there is none.
+// The message of the Exception that `action` throws. Fails if it throws none.
 template <typename Exception>
 std::string Thrown(const std::function<void()>& action, const char* text, const char* file, int line) {
   try {

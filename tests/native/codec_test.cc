@@ -1,7 +1,7 @@
 #include <cstring>
 
-#include "abi/reader.h"
-#include "abi/writer.h"
+#include "abi/epoch_reader.h"
+#include "abi/epoch_writer.h"
 
 #include "check.h"
 #include "peer.h"
@@ -27,7 +27,7 @@ struct Attached {
   Region region;
   envpack::shm::Queue released;
   values::NoGpu gpu;
-  values::Reader<kRelease> reader{region, gpu, released};
+  values::EpochReader<kRelease> reader{region, gpu, released};
 };
 
 std::string BytesOf(const values::Tensor& tensor) {
@@ -67,7 +67,7 @@ CASE(codec_reads_requests_with_every_property) {
   Attached stub(peer);
   const std::string data("\1\2\3\4\5\6\7\0", 8);
   PeerRequest sent;
-  sent.inputs = {{"odd", 11, {2, 1}, data}, {"apart", 5, {1}, data, true}, {"none", 11, {0, 3}, ""}};
+  sent.inputs = {{"odd", 11, {2, 1}, data}, {"separate", 5, {1}, data, true}, {"none", 11, {0, 3}, ""}};
   sent.outputs = {"B", "A", "B"};
   sent.id = "seven";
   sent.parameters = R"({"p": 1})";
@@ -93,12 +93,13 @@ CASE(codec_reads_requests_with_every_property) {
   CHECK(requests[1].inputs.empty() && requests[1].requested_outputs.empty());
 }
 
-CASE(codec_keeps_a_tensors_memory_alive_and_nothing_else) {
+CASE(codec_keeps_only_a_tensors_memory_alive) {
   Peer peer;
   Attached stub(peer);
   const std::uint64_t before = peer.region.FreeBytes();
   PeerRequest sent;
-  sent.inputs = {{"in", 6, {100}, std::string(100, 'x')}, {"apart", 6, {100}, std::string(100, 'y'), true}};
+  sent.inputs = {{"in", 6, {100}, std::string(100, 'x')},
+                 {"separate", 6, {100}, std::string(100, 'y'), true}};
   auto requests = stub.reader.ReadRequests(peer.MakeBatch({sent}));
   peer.Drop();
   CHECK(peer.region.FreeBytes() < before);
@@ -113,7 +114,7 @@ CASE(codec_writes_what_the_server_reads) {
   Attached stub(peer);
   const std::uint64_t before = peer.region.FreeBytes();
   {
-    values::Writer<kRelease> writer(stub.region);
+    values::EpochWriter<kRelease> writer(stub.region);
     const std::string data("\0\1\2\3\4\5", 6);
     for (const std::string name : {"n", "na", "nam", "a longer name"}) {
       const auto read = peer.ReadTensor(writer.WriteTensor(TensorOf(name, {2, 3}, data)));
@@ -144,7 +145,7 @@ CASE(codec_writes_what_the_server_reads) {
   CHECK_EQ(peer.region.FreeBytes(), before);
 }
 
-CASE(codec_refuses_counts_and_lengths_beyond_the_region) {
+CASE(codec_rejects_counts_and_lengths_beyond_the_region) {
   Peer peer;
   Attached stub(peer);
   PeerRequest sent;

@@ -1,6 +1,6 @@
 """The stub for the Python that runs the tests.
 
-It is kept in the folder that ENVPACK_TEST_CACHE names, if it does.
+It is cached in the folder ENVPACK_TEST_CACHE, if that is set.
 """
 
 import os

@@ -1,10 +1,10 @@
-// Tensors on GPUs, with a stand-in for the driver whose device memory both processes reach.
+// Tensors on GPUs, with a fake driver whose device memory both processes can access.
 #include <cstring>
 #include <memory>
 #include <thread>
 
 #include "check.h"
-#include "started.h"
+#include "running_stub.h"
 
 using namespace envpack::test;
 
@@ -19,8 +19,8 @@ int cuIpcGetMemHandle(void* handle, std::uint64_t pointer);
 
 namespace {
 
-// Its tensors on a GPU are made by hand, as no library makes any here: a DLPack capsule over NumPy's memory,
-// which the stand-in takes for device memory as well as any other.
+// Without a GPU library, the model creates its GPU tensors itself: DLPack capsules over NumPy's memory, which
+// the fake driver accepts as device memory.
 constexpr char kGpuModel[] = R"(
 import ctypes
 import gc
@@ -47,7 +47,7 @@ class Managed(ctypes.Structure):
 
 
 class OnGpu:
-    """What PyTorch or CuPy would have: floats on a device."""
+    """Floats on a device, like a tensor of PyTorch or CuPy."""
 
     live = 0
     streams = []
@@ -74,7 +74,7 @@ class OnGpu:
 
 
 def floats(tensor):
-    """The values of a tensor on the stand-in's device, by way of DLPack."""
+    """The values of a tensor on the fake device, through DLPack."""
     capsule = tensor.to_dlpack()
     view = Managed.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor")).view
     assert (view.device_type, view.device_id) == tensor.__dlpack_device__()
@@ -82,7 +82,7 @@ def floats(tensor):
     return np.ctypeslib.as_array((ctypes.c_float * count).from_address(view.data)).copy()
 
 
-def told(*values):
+def response_of(*values):
     return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([str(v) for v in values], dtype=object))])
 
 
@@ -98,18 +98,18 @@ class TritonPythonModel:
         try:
             tensor.as_numpy()
         except pb_utils.TritonModelException as error:
-            return [told(tensor.is_cpu(), tensor.__dlpack_device__()[1], floats(tensor).tolist(), error)]
+            return [response_of(tensor.is_cpu(), tensor.__dlpack_device__()[1], floats(tensor).tolist(), error)]
 
     def unreachable(self, requests):
         try:
             requests[0].inputs()[0].to_dlpack()
         except pb_utils.TritonModelException as error:
-            return [told(error)]
+            return [response_of(error)]
 
     def state(self, requests):
         gc.collect()
-        return [told(cuda.stand_in_open_handles(), OnGpu.live, cuda.stand_in_contexts(0), cuda.stand_in_contexts(1),
-                     cuda.stand_in_synchronized_streams(), len([s for s in OnGpu.streams if not s]))]
+        return [response_of(cuda.fake_cuda_open_handles(), OnGpu.live, cuda.fake_cuda_contexts(0), cuda.fake_cuda_contexts(1),
+                     cuda.fake_cuda_synchronized_streams(), len([s for s in OnGpu.streams if not s]))]
 
     def three_outputs(self, requests):
         return [pb_utils.InferenceResponse([
@@ -130,17 +130,17 @@ class TritonPythonModel:
             kept.append(str(error))
 
     def errors(self, requests):
-        return [told(*kept)]
+        return [response_of(*kept)]
 
-    def ask(self, requests):
+    def infer(self, requests):
         request = pb_utils.InferenceRequest(
             model_name="other", inputs=[pb_utils.Tensor.from_dlpack("X", OnGpu([9, 10], device=1))],
             requested_output_names=["Y"])
         response = request.exec()
         if response.has_error():
-            return [told(response.error().message())]
+            return [response_of(response.error().message())]
         output = response.output_tensors()[0]
-        return [told(output.is_cpu(), floats(output).tolist())]
+        return [response_of(output.is_cpu(), floats(output).tolist())]
 )";
 
 // Device memory of the server.
@@ -174,12 +174,12 @@ class DeviceBytes {
   std::size_t size_;
 };
 
-struct OnStandIn : Started {
-  OnStandIn() : Started(kGpuModel, {true, true, "1048576", 0}, Peer::Options{}) {
+struct GpuStub : RunningStub {
+  GpuStub() : RunningStub(kGpuModel, {true, true, "1048576", 0}, Peer::Options{}) {
     CHECK_EQ(Initialize().value_or(""), "");
   }
-  // What the model has told, one string for each value.
-  std::vector<std::string> Told(const ExecuteAnswer& answer) {
+  // The values in the model's response.
+  std::vector<std::string> Values(const ExecuteAnswer& answer) {
     CHECK_EQ(answer.error.value_or(""), "");
     const std::string& bytes = answer.responses.at(0).outputs.at(0).bytes;
     std::vector<std::string> texts;
@@ -192,7 +192,7 @@ struct OnStandIn : Started {
     return texts;
   }
   std::vector<std::string> Call(const std::string& method, const PeerTensor& tensor = kTwoFloats) {
-    return Told(Execute({Ask(method, tensor)}));
+    return Values(Execute({RequestOf(method, tensor)}));
   }
 };
 
@@ -217,63 +217,63 @@ PeerTensor InPool(std::size_t bytes, std::uint64_t offset, int device = 0) {
 }  // namespace
 
 CASE(gpu_input_by_handle_is_opened_while_it_is_used) {
-  OnStandIn stub;
+  GpuStub stub;
   const DeviceBytes memory(Floats({0, 0, 1.5, 2.5}));
-  const auto told = stub.Call("read", InAllocation(memory.Handle(), 8, 8, 1));
-  CHECK_EQ(told.at(0), "False");
-  CHECK_EQ(told.at(1), "1");
-  CHECK_EQ(told.at(2), "[1.5, 2.5]");
-  CHECK_EQ(told.at(3), "Tensor is stored in GPU and cannot be converted to NumPy.");
+  const auto values = stub.Call("read", InAllocation(memory.Handle(), 8, 8, 1));
+  CHECK_EQ(values.at(0), "False");
+  CHECK_EQ(values.at(1), "1");
+  CHECK_EQ(values.at(2), "[1.5, 2.5]");
+  CHECK_EQ(values.at(3), "Tensor is stored in GPU and cannot be converted to NumPy.");
   const auto state = stub.Call("state");
   CHECK_EQ(state.at(0), "0");  // closed again
-  CHECK_EQ(state.at(2), "0");  // no context on a device that nobody uses
+  CHECK_EQ(state.at(2), "0");  // no context on an unused device
   CHECK_EQ(state.at(3), "1");
 }
 
 CASE(gpu_two_inputs_of_one_allocation_open_it_once) {
-  OnStandIn stub;
+  GpuStub stub;
   const DeviceBytes memory(Floats({1, 2, 3, 4}));
-  PeerRequest request = Ask("read", InAllocation(memory.Handle(), 8, 8));
+  PeerRequest request = RequestOf("read", InAllocation(memory.Handle(), 8, 8));
   request.inputs.push_back(InAllocation(memory.Handle(), 8, 0));
-  CHECK_EQ(stub.Told(stub.Execute({request})).at(2), "[3.0, 4.0]");
+  CHECK_EQ(stub.Values(stub.Execute({request})).at(2), "[3.0, 4.0]");
   CHECK_EQ(stub.Call("state").at(0), "0");
 }
 
 CASE(gpu_input_in_the_pool) {
-  OnStandIn stub;
+  GpuStub stub;
   const DeviceBytes pool(Floats({0, 0, 0, 7, 8}));
   CHECK(!stub.peer.OfferCudaPool(pool.Handle()));
   CHECK_EQ(stub.Call("read", InPool(8, 12)).at(2), "[7.0, 8.0]");
 }
 
-CASE(gpu_pool_that_cannot_be_opened_is_refused_with_a_reason) {
-  OnStandIn stub;
-  CHECK_HAS(stub.peer.OfferCudaPool("junk").value_or(""), "stand-in: invalid handle");
-  CHECK_HAS(stub.peer.OfferCudaPool("junk", 9).value_or(""), "stand-in: invalid device");
+CASE(gpu_pool_that_cannot_be_opened_is_rejected_with_a_reason) {
+  GpuStub stub;
+  CHECK_HAS(stub.peer.OfferCudaPool("junk").value_or(""), "fake: invalid handle");
+  CHECK_HAS(stub.peer.OfferCudaPool("junk", 9).value_or(""), "fake: invalid device");
   CHECK_HAS(stub.Call("unreachable", InPool(8, 0)).at(0), "memory pool of device 0 is not open");
 }
 
 CASE(gpu_input_that_cannot_be_opened_fails_where_it_is_used) {
-  OnStandIn stub;
-  CHECK_HAS(stub.Call("unreachable", InAllocation("junk", 8, 0)).at(0), "stand-in: invalid handle");
+  GpuStub stub;
+  CHECK_HAS(stub.Call("unreachable", InAllocation("junk", 8, 0)).at(0), "fake: invalid handle");
 }
 
 CASE(gpu_input_without_a_driver_fails_where_it_is_used) {
   std::string model = kGpuModel;
   const std::string load = "cuda = ctypes.CDLL(\"libcuda.so.1\")";
   model.replace(model.find(load), load.size(), "");
-  Started stub(model);
+  RunningStub stub(model);
   CHECK_EQ(stub.Initialize().value_or(""), "");
-  const auto answer = stub.Execute({Ask("unreachable", InAllocation("", 8, 0))});
+  const auto answer = stub.Execute({RequestOf("unreachable", InAllocation("", 8, 0))});
   CHECK_HAS(answer.responses.at(0).outputs.at(0).bytes, "there is no CUDA driver");
 }
 
-CASE(gpu_outputs_go_where_the_server_wants_them) {
-  OnStandIn stub;
+CASE(gpu_outputs_are_copied_to_the_servers_buffers) {
+  GpuStub stub;
   const DeviceBytes pool(std::string(64, '\0'));
   const DeviceBytes memory(std::string(64, '\0'));
   CHECK(!stub.peer.OfferCudaPool(pool.Handle()));
-  const auto answer = stub.Execute({Ask("three_outputs", kTwoFloats)});
+  const auto answer = stub.Execute({RequestOf("three_outputs", kTwoFloats)});
   const auto& outputs = answer.responses.at(0).outputs;
   CHECK_EQ(outputs.size(), 4u);
   CHECK(outputs.at(0).device && !outputs.at(1).device && outputs.at(2).device);
@@ -288,15 +288,15 @@ CASE(gpu_outputs_go_where_the_server_wants_them) {
   stub.peer.Drop();
   const auto state = stub.Call("state");
   CHECK_EQ(state.at(0), "1");  // the pool
-  CHECK_EQ(state.at(1), "0");  // the producers have their memory back
-  CHECK_EQ(state.at(4), "3");  // and were waited for, each on our stream
+  CHECK_EQ(state.at(1), "0");  // the producers' memory is released
+  CHECK_EQ(state.at(4), "3");  // waited for each producer on the stub's stream
   CHECK_EQ(state.at(5), "0");
 }
 
-CASE(gpu_buffers_that_do_not_fit_are_reported_and_the_server_goes_on) {
-  OnStandIn stub;
+CASE(gpu_buffers_that_do_not_match_are_reported_and_the_server_continues) {
+  GpuStub stub;
   for (const std::string& error : {std::string(), std::string("no memory")}) {
-    stub.Execute({Ask("three_outputs", kTwoFloats)});
+    stub.Execute({RequestOf("three_outputs", kTwoFloats)});
     const PeerTensor host{"", 11, {1}, std::string(4, '\0')};
     stub.peer.SendLoadGpuBuffers(stub.peer.MakeGpuBuffers({host}, error));
     stub.peer.Drop();
@@ -306,10 +306,10 @@ CASE(gpu_buffers_that_do_not_fit_are_reported_and_the_server_goes_on) {
   CHECK_HAS(stub.stub.Output(), "Failed to load GPU buffers: no memory");
 }
 
-CASE(gpu_input_is_handed_on_without_a_copy) {
-  OnStandIn stub;
+CASE(gpu_input_is_forwarded_without_a_copy) {
+  GpuStub stub;
   const DeviceBytes memory(Floats({1, 2}));
-  const auto answer = stub.Execute({Ask("forward", InAllocation(memory.Handle(), 8, 0))});
+  const auto answer = stub.Execute({RequestOf("forward", InAllocation(memory.Handle(), 8, 0))});
   CHECK(answer.responses.at(0).outputs.at(0).device.has_value());
   const PeerTensor host{"", 11, {2}, std::string(8, '\0')};
   const auto buffers = stub.peer.MakeGpuBuffers({host});
@@ -320,9 +320,9 @@ CASE(gpu_input_is_handed_on_without_a_copy) {
 }
 
 CASE(gpu_output_of_a_sender) {
-  OnStandIn stub;
+  GpuStub stub;
   const DeviceBytes memory(std::string(8, '\0'));
-  PeerRequest request = Ask("send", kTwoFloats);
+  PeerRequest request = RequestOf("send", kTwoFloats);
   request.response_factory = 5;
   const auto buffers = stub.peer.MakeGpuBuffers({InAllocation(memory.Handle(), 8, 0)});
   stub.SkipReport();
@@ -339,33 +339,33 @@ CASE(gpu_output_of_a_sender) {
   CHECK_EQ(stub.Call("state").at(1), "0");
 }
 
-CASE(gpu_tensors_of_a_request_of_the_model) {
-  OnStandIn stub;
+CASE(gpu_tensors_of_a_bls_request) {
+  GpuStub stub;
   stub.SkipReport();
   const DeviceBytes input(std::string(8, '\0'));
   const DeviceBytes output(Floats({11, 12}));
   PeerTensor answer = InAllocation(output.Handle(), 8, 0);
-  answer.apart = true;
+  answer.separate = true;
   answer.device->release_id = 4711;
   const auto buffers = stub.peer.MakeGpuBuffers({InAllocation(input.Handle(), 8, 0, 1)});
-  stub.peer.SendExecute({Ask("ask", kTwoFloats)});
-  const PeerAsked asked = stub.peer.ServeInfer({{answer}, std::nullopt, 0}, buffers);
-  CHECK_EQ(asked.model, "other");
-  CHECK_EQ(asked.inputs.at(0).device->device, 1);
+  stub.peer.SendExecute({RequestOf("infer", kTwoFloats)});
+  const PeerInferRequest bls = stub.peer.ServeInfer({{answer}, std::nullopt, 0}, buffers);
+  CHECK_EQ(bls.model, "other");
+  CHECK_EQ(bls.inputs.at(0).device->device, 1);
   CHECK(input.Read(0, 8) == Floats({9, 10}));
-  const auto told = stub.Told(stub.peer.TakeExecute());
-  CHECK_EQ(told.at(0), "False");
-  CHECK_EQ(told.at(1), "[11.0, 12.0]");
+  const auto values = stub.Values(stub.peer.TakeExecute());
+  CHECK_EQ(values.at(0), "False");
+  CHECK_EQ(values.at(1), "[11.0, 12.0]");
   CHECK_EQ(stub.peer.memory_manager.Pop(), 4711);
   stub.peer.Drop();
   CHECK_EQ(stub.Call("state").at(0), "0");
 }
 
-CASE(gpu_buffers_for_a_request_of_the_model_may_fail) {
-  OnStandIn stub;
+CASE(gpu_buffers_of_a_bls_request_may_fail) {
+  GpuStub stub;
   stub.SkipReport();
-  stub.peer.SendExecute({Ask("ask", kTwoFloats)});
-  stub.peer.ServeInfer({{}, "not asked", 0}, stub.peer.MakeGpuBuffers({}, "no memory"));
-  CHECK_EQ(stub.Told(stub.peer.TakeExecute()).at(0), "Failed to load GPU buffers: no memory");
+  stub.peer.SendExecute({RequestOf("infer", kTwoFloats)});
+  stub.peer.ServeInfer({{}, "unused", 0}, stub.peer.MakeGpuBuffers({}, "no memory"));
+  CHECK_EQ(stub.Values(stub.peer.TakeExecute()).at(0), "Failed to load GPU buffers: no memory");
   stub.peer.Drop();
 }

@@ -1,4 +1,4 @@
-// Models that end their own process while the server waits for the completed configuration.
+// Models that end their process while the server waits for the completed configuration.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "check.h"
-#include "started.h"
+#include "running_stub.h"
 
 using namespace envpack::test;
 
@@ -22,74 +22,75 @@ std::string Completing(const std::string& line) {
          line + "\n        return config\n";
 }
 
-// The error that the server gets from a model that is this code.
+// The error that the server gets for a model with this code.
 std::string ErrorOf(const std::string& code) {
-  Started started(code);
-  started.peer.SendAutoComplete("{}");
+  RunningStub running(code);
+  running.peer.SendAutoComplete("{}");
   std::string config;
-  const auto error = started.peer.TakeAutoComplete(&config);
-  CHECK_EQ(started.stub.Wait(), 0);
+  const auto error = running.peer.TakeAutoComplete(&config);
+  CHECK_EQ(running.stub.Wait(), 0);
   return error.value_or("");
 }
 
 }  // namespace
 
-CASE(stub_tells_how_a_model_ended_its_process_while_it_was_imported) {
+CASE(stub_reports_how_a_model_ended_its_process_while_it_was_imported) {
   CHECK_HAS(ErrorOf("import os\nos._exit(3)\n"),
-            "The model's process ended itself with exit status 3 while the model was being imported.");
-  CHECK_HAS(ErrorOf("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"),
-            "was ended by signal 9 (SIGKILL, as the kernel sends when memory runs out) while the model was");
+            "The model's process exited with status 3 while the model was being imported.");
+  CHECK_HAS(
+      ErrorOf("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"),
+      "was killed by signal 9 (SIGKILL, which the kernel sends when memory runs out) while the model was");
 }
 
-CASE(stub_tells_how_a_model_ended_its_process_while_it_completed) {
+CASE(stub_reports_how_a_model_ended_its_process_while_it_completed) {
   CHECK_HAS(ErrorOf(Completing("os._exit(0)")),
-            "ended itself with exit status 0 while auto_complete_config() was running");
+            "exited with status 0 while auto_complete_config() was running");
   CHECK_HAS(ErrorOf(Completing("ctypes.string_at(0)")),
-            "was ended by signal 11 (SIGSEGV) while auto_complete_config() was running");
-  CHECK_HAS(ErrorOf(Completing("os.kill(os.getpid(), signal.SIGABRT)")), "was ended by signal 6 (SIGABRT)");
-  CHECK_HAS(ErrorOf(Completing("os.kill(os.getpid(), signal.SIGRTMIN)")), "was ended by signal 34 while");
+            "was killed by signal 11 (SIGSEGV) while auto_complete_config() was running");
+  CHECK_HAS(ErrorOf(Completing("os.kill(os.getpid(), signal.SIGABRT)")), "was killed by signal 6 (SIGABRT)");
+  CHECK_HAS(ErrorOf(Completing("os.kill(os.getpid(), signal.SIGRTMIN)")), "was killed by signal 34 while");
 }
 
-CASE(stub_takes_a_configuration_though_the_model_then_dies_at_its_exit) {
-  Started started("import atexit, os\natexit.register(os._exit, 9)\n" + Completing("pass"));
-  started.peer.SendAutoComplete(R"({"name": "model"})");
+CASE(stub_uses_a_configuration_although_the_model_then_dies_at_exit) {
+  RunningStub running("import atexit, os\natexit.register(os._exit, 9)\n" + Completing("pass"));
+  running.peer.SendAutoComplete(R"({"name": "model"})");
   std::string config;
-  CHECK(!started.peer.TakeAutoComplete(&config));
+  CHECK(!running.peer.TakeAutoComplete(&config));
   CHECK_EQ(config, R"({"name": "model"})");
-  CHECK(started.peer.TakeFinalize(started.peer.SendFinalize()));
-  CHECK_EQ(started.stub.Wait(), 0);
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 0);
 }
 
-// Larger than any pipe, and than the region; a process of the model's own outlives the model.
-CASE(stub_hands_over_a_large_configuration_while_a_grandchild_lives_on) {
-  Started started(
+// Larger than any pipe and than the region. A process of the model outlives the model.
+CASE(stub_sends_a_large_configuration_while_a_grandchild_lives) {
+  RunningStub running(
       Completing("config._model_config['text'] = 'x' * 5000000; pid = os.fork(); "
                  "pid or (time.sleep(60), os._exit(0)); open(__file__ + '.pid', 'w').write(str(pid))"));
-  started.peer.SendAutoComplete("{}");
+  running.peer.SendAutoComplete("{}");
   std::string config;
-  CHECK(!started.peer.TakeAutoComplete(&config));
+  CHECK(!running.peer.TakeAutoComplete(&config));
   CHECK_EQ(config, "{\"text\": \"" + std::string(5000000, 'x') + "\"}");
   pid_t grandchild = 0;
-  std::ifstream(started.model + ".pid") >> grandchild;
+  std::ifstream(running.model + ".pid") >> grandchild;
   CHECK(grandchild > 0);
   kill(grandchild, SIGKILL);
-  CHECK(started.peer.TakeFinalize(started.peer.SendFinalize()));
-  CHECK_EQ(started.stub.Wait(), 0);
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 0);
 }
 
-CASE(stub_beats_while_its_child_completes_and_takes_it_along_when_it_is_killed) {
+CASE(stub_beats_while_its_child_completes_and_kills_it_when_killed) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  Started started(Completing("open(__file__ + '.pid', 'w').write(str(os.getpid())); time.sleep(60)"));
-  started.peer.SendAutoComplete("{}");
+  RunningStub running(Completing("open(__file__ + '.pid', 'w').write(str(os.getpid())); time.sleep(60)"));
+  running.peer.SendAutoComplete("{}");
   pid_t child = 0;
   for (int i = 0; i < 1000 && child == 0; ++i) {
     usleep(10000);
-    std::ifstream(started.model + ".pid") >> child;
+    std::ifstream(running.model + ".pid") >> child;
   }
-  CHECK(child > 0 && child != started.stub.pid());
-  CHECK(started.peer.BeatsAgain());
-  kill(started.stub.pid(), SIGKILL);
-  CHECK_EQ(started.stub.Wait(), 128 + SIGKILL);
+  CHECK(child > 0 && child != running.stub.pid());
+  CHECK(running.peer.BeatsAgain());
+  kill(running.stub.pid(), SIGKILL);
+  CHECK_EQ(running.stub.Wait(), 128 + SIGKILL);
   int status = 0;
   for (int i = 0; i < 1000 && waitpid(child, &status, WNOHANG) != child; ++i) usleep(10000);
   CHECK(WIFSIGNALED(status));

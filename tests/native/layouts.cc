@@ -8,7 +8,7 @@ namespace {
 
 #include "layouts_data.h"
 
-// What holds in a release, or null if it has no such thing yet.
+// The value for a release, or null if it lacks the item.
 template <typename Value>
 const Value* In(const std::map<int, Value>& steps, int release) {
   const auto behind = steps.upper_bound(release);
@@ -19,7 +19,7 @@ const Value* In(const std::map<int, Value>& steps, int release) {
 
 const Layout& Layouts::Of(const std::string& record) const {
   const Layout* layout = In(kRecords.at(record), release_);
-  if (layout == nullptr) throw Failed("this release has no record " + record);
+  if (layout == nullptr) throw Failed("this release lacks the record " + record);
   return *layout;
 }
 
@@ -29,7 +29,7 @@ bool Layouts::HasCommand(const std::string& command) const {
 
 int Layouts::NumberOf(const std::string& command) const {
   const int* number = In(kCommands.at(command), release_);
-  if (number == nullptr) throw Failed("this release has no command " + command);
+  if (number == nullptr) throw Failed("this release lacks the command " + command);
   return *number;
 }
 

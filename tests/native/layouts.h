@@ -1,5 +1,5 @@
-// What a release's server lays out how, from the data in abi/layouts.json alone: the tests' peer must not
-// share the declarations that it checks.
+// Layouts of records in each release, from abi/layouts.json only: the peer must not share the declarations
+// that it tests.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace envpack::test {
 
-// Offsets in bytes, by the names of fields.
+// Offsets of fields in bytes, by name.
 struct Layout {
   std::size_t size;
   std::map<std::string, std::size_t> fields;
 };
 
-// One record in memory, whose fields are read and written by name.
+// A record in memory. Its fields are read and written by name.
 class Fields {
  public:
   Fields(char* at, const Layout& layout) : at_(at), layout_(layout) {}
@@ -65,14 +65,14 @@ class Layouts {
   std::size_t SizeOf(const std::string& record) const { return Of(record).size; }
   bool HasCommand(const std::string& command) const;
   int NumberOf(const std::string& command) const;
-  // How many arguments a stub is given.
+  // Number of arguments of the stub.
   int Arguments() const;
 
  private:
   int release_;
 };
 
-// The release whose server the tests play: ENVPACK_TEST_RELEASE, or 24.10.
+// The release of the server that the tests play: ENVPACK_TEST_RELEASE, or 24.10.
 int ReleaseUnderTest();
 
 }  // namespace envpack::test

@@ -1,4 +1,4 @@
-// The conversation on the two main queues: commands out, answers in.
+// The exchange on the two main queues: commands to the stub, answers from it.
 #include "peer.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 namespace envpack::test {
 
-// The control record comes first, so that it has the handle that every real server gives it.
+// The control record is the first block, so that it has the same handle as with a real server.
 Peer::Peer(const Options& options)
     : layouts(options.release),
       region(options.size, options.release >= 2404),
@@ -19,7 +19,7 @@ Peer::Peer(const Options& options)
       to_stub_commands(region, options.slots),
       from_stub_answers(region, options.slots),
       from_stub_requests(region, options.slots),
-      to_stub_unasked(region, options.slots),
+      to_stub_messages(region, options.slots),
       memory_manager(region, options.slots) {
   auto* record = region.As<records::Control>(control);
   std::memset(static_cast<void*>(record), 0, sizeof(*record));
@@ -29,7 +29,7 @@ Peer::Peer(const Options& options)
   record->stub_message_queue = to_stub_commands.handle();
   record->parent_message_queue = from_stub_answers.handle();
   record->stub_to_parent_mq = from_stub_requests.handle();
-  record->parent_to_stub_mq = to_stub_unasked.handle();
+  record->parent_to_stub_mq = to_stub_messages.handle();
   record->memory_manager_message_queue = memory_manager.handle();
 }
 
@@ -44,7 +44,7 @@ Handle Peer::Make(const std::string& record, std::size_t extra) {
   return handle;
 }
 
-void Peer::TakeSign() {
+void Peer::TakeStartupMessage() {
   if (layouts.release() >= 2305) from_stub_answers.Pop();
 }
 
@@ -142,8 +142,8 @@ std::optional<std::string> Peer::TakeAutoComplete(std::string* config) {
   return error;
 }
 
-// From 24.06 to 24.09 the responses come before the answer, as senders send them. From 24.10 on the batch is
-// read from behind the message, whatever `args` says.
+// From 24.06 to 24.09 the responses precede the answer, like those of response senders. From 24.10 on the
+// batch follows the message, and `args` is ignored.
 ExecuteAnswer Peer::TakeExecute() {
   ExecuteAnswer answer;
   Handle message = from_stub_answers.Pop();

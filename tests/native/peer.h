@@ -1,4 +1,4 @@
-// The server's side of the conversation: control record, five queues, requests out, answers in.
+// The server's side of the protocol: the control record, five queues, commands to the stub, answers from it.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace envpack::test {
 
 namespace records = abi::records;
 
-// Where the bytes of a tensor lie on a GPU: in a pool, or in an allocation that an IPC handle names.
+// The location of a tensor's bytes on a GPU: in the pool, or in an allocation with an IPC handle.
 struct PeerDevice {
   std::int64_t device = 0;
   std::uint64_t offset = 0;
@@ -29,8 +29,8 @@ struct PeerTensor {
   std::int32_t dtype;
   std::vector<std::int64_t> dims;
   std::string bytes;
-  bool apart = false;                               // memory record in a block of its own
-  std::optional<PeerDevice> device = std::nullopt;  // instead of in `bytes`, whose size still counts
+  bool separate = false;                            // the Memory record in a separate block
+  std::optional<PeerDevice> device = std::nullopt;  // replaces `bytes`, except for its size
 };
 
 struct PeerRequest {
@@ -38,7 +38,7 @@ struct PeerRequest {
   std::vector<std::string> outputs;
   std::string id;
   std::string parameters = "{}";
-  std::int64_t response_factory = 0;  // its address, as far as the stub is told
+  std::int64_t response_factory = 0;  // the address that the stub gets
 };
 
 struct PeerResponse {
@@ -46,7 +46,7 @@ struct PeerResponse {
   std::optional<std::string> error;
   std::int32_t code = 0;
   std::string parameters = "";
-  std::uint64_t stream = 0;  // what the server calls the stream that it belongs to
+  std::uint64_t stream = 0;  // id of its stream
   bool is_last = true;
 };
 
@@ -56,7 +56,7 @@ struct ExecuteAnswer {
   bool factories_deleted = false;
 };
 
-// What a response sender has sent.
+// A message of a response sender.
 struct SentResponse {
   std::optional<PeerResponse> response;
   std::uint32_t flags;
@@ -70,8 +70,8 @@ struct LogLine {
   std::int32_t level;
 };
 
-// What a model has asked another.
-struct PeerAsked {
+// A BLS request.
+struct PeerInferRequest {
   bool decoupled;
   std::string model;
   std::string id;
@@ -80,11 +80,11 @@ struct PeerAsked {
   std::vector<std::string> outputs;
 };
 
-// What a model asks of the server in a record that both fill: metrics, or other models.
+// A request of the stub in a record that both sides fill: metrics or model control.
 struct PeerExchange {
   std::string name;     // of a metric family or a model
   std::string labels;   // of a metric
-  std::size_t buckets;  // how many
+  std::size_t buckets;  // their number
   double operation_value;
 };
 
@@ -105,53 +105,53 @@ class Peer {
   PeerQueue to_stub_commands;
   PeerQueue from_stub_answers;
   PeerQueue from_stub_requests;
-  PeerQueue to_stub_unasked;
+  PeerQueue to_stub_messages;
   PeerQueue memory_manager;
 
-  // The stub's first message, in the releases that wait for it.
-  void TakeSign();
+  // Takes the stub's startup message, in releases that wait for it.
+  void TakeStartupMessage();
 
-  // Whether the stub sets the flag again within the second that the server gives it.
+  // Whether the stub sets the heartbeat flag again within one second, as the server requires.
   bool BeatsAgain();
 
-  // Commands. Each returns the message's handle, which the caller releases with Drop() after the answer.
+  // Commands. Each returns the handle of the message. Release it with Drop() after the answer.
   Handle SendAutoComplete(const std::string& config);
   Handle SendInitialize(const std::map<std::string, std::string>& arguments);
   Handle SendExecute(const std::vector<PeerRequest>& requests);
   Handle SendFinalize();
   Handle SendCommand(std::int32_t number);
-  // Releases everything made for commands so far.
+  // Releases the blocks of all commands so far.
   void Drop();
 
-  // Answers, read and acknowledged as the server does.
-  std::optional<std::string> TakeInitialize();  // the error
+  // Answers. Each is read and acknowledged the way the server does.
+  std::optional<std::string> TakeInitialize();  // returns the error
   std::optional<std::string> TakeAutoComplete(std::string* config);
   ExecuteAnswer TakeExecute();
   bool TakeFinalize(Handle sent);
   LogLine TakeLog();
-  // A sender's response, acknowledged, or refused with an error.
+  // A response of a response sender, acknowledged or answered with an error.
   SentResponse TakeSent(const std::string& error = "", Handle buffers = 0);
-  // The response factory that the stub wants deleted.
+  // Returns the response factory that the stub deletes.
   std::int64_t TakeFactoryCleanup();
-  // Serves one exchange of that command, about metrics or about models.
+  // Serves one exchange about metrics or model control.
   PeerExchange TakeMetrics(const std::string& command, double value = 0, const std::string& error = "");
   PeerExchange TakeModels(const std::string& command, bool is_ready, const std::string& error = "");
-  // Sends a further response of a stream; returns when the stub has taken it.
+  // Sends a further response of a stream. Returns when the stub has read it.
   void SendStreamResponse(const PeerResponse& response);
-  // The stream that the stub has read to its end, or wants cancelled.
+  // Returns the stream that the stub has ended, or cancels.
   std::uint64_t TakeStreamCleanup();
   std::uint64_t TakeStreamCancel();
-  // Asks whether the model is ready; gives the answer, or the error instead.
-  bool AskReadiness(std::string* error);
-  // Answers whether the request is cancelled; returns its response factory.
+  // Sends a readiness probe. Returns the answer, or sets the error.
+  bool ProbeReadiness(std::string* error);
+  // Answers a cancellation query. Returns the response factory of the request.
   std::int64_t TakeCancelQuery(bool cancelled);
-  // Offers a CUDA pool; returns the error that the stub answers, if it does.
+  // Sends a CUDA memory pool. Returns the error of the stub, if any.
   std::optional<std::string> OfferCudaPool(const std::string& handle = "", int device = 0);
-  // Tells where the bytes of GPU tensors shall go, for a batch that TakeExecute() has read; returns when the
-  // stub has said that it is done.
+  // Sends the destinations of the GPU tensors of a batch that TakeExecute() has read. Returns when the stub
+  // has copied them.
   void SendLoadGpuBuffers(Handle buffers);
-  // Serves a request of the model: `buffers` are for its GPU inputs if not 0. Returns the request.
-  PeerAsked ServeInfer(const PeerResponse& response, Handle buffers = 0);
+  // Serves a BLS request. `buffers` are the destinations of its GPU inputs, if not 0. Returns the request.
+  PeerInferRequest ServeInfer(const PeerResponse& response, Handle buffers = 0);
 
   // Building blocks.
   Handle MakeString(const std::string& text);
@@ -159,9 +159,9 @@ class Peer {
   Handle MakeResponse(const PeerResponse& response);
   Handle MakeRequest(const PeerRequest& request);
   Handle MakeBatch(const std::vector<PeerRequest>& requests);
-  // Buffers for GPU tensors: each is a place on a device, or without one that many bytes of the region.
+  // Buffers for GPU tensors, each on its tensor's device or, without a device, in the region.
   Handle MakeGpuBuffers(const std::vector<PeerTensor>& places, const std::string& error = "");
-  // The bytes of a buffer that lies in the region.
+  // The bytes of a buffer in the region.
   std::string ReadBuffer(Handle buffers, std::size_t index);
   Handle MakeDict(const std::map<std::string, std::string>& entries);
   std::string ReadString(Handle handle);
@@ -169,15 +169,15 @@ class Peer {
   PeerResponse ReadResponse(Handle handle);
 
  private:
-  // A record of this release that lies `offset` bytes into a block.
+  // A record of this release at `offset` in a block.
   Fields FieldsOf(const std::string& record, Handle handle, std::size_t offset = 0);
-  // A block with that record in it, zeroed, and `extra` bytes behind it.
+  // A block with a zeroed record and `extra` bytes after it.
   Handle Make(const std::string& record, std::size_t extra = 0);
-  // Pops a request of the stub, which must be that command; ReleaseRequest() gives back what it holds.
+  // Pops a request of the stub, which must be `command`. Release it with ReleaseRequest().
   Handle TakeRequest(const std::string& command);
   Handle TakeRequest(PeerQueue& queue, const std::string& command);
-  // Where the stub asks other models and sends responses; before 24.10 between its answers.
-  PeerQueue& own_requests() { return layouts.release() >= 2410 ? from_stub_requests : from_stub_answers; }
+  // The queue of BLS requests and of responses; before 24.10 that of the answers.
+  PeerQueue& request_queue() { return layouts.release() >= 2410 ? from_stub_requests : from_stub_answers; }
   SentResponse ServeSent(Handle message, const std::string& error, Handle buffers);
   std::int64_t TakeCleanup(const std::string& command);
   Handle MakeInlineMessage(const std::string& command, Handle args);
@@ -185,11 +185,11 @@ class Peer {
   Handle MakeError(const std::string& text, std::int32_t code);
   void PutTexts(const Fields& record, const PeerRequest& request);
   std::string ReadInlineString(Handle handle, std::size_t* at);
-  PeerAsked ReadAsked(Handle request, bool decoupled);
+  PeerInferRequest ReadInferRequest(Handle request, bool decoupled);
   void ReleaseRequest(Handle message);
   Handle Own(std::size_t size);
   Handle Send(const std::string& command, Handle args);
-  // Pops an answer, which must be that command, and holds a reference to it; Acknowledge() gives it back.
+  // Pops an answer, which must be `command`, and adds a reference. Release it with Acknowledge().
   Handle Expect(const std::string& command);
   void Acknowledge(Handle message);
 

@@ -1,4 +1,4 @@
-// One of the queues between server and stub, as the server sees it.
+// The server's side of a queue.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,15 @@
 
 namespace envpack::test {
 
-// A queue as the server sees it. Waits at most some seconds, so a silent stub fails a test instead of hanging
-// it.
+// Waits with a timeout, so that a silent stub fails the test instead of hanging it.
 class PeerQueue {
  public:
   PeerQueue(PeerRegion& region, std::uint64_t slots);
 
   Handle handle() const { return record_; }
   void Push(std::int64_t value);
-  std::int64_t Pop(int seconds = kPatienceSeconds);
-  // Nothing if none comes within the time.
+  std::int64_t Pop(int seconds = kTimeoutSeconds);
+  // Nothing if no value arrives within the time.
   std::optional<std::int64_t> TryPop(int milliseconds);
 
  private:

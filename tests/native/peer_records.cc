@@ -1,4 +1,4 @@
-// Records as the server lays them out and reads them.
+// Writing and reading records in the server's layout.
 #include <cstring>
 
 #include "check.h"
@@ -28,7 +28,7 @@ Handle Peer::MakeDict(const std::map<std::string, std::string>& entries) {
   return record;
 }
 
-// A Memory record with what follows it.
+// A Memory record and what follows it.
 std::string Peer::MemoryOf(const PeerTensor& tensor) {
   std::string record(layouts.SizeOf("Memory"), '\0');
   const Fields memory(record.data(), layouts.Of("Memory"));
@@ -85,7 +85,7 @@ Handle Peer::MakeResponse(const PeerResponse& response) {
   return block;
 }
 
-// A text alone before 23.09.
+// Only a text before 23.09.
 Handle Peer::MakeError(const std::string& text, std::int32_t code) {
   const Handle message = MakeString(text);
   if (layouts.release() < 2309) return message;
@@ -96,13 +96,13 @@ Handle Peer::MakeError(const std::string& text, std::int32_t code) {
 
 Handle Peer::MakeTensor(const PeerTensor& tensor) {
   std::string data = MemoryOf(tensor);
-  Handle apart = 0;
-  if (tensor.apart) {
-    apart = Own(data.size());
-    std::memcpy(region.At(apart), data.data(), data.size());
+  Handle separate = 0;
+  if (tensor.separate) {
+    separate = Own(data.size());
+    std::memcpy(region.At(separate), data.data(), data.size());
     data.clear();
   }
-  const records::Tensor head{apart, tensor.dtype, tensor.dims.size()};
+  const records::Tensor head{separate, tensor.dtype, tensor.dims.size()};
   const records::String name{0x5A5A5A, tensor.name.size()};
   std::string whole(reinterpret_cast<const char*>(&head), sizeof(head));
   for (const std::int64_t dim : tensor.dims) whole.append(reinterpret_cast<const char*>(&dim), sizeof(dim));
@@ -130,7 +130,7 @@ Handle Peer::MakeRequest(const PeerRequest& request) {
   record.Put("requested_output_count", static_cast<std::uint32_t>(request.outputs.size()));
   record.Put<std::int64_t>("model_version", 1);
   record.Put<std::uint32_t>("flags", 3);
-  record.Put<std::uint32_t>("timeout_us", 1500000);  // as a number of 64 bits too
+  record.Put<std::uint32_t>("timeout_us", 1500000);  // the low half of a 64-bit field in later releases
   record.Put("response_factory_address", request.response_factory);
   PutTexts(record, request);
   Copy(region.At(block, record.size()), tail.data(), tail.size() * sizeof(Handle));
@@ -138,7 +138,7 @@ Handle Peer::MakeRequest(const PeerRequest& request) {
   return block;
 }
 
-// What lies in blocks of its own in the later releases.
+// Strings and ids that lie in separate blocks in later releases.
 void Peer::PutTexts(const Fields& record, const PeerRequest& request) {
   if (layouts.release() >= 2403) {
     const Handle trace = Own(sizeof(records::Trace));
@@ -225,23 +225,23 @@ PeerResponse Peer::ReadResponse(Handle handle) {
   return response;
 }
 
-PeerAsked Peer::ReadAsked(Handle request, bool decoupled) {
+PeerInferRequest Peer::ReadInferRequest(Handle request, bool decoupled) {
   const Fields record = FieldsOf("Request", request);
-  PeerAsked asked;
-  asked.decoupled = decoupled;
+  PeerInferRequest bls;
+  bls.decoupled = decoupled;
   std::size_t at = record.size();
   for (std::uint32_t i = 0; i < record.Get<std::uint32_t>("requested_output_count");
        ++i, at += sizeof(Handle)) {
-    asked.outputs.push_back(ReadString(*region.As<Handle>(request, at)));
+    bls.outputs.push_back(ReadString(*region.As<Handle>(request, at)));
   }
   for (std::uint32_t i = 0; i < record.Get<std::uint32_t>("input_count"); ++i, at += sizeof(Handle)) {
-    asked.inputs.push_back(ReadTensor(*region.As<Handle>(request, at)));
+    bls.inputs.push_back(ReadTensor(*region.As<Handle>(request, at)));
   }
-  const bool apart = record.Has("model_name");
-  asked.model = apart ? ReadString(record.Get<Handle>("model_name")) : ReadInlineString(request, &at);
-  asked.id = apart ? ReadString(record.Get<Handle>("request_id")) : ReadInlineString(request, &at);
-  asked.parameters = apart ? ReadString(record.Get<Handle>("parameters")) : ReadInlineString(request, &at);
-  return asked;
+  const bool separate = record.Has("model_name");
+  bls.model = separate ? ReadString(record.Get<Handle>("model_name")) : ReadInlineString(request, &at);
+  bls.id = separate ? ReadString(record.Get<Handle>("request_id")) : ReadInlineString(request, &at);
+  bls.parameters = separate ? ReadString(record.Get<Handle>("parameters")) : ReadInlineString(request, &at);
+  return bls;
 }
 
 }  // namespace envpack::test

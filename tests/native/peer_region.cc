@@ -30,7 +30,7 @@ using Buffer =
 
 constexpr std::size_t kPrefix = 16;
 
-// Whoever runs the tests can tell their regions from those of another run.
+// The prefix distinguishes the regions of concurrent test runs.
 std::string NextName(bool has_uuid) {
   static std::atomic<int> next{0};
   const int number = next++;
@@ -83,7 +83,7 @@ struct PeerRegion::State {
     Open();
   }
 
-  void Rubbish() {
+  void FillWithGarbage() {
     std::vector<void*> taken;
     for (std::size_t size = buffer->get_free_memory(); size > 64;) {
       void* block = buffer->allocate(size, std::nothrow);
@@ -115,7 +115,7 @@ PeerRegion::PeerRegion(std::size_t size, bool has_uuid)
   pthread_mutex_init(state_->mutex, &attributes);
   pthread_mutexattr_destroy(&attributes);
   state_->total = state_->buffer->construct<std::uint64_t>("total size")(size);
-  state_->Rubbish();
+  state_->FillWithGarbage();
 }
 
 PeerRegion::~PeerRegion() {
@@ -171,7 +171,7 @@ std::uint64_t PeerRegion::Size() {
   return *state_->total;
 }
 
-bool PeerRegion::Sane() {
+bool PeerRegion::IsConsistent() {
   const Guard guard(state_->mutex);
   state_->Follow();
   return state_->buffer->check_sanity();

@@ -1,5 +1,5 @@
-// The server's end of a shared region, made for the tests as a Triton 24.10 server makes it and independent
-// of stub_src/shm: Boost's managed buffer in place over the whole object, two named objects, counted blocks.
+// The server's side of a shared-memory region, with the layout of a Triton 24.10 server and independent of
+// stub_src/shm: Boost's managed buffer over the whole object, two named objects, counted blocks.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ using Handle = std::int64_t;
 
 class PeerRegion {
  public:
-  // Makes the object. Its free memory is filled with rubbish, as memory is that has been used before.
-  // Its name ends in a UUID, as servers from 24.04 on call theirs, or in a number.
+  // Creates the object and fills its free memory with garbage, like memory that has been used before. Its
+  // name ends in a UUID, as for servers from 24.04 on, or in a number.
   explicit PeerRegion(std::size_t size = 1 << 20, bool has_uuid = true);
   // Removes the object's name.
   ~PeerRegion();
@@ -26,7 +26,7 @@ class PeerRegion {
 
   // A counted block with one reference.
   Handle Create(std::size_t size);
-  // Every block made so far, released or not.
+  // Every block created so far, released or not.
   struct Made {
     Handle handle;
     std::size_t size;
@@ -36,7 +36,7 @@ class PeerRegion {
   void Release(Handle handle);
   std::uint32_t References(Handle handle);
 
-  // What lies `offset` bytes into the block, without taking a reference.
+  // The bytes at `offset` in the block. Adds no reference.
   char* At(Handle handle, std::size_t offset = 0);
   template <typename Record>
   Record* As(Handle handle, std::size_t offset = 0) {
@@ -45,11 +45,11 @@ class PeerRegion {
 
   std::uint64_t FreeBytes();
   std::uint64_t Size();
-  // Whether Boost finds its own structures in order.
-  bool Sane();
-  // Makes the region larger, as the server does when it needs room.
+  // Whether Boost's structures are consistent.
+  bool IsConsistent();
+  // Grows the region the way the server does.
   void Grow(std::size_t extra);
-  // Removes the name now.
+  // Removes the object's name.
   void Unlink();
   bool NameExists() const;
 

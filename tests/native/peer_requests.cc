@@ -1,4 +1,4 @@
-// What the stub asks for by itself, served as the server does; and what the server starts by itself.
+// Requests of the stub, served the way the server does, and messages that the server sends without a request.
 #include <pthread.h>
 
 #include <cstring>
@@ -38,7 +38,7 @@ LogLine Peer::TakeLog() {
 }
 
 SentResponse Peer::TakeSent(const std::string& error, Handle buffers) {
-  return ServeSent(TakeRequest(own_requests(), "ResponseSend"), error, buffers);
+  return ServeSent(TakeRequest(request_queue(), "ResponseSend"), error, buffers);
 }
 
 SentResponse Peer::ServeSent(Handle message, const std::string& error, Handle buffers) {
@@ -96,7 +96,7 @@ std::int64_t Peer::TakeCleanup(const std::string& command) {
 
 namespace {
 
-// The server's part of a two-way exchange, when it has filled the record.
+// The server's part of a two-way exchange after it has filled the record.
 template <typename Record>
 void Finish(Record* record) {
   pthread_mutex_lock(&record->mutex);
@@ -172,7 +172,7 @@ std::int64_t Peer::TakeCancelQuery(bool cancelled) {
   return factory;
 }
 
-// Before 23.11 responses of streams carry no command, only what the memory happened to hold.
+// Before 23.11 responses of streams have no command; the field is uninitialised.
 Handle Peer::MakeInlineMessage(const std::string& command, Handle args) {
   const Handle message = Own(sizeof(records::Message));
   const Handle mutex = Own(sizeof(pthread_mutex_t));
@@ -193,7 +193,7 @@ void Peer::SendStreamResponse(const PeerResponse& response) {
   auto* condition = region.As<pthread_cond_t>(region.As<records::Message>(message)->response_cond);
   auto* waiting = batch.Of<records::Flag>("waiting_on_stub");
   pthread_mutex_lock(mutex);
-  to_stub_unasked.Push(message);
+  to_stub_messages.Push(message);
   WaitUntil(waiting, true, mutex, condition);
   if (layouts.release() < 2305) {
     *waiting = false;
@@ -202,7 +202,7 @@ void Peer::SendStreamResponse(const PeerResponse& response) {
   pthread_mutex_unlock(mutex);
 }
 
-bool Peer::AskReadiness(std::string* error) {
+bool Peer::ProbeReadiness(std::string* error) {
   const Handle args = Own(sizeof(records::UserModelReadiness));
   auto* record = region.As<records::UserModelReadiness>(args);
   std::memset(static_cast<void*>(record), 0, sizeof(*record));
@@ -210,7 +210,7 @@ bool Peer::AskReadiness(std::string* error) {
   auto* mutex = region.As<pthread_mutex_t>(region.As<records::Message>(message)->response_mutex);
   auto* condition = region.As<pthread_cond_t>(region.As<records::Message>(message)->response_cond);
   pthread_mutex_lock(mutex);
-  to_stub_unasked.Push(message);
+  to_stub_messages.Push(message);
   WaitUntil(&record->waiting_on_stub, true, mutex, condition);
   CHECK(record->function_exists);
   CHECK_EQ(record->has_error, record->is_error_set);
@@ -232,7 +232,7 @@ std::optional<std::string> Peer::OfferCudaPool(const std::string& handle, int de
   auto* lock = region.As<pthread_mutex_t>(region.As<records::Message>(message)->response_mutex);
   auto* changed = region.As<pthread_cond_t>(region.As<records::Message>(message)->response_cond);
   pthread_mutex_lock(lock);
-  to_stub_unasked.Push(message);
+  to_stub_messages.Push(message);
   WaitUntil(&pool->waiting_on_stub, true, lock, changed);
   CHECK_EQ(pool->has_error, pool->is_error_set);
   std::optional<std::string> error;
@@ -248,10 +248,10 @@ void Peer::SendLoadGpuBuffers(Handle buffers) {
   CHECK_EQ(from_stub_answers.Pop(), 0);
 }
 
-// In the server's order: first the message that will hold the answer, then buffers, then the answer itself,
-// which is the stub's to read until it wakes us.
-PeerAsked Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
-  const Handle message = own_requests().Pop();
+// In the server's order: first the message for the answer, then the buffers, then the answer, which the stub
+// reads until it notifies the condition.
+PeerInferRequest Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
+  const Handle message = request_queue().Pop();
   auto* record = region.As<records::Message>(message);
   const bool decoupled = record->command == layouts.NumberOf("InferStreamExecRequest");
   CHECK(decoupled || record->command == layouts.NumberOf("InferExecRequest"));
@@ -260,15 +260,15 @@ PeerAsked Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
   record->response_handle = answer;
   const Fields batch = FieldsOf("RequestBatch", record->args);
   CHECK_EQ(batch.Get<std::uint32_t>("batch_size"), 1u);
-  const PeerAsked seen = ReadAsked(*region.As<Handle>(record->args, batch.size()), decoupled);
-  // The stub gives its own back as soon as it is awake, when this side has still to leave the lock.
+  const PeerInferRequest seen = ReadInferRequest(*region.As<Handle>(record->args, batch.size()), decoupled);
+  // The stub releases its references as soon as it wakes up, when this side still holds the mutex.
   const Handle needed[] = {message, record->args, record->response_mutex, record->response_cond};
   for (const Handle handle : needed) region.AddReference(handle);
   auto* mutex = region.As<pthread_mutex_t>(record->response_mutex);
   auto* condition = region.As<pthread_cond_t>(record->response_cond);
   const auto wake_and_wait = [&] {
     pthread_cond_broadcast(condition);
-    const timespec limit = In(kPatienceSeconds * 1000);
+    const timespec limit = In(kTimeoutSeconds * 1000);
     CHECK_EQ(pthread_cond_timedwait(condition, mutex, &limit), 0);
   };
   pthread_mutex_lock(mutex);

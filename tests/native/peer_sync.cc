@@ -41,7 +41,7 @@ timespec In(int milliseconds) {
 
 void WaitUntil(const abi::records::Flag* flag, bool value, pthread_mutex_t* mutex,
                pthread_cond_t* condition) {
-  const timespec limit = In(kPatienceSeconds * 1000);
+  const timespec limit = In(kTimeoutSeconds * 1000);
   while (*flag != value) {
     if (pthread_cond_timedwait(condition, mutex, &limit) == ETIMEDOUT) {
       pthread_mutex_unlock(mutex);

@@ -1,4 +1,4 @@
-// Locks and waits of the server's side, in shared memory.
+// Mutexes and conditions of the server's side, in shared memory.
 #pragma once
 
 #include <pthread.h>
@@ -10,21 +10,20 @@
 
 namespace envpack::test {
 
-// For how long a stub may be silent. One in an emulator, on a machine that was busy and stood still now and
-// then, took more than 20 s to complete a configuration.
-constexpr int kPatienceSeconds = 60;
+// How long a stub may be silent. In an emulator on a busy machine, a stub took more than 20 s to complete a
+// configuration.
+constexpr int kTimeoutSeconds = 60;
 
 void InitShared(pthread_mutex_t* mutex);
 void InitShared(pthread_cond_t* condition);
 
-// The time that many milliseconds from now.
+// The time in `milliseconds` from now.
 timespec In(int milliseconds);
 
-// Waits for the stub to set `flag`, with the mutex held; at most some seconds, so that a silent stub fails a
-// test.
+// Waits for the stub to set `flag`, with the mutex held and with a timeout.
 void WaitUntil(const abi::records::Flag* flag, bool value, pthread_mutex_t* mutex, pthread_cond_t* condition);
 
-// memcpy for sizes that may be 0, when there may be no address at all.
+// memcpy for sizes that may be 0, for which the addresses may be null.
 void Copy(void* to, const void* from, std::size_t size);
 
 }  // namespace envpack::test

@@ -95,7 +95,7 @@ CASE(queue_push_waits_for_room) {
   CHECK_EQ(theirs.Pop(), 3);
 }
 
-CASE(queue_without_slots_is_refused) {
+CASE(queue_without_slots_is_rejected) {
   PeerRegion peer;
   PeerQueue theirs(peer, 4);
   Region region(peer.name(), kMiB);

@@ -24,7 +24,8 @@ namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
 
-// Runs `body` in a child, so that limits and crashes stay there; returns its status as waitpid gives it.
+// Runs `body` in a child process, so that limits and crashes do not affect this one. Returns its status from
+// waitpid().
 int InChild(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -43,19 +44,19 @@ int InChild(const std::function<void()>& body) {
 
 }  // namespace
 
-CASE(region_of_the_peer_is_laid_out_like_the_servers) {
+CASE(region_of_the_peer_has_the_servers_layout) {
   Peer peer;
   CHECK_EQ(peer.control, 336);
-  CHECK(peer.region.Sane());
-  // What an idle instance of the real server has free.
+  CHECK(peer.region.IsConsistent());
+  // The free bytes of an idle instance of the real server.
   CHECK_EQ(peer.region.FreeBytes(), 1007136u);
 }
 
-CASE(region_that_does_not_exist_is_told) {
+CASE(region_that_does_not_exist_is_reported) {
   CHECK_HAS(THROWN(std::system_error, Region("envpack_native_nowhere", kMiB)), "envpack_native_nowhere");
 }
 
-CASE(region_block_has_one_reference_when_made) {
+CASE(region_block_has_one_reference_at_first) {
   PeerRegion peer;
   Region region(peer.name(), kMiB);
   const Block block = region.Create(100);
@@ -63,7 +64,7 @@ CASE(region_block_has_one_reference_when_made) {
   CHECK_EQ(block.handle() % 16, 0);
 }
 
-CASE(region_load_counts_and_release_takes_back) {
+CASE(region_load_adds_a_reference_and_release_drops_it) {
   PeerRegion peer;
   Region region(peer.name(), kMiB);
   const envpack::test::Handle handle = peer.Create(64);
@@ -81,7 +82,7 @@ CASE(region_load_counts_and_release_takes_back) {
   CHECK_EQ(peer.References(handle), 1u);
 }
 
-CASE(region_block_lives_until_the_last_side_lets_go) {
+CASE(region_block_lives_until_the_last_reference_is_dropped) {
   PeerRegion peer;
   Region region(peer.name(), kMiB);
   const std::uint64_t before = peer.FreeBytes();
@@ -95,7 +96,7 @@ CASE(region_block_lives_until_the_last_side_lets_go) {
   CHECK_EQ(peer.FreeBytes(), before);
 }
 
-CASE(region_free_bytes_return_to_the_start) {
+CASE(region_frees_all_bytes_of_dropped_blocks) {
   PeerRegion peer;
   Region region(peer.name(), kMiB);
   const std::uint64_t before = region.FreeBytes();
@@ -109,7 +110,7 @@ CASE(region_free_bytes_return_to_the_start) {
     blocks.erase(blocks.begin() + 10, blocks.begin() + 20);
   }
   CHECK_EQ(region.FreeBytes(), before);
-  CHECK(peer.Sane());
+  CHECK(peer.IsConsistent());
 }
 
 CASE(region_grows_in_steps_and_the_peer_can_read_it) {
@@ -119,7 +120,7 @@ CASE(region_grows_in_steps_and_the_peer_can_read_it) {
   CHECK_EQ(peer.Size(), 7 * kMiB);
   std::memset(large.At(0, 5 * kMiB + 1), 'x', 5 * kMiB + 1);
   CHECK_EQ(*(peer.At(large.handle()) + 5 * kMiB), 'x');
-  CHECK(peer.Sane());
+  CHECK(peer.IsConsistent());
   large = Block();
   CHECK(peer.FreeBytes() > 6 * kMiB);
 }
@@ -138,7 +139,7 @@ CASE(region_follows_when_the_peer_has_grown_it) {
   CHECK_EQ(region.FreeBytes(), peer.FreeBytes());
 }
 
-CASE(region_both_sides_grow_in_turns) {
+CASE(region_grows_alternately_from_both_sides) {
   PeerRegion peer;
   Region region(peer.name(), kMiB);
   std::vector<Block> blocks;
@@ -151,11 +152,11 @@ CASE(region_both_sides_grow_in_turns) {
     CHECK_EQ(static_cast<int>(*peer.At(blocks[round - 1].handle(), kMiB - 1)), round);
   }
   blocks.clear();
-  CHECK(peer.Sane());
+  CHECK(peer.IsConsistent());
   CHECK_EQ(region.FreeBytes(), peer.FreeBytes());
 }
 
-CASE(region_that_cannot_grow_says_so_and_stays_usable) {
+CASE(region_that_cannot_grow_is_reported_and_stays_usable) {
   PeerRegion peer;
   const std::string name = peer.name();
   const int status = InChild([&] {
@@ -172,10 +173,10 @@ CASE(region_that_cannot_grow_says_so_and_stays_usable) {
   });
   CHECK_EQ(status, 0);
   CHECK_EQ(peer.Size(), 3 * kMiB);
-  CHECK(peer.Sane());
+  CHECK(peer.IsConsistent());
 }
 
-CASE(region_refuses_handles_that_point_outside) {
+CASE(region_rejects_handles_outside) {
   PeerRegion peer;
   Region region(peer.name(), kMiB);
   const auto size = static_cast<envpack::shm::Handle>(peer.Size());
@@ -186,7 +187,7 @@ CASE(region_refuses_handles_that_point_outside) {
   }
 }
 
-CASE(region_refuses_handles_where_no_block_is) {
+CASE(region_rejects_handles_without_a_block) {
   PeerRegion peer;
   Region region(peer.name(), kMiB);
   const auto handle = peer.Create(64);
@@ -197,21 +198,21 @@ CASE(region_refuses_handles_where_no_block_is) {
   }
 }
 
-CASE(region_reading_ends_where_a_message_claims_more_than_there_is) {
+CASE(region_read_budget_ends_reading_the_same_memory_again) {
   Peer peer;
   Region region(peer.region.name(), kMiB);
   const auto handle = peer.region.Create(kMiB / 2);
-  const auto look = [&] { region.Load(handle).At(0, kMiB / 2); };
-  for (int i = 0; i < 20; ++i) look();
+  const auto read = [&] { region.Load(handle).At(0, kMiB / 2); };
+  for (int i = 0; i < 20; ++i) read();
   for (int round = 0; round < 2; ++round) {
-    const envpack::shm::Reading reading(region);
-    for (int i = 0; i < 7; ++i) look();
-    CHECK_HAS(THROWN(CorruptRegion, look()), "over and over");
+    const envpack::shm::ReadBudget budget(region);
+    for (int i = 0; i < 7; ++i) read();
+    CHECK_HAS(THROWN(CorruptRegion, read()), "over and over");
   }
-  look();
+  read();
 }
 
-CASE(region_block_does_not_reach_beyond_the_region) {
+CASE(region_block_ends_at_the_end_of_the_region) {
   PeerRegion peer;
   Region region(peer.name(), kMiB);
   const Block loaded = region.Load(peer.Create(64));
@@ -224,10 +225,10 @@ CASE(region_block_does_not_reach_beyond_the_region) {
   THROWN(CorruptRegion, Block().At(0, 0));
 }
 
-CASE(region_without_any_memory_is_refused) {
+CASE(region_without_memory_is_rejected) {
   const std::string name = "envpack_native_" + std::to_string(getppid()) + "_empty";
   close(shm_open(("/" + name).c_str(), O_CREAT | O_RDWR, 0600));
-  const std::string told = THROWN(std::system_error, Region(name, kMiB));
+  const std::string error = THROWN(std::system_error, Region(name, kMiB));
   shm_unlink(("/" + name).c_str());
-  CHECK_HAS(told, name);
+  CHECK_HAS(error, name);
 }

@@ -1,15 +1,16 @@
-// The real stub with the server of each release: one conversation of every kind, laid out as
-// ENVPACK_TEST_RELEASE does it. What a release lacks must be refused with a sentence that says so.
+// The real stub with the server of each release: every kind of exchange, with the layouts of
+// ENVPACK_TEST_RELEASE. The stub must reject what the release lacks, with a message that names the first
+// release that has it.
 #include <cstring>
 
 #include "check.h"
-#include "started.h"
+#include "running_stub.h"
 
 using namespace envpack::test;
 
 namespace {
 
-// The request's id is Python that is run; what it leaves in `answer` comes back as text.
+// Runs the request's id as Python code and returns its variable `answer` as text.
 constexpr char kScript[] = R"(
 import json
 import numpy as np
@@ -33,15 +34,15 @@ class TritonPythonModel:
         return responses
 )";
 
-struct Script : Started {
-  Script() : Started(kScript) {
+struct Script : RunningStub {
+  Script() : RunningStub(kScript) {
     CHECK(!Initialize());
     SkipReport();
   }
-  // Runs code in which `serve` plays the server's part; gives what the code answers, as JSON.
+  // Runs code while `serve` plays the server. Returns the code's answer as JSON.
   template <typename Serve>
   std::string Run(const std::string& code, Serve serve) {
-    peer.SendExecute({Ask(code, kTwoFloats)});
+    peer.SendExecute({RequestOf(code, kTwoFloats)});
     serve();
     const auto answer = peer.TakeExecute();
     peer.Drop();
@@ -51,51 +52,52 @@ struct Script : Started {
   std::string Run(const std::string& code) {
     return Run(code, [] {});
   }
-  // Whether the release has something. If not, the code must say that, and which release has it.
+  // Whether the release has a feature. If not, checks that the code reports the first release that has it.
   bool Has(int since, const std::string& code) {
     const int release = peer.layouts.release();
     if (release >= since) return true;
     const std::string answer = Run(code);
     CHECK_HAS(answer,
-              "Triton " + Layouts(since).Name() + " or later; this server is of " + peer.layouts.Name());
+              "Triton " + Layouts(since).Name() + " or later; this server is Triton " + peer.layouts.Name());
     return false;
   }
 };
 
-const std::string kAsk =
-    "asked = pb_utils.InferenceRequest(request_id='id', inputs=request.inputs(), model_name='other', "
+const std::string kInferRequest =
+    "bls = pb_utils.InferenceRequest(request_id='id', inputs=request.inputs(), model_name='other', "
     "requested_output_names=['OUT', 'MORE'])\n";
 
 }  // namespace
 
 CASE(release_serves_a_model_from_start_to_end) {
-  Started started(kModel);
-  CHECK(started.peer.BeatsAgain());
-  CHECK(!started.Initialize());
-  started.SkipReport();
-  const auto answer = started.Execute({Ask("", kTwoFloats), Ask("error", kTwoFloats)});
+  RunningStub running(kModel);
+  CHECK(running.peer.BeatsAgain());
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  const auto answer = running.Execute({RequestOf("", kTwoFloats), RequestOf("error", kTwoFloats)});
   CHECK_EQ(answer.error.value_or(""), "");
   CHECK(answer.responses.at(0).outputs.at(0).bytes == Floats({3.0, -4.0}));
-  CHECK_EQ(answer.responses.at(1).error.value_or(""), "asked for");
-  if (started.peer.layouts.release() >= 2309) CHECK_EQ(answer.responses[1].code, 2);
+  CHECK_EQ(answer.responses.at(1).error.value_or(""), "requested error");
+  if (running.peer.layouts.release() >= 2309) CHECK_EQ(answer.responses[1].code, 2);
   const std::string sent("\3\0\0\0a\0b\0\0\0\0", 11);
-  const auto bytes = started.Execute({Ask("", {"IN", 13, {1, 2}, sent, true})});
+  const auto bytes = running.Execute({RequestOf("", {"IN", 13, {1, 2}, sent, true})});
   CHECK(bytes.responses.at(0).outputs.at(0).bytes == std::string("\4\0\0\0a\0b!\1\0\0\0!", 13));
-  CHECK_HAS(started.Execute({Ask("", {"WRONG", 11, {1}, Floats({1})})}).error.value_or(""), "nothing to do");
-  started.Execute({Ask("log", kTwoFloats)});
-  CHECK_EQ(started.peer.TakeLog().message, "from the model");
-  CHECK(started.peer.TakeFinalize(started.peer.SendFinalize()));
-  CHECK_EQ(started.stub.Wait(), 0);
+  CHECK_HAS(running.Execute({RequestOf("", {"WRONG", 11, {1}, Floats({1})})}).error.value_or(""),
+            "nothing to do");
+  running.Execute({RequestOf("log", kTwoFloats)});
+  CHECK_EQ(running.peer.TakeLog().message, "from the model");
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 0);
 }
 
 CASE(release_completes_a_configuration) {
-  Started started(kModel);
-  started.peer.SendAutoComplete(R"({"name": "m"})");
+  RunningStub running(kModel);
+  running.peer.SendAutoComplete(R"({"name": "m"})");
   std::string config;
-  CHECK(!started.peer.TakeAutoComplete(&config));
+  CHECK(!running.peer.TakeAutoComplete(&config));
   CHECK_EQ(config, R"({"name": "m", "max_batch_size": 4})");
-  CHECK(started.peer.TakeFinalize(started.peer.SendFinalize()));
-  CHECK_EQ(started.stub.Wait(), 0);
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 0);
 }
 
 CASE(release_reads_every_property_of_a_request) {
@@ -108,7 +110,7 @@ CASE(release_reads_every_property_of_a_request) {
 CASE(release_streams_responses) {
   Peer::Options options;
   options.decoupled = true;
-  Started started(R"(
+  RunningStub running(R"(
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -119,34 +121,34 @@ class TritonPythonModel:
             sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([value], dtype=np.float32))]))
         sender.send(flags=1)
 )",
-                  StubProcess::Options{}, options);
-  CHECK(!started.Initialize());
-  started.SkipReport();
-  PeerRequest request = Ask("", kTwoFloats);
+                      StubProcess::Options{}, options);
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  PeerRequest request = RequestOf("", kTwoFloats);
   request.response_factory = 101;
-  started.peer.SendExecute({request});
+  running.peer.SendExecute({request});
   for (const float value : {1.0f, 2.0f}) {
-    const auto sent = started.peer.TakeSent();
+    const auto sent = running.peer.TakeSent();
     CHECK_EQ(sent.flags, 0u);
     CHECK_EQ(sent.response_factory, 101);
     CHECK(sent.response.value().outputs.at(0).bytes == Floats({value}));
   }
-  CHECK_EQ(started.peer.TakeSent().flags, 1u);
-  const int release = started.peer.layouts.release();
-  if (release >= 2312 && release < 2410) CHECK_EQ(started.peer.TakeFactoryCleanup(), 101);
-  CHECK(!started.peer.TakeExecute().error);
+  CHECK_EQ(running.peer.TakeSent().flags, 1u);
+  const int release = running.peer.layouts.release();
+  if (release >= 2312 && release < 2410) CHECK_EQ(running.peer.TakeFactoryCleanup(), 101);
+  CHECK(!running.peer.TakeExecute().error);
 }
 
-CASE(release_asks_another_model) {
+CASE(release_sends_requests_to_another_model) {
   Script script;
   PeerResponse response;
   response.outputs = {{"OUT", 11, {1}, Floats({7})}};
   const std::string answer =
-      script.Run(kAsk +
-                     "given = asked.exec()\n"
+      script.Run(kInferRequest +
+                     "given = bls.exec()\n"
                      "answer = [given.has_error(), given.output_tensors()[0].as_numpy().tolist()]",
                  [&] {
-                   const PeerAsked seen = script.peer.ServeInfer(response);
+                   const PeerInferRequest seen = script.peer.ServeInfer(response);
                    CHECK_EQ(seen.model, "other");
                    CHECK_EQ(seen.id, "id");
                    CHECK(!seen.decoupled);
@@ -158,9 +160,9 @@ CASE(release_asks_another_model) {
   response = {};
   response.error = "no";
   response.code = 4;
-  CHECK_HAS(
-      script.Run(kAsk + "answer = asked.exec().error().message()", [&] { script.peer.ServeInfer(response); }),
-      "no");
+  CHECK_HAS(script.Run(kInferRequest + "answer = bls.exec().error().message()",
+                       [&] { script.peer.ServeInfer(response); }),
+            "no");
 }
 
 CASE(release_reads_a_stream_of_another_model) {
@@ -170,7 +172,8 @@ CASE(release_reads_a_stream_of_another_model) {
   response.stream = 42;
   response.is_last = false;
   const std::string answer = script.Run(
-      kAsk + "answer = [r.output_tensors()[0].as_numpy()[0].item() for r in asked.exec(decoupled=True)]",
+      kInferRequest +
+          "answer = [r.output_tensors()[0].as_numpy()[0].item() for r in bls.exec(decoupled=True)]",
       [&] {
         CHECK(script.peer.ServeInfer(response).decoupled);
         response.outputs[0].bytes = Floats({8});
@@ -181,7 +184,7 @@ CASE(release_reads_a_stream_of_another_model) {
   CHECK_EQ(answer, "[7.0, 8.0]");
 }
 
-CASE(release_asks_whether_a_request_is_cancelled) {
+CASE(release_queries_cancellation) {
   Script script;
   const std::string code = "answer = request.is_cancelled()";
   if (!script.Has(2310, code)) return;
@@ -189,7 +192,7 @@ CASE(release_asks_whether_a_request_is_cancelled) {
   CHECK_EQ(script.Run(code, [&] { script.peer.TakeCancelQuery(true); }), "true");
 }
 
-CASE(release_counts_and_measures) {
+CASE(release_has_metrics) {
   Script script;
   const std::string family =
       "kept['family'] = pb_utils.MetricFamily(name='n', description='d', "
@@ -231,7 +234,7 @@ CASE(release_controls_other_models) {
 CASE(release_reschedules_a_request) {
   Script script;
   if (!script.Has(2311, "request.set_release_flags(2)")) return;
-  const Handle batch = script.peer.SendExecute({Ask("request.set_release_flags(2)", kTwoFloats)});
+  const Handle batch = script.peer.SendExecute({RequestOf("request.set_release_flags(2)", kTwoFloats)});
   const Handle args = script.peer.region.As<records::Message>(batch)->args;
   // A rescheduled request must not be answered, and this one is.
   CHECK_HAS(script.peer.TakeExecute().error.value_or(""), "Expected a None object");
@@ -247,13 +250,14 @@ CASE(release_sends_and_reads_parameters_of_responses) {
       "response = pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.zeros(1, dtype=np.int8))], "
       "parameters={'a': 1})\n";
   if (script.peer.layouts.release() < 2502) {
-    CHECK_HAS(script.Execute({Ask(code, kTwoFloats)}).error.value_or(""), "Triton 25.02 or later");
+    CHECK_HAS(script.Execute({RequestOf(code, kTwoFloats)}).error.value_or(""), "Triton 25.02 or later");
     return;
   }
-  CHECK_EQ(script.Execute({Ask(code, kTwoFloats)}).responses.at(0).parameters, R"({"a": 1})");
+  CHECK_EQ(script.Execute({RequestOf(code, kTwoFloats)}).responses.at(0).parameters, R"({"a": 1})");
   PeerResponse response;
   response.parameters = R"({"b": 2})";
-  CHECK_EQ(script.Run(kAsk + "answer = asked.exec().parameters()", [&] { script.peer.ServeInfer(response); }),
+  CHECK_EQ(script.Run(kInferRequest + "answer = bls.exec().parameters()",
+                      [&] { script.peer.ServeInfer(response); }),
            R"("{\"b\": 2}")");
 }
 
@@ -262,8 +266,8 @@ CASE(release_cancels_a_stream) {
   PeerResponse response;
   response.stream = 42;
   response.is_last = false;
-  const std::string code = kAsk +
-                           "stream = asked.exec(decoupled=True)\nstream.cancel()\nlast = list(stream)[-1]\n"
+  const std::string code = kInferRequest +
+                           "stream = bls.exec(decoupled=True)\nstream.cancel()\nlast = list(stream)[-1]\n"
                            "answer = last.error().message() if last.has_error() else None";
   const bool can = script.peer.layouts.release() >= 2504;
   const std::string answer = script.Run(code, [&] {
@@ -277,8 +281,8 @@ CASE(release_cancels_a_stream) {
   CHECK_HAS(answer, can ? "cancelled" : "Triton 25.04 or later");
 }
 
-CASE(release_says_whether_the_model_is_ready) {
-  Started started(R"(
+CASE(release_answers_readiness_probes) {
+  RunningStub running(R"(
 import asyncio
 
 class TritonPythonModel:
@@ -295,17 +299,17 @@ class TritonPythonModel:
     def execute(self, requests):
         return []
 )");
-  CHECK(!started.Initialize());
-  const Layout& control = started.peer.layouts.Of("Control");
-  const bool offered = started.peer.region.As<records::Control>(started.peer.control)->has_readiness;
+  CHECK(!running.Initialize());
+  const Layout& control = running.peer.layouts.Of("Control");
+  const bool offered = running.peer.region.As<records::Control>(running.peer.control)->has_readiness;
   CHECK_EQ(offered, control.fields.count("has_readiness") != 0);
   if (!offered) return;
   std::string error;
-  CHECK(started.peer.AskReadiness(&error));
-  CHECK(!started.peer.AskReadiness(&error));
+  CHECK(running.peer.ProbeReadiness(&error));
+  CHECK(!running.peer.ProbeReadiness(&error));
   CHECK_EQ(error, "");
-  started.peer.AskReadiness(&error);
+  running.peer.ProbeReadiness(&error);
   CHECK_HAS(error, "must return a bool, not <class 'str'>");
-  started.peer.AskReadiness(&error);
+  running.peer.ProbeReadiness(&error);
   CHECK_HAS(error, "ValueError: cannot say");
 }

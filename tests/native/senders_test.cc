@@ -1,12 +1,12 @@
 // How the real stub sends responses one by one.
 #include "check.h"
-#include "started.h"
+#include "running_stub.h"
 
 using namespace envpack::test;
 
 namespace {
 
-// Decoupled: the request's id says what to do.
+// A decoupled model. The request's id selects what it does.
 constexpr char kStreamModel[] = R"(
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -22,7 +22,7 @@ class TritonPythonModel:
                 sender.send(flags=1)
             elif request.request_id() == "final":
                 sender.send(flags=1)
-            elif request.request_id() == "ask":
+            elif request.request_id() == "query":
                 answers = (request.is_cancelled(), sender.is_cancelled(), request.is_cancelled())
                 sender.send(flags=1)
                 answers += (sender.is_cancelled(),)
@@ -42,8 +42,9 @@ class TritonPythonModel:
                 raise ValueError("in the middle")
 )";
 
-struct Streaming : Started {
-  explicit Streaming(const StubProcess::Options& options = {}) : Started(kStreamModel, options, Decoupled()) {
+struct Streaming : RunningStub {
+  explicit Streaming(const StubProcess::Options& options = {})
+      : RunningStub(kStreamModel, options, Decoupled()) {
     CHECK(!Initialize());
     SkipReport();
   }
@@ -56,7 +57,7 @@ struct Streaming : Started {
   void Send(const std::vector<std::string>& ids) {
     std::vector<PeerRequest> requests;
     for (const std::string& id : ids) {
-      requests.push_back(Ask(id, kTwoFloats));
+      requests.push_back(RequestOf(id, kTwoFloats));
       requests.back().response_factory = 100 + static_cast<std::int64_t>(requests.size());
     }
     peer.SendExecute(requests);
@@ -82,7 +83,7 @@ CASE(stub_sends_responses_of_a_decoupled_model_one_by_one) {
   CHECK_EQ(answer.responses.size(), 0U);
 }
 
-CASE(stub_drops_the_factory_of_a_request_that_nobody_answers) {
+CASE(stub_deletes_the_factory_of_an_unanswered_request) {
   Streaming streaming;
   streaming.Send({"nothing", "final"});
   CHECK_EQ(streaming.peer.TakeSent().response_factory, 102);
@@ -90,7 +91,7 @@ CASE(stub_drops_the_factory_of_a_request_that_nobody_answers) {
   CHECK_EQ(streaming.peer.TakeFactoryCleanup(), 101);
 }
 
-CASE(stub_lets_the_server_drop_the_factories_of_a_failed_batch) {
+CASE(stub_leaves_the_factories_of_a_failed_batch_to_the_server) {
   Streaming streaming;
   streaming.Send({"nothing", "raise"});
   const ExecuteAnswer answer = streaming.peer.TakeExecute();
@@ -99,7 +100,7 @@ CASE(stub_lets_the_server_drop_the_factories_of_a_failed_batch) {
   CHECK(!streaming.peer.from_stub_requests.TryPop(100));
 }
 
-CASE(stub_drops_no_factory_twice_when_a_batch_fails_after_a_final_response) {
+CASE(stub_deletes_no_factory_twice_when_a_batch_fails_after_a_final_response) {
   Streaming streaming;
   streaming.Send({"final", "raise"});
   CHECK_EQ(streaming.peer.TakeSent().response_factory, 101);
@@ -110,16 +111,16 @@ CASE(stub_drops_no_factory_twice_when_a_batch_fails_after_a_final_response) {
   CHECK(!streaming.peer.from_stub_requests.TryPop(100));
 }
 
-CASE(stub_asks_whether_a_request_is_cancelled_until_it_is) {
+CASE(stub_queries_cancellation_until_the_request_is_cancelled) {
   Streaming streaming;
-  streaming.Send({"ask"});
+  streaming.Send({"query"});
   CHECK_EQ(streaming.peer.TakeCancelQuery(false), 101);
   CHECK_EQ(streaming.peer.TakeCancelQuery(true), 101);
-  streaming.peer.TakeSent();  // the third time and after the end it knows
+  streaming.peer.TakeSent();  // the third call and the one after the end need no query
   CHECK_EQ(streaming.peer.TakeLog().message, "(False, True, True, True)");
 }
 
-CASE(stub_raises_what_the_server_says_of_a_response) {
+CASE(stub_raises_the_servers_error_for_a_response) {
   Streaming streaming;
   streaming.Send({"refused"});
   streaming.peer.TakeSent("the server does not like it");
@@ -136,5 +137,5 @@ CASE(stub_may_send_an_error_in_place_of_a_final_response_that_is_too_large) {
   CHECK_EQ(sent.flags, 1u);
   stub.peer.TakeExecute();
   stub.peer.Drop();
-  CHECK(!stub.peer.from_stub_requests.TryPop(100));  // the factory is the server's to delete
+  CHECK(!stub.peer.from_stub_requests.TryPop(100));  // the server deletes the factory
 }

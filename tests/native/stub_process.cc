@@ -22,13 +22,13 @@ namespace fs = std::filesystem;
 
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
-  if (value == nullptr) throw Failed(std::string("these tests need ") + name);
+  if (value == nullptr) throw Failed(std::string("these tests need the variable ") + name);
   return value;
 }
 
 int StatusFrom(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
-// A stand-in for the module that the server ships, with what the stub itself uses of it.
+// A replacement for the server's module, with the functions that the stub uses.
 constexpr char kUtilities[] = R"(import json
 
 
@@ -90,16 +90,17 @@ StubProcess::StubProcess(Peer& peer, const std::string& model_file, const Option
   const std::string& packages = options.packages.empty() ? setup.python_path : options.packages;
   std::vector<std::string> environment{"PYTHONPATH=" + packages, "PYTHONDONTWRITEBYTECODE=1"};
   for (const std::string& variable : options.variables) environment.push_back(variable);
-  if (options.tells_release) environment.push_back("ENVPACK_TRITON_RELEASE=" + peer.layouts.Name());
+  if (options.sets_release) environment.push_back("ENVPACK_TRITON_RELEASE=" + peer.layouts.Name());
   if (options.with_libpython) {
     const std::string cuda = options.with_gpu ? ":" + Variable("ENVPACK_TEST_CUDA") : "";
     environment.push_back("LD_LIBRARY_PATH=" + setup.libraries + cuda);
     environment.push_back("PYTHONHOME=" + fs::path(setup.libraries).parent_path().string());
   } else {
-    // A machine may have that libpython for every program; a broken one in front of it is found first.
+    // The machine may have that libpython in a default folder; a broken one on LD_LIBRARY_PATH is found
+    // first.
     const fs::path broken = fs::path(setup.scratch) / "broken";
     fs::create_directories(broken);
-    std::ofstream(broken / Variable("ENVPACK_TEST_LIBPYTHON")) << "no library";
+    std::ofstream(broken / Variable("ENVPACK_TEST_LIBPYTHON")) << "not a library";
     environment.push_back("LD_LIBRARY_PATH=" + broken.string());
   }
   for (const std::string name : {"ASAN_OPTIONS", "UBSAN_OPTIONS"}) {

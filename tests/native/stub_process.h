@@ -1,4 +1,4 @@
-// The real stub as a child process, started as the server starts it.
+// The real stub as a child process, started the way the server does.
 #pragma once
 
 #include <sys/types.h>
@@ -11,42 +11,42 @@
 
 namespace envpack::test {
 
-// Made from the environment of the test: ENVPACK_TEST_STUB is the stub's file, ENVPACK_TEST_LIBRARIES the
-// folder of its libpython, ENVPACK_TEST_PYTHONPATH where NumPy is, ENVPACK_TEST_SCRATCH an empty folder.
+// Read from environment variables: ENVPACK_TEST_STUB is the stub executable, ENVPACK_TEST_LIBRARIES the
+// folder of its libpython, ENVPACK_TEST_PYTHONPATH the folder of NumPy, ENVPACK_TEST_SCRATCH an empty folder.
 struct Setup {
   std::string stub, libraries, python_path, scratch;
 };
 const Setup& TheSetup();
 
-// A model folder with one file; an empty text makes the folder only. Returns the path of model.py.
+// Creates a model folder with one file; with empty code, the folder only. Returns the path of model.py.
 std::string WriteModel(const std::string& code);
 
 class StubProcess {
  public:
   struct Options {
     bool with_libpython = true;
-    bool with_gpu = false;  // the stand-in for a GPU's driver, in ENVPACK_TEST_CUDA
+    bool with_gpu = false;  // load the fake CUDA driver in ENVPACK_TEST_CUDA
     std::string growth = "1048576";
-    long file_limit = 0;                      // bytes that the process may extend a file to
-    bool tells_release = true;                // by ENVPACK_TRITON_RELEASE
-    std::vector<std::string> variables = {};  // more of the environment, as "NAME=value"
-    std::string stub = "";                    // its file, if not the one of the setup
-    std::string backend = "";                 // folder of the backend, if not one made for it
-    std::string packages = "";                // where NumPy is, if not where the setup says
-    int arguments = 0;                        // how many it is given, if not as many as the release gives
+    long file_limit = 0;                      // maximum size of files in bytes
+    bool sets_release = true;                 // in ENVPACK_TRITON_RELEASE
+    std::vector<std::string> variables = {};  // additional variables, as "NAME=value"
+    std::string stub = "";                    // the executable, if not that of the setup
+    std::string backend = "";                 // the backend's folder, if not a new one
+    std::string packages = "";                // the folder of NumPy, if not that of the setup
+    int arguments = 0;                        // number of arguments, if not that of the release
   };
   StubProcess(Peer& peer, const std::string& model_file) : StubProcess(peer, model_file, Options{}) {}
   StubProcess(Peer& peer, const std::string& model_file, const Options& options);
-  // Kills it if it still runs.
+  // Kills the process if it runs.
   ~StubProcess();
   StubProcess(const StubProcess&) = delete;
   StubProcess& operator=(const StubProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Waits some seconds for its end and returns its exit status; 128 + n for signal n.
+  // Waits some seconds for the end of the process and returns its exit status; 128 + n for signal n.
   int Wait();
   bool Runs();
-  // What it wrote to stdout and stderr so far.
+  // The output on stdout and stderr so far.
   std::string Output() const;
 
  private:
@@ -55,7 +55,7 @@ class StubProcess {
   bool ended_ = false;
 };
 
-// Exit status of a program run with these arguments and exactly this environment.
+// Exit status of a program without arguments and with an empty environment.
 int StatusOf(const std::string& program);
 
 }  // namespace envpack::test

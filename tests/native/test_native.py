@@ -1,4 +1,4 @@
-"""Builds the C++ tests once and runs each of their cases as a test of its own."""
+"""Builds the C++ tests once and runs each of their cases as a separate test."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from envpack.support.isolation import clean_environment
 HERE = Path(__file__).parent
 
 
-# Another run of these tests may be under way on this machine.
+# Distinguishes the regions of concurrent test runs.
 REGIONS = f"envpack_native_{os.getpid()}_"
 
 SANITIZERS = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
@@ -30,7 +30,9 @@ def cases(*files):
 
 
 WIRE = cases("region_test.cc", "queue_test.cc", "codec_test.cc", "channel_test.cc")
-STUB = cases("damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "life_test.cc", "senders_test.cc")
+STUB = cases(
+    "damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "lifecycle_test.cc", "senders_test.cc"
+)
 RELEASE = cases("release_test.cc")
 
 
@@ -99,18 +101,20 @@ def test_wire(programs, case):
 
 @pytest.mark.parametrize("case", WIRE)
 def test_wire_under_sanitizers(sanitized, case):
-    run(sanitized / "wire_tests", case, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")  # the others halt anyway
+    run(
+        sanitized / "wire_tests", case, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1"
+    )  # the other sanitizers halt by default
 
 
-def test_messages_of_a_hostile_server_are_read_or_refused(sanitized):
+def test_messages_of_a_hostile_server_are_read_or_rejected(sanitized):
     corpus = sorted((HERE.parent / "fuzz/corpus").iterdir())
-    told = run(sanitized.parent / "fuzz/fuzz_replay", *corpus, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
-    assert {line.partition(" ")[0] for line in told.splitlines()} == {"read", "refused"}
+    outcomes = run(sanitized.parent / "fuzz/fuzz_replay", *corpus, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
+    assert {line.partition(" ")[0] for line in outcomes.splitlines()} == {"read", "rejected"}
 
 
 @pytest.fixture
 def setup(programs, stub, target, tmp_path):
-    """What the stub's cases are told; see stub_process.h."""
+    """Variables of the stub's cases; see stub_process.h."""
     yield {
         "ENVPACK_TEST_STUB": str(stub),
         "ENVPACK_TEST_LIBRARIES": str(interpreter_for(target.minor).prefix / "lib"),
@@ -129,7 +133,7 @@ def test_stub(programs, setup, case):
 
 @pytest.mark.parametrize("release", all_releases())
 def test_layouts(release, target, tmp_path):
-    """Every record and every command's number is what the data says that this release has."""
+    """Every record and every command number agrees with the data of this release."""
     assert compiles(release, (HERE / "abi/layouts.json").read_text(), tmp_path)
 
 
@@ -141,7 +145,7 @@ def test_layouts(release, target, tmp_path):
         ('"LogRequest": {"23.04": 14, "23.11": 16}', '"LogRequest": {"23.04": 14}'),
     ],
 )
-def test_layouts_that_are_not_so_are_found(true, false, tmp_path):
+def test_wrong_layouts_are_detected(true, false, tmp_path):
     facts = (HERE / "abi/layouts.json").read_text()
     assert true in facts
     assert not all(compiles(release, facts.replace(true, false), tmp_path) for release in ("23.12", "24.10"))
@@ -166,6 +170,6 @@ def run_python(*command):
 
 @pytest.mark.parametrize("release", all_releases())
 def test_conversation(release, programs, setup):
-    """The stub serves a model of this release, with both ends in the test."""
-    told = run(programs / "stub_tests", *RELEASE, ENVPACK_TEST_RELEASE=release.replace(".", ""), **setup)
-    assert told == ""
+    """The stub serves a model, with the test's peer as a server of this release."""
+    output = run(programs / "stub_tests", *RELEASE, ENVPACK_TEST_RELEASE=release.replace(".", ""), **setup)
+    assert output == ""

@@ -22,11 +22,11 @@ RELEASE = cases("release_test.cc")
 # The first two have the kernel hand them orphaned processes, a wish that qemu-user 7.2 does not pass on. In the third,
 # processes that were forked from one with threads crash on purpose; it hung in 2 of 9 runs, why is not known.
 NOT_IN_QEMU = {
-    "stub_beats_while_its_child_completes_and_takes_it_along_when_it_is_killed",
+    "stub_beats_while_its_child_completes_and_kills_it_when_killed",
     "stub_ends_and_removes_the_region_when_the_server_dies",
-    "stub_tells_how_a_model_ended_its_process_while_it_completed",
+    "stub_reports_how_a_model_ended_its_process_while_it_completed",
 }
-FILES = ("damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "life_test.cc", "senders_test.cc")
+FILES = ("damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "lifecycle_test.cc", "senders_test.cc")
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ ENTRIES = (
         "the process crashes in an import",
         written(_CRASH),
         "stub-died",
-        'ended by signal 11 (SIGSEGV) while the model was being imported. … /1/model.py", line 1',
+        'killed by signal 11 (SIGSEGV) while the model was being imported. … /1/model.py", line 1',
         "other signals mean a crash in native code",
     ),
     _v(

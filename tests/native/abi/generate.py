@@ -1,14 +1,14 @@
-"""From layouts.json: C++ that checks stub_src/abi against it, or that the tests' peer looks layouts up in.
+"""Generates C++ from layouts.json: checks of stub_src/abi, or tables for the tests' peer.
 
     python3 generate.py checks 24.10 24.11 > checks.cc     static assertions for these releases
     python3 generate.py tables > layouts_data.h            all of the data, as tables
 
-With --machine aarch64: as they are there.
+With --machine aarch64: the layouts of that machine.
 
-layouts.json holds what the two processes must agree on, by the first release of which it is true: offsets of every
-field in bytes, with sizes of the records, as x86-64 compilers lay them out; numbers of commands; how many arguments a
-stub is given. Of all that is in a record only the mutex of glibc has another size on aarch64, so the layouts of that
-machine follow: whatever lies behind a mutex lies that much further. tests/portability has a real server's word for it.
+layouts.json contains what the two processes must agree on, by the first release for which it holds: the offset of each
+field in bytes and the size of each record, on x86-64; the numbers of commands; the number of arguments of a stub. Of
+the types in records only the mutex of glibc has another size on aarch64, so the layouts of that machine can be
+derived: everything after a mutex has a larger offset. tests/portability checks this with a real server.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from pathlib import Path
 
 FACTS = json.loads(Path(__file__).with_name("layouts.json").read_text(encoding="utf-8"))
 
-# By how many bytes a machine's pthread_mutex_t is larger than that of x86-64, and the fields that are one.
+# How many bytes larger a machine's pthread_mutex_t is than on x86-64, and the fields of that type.
 LARGER_MUTEX = {"x86_64": 0, "aarch64": 8}
 MUTEXES = {"mutex", "parent_health_mutex", "stub_health_mutex"}
 
 
 def records(machine):
-    """The records of layouts.json as a machine lays them out."""
+    """The records of layouts.json with the layout of a machine."""
     larger = LARGER_MUTEX[machine]
     return {
         record: {first: moved(layout, larger) for first, layout in steps.items()}
@@ -34,7 +34,7 @@ def records(machine):
 
 
 def moved(layout, larger):
-    """A layout with every mutex that many bytes larger."""
+    """A layout in which every mutex is `larger` bytes larger."""
     mutexes = [offset for field, offset in layout["fields"].items() if field in MUTEXES]
 
     def behind(offset):
@@ -49,7 +49,7 @@ def number(release):
 
 
 def at(steps, release):
-    """What holds in a release, or None if it has no such thing yet."""
+    """The value for a release, or None if it lacks the item."""
     found = None
     for first, value in steps.items():
         if number(first) <= number(release):
@@ -58,7 +58,7 @@ def at(steps, release):
 
 
 def varies(steps):
-    """Whether releases lay the record out differently, rather than adding fields where nothing was."""
+    """Whether the layout differs between releases, other than by new fields in place of padding."""
     layouts = list(steps.values())
     return any(
         later["size"] != earlier["size"] or not earlier["fields"].items() <= later["fields"].items()
@@ -69,11 +69,11 @@ def varies(steps):
 def type_of(record, steps, release):
     if record == "Queue":
         return "envpack::shm::QueueRecord"
-    return f"records::{record}<EpochOf({number(release)})>" if varies(steps) else f"records::{record}"
+    return f"records::{record}<WireEpochOf({number(release)})>" if varies(steps) else f"records::{record}"
 
 
 def checks(releases, machine):
-    yield '#include <cstddef>\n#include "abi/commands.h"\n#include "abi/records.h"\n#include "shm/queue_record.h"\n'
+    yield '#include <cstddef>\n#include "abi/commands.h"\n#include "abi/records.h"\n#include "shm/queue.h"\n'
     yield "using namespace envpack::abi;\n"
     for release in releases:
         for record, steps in records(machine).items():
@@ -88,7 +88,7 @@ def checks(releases, machine):
         for command, steps in FACTS["commands"].items():
             value = at(steps, release)
             yield (
-                f"static_assert(CommandNumbers(EpochOf({number(release)})).Of(CommandKind::k{command}) == "
+                f"static_assert(CommandNumbers({number(release)}).Of(CommandKind::k{command}) == "
                 f'{-1 if value is None else value}, "{release}: {command}");'
             )
 
@@ -117,8 +117,8 @@ def main():
     parser.add_argument("what", choices=("checks", "tables"))
     parser.add_argument("releases", nargs="*")
     parser.add_argument("--machine", choices=LARGER_MUTEX, default="x86_64")
-    asked = parser.parse_args()
-    lines = checks(asked.releases, asked.machine) if asked.what == "checks" else tables(asked.machine)
+    options = parser.parse_args()
+    lines = checks(options.releases, options.machine) if options.what == "checks" else tables(options.machine)
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -305,7 +305,7 @@ class TestWhichReleaseTheServerIsOf:
     def test_its_program_alone_names_it(self, served, says):
         said = says()
         server = find_release(served.release).server.rpartition(".")[0]
-        assert f"says Triton {server} ({served.release}), but the server that started this stub" in said
+        assert f"names Triton {server} ({served.release}), but the server that started this stub" in said
         assert "its regions are named like other_" in said
 
     def test_each_other_source_agrees_with_it(self, served, says):
@@ -326,7 +326,7 @@ class TestWhichReleaseTheServerIsOf:
             {"release_file": other.name},
         ):
             said = says(**variables)
-            assert "the stub would crash the server if it took the wrong one" in said
+            assert "the wrong one would crash the server" in said
             assert f"({served.release})" in said
 
 

@@ -21,10 +21,10 @@ FAILURES = {
     "auto_complete_junk": "auto_complete_config function in model 'auto_complete_junk' must return a valid "
     "pb.ModelConfig object.",
     "no_file": "Internal: Python model file not found in '",
-    "quits": "The model's process ended itself with exit status 3 while the model was being imported.",
-    "segfaults": "was ended by signal 11 (SIGSEGV) while auto_complete_config() was running.",
-    "killed": "was ended by signal 9 (SIGKILL, as the kernel sends when memory runs out) while auto_complete_config()",
-    "too_early": "The server cannot be asked yet",
+    "quits": "The model's process exited with status 3 while the model was being imported.",
+    "segfaults": "was killed by signal 11 (SIGSEGV) while auto_complete_config() was running.",
+    "killed": "was killed by signal 9 (SIGKILL, which the kernel sends when memory runs out) while",
+    "too_early": "The server is not available",
 }
 
 
@@ -47,7 +47,7 @@ def test_an_environment_of_another_python_is_told(served, python):
         pytest.skip(f"this machine has libpython{python} installed for every program")
     told = served.failures["wrong_environment"]
     assert f"this stub needs libpython{python}.so.1.0 (Python {python}), which could not be loaded" in told
-    assert f"must hold Python {python} with a shared libpython" in told
+    assert f"must contain Python {python} with a shared libpython" in told
 
 
 def test_failed_models_leave_neither_process_nor_region(served):
@@ -118,7 +118,7 @@ def test_stubs_and_their_regions_are_gone_two_seconds_after_the_server_was_kille
 @pytest.mark.parametrize(("model", "line"), [("segfaults", 7)])
 def test_a_crash_prints_where_python_was_and_in_which_model(served, model, line):
     log = served.server.log()
-    notice = f"envpack stub: a crash in '{model}'. Where Python was:\n"
+    notice = f"envpack stub: crash in '{model}'. Python traceback:\n"
     assert notice in log
     told = log.partition(notice)[2]
     assert told.startswith("Fatal Python error: Segmentation fault\n")
@@ -132,7 +132,7 @@ def test_a_crash_in_execute_is_told_and_harms_no_other_model(servers, interprete
         served = _two_scripts(servers, python, tmp_path, stack)
         crashed = served.refusal("import ctypes; ctypes.string_at(0)", model="first")
         assert "Stub process 'first_0' is not healthy" in crashed.message
-        assert served.soon_logged("envpack stub: a crash in 'first_0'. Where Python was:\nFatal Python error: Segm")
+        assert served.soon_logged("envpack stub: crash in 'first_0'. Python traceback:\nFatal Python error: Segm")
         assert served.soon_logged(" in execute\n")
         assert served.ask("2 + 2", model="second") == 4
         served.server.stop(force=True)

@@ -263,7 +263,7 @@ class TestEmpty:
             ("'', [1], np.int8", "Tensor name cannot be an empty string."),
             ("'T', [-1], np.int8", "A tensor cannot have a dimension of -1."),
             ("'T', [1], np.complex64", "NumPy dtype is not supported."),
-            ("'T', [1], object", "A BYTES tensor has no fixed size; make it of an array."),
+            ("'T', [1], object", "A BYTES tensor has no fixed size; create it from an array."),
         ],
     )
     def test_what_cannot_be_is_refused(self, served, arguments, text):

@@ -1,0 +1,113 @@
+#include "abi/base_session.h"
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "abi/traits.h"
+#include "shm/sync.h"
+
+namespace envpack::abi {
+
+template <typename Interface>
+BaseSession<Interface>::BaseSession(const Launch& launch, Release release)
+    : release_(release),
+      numbers_(release),
+      region_(launch.region, launch.region_growth),
+      control_(region_.Load(launch.control_handle)),
+      commands_(region_, control().stub_message_queue),
+      answers_(region_, control().parent_message_queue) {}
+
+template <typename Interface>
+void BaseSession<Interface>::Announce() {
+  if (release_ >= kFirstWithStartupMessage) answers_.Push(records::kDummy);
+}
+
+template <typename Interface>
+void BaseSession<Interface>::Beat() {
+  const shm::Lock lock(&control().stub_health_mutex);
+  control().stub_health = true;
+}
+
+template <typename Interface>
+Command BaseSession<Interface>::Receive() {
+  current_ = region_.Load(commands_.Pop());
+  const shm::ReadBudget budget(region_);
+  const Reader reader(region_);
+  const records::Message message = *current_.As<records::Message>();
+  switch (const CommandKind kind = numbers_.KindOf(message.command)) {
+    case CommandKind::kAutoCompleteRequest:
+      return AutoCompleteCommand{reader.ReadString(message.args)};
+    case CommandKind::kInitializeRequest:
+      return InitializeCommand{reader.ReadDict(message.args)};
+    case CommandKind::kFinalizeRequest:
+      return FinalizeCommand{};
+    default:
+      return ReceiveOther(kind, message);
+  }
+}
+
+template <typename Interface>
+Command BaseSession<Interface>::ReceiveOther(CommandKind, const records::Message& message) {
+  return UnknownCommand{message.command};
+}
+
+template <typename Interface>
+records::Message BaseSession<Interface>::MakeMessage(CommandKind kind, Handle args) const {
+  records::Message message{};
+  message.command = numbers_.Of(kind);
+  message.args = args;
+  return message;
+}
+
+template <typename Interface>
+void BaseSession<Interface>::Answer(Writer& writer, CommandKind kind, Handle args) {
+  AnswerWith(writer.Put(MakeMessage(kind, args)));
+}
+
+template <typename Interface>
+void BaseSession<Interface>::AnswerWith(const shm::Block& message) {
+  answers_.Push(message.handle());
+  commands_.Pop();
+  ForgetCommand();
+}
+
+template <typename Interface>
+void BaseSession<Interface>::AnswerAutoComplete(const AutoCompleteAnswer& answer) {
+  Writer writer(region_);
+  records::AutoCompleteResponse record{};
+  if (const auto* failure = std::get_if<Failure>(&answer)) {
+    record.has_error = record.is_error_set = true;
+    record.error = writer.WriteString(failure->text);
+  } else {
+    record.has_model_config = true;
+    record.model_config = writer.WriteString(std::get<std::string>(answer));
+  }
+  Answer(writer, CommandKind::kAutoCompleteResponse, writer.Put(record).handle());
+}
+
+template <typename Interface>
+void BaseSession<Interface>::AnswerInitialize(const InitializeAnswer& answer) {
+  Writer writer(region_);
+  records::InitializeResponse record{};
+  if (answer) {
+    record.has_error = record.is_error_set = true;
+    record.error = writer.WriteString(answer->text);
+  }
+  Answer(writer, CommandKind::kInitializeResponse, writer.Put(record).handle());
+}
+
+template <typename Interface>
+void BaseSession<Interface>::AnswerFinalize() {
+  current_.template As<records::Message>()->command = numbers_.Of(CommandKind::kFinalizeResponse);
+  answers_.Push(current_.handle());
+}
+
+template class BaseSession<Session>;
+template class BaseSession<Wire>;
+
+std::unique_ptr<Session> OpenSession(const Launch& launch, Release release) {
+  return std::make_unique<BaseSession<Session>>(launch, release);
+}
+
+}  // namespace envpack::abi

@@ -1,0 +1,52 @@
+// The session with the server: the region, the main queues, and the commands that every release has.
+#pragma once
+
+#include <memory>
+
+#include "abi/codec.h"
+#include "abi/commands.h"
+#include "abi/launch.h"
+#include "abi/records.h"
+#include "abi/wire.h"
+#include "shm/queue.h"
+#include "shm/region.h"
+
+namespace envpack::abi {
+
+// `Interface` is Session, or Wire for classes that derive from this one.
+template <typename Interface>
+class BaseSession : public Interface {
+ public:
+  BaseSession(const Launch& launch, Release release);
+
+  void Announce() override;
+  void Beat() override;
+  Command Receive() override;
+  void AnswerAutoComplete(const AutoCompleteAnswer& answer) override;
+  void AnswerInitialize(const InitializeAnswer& answer) override;
+  void AnswerFinalize() override;
+  void UnlinkRegion() noexcept override { region_.Unlink(); }
+
+ protected:
+  // Converts any other command.
+  virtual Command ReceiveOther(CommandKind kind, const records::Message& message);
+
+  records::Control& control() const { return *control_.As<records::Control>(); }
+  records::Message MakeMessage(CommandKind kind, Handle args) const;
+  void Answer(Writer& writer, CommandKind kind, Handle args);
+  // Returns when the server has added its references. Until then nothing may be released.
+  void AnswerWith(const shm::Block& message);
+  void ForgetCommand() { current_ = shm::Block(); }
+
+  const Release release_;
+  const CommandNumbers numbers_;
+  shm::Region region_;
+  shm::Block control_;
+  shm::Queue commands_;
+  shm::Queue answers_;
+
+ private:
+  shm::Block current_;  // the current command; Finalize is answered in the same block
+};
+
+}  // namespace envpack::abi

@@ -1,0 +1,203 @@
+#include "abi/base_wire.h"
+
+#include <chrono>
+#include <variant>
+
+#include "abi/codec.h"
+#include "shm/sync.h"
+
+namespace envpack::abi {
+
+BaseWire::BaseWire(const Launch& launch, Release release, GpuMemory& gpu)
+    : BaseSession<Wire>(launch, release),
+      gpu_(gpu),
+      reader_(region_),
+      to_server_(region_, control().stub_to_parent_mq) {}
+
+void BaseWire::Log(const LogLine& line) {
+  Writer writer(region_);
+  records::Log record{};
+  record.file = writer.WriteString(line.file);
+  record.line = line.line;
+  record.message = writer.WriteString(line.message);
+  record.level = static_cast<std::int32_t>(line.level);
+  Exchange(writer, CommandKind::kLogRequest, record, [](const records::Log&) {});
+}
+
+bool BaseWire::IsCancelled(const Origin& origin) {
+  Writer writer(region_);
+  records::IsCancelled record{};
+  record.response_factory_address = origin.response_factory;
+  record.request_address = origin.request;
+  bool cancelled = false;
+  Exchange(writer, CommandKind::kIsRequestCancelled, record,
+           [&](const records::IsCancelled& answer) { cancelled = answer.is_cancelled; });
+  return cancelled;
+}
+
+void BaseWire::CancelStream(StreamId stream) {
+  Writer writer(region_);
+  records::CancelStream record{};
+  record.stream_id = stream;
+  Exchange(writer, CommandKind::kCancelStream, record, [](const records::CancelStream&) {});
+}
+
+// Earlier releases have padding in place of the field.
+void BaseWire::EnableReadinessProbes() {
+  if (Has(Feature::kReadiness)) control().has_readiness = true;
+}
+
+BaseWire::Call BaseWire::MakeCall(Writer& writer, CommandKind kind, Handle args) {
+  const shm::Block& mutex = writer.MakeAligned(sizeof(pthread_mutex_t));
+  const shm::Block& condition = writer.MakeAligned(sizeof(pthread_cond_t));
+  shm::InitMutex(mutex.As<pthread_mutex_t>());
+  shm::InitCondition(condition.As<pthread_cond_t>());
+  records::Message message = MakeMessage(kind, args);
+  message.inline_response = true;
+  message.response_mutex = mutex.handle();
+  message.response_cond = condition.handle();
+  return {writer.Put(message).handle(), mutex.As<pthread_mutex_t>(), condition.As<pthread_cond_t>()};
+}
+
+// A one-way message: the server only acknowledges it.
+void BaseWire::SendCleanup(CommandKind kind, std::int64_t id) {
+  Writer writer(region_);
+  records::Cleanup record{};
+  record.id = id;
+  const shm::Block& block = writer.Put(record);
+  const Call call = MakeCall(writer, kind, block.handle());
+  const auto* cleanup = block.As<records::Cleanup>();
+  shm::Lock lock(call.mutex);
+  to_server_.Push(call.message);
+  while (!cleanup->waiting_on_stub) lock.Wait(call.condition);
+}
+
+void BaseWire::DeleteResponseFactory(const Origin& origin) {
+  if (numbers_.Of(CommandKind::kResponseFactoryCleanup) == CommandNumbers::kNone) return;
+  SendCleanup(CommandKind::kResponseFactoryCleanup, origin.response_factory);
+}
+
+void BaseWire::EndStream(StreamId stream) {
+  SendCleanup(CommandKind::kStreamCleanup, static_cast<std::int64_t>(stream));
+}
+
+// `message` is a MetricFamily or Metric record. Returns a copy of the enclosing record as the server has
+// filled it.
+records::CustomMetrics BaseWire::ExchangeMetrics(Writer& writer, CommandKind kind, Handle message) {
+  records::CustomMetrics record{};
+  record.message = message;
+  return ExchangeOrThrow(writer, kind, record);
+}
+
+ServerAddress BaseWire::CreateMetricFamily(const MetricFamily& family) {
+  Writer writer(region_);
+  records::MetricFamily record{};
+  record.name = writer.WriteString(family.name);
+  record.description = writer.WriteString(family.description);
+  record.kind = static_cast<std::int32_t>(family.kind);
+  const Handle handle = writer.Put(record).handle();
+  return ExchangeMetrics(writer, CommandKind::kMetricFamilyRequestNew, handle).address;
+}
+
+void BaseWire::DeleteMetricFamily(ServerAddress family) {
+  Writer writer(region_);
+  records::MetricFamily record{};
+  record.name = record.description = writer.WriteString("");  // the server reads them for every command
+  record.metric_family_address = family;
+  const Handle handle = writer.Put(record).handle();
+  ExchangeMetrics(writer, CommandKind::kMetricFamilyRequestDelete, handle);
+}
+
+bool BaseWire::ExchangeModelControl(CommandKind kind, const ModelToLoad& model, const std::string& version,
+                                    bool unload_dependents) {
+  Writer writer(region_);
+  records::ModelLoaderRequest request{};
+  request.name = writer.WriteString(model.name);
+  request.version = writer.WriteString(version);
+  request.unload_dependents = unload_dependents;
+  request.config = writer.WriteString(model.config);
+  request.files = writer.WriteDict(model.files);
+  records::ModelLoader record{};
+  record.message = writer.Put(request).handle();
+  return ExchangeOrThrow(writer, kind, record).is_model_ready;
+}
+
+void BaseWire::LoadModel(const ModelToLoad& model) {
+  ExchangeModelControl(CommandKind::kLoadModelRequest, model, "", false);
+}
+
+void BaseWire::UnloadModel(const std::string& name, bool unload_dependents) {
+  ExchangeModelControl(CommandKind::kUnloadModelRequest, ModelToLoad{name, "", {}}, "", unload_dependents);
+}
+
+bool BaseWire::IsModelReady(const std::string& name, const std::string& version) {
+  return ExchangeModelControl(CommandKind::kModelReadinessRequest, ModelToLoad{name, "", {}}, version, false);
+}
+
+// The server's thread waits for the result, so an error must be reported as well.
+void BaseWire::AttachPool(const records::Message& message) {
+  Writer writer(region_);
+  const shm::Block block = region_.Load(message.args);
+  auto* pool = block.As<records::CudaMemoryPool>();
+  IpcHandle handle;
+  shm::CopyBytes(handle.data(), pool->cuda_handle, handle.size());
+  if (const auto failure = Attempt([&] { gpu_.AttachPool(pool->device_id, handle); })) {
+    pool->error = writer.WriteString(failure->text);
+    pool->has_error = pool->is_error_set = true;
+  }
+  const shm::Block mutex = region_.Load(message.response_mutex);
+  const shm::Block condition = region_.Load(message.response_cond);
+  shm::Lock lock(mutex.As<pthread_mutex_t>());
+  pool->waiting_on_stub = true;
+  shm::Notify(condition.As<pthread_cond_t>());
+  while (pool->waiting_on_stub) lock.Wait(condition.As<pthread_cond_t>());
+}
+
+namespace {
+
+// The server waits for an answer for five seconds; after that it acknowledges none.
+constexpr std::chrono::seconds kTimeout(5);
+
+// A readiness probe whose record lies in the region; from 26.03 on.
+class RegionReadinessProbe final : public ReadinessProbe {
+ public:
+  RegionReadinessProbe(shm::Region& region, const records::Message& message)
+      : region_(region),
+        record_(region.Load(message.args)),
+        mutex_(region.Load(message.response_mutex)),
+        condition_(region.Load(message.response_cond)) {}
+  void Answer(const ReadinessAnswer& answer) override;
+
+ private:
+  shm::Region& region_;
+  shm::Block record_;
+  shm::Block mutex_;
+  shm::Block condition_;
+};
+
+void RegionReadinessProbe::Answer(const ReadinessAnswer& answer) {
+  Writer writer(region_);
+  auto* record = record_.As<records::UserModelReadiness>();
+  auto* condition = condition_.As<pthread_cond_t>();
+  shm::Lock lock(mutex_.As<pthread_mutex_t>());
+  record->function_exists = true;
+  if (const auto* failure = std::get_if<Failure>(&answer)) {
+    record->has_error = record->is_error_set = true;
+    record->error = writer.WriteString(failure->text);
+  } else {
+    record->is_ready = std::get<bool>(answer);
+  }
+  record->waiting_on_stub = true;
+  shm::Notify(condition);
+  const auto limit = std::chrono::system_clock::now() + kTimeout;
+  while (record->waiting_on_stub && lock.WaitUntil(condition, limit)) {
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<ReadinessProbe> BaseWire::ReadProbe(const records::Message& message) {
+  return std::make_unique<RegionReadinessProbe>(region_, message);
+}
+
+}  // namespace envpack::abi

@@ -1,0 +1,112 @@
+// The part of the wire whose records are the same in every release that has them.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "abi/base_session.h"
+#include "abi/codec.h"
+#include "abi/wire.h"
+#include "shm/queue.h"
+#include "shm/sync.h"
+
+namespace envpack::abi {
+
+class BaseWire : public BaseSession<Wire> {
+ public:
+  BaseWire(const Launch& launch, Release release, GpuMemory& gpu);
+
+  Release ServerRelease() const override { return release_; }
+  bool UsesEnvironment() const override { return control().uses_env; }
+  bool Decoupled() const override { return control().decoupled; }
+  std::uint64_t FreeBytes() override { return region_.FreeBytes(); }
+  void Log(const LogLine& line) override;
+  bool IsCancelled(const Origin& origin) override;
+  void DeleteResponseFactory(const Origin& origin) override;
+  void EndStream(StreamId stream) override;
+  void CancelStream(StreamId stream) override;
+  ServerAddress CreateMetricFamily(const MetricFamily& family) override;
+  void DeleteMetricFamily(ServerAddress family) override;
+  void EnableReadinessProbes() override;
+  void LoadModel(const ModelToLoad& model) override;
+  void UnloadModel(const std::string& name, bool unload_dependents) override;
+  bool IsModelReady(const std::string& name, const std::string& version) override;
+
+ protected:
+  // A message with a mutex and a condition by which the receiver answers.
+  struct Call {
+    Handle message;
+    pthread_mutex_t* mutex;
+    pthread_cond_t* condition;
+  };
+
+  Call MakeCall(Writer& writer, CommandKind kind, Handle args);
+  // Writes a record to its block and initialises its mutex and condition.
+  template <typename Record>
+  static Record* Share(const shm::Block& block, const Record& record);
+  template <typename Record, typename Finish>
+  void Exchange(Writer& writer, CommandKind kind, const Record& record, Finish finish);
+  // The record as the server has filled it. Throws ServerError if it contains an error.
+  template <typename Record>
+  Record ExchangeOrThrow(Writer& writer, CommandKind kind, const Record& record);
+  records::CustomMetrics ExchangeMetrics(Writer& writer, CommandKind kind, Handle message);
+
+  // Messages that the server sends without a request.
+  void AttachPool(const records::Message& message);
+  std::unique_ptr<ReadinessProbe> ReadProbe(const records::Message& message);
+
+  GpuMemory& gpu_;
+  Reader reader_;
+  shm::Queue to_server_;
+
+ private:
+  void SendCleanup(CommandKind kind, std::int64_t id);
+  bool ExchangeModelControl(CommandKind kind, const ModelToLoad& model, const std::string& version,
+                            bool unload_dependents);
+};
+
+template <typename Record>
+Record* BaseWire::Share(const shm::Block& block, const Record& record) {
+  auto* shared = block.As<Record>();
+  *shared = record;
+  shm::InitMutex(&shared->mutex);
+  shm::InitCondition(&shared->condition);
+  return shared;
+}
+
+// The two-way exchange of most requests of the stub: sends the record, waits until the server has filled it,
+// lets `finish` copy the answer, and only then releases the server. Each step wakes the server's thread, so
+// the mutex is not held when the record is sent and when the server is released: otherwise the thread would
+// block on it.
+template <typename Record, typename Finish>
+void BaseWire::Exchange(Writer& writer, CommandKind kind, const Record& record, Finish finish) {
+  const shm::Block& block = writer.Make(sizeof(record));
+  Record* shared = Share(block, record);
+  const shm::Block& message = writer.Put(MakeMessage(kind, block.handle()));
+  to_server_.Push(message.handle());
+  {
+    shm::Lock lock(&shared->mutex);
+    while (!shared->waiting_on_stub) lock.Wait(&shared->condition);
+    finish(*shared);
+    shared->waiting_on_stub = false;
+  }
+  shm::Notify(&shared->condition);
+}
+
+template <typename Record>
+Record BaseWire::ExchangeOrThrow(Writer& writer, CommandKind kind, const Record& record) {
+  Record filled{};
+  std::optional<std::string> failure;
+  Exchange(writer, kind, record, [&](const Record& answer) {
+    filled = answer;
+    if (answer.has_error) failure = reader_.ErrorText(answer.is_error_set, answer.error);
+  });
+  if (failure) throw ServerError(*failure);
+  return filled;
+}
+
+}  // namespace envpack::abi

@@ -1,0 +1,360 @@
+// The wire of one epoch. Compiled once for each epoch that the stub is built with; -DEPOCH is its number.
+
+#include <pthread.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "abi/epoch_wire.h"
+#include "shm/sync.h"
+
+namespace envpack::abi {
+
+template <Release kEpoch>
+Command EpochWire<kEpoch>::ReceiveOther(CommandKind kind, const records::Message& message) {
+  if (kind == CommandKind::kLoadGpuBuffers) {
+    LoadGpuBuffers(message.args);
+    return Receive();
+  }
+  if (kind != CommandKind::kExecuteRequest) return UnknownCommand{message.command};
+  ExecuteCommand command{epoch_reader_.ReadRequests(message.args)};
+  if constexpr (T::kAnswersBySender) {
+    origins_.clear();
+    for (const Request& request : command.requests) origins_.push_back(request.origin);
+  }
+  return command;
+}
+
+template <Release kEpoch>
+typename EpochWire<kEpoch>::BatchRecord EpochWire<kEpoch>::MakeBatch(Writer& writer,
+                                                                     const ExecuteFailure& failure) const {
+  BatchRecord batch{};
+  batch.has_error = batch.is_error_set = true;
+  batch.error = writer.WriteString(failure.text);
+  if constexpr (T::kAnswersInOneBlock) batch.is_response_factory_deleted = failure.factories_deleted;
+  return batch;
+}
+
+template <Release kEpoch>
+void EpochWire<kEpoch>::AnswerExecute(const ExecuteAnswer& answer) {
+  EpochWriter<kEpoch> writer(region_);
+  BatchRecord batch{};
+  std::vector<Handle> responses;
+  if (const auto* failure = std::get_if<ExecuteFailure>(&answer)) {
+    batch = MakeBatch(writer, *failure);
+  } else if constexpr (T::kAnswersBySender) {
+    SendAll(std::get<std::vector<std::optional<Response>>>(answer));
+  } else {
+    for (const auto& response : std::get<std::vector<std::optional<Response>>>(answer)) {
+      responses.push_back(response ? writer.WriteResponse(*response) : 0);
+    }
+  }
+  batch.batch_size = static_cast<std::uint32_t>(responses.size());
+  if constexpr (T::kAnswersInOneBlock) {
+    AnswerInOneBlock(writer, batch, responses);
+  } else {
+    AnswerInTwoBlocks(writer, batch, responses);
+  }
+  origins_.clear();
+  pending_device_tensors_ = writer.device_tensors();
+}
+
+// The server reads the batch record from directly after the message, in the same block, and ignores `args`.
+template <Release kEpoch>
+void EpochWire<kEpoch>::AnswerInOneBlock(EpochWriter<kEpoch>& writer, const BatchRecord& batch,
+                                         const std::vector<Handle>& responses) {
+  const std::size_t responses_bytes = responses.size() * sizeof(Handle);
+  constexpr std::size_t kBatchAt = sizeof(records::Message);
+  constexpr std::size_t kResponsesAt = kBatchAt + sizeof(BatchRecord);
+  const shm::Block& block = writer.Make(kResponsesAt + responses_bytes);
+  *block.As<records::Message>() =
+      MakeMessage(CommandKind::kExecuteResponse, block.handle() + static_cast<Handle>(kBatchAt));
+  *block.As<BatchRecord>(kBatchAt) = batch;
+  shm::CopyBytes(block.At(kResponsesAt, responses_bytes), responses.data(), responses_bytes);
+  AnswerWith(block);
+}
+
+template <Release kEpoch>
+void EpochWire<kEpoch>::AnswerInTwoBlocks(EpochWriter<kEpoch>& writer, const BatchRecord& batch,
+                                          const std::vector<Handle>& responses) {
+  const std::size_t responses_bytes = responses.size() * sizeof(Handle);
+  const shm::Block& block = writer.Make(sizeof(batch) + responses_bytes);
+  *block.As<BatchRecord>() = batch;
+  shm::CopyBytes(block.At(sizeof(batch), responses_bytes), responses.data(), responses_bytes);
+  Answer(writer, CommandKind::kExecuteResponse, block.handle());
+}
+
+// Each response is sent like one of a response sender, and the answer contains none. Once the first response
+// is sent, the batch can no longer fail as a whole, so errors are sent to the request that they belong to.
+template <Release kEpoch>
+void EpochWire<kEpoch>::SendAll(const std::vector<std::optional<Response>>& responses) {
+  for (std::size_t i = 0; i < responses.size() && i < origins_.size(); ++i) {
+    if (!responses[i]) continue;
+    try {
+      Send(origins_[i], responses[i], kResponseFinal);
+    } catch (const RegionFull& error) {
+      Send(origins_[i], Response{{}, Error{error.what()}, ""}, kResponseFinal);
+    } catch (const ServerError& error) {
+      std::fprintf(stderr, "envpack stub: cannot send a response: %s\n", error.what());
+    }
+  }
+}
+
+// Both sides take turns: the server sends the response, reports the result, and waits until the stub has read
+// it. For tensors on a GPU there is an additional turn before, in which the server sends the destination
+// buffers.
+template <Release kEpoch>
+void EpochWire<kEpoch>::Send(const Origin& origin, const std::optional<Response>& response,
+                             std::uint32_t flags) {
+  EpochWriter<kEpoch> writer(region_);
+  records::ResponseSend<kEpoch> record{};
+  record.request_address = origin.request;
+  record.response_factory_address = origin.response_factory;
+  record.response = response ? writer.WriteResponse(*response) : 0;
+  record.flags = flags;
+  const shm::Block& block = writer.MakeAligned(sizeof(record));
+  auto* shared = Share(block, record);
+  const shm::Block& message = writer.Put(MakeMessage(CommandKind::kResponseSend, block.handle()));
+
+  std::optional<Failure> failure;
+  request_queue().Push(message.handle());
+  {
+    shm::Lock lock(&shared->mutex);
+    const auto wait = [&] {
+      while (!shared->is_stub_turn) lock.Wait(&shared->condition);
+    };
+    wait();
+    if (!writer.device_tensors().empty() && !shared->has_error) {
+      failure = Attempt([&] { FillBuffers(ReadBuffers(shared->gpu_buffers), writer.device_tensors()); });
+      shared->is_stub_turn = false;
+      shm::Notify(&shared->condition);
+      wait();
+    }
+    if (shared->has_error) {
+      failure = Failure{reader_.ErrorText(shared->is_error_set, shared->error,
+                                          "An error occurred while sending a response.")};
+    }
+    shared->is_stub_turn = false;
+  }
+  shm::Notify(&shared->condition);
+  if (T::kStubDeletesFactories && flags == kResponseFinal && origin.response_factory != 0) {
+    DeleteResponseFactory(origin);
+  }
+  if (failure) throw ServerError(failure->text);
+}
+
+template <Release kEpoch>
+void EpochWire<kEpoch>::SetReleaseFlags(const Origin& origin, [[maybe_unused]] std::uint32_t flags) {
+  if constexpr (T::kHasReleaseFlags) {
+    static_cast<const shm::Block*>(origin.record.get())->As<records::Request<kEpoch>>()->release_flags =
+        flags;
+  }
+}
+
+// No flag reports that the answer is complete; the server only notifies the condition. It sets
+// `response_handle` before it starts, so a wake-up without that is spurious. For tensors on a GPU it notifies
+// once before the answer, with destination buffers.
+template <Release kEpoch>
+InferResponse EpochWire<kEpoch>::Infer(const Request& request, bool decoupled) {
+  using Batch = records::RequestBatch<kEpoch>;
+  EpochWriter<kEpoch> writer(region_);
+  const Handle handle = writer.WriteRequest(request, decoupled);
+  const shm::Block& block = writer.Make(sizeof(Batch) + sizeof(Handle));
+  auto* batch = block.As<Batch>();
+  *batch = Batch{};
+  batch->batch_size = 1;
+  *block.As<Handle>(sizeof(Batch)) = handle;
+  const Call call =
+      MakeCall(writer, decoupled ? CommandKind::kInferStreamExecRequest : CommandKind::kInferExecRequest,
+               block.handle());
+  const shm::Block message = region_.Load(call.message);
+  const auto* answer = message.As<records::Message>();
+
+  shm::Lock lock(call.mutex);
+  request_queue().Push(call.message);
+  do lock.Wait(call.condition);
+  while (answer->response_handle == 0);
+  std::optional<Failure> failure;
+  if (batch->gpu_buffers != 0) {
+    failure = Attempt([&] { FillBuffers(ReadBatchBuffers(*batch), writer.device_tensors()); });
+    shm::Notify(call.condition);
+    lock.Wait(call.condition);
+  }
+  const shm::NotifyOnExit release(call.condition);
+  if (failure) throw ServerError(failure->text);
+  return TakeInferResponse(answer->response_handle);
+}
+
+// Reads the answer from the message that the server has created for it.
+template <Release kEpoch>
+InferResponse EpochWire<kEpoch>::TakeInferResponse(Handle answer) {
+  const shm::Block message = region_.Load(answer);
+  const shm::Block block = region_.Load(message.As<records::Message>()->args);
+  const auto* batch = block.As<BatchRecord>();
+  if (batch->has_error) {
+    throw ServerError(reader_.ErrorText(batch->is_error_set, batch->error,
+                                        "An error occurred while performing BLS request."));
+  }
+  return epoch_reader_.ReadInferResponse(*block.As<Handle>(sizeof(BatchRecord)));
+}
+
+// The server's response callback waits until the response has been read.
+template <Release kEpoch>
+InferResponse EpochWire<kEpoch>::TakeStreamResponse(const records::Message& message) {
+  const shm::Block block = region_.Load(message.args);
+  auto* batch = block.As<BatchRecord>();
+  const shm::Block mutex = region_.Load(message.response_mutex);
+  const shm::Block condition = region_.Load(message.response_cond);
+  InferResponse response;
+  if (batch->has_error) {
+    response.response.error = Error{reader_.ErrorText(batch->is_error_set, batch->error)};
+  } else {
+    response = epoch_reader_.ReadInferResponse(*block.As<Handle>(sizeof(BatchRecord)));
+  }
+  shm::Lock lock(mutex.As<pthread_mutex_t>());
+  batch->waiting_on_stub = true;
+  shm::Notify(condition.As<pthread_cond_t>());
+  if constexpr (T::kStreamsAreAcknowledgedTwice) {
+    while (batch->waiting_on_stub) lock.Wait(condition.As<pthread_cond_t>());
+  }
+  return response;
+}
+
+template <Release kEpoch>
+bool EpochWire<kEpoch>::ServeServerMessage(const ServerMessageHandler& handler) {
+  const Handle handle = server_messages_.Pop();
+  if (handle == records::kDummy) return false;
+  const shm::Block block = region_.Load(handle);
+  const records::Message message = *block.As<records::Message>();
+  const CommandKind kind = T::kStreamMessagesHaveCommands ? numbers_.KindOf(message.command)
+                                                          : CommandKind::kInferStreamExecResponse;
+  if (kind == CommandKind::kCudaPoolInitializeRequest) {
+    AttachPool(message);
+  } else if (kind == CommandKind::kInferStreamExecResponse) {
+    handler(TakeStreamResponse(message));
+  } else if (kind == CommandKind::kUserModelReadinessRequest) {
+    handler(ReadProbe(message));
+  }
+  return true;
+}
+
+template <Release kEpoch>
+records::CustomMetrics EpochWire<kEpoch>::ExchangeMetric(CommandKind kind,
+                                                         const records::Metric<kEpoch>& record,
+                                                         const Metric& metric) {
+  EpochWriter<kEpoch> writer(region_);
+  records::Metric<kEpoch> whole = record;
+  whole.labels = writer.WriteString(metric.labels);
+  if constexpr (T::kMetricsHaveBuckets) {
+    whole.buckets = metric.buckets.empty() ? 0 : writer.WriteDoubles(metric.buckets);
+  }
+  const Handle handle = writer.Put(whole).handle();
+  return ExchangeMetrics(writer, kind, handle);
+}
+
+template <Release kEpoch>
+ServerAddress EpochWire<kEpoch>::CreateMetric(ServerAddress family, const Metric& metric) {
+  records::Metric<kEpoch> record{};
+  record.metric_family_address = family;
+  return ExchangeMetric(CommandKind::kMetricRequestNew, record, metric).address;
+}
+
+template <Release kEpoch>
+void EpochWire<kEpoch>::DeleteMetric(ServerAddress metric) {
+  records::Metric<kEpoch> record{};
+  record.metric_address = metric;
+  ExchangeMetric(CommandKind::kMetricRequestDelete, record, Metric{});
+}
+
+template <Release kEpoch>
+void EpochWire<kEpoch>::ChangeMetric(ServerAddress metric, MetricChange change, double value) {
+  records::Metric<kEpoch> record{};
+  record.metric_address = metric;
+  record.operation_value = value;
+  const CommandKind kind = change == MetricChange::kIncrement ? CommandKind::kMetricRequestIncrement
+                           : change == MetricChange::kSet     ? CommandKind::kMetricRequestSet
+                                                              : CommandKind::kMetricRequestObserve;
+  ExchangeMetric(kind, record, Metric{});
+}
+
+template <Release kEpoch>
+double EpochWire<kEpoch>::MetricValue(ServerAddress metric) {
+  records::Metric<kEpoch> record{};
+  record.metric_address = metric;
+  return ExchangeMetric(CommandKind::kMetricRequestValue, record, Metric{}).value;
+}
+
+// Handles of the Memory records of the destinations. Throws ServerError.
+template <Release kEpoch>
+std::vector<Handle> EpochWire<kEpoch>::ReadBuffers(Handle buffers) {
+  const shm::Block block = region_.Load(buffers);
+  if constexpr (T::kHasBufferRecord) {
+    const auto record = *block.As<records::GpuBuffers>();
+    if (!record.success) {
+      throw ServerError("Failed to load GPU buffers: " + epoch_reader_.ReadString(record.error));
+    }
+    return EpochReader<kEpoch>::ReadHandles(region_.Load(record.buffers), 0, record.buffer_count);
+  } else {
+    return EpochReader<kEpoch>::ReadHandles(block, sizeof(std::uint64_t), *block.As<std::uint64_t>());
+  }
+}
+
+// The same for a BLS request.
+template <Release kEpoch>
+std::vector<Handle> EpochWire<kEpoch>::ReadBatchBuffers(const records::RequestBatch<kEpoch>& batch) {
+  if constexpr (T::kHasBufferRecord) {
+    return ReadBuffers(batch.gpu_buffers);
+  } else {
+    return EpochReader<kEpoch>::ReadHandles(region_.Load(batch.gpu_buffers), 0, batch.gpu_buffers_count);
+  }
+}
+
+// A destination is a device buffer or, if the server has chosen host memory, bytes in the region.
+template <Release kEpoch>
+void EpochWire<kEpoch>::FillBuffers(const std::vector<Handle>& buffers, const std::vector<Tensor>& tensors) {
+  using Memory = records::Memory<kEpoch>;
+  const shm::ReadBudget budget(region_);
+  if (buffers.size() != tensors.size()) {
+    throw ServerError("GPU buffers size does not match the provided buffers: " +
+                      std::to_string(tensors.size()) + " != " + std::to_string(buffers.size()));
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    if (tensor.byte_size == 0) continue;
+    if (tensor.data == nullptr) throw GpuError(tensor.unreachable);
+    const shm::Block buffer = region_.Load(buffers[i]);
+    const auto memory = buffer.Read<Memory>(0);
+    if (memory.memory_type == static_cast<std::int32_t>(MemoryType::kGpu)) {
+      const auto destination = gpu_.Open(EpochReader<kEpoch>::ReadDeviceMemory(buffer, 0));
+      gpu_.Copy(tensor.memory_type_id, destination.get(), tensor.data, tensor.byte_size);
+    } else {
+      gpu_.Copy(tensor.memory_type_id, buffer.At(sizeof(Memory), tensor.byte_size), tensor.data,
+                tensor.byte_size);
+    }
+  }
+}
+
+// The server requests the GPU tensors of the last answer, and waits for an acknowledgement also after an
+// error.
+template <Release kEpoch>
+void EpochWire<kEpoch>::LoadGpuBuffers(Handle buffers) {
+  const auto tensors = std::move(pending_device_tensors_);
+  pending_device_tensors_.clear();
+  if (const auto failure = Attempt([&] { FillBuffers(ReadBuffers(buffers), tensors); })) {
+    std::fprintf(stderr, "envpack stub: cannot copy tensors to the server's GPU buffers: %s\n",
+                 failure->text.c_str());
+  }
+  answers_.Push(records::kDummy);
+  ForgetCommand();
+}
+
+template <Release kEpoch>
+std::unique_ptr<Wire> OpenEpoch(const Launch& launch, Release release, GpuMemory& gpu) {
+  return std::make_unique<EpochWire<kEpoch>>(launch, release, gpu);
+}
+
+template std::unique_ptr<Wire> OpenEpoch<EPOCH>(const Launch&, Release, GpuMemory&);
+
+}  // namespace envpack::abi

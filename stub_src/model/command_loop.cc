@@ -1,0 +1,160 @@
+#include "model/command_loop.h"
+
+#include <pybind11/pybind11.h>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "channel/log_forwarder.h"
+#include "channel/server_messages.h"
+#include "channel/streams.h"
+#include "model/execution.h"
+#include "model/interpreter.h"
+#include "model/python_model.h"
+#include "model/readiness.h"
+#include "module/error.h"
+#include "module/logger.h"
+#include "module/server_link.h"
+
+namespace py = pybind11;
+
+namespace envpack::model {
+
+namespace {
+
+class CommandLoop {
+ public:
+  CommandLoop(const abi::Launch& launch, abi::Wire& wire)
+      : launch_(launch), wire_(wire), streams_(std::make_shared<channel::Streams>(wire)) {}
+
+  ~CommandLoop() {
+    model_.reset();
+    module::SetServerLink({});
+    module::SetLogSink(stderr_log_);
+    // Sending the last log lines waits for the server, so the GIL must not be held.
+    module::Unlocked([this] { forwarder_.reset(); });
+  }
+
+  void Run(abi::Command command) {
+    while (std::visit([this](auto& which) { return Serve(which); }, command)) {
+      command = module::Unlocked([this] { return wire_.Receive(); });
+    }
+  }
+
+ private:
+  // Each processes one command. False ends the loop.
+  bool Serve(abi::InitializeCommand& command);
+  bool Serve(abi::ExecuteCommand& command);
+  bool Serve(abi::FinalizeCommand&);
+  bool Serve(abi::AutoCompleteCommand&);
+  bool Serve(abi::UnknownCommand&) { return true; }
+
+  PythonModel& Model();
+  void StartHelpers();
+  std::optional<abi::Failure> Initialize(const abi::InitializeCommand& command);
+
+  const abi::Launch& launch_;
+  abi::Wire& wire_;
+  const std::shared_ptr<channel::Streams> streams_;
+  channel::StderrLog stderr_log_;
+  std::unique_ptr<channel::LogForwarder> forwarder_;
+  std::shared_ptr<PythonModel> model_;
+  const std::shared_ptr<Readiness> readiness_ = std::make_shared<Readiness>();
+};
+
+// The server sends this command to a new process only, where CompleteConfig() processes it.
+bool CommandLoop::Serve(abi::AutoCompleteCommand&) {
+  module::Unlocked(
+      [this] { wire_.AnswerAutoComplete(abi::Failure{"the model has been initialized already"}); });
+  return false;
+}
+
+// From now on the server reads the stub's queue, so log lines go there.
+void CommandLoop::StartHelpers() {
+  channel::ServeServerMessages(wire_, streams_,
+                               [readiness = readiness_](auto probe) { readiness->Add(std::move(probe)); });
+  forwarder_ = std::make_unique<channel::LogForwarder>(wire_);
+  module::SetLogSink(*forwarder_);
+  module::SetServerLink({&wire_, launch_.name, nullptr});
+}
+
+std::optional<abi::Failure> CommandLoop::Initialize(const abi::InitializeCommand& command) {
+  return CallModel([&] {
+    model_ = std::make_shared<PythonModel>(launch_, wire_);
+    model_->Initialize(command.arguments);
+    readiness_->SetModel(model_);
+    if (model_->HasReadiness()) wire_.EnableReadinessProbes();
+    module::SetServerLink({&wire_, launch_.name, streams_});
+    forwarder_->Write({abi::LogLevel::kVerbose, model_->Describe(), launch_.model_file, 0});
+  });
+}
+
+bool CommandLoop::Serve(abi::InitializeCommand& command) {
+  StartHelpers();
+  const abi::InitializeAnswer answer = Initialize(command);
+  module::Unlocked([&] { wire_.AnswerInitialize(answer); });
+  // After a failed start the server does not finalize but waits for this process to end.
+  return !answer.has_value();
+}
+
+PythonModel& CommandLoop::Model() {
+  if (!model_) throw module::ModelException("The model has not been initialized.");
+  return *model_;
+}
+
+bool CommandLoop::Serve(abi::ExecuteCommand& command) {
+  Execution execution(std::move(command.requests), launch_.name, wire_);
+  abi::ExecuteAnswer answer;
+  const auto fail = [&](const abi::Failure& failure) {
+    answer = execution.Fail("Failed to process the request(s) for model '" + launch_.name +
+                            "', message: " + failure.text);
+  };
+  if (const auto failure = CallModel([&] { answer = Model().Execute(execution); })) fail(*failure);
+  const auto send = [&] {
+    execution.EndQueries();
+    wire_.AnswerExecute(answer);
+  };
+  if (const auto failure = CallModel([&] { module::Unlocked(send); })) {
+    // The responses do not fit into the region, but the error does.
+    fail(*failure);
+    module::Unlocked([&] { wire_.AnswerExecute(answer); });
+  }
+  execution.Finish();
+  return true;
+}
+
+// From now on the server runs no requests of this stub. The streams must be ended before the answer is sent.
+bool CommandLoop::Serve(abi::FinalizeCommand&) {
+  module::SetServerLink({&wire_, launch_.name, nullptr});
+  module::Unlocked([this] {
+    streams_->End();
+    wire_.AnswerFinalize();
+  });
+  if (model_) model_->Finalize();
+  ExitIfForked();
+  return false;
+}
+
+}  // namespace
+
+abi::AutoCompleteAnswer CompleteConfig(const abi::Launch& launch, abi::Wire& wire, const std::string& config,
+                                       const std::function<void()>& on_imported) {
+  abi::AutoCompleteAnswer answer;
+  auto failure = CallModel([&] {
+    PythonModel model(launch, wire);
+    on_imported();
+    answer = model.AutoComplete(config);
+  });
+  if (failure) return *std::move(failure);
+  return answer;
+}
+
+void ServeCommands(const abi::Launch& launch, abi::Wire& wire, abi::Command first) {
+  CommandLoop(launch, wire).Run(std::move(first));
+}
+
+}  // namespace envpack::model

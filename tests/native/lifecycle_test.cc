@@ -1,0 +1,185 @@
+// How the real stub starts and ends. This process plays the server.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "check.h"
+#include "running_stub.h"
+
+using namespace envpack::test;
+namespace fs = std::filesystem;
+
+CASE(stub_dry_run_exits_1_with_an_empty_environment) { CHECK_EQ(StatusOf(TheSetup().stub), 1); }
+
+CASE(stub_sends_the_startup_message_and_beats) {
+  RunningStub running(kModel);
+  CHECK(running.peer.BeatsAgain());
+  CHECK(running.peer.BeatsAgain());
+  CHECK(!running.peer.from_stub_answers.TryPop(0));
+}
+
+CASE(stub_completes_a_configuration_and_finalizes) {
+  RunningStub running(kModel);
+  running.peer.SendAutoComplete(R"({"name": "größe"})");
+  std::string config;
+  CHECK(!running.peer.TakeAutoComplete(&config));
+  CHECK_EQ(config, R"({"name": "gr\u00f6\u00dfe", "max_batch_size": 4})");
+  CHECK(!running.peer.from_stub_requests.TryPop(0));
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 0);
+}
+
+CASE(stub_reports_why_it_cannot_complete_and_ends) {
+  RunningStub running("raise RuntimeError('at import')\n");
+  running.peer.SendAutoComplete("{}");
+  std::string config;
+  CHECK_HAS(running.peer.TakeAutoComplete(&config).value_or(""), "RuntimeError: at import");
+  CHECK_EQ(running.stub.Wait(), 0);
+}
+
+CASE(stub_passes_the_arguments_of_initialize) {
+  RunningStub running(kModel);
+  CHECK(!running.Initialize());
+  const auto answer = running.Execute({RequestOf("args", kTwoFloats)});
+  CHECK_EQ(answer.error.value_or(""), "");
+  CHECK(answer.responses.at(0).outputs.at(0).bytes == std::string("\5\0\0\0model\1\0\0\0"
+                                                                  "2",
+                                                                  14));
+}
+
+CASE(stub_reports_why_it_cannot_initialize_and_ends_at_once) {
+  RunningStub running(
+      "class TritonPythonModel:\n    def initialize(self, args):\n        raise ValueError('boom')\n");
+  CHECK_HAS(running.Initialize().value_or(""), "ValueError: boom\n\nAt:\n");
+  CHECK_EQ(running.stub.Wait(), 0);
+  CHECK(running.peer.region.NameExists());
+}
+
+CASE(stub_does_not_wait_for_threads_that_the_model_left) {
+  RunningStub running(
+      "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+      "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n");
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 0);
+}
+
+CASE(stub_finalizes_after_its_answer) {
+  RunningStub running(kModel);
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 0);
+  CHECK_EQ(access((running.model.substr(0, running.model.size() - 8) + "finalized").c_str(), F_OK), 0);
+  CHECK(running.peer.region.NameExists());
+}
+
+CASE(stub_survives_the_signals_of_a_terminal) {
+  RunningStub running(kModel);
+  CHECK(!running.Initialize());
+  for (int i = 0; i < 20; ++i) {
+    kill(running.stub.pid(), i % 2 == 0 ? SIGINT : SIGTERM);
+    usleep(2000);
+  }
+  CHECK(!running.Execute({RequestOf("", kTwoFloats)}).error);
+}
+
+CASE(stub_ignores_an_unknown_command) {
+  RunningStub running(kModel);
+  running.peer.SendCommand(99);
+  CHECK(!running.Initialize());
+}
+
+CASE(stub_without_libpython_reports_that_through_the_server) {
+  StubProcess::Options options;
+  options.with_libpython = false;
+  for (const bool complete : {true, false}) {
+    RunningStub running(kModel, options, Peer::Options{});
+    CHECK(running.peer.BeatsAgain());
+    std::string config;
+    if (complete) running.peer.SendAutoComplete("{}");
+    const auto error = complete ? running.peer.TakeAutoComplete(&config) : running.Initialize();
+    CHECK_HAS(error.value_or(""), "this stub needs libpython3.");
+    CHECK_HAS(error.value_or(""), "The model's execution environment must contain Python 3.");
+    CHECK_HAS(running.stub.Output(), "envpack stub: this stub needs libpython3.");
+    CHECK_EQ(running.stub.Wait(), 1);
+  }
+}
+
+CASE(stub_without_a_model_file_reports_that_through_the_server) {
+  RunningStub running("");
+  CHECK_HAS(running.Initialize().value_or(""), "Python model file not found in '" + running.model + "'");
+  CHECK_EQ(running.stub.Wait(), 0);
+}
+
+// The stub's error for a NumPy whose library cannot be loaded and that raises general advice instead.
+std::string NumpyError(const std::string& raised) {
+  StubProcess::Options options;
+  options.packages = TheSetup().scratch + "/packages";
+  fs::create_directories(options.packages);
+  std::ofstream(options.packages + "/numpy.py")
+      << "try:\n    raise OSError('no libblas.so.3')\n"
+         "except OSError as error:\n    raise ImportError('reinstall') "
+      << raised;
+  RunningStub running(kModel, options, Peer::Options{});
+  const std::string error = running.Initialize().value_or("");
+  CHECK_EQ(running.stub.Wait(), 0);
+  return error.substr(0, error.find('\n'));
+}
+
+CASE(stub_reports_the_cause_of_a_failed_import_of_numpy) {
+  CHECK_HAS(NumpyError(""), "OSError: no libblas.so.3");
+  CHECK_HAS(NumpyError("from error"), "OSError: no libblas.so.3");
+  CHECK_HAS(NumpyError("from None"), "ImportError: reinstall");
+}
+
+CASE(stub_without_its_region_exits_with_a_reason) {
+  Peer peer;
+  const std::string model = WriteModel(kModel);
+  peer.region.Unlink();
+  StubProcess stub(peer, model);
+  CHECK_EQ(stub.Wait(), 1);
+  CHECK_HAS(stub.Output(), "cannot open shared memory region " + peer.region.name());
+}
+
+// A process between this one and the stub plays the server and is killed. It stays a zombie until the end.
+CASE(stub_ends_and_removes_the_region_when_the_server_dies) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  int pipes[2];
+  CHECK_EQ(pipe(pipes), 0);
+  const std::string model = WriteModel(kModel);
+  const pid_t server = fork();
+  if (server == 0) {
+    Peer peer;
+    StubProcess stub(peer, model);
+    peer.TakeStartupMessage();
+    peer.SendInitialize(kArguments);
+    if (peer.TakeInitialize()) _exit(1);
+    char report[128] = {};
+    std::snprintf(report, sizeof(report), "%d %s", stub.pid(), peer.region.name().c_str());
+    if (write(pipes[1], report, sizeof(report)) < 0) _exit(1);
+    pause();
+  }
+  char report[128] = {};
+  CHECK_EQ(read(pipes[0], report, sizeof(report)), static_cast<ssize_t>(sizeof(report)));
+  const pid_t stub = std::atoi(report);
+  const std::string region = std::string("/dev/shm/") + (std::strchr(report, ' ') + 1);
+  CHECK_EQ(access(region.c_str(), F_OK), 0);
+  kill(server, SIGKILL);
+  int status = -1;
+  for (int i = 0; i < 100 && waitpid(stub, &status, WNOHANG) != stub; ++i) usleep(20000);
+  CHECK(WIFEXITED(status));
+  CHECK_EQ(WEXITSTATUS(status), 1);
+  CHECK(access(region.c_str(), F_OK) != 0);
+  waitpid(server, nullptr, 0);
+  CHECK(access((model.substr(0, model.size() - 8) + "finalized").c_str(), F_OK) != 0);
+}
