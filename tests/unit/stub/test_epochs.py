@@ -1,19 +1,25 @@
-"""Which wires CMake puts into a stub for the releases that it is told."""
+"""The epochs of the stub: which CMake selects, and whether releases.toml, release.h and traits.h agree."""
 
 import json
+import re
 import subprocess
 
 import pytest
 
-from envpack.releases import all_releases
+from envpack.releases import all_abis, all_releases
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_tool
+
+ABI = source_folder() / "stub_src/abi"
 
 
 @pytest.fixture
 def configure(tmp_path):
-    script = tmp_path / "tell.cmake"
-    script.write_text(f'include("{source_folder()}/stub_src/epochs.cmake")\nmessage("[${{ENVPACK_EPOCHS_JSON}}]")\n')
+    script = tmp_path / "epochs.cmake"
+    script.write_text(
+        f'include("{source_folder()}/stub_src/epochs.cmake")\n'
+        'message("{\\"epochs\\": [${ENVPACK_EPOCHS_JSON}], \\"wires\\": \\"${ENVPACK_WIRE_EPOCHS}\\"}")\n'
+    )
 
     def run(releases):
         command = [find_tool("cmake"), f"-DENVPACK_RELEASES={releases}", "-P", script]
@@ -22,22 +28,69 @@ def configure(tmp_path):
     return run
 
 
-def test_a_release_gets_the_wire_that_the_table_of_releases_names(configure):
+def epochs(done):
+    return json.loads(done.stderr)["epochs"]
+
+
+def wires(done):
+    return json.loads(done.stderr)["wires"].split(";")
+
+
+def numbers(array):
+    """The numbers of an array in release.h."""
+    text = (ABI / "release.h").read_text(encoding="utf-8")
+    return [int(number) for number in re.findall(r"\d{4}", re.search(rf"{array}\[\] = {{([^}}]*)}}", text)[1])]
+
+
+def number(release):
+    return int(release.replace(".", ""))
+
+
+def test_a_release_gets_the_epoch_of_the_table_of_releases(configure):
     for release in all_releases().values():
-        assert json.loads(configure(release.name).stderr) == [release.stub_abi]
+        assert epochs(configure(release.name)) == [release.stub_abi]
 
 
-def test_several_releases_get_their_wires_once_and_in_order(configure):
-    assert json.loads(configure("25.01;24.10;24.02;23.04").stderr) == ["23.04", "23.12", "24.10"]
+def test_several_releases_get_their_epochs_once_and_in_order(configure):
+    assert epochs(configure("25.01;24.10;24.02;23.04")) == ["23.04", "23.12", "24.10"]
 
 
-def test_all_releases_get_every_wire(configure):
-    every = json.loads(configure("all").stderr)
+def test_all_releases_get_every_epoch(configure):
+    every = epochs(configure("all"))
     assert len(every) == 17
     assert {release.stub_abi for release in all_releases().values()} <= set(every)
 
 
-def test_a_release_before_the_first_is_refused(configure):
-    done = configure("23.03")
+def test_epochs_that_differ_in_numbers_only_share_a_wire(configure):
+    assert wires(configure("23.06;23.07")) == ["2306"]
+    assert wires(configure("23.10")) == ["2309"]
+    assert wires(configure("25.04;26.03")) == ["2504"]
+    assert len(wires(configure("all"))) == 14
+
+
+@pytest.mark.parametrize("release", ["23.03", "24", "24.1"])
+def test_a_release_that_is_not_supported_is_rejected(configure, release):
+    done = configure(release)
     assert done.returncode != 0
-    assert "23.03 is no release" in done.stderr
+    assert f"does not support release {release}" in done.stderr
+
+
+def test_releases_toml_and_release_h_have_the_same_releases():
+    text = (ABI / "release.h").read_text(encoding="utf-8")
+    known = {int(release): server for release, server in re.findall(r'\{(\d{4}), "([\d.]+)"\}', text)}
+    assert known == {number(release.name): release.server for release in all_releases().values()}
+
+
+def test_releases_toml_and_release_h_have_the_same_epochs():
+    assert numbers("kEpochs") == [number(abi) for abi in all_abis()]
+
+
+def test_wire_epochs_are_those_that_a_trait_names():
+    """And nothing else compares epochs, so two epochs without a trait between them have the same code."""
+    traits = (ABI / "traits.h").read_text(encoding="utf-8")
+    named = {int(epoch) for epoch in re.findall(r"kEpoch (?:>=|<) (\d{4})", traits)}
+    assert numbers("kWireEpochs") == sorted(named | {numbers("kEpochs")[0]})
+    for file in sorted(ABI.iterdir()):
+        text = file.read_text(encoding="utf-8")
+        if file.name != "traits.h":
+            assert not re.search(r"\bkEpoch\s*(?:[<>]=?|[=!]=)\s*\d|\(kEpoch\)", text), file.name
