@@ -1,4 +1,4 @@
-"""A verdict with everything in it that can be told."""
+"""A verdict with all of its parts."""
 
 from envpack.verification.verdict import (
     EnvironmentSize,
@@ -38,8 +38,8 @@ def full_verdict():
         "a_model_with_quite_a_long_name_that_a_phone_has_no_room_for",
         False,
         0.3,
-        failure=Failure("load-failed", f"ValueError: {EVIL}", ("model.py:3 in initialize", EVIL), "mend the model"),
-        checks=(failed("load", EVIL, "mend the model"), skipped("infer", "not asked")),
+        failure=Failure("load-failed", f"ValueError: {EVIL}", ("model.py:3 in initialize", EVIL), "correct the model"),
+        checks=(failed("load", EVIL, "correct the model"), skipped("infer", "not sent")),
         log=(EVIL,),
     )
     checks = (failed("together", "loaded at the same time, good fails", "use less memory"),)

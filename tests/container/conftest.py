@@ -62,15 +62,15 @@ def _running(daemon, base):
 
 
 class Daemon:
-    """A daemon with the image of the server; others may be using it too."""
+    """A daemon with the image of the server; other runs can use it at the same time."""
 
     def __init__(self, address, client, image, base):
         self.address, self.client, self.image, self.base = address, client, image, base
 
     def containers(self):
-        """The containers of this test run: those that see folders of it."""
+        """The containers of this test run: those that mount its folders."""
         found = self.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
-        return [one for one in found if any(m["Source"].startswith(f"{self.base}/") for m in one.attrs["Mounts"])]
+        return [each for each in found if any(m["Source"].startswith(f"{self.base}/") for m in each.attrs["Mounts"])]
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +105,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture
 def repository(built, tmp_path):
-    """A copy of `built` for one test; files are hard links, so that it costs nothing."""
+    """A copy of `built` for one test, made of hard links."""
     return Path(shutil.copytree(built, tmp_path / "models", copy_function=os.link, symlinks=True))
 
 
@@ -169,7 +169,7 @@ def envpack(daemon, repository):
 
 @pytest.fixture
 def interrupted(envpack):
-    """Send a signal to a run while its model hangs in its load; gives the exit status."""
+    """Send a signal to a run while the load of its model is blocked; returns the exit status."""
 
     def run(number):
         process = envpack.start()

@@ -1,4 +1,4 @@
-"""What can go wrong around the container: each has one clear answer, and nothing stays."""
+"""Faults of the container and its daemon: each has one clear error, and no container remains."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ def test_an_interrupted_run_leaves_no_container(hanging, interrupted, daemon, nu
     assert daemon.containers() == []
 
 
-def test_what_a_killed_run_leaves_is_removed_by_the_next(envpack, repository, daemon, tmp_path):
+def test_the_next_run_removes_what_a_killed_run_left(envpack, repository, daemon, tmp_path):
     (tmp_path / "temporary").mkdir()
     envpack.environment["TMPDIR"] = str(tmp_path / "temporary")
     write_model(repository, "hangs", "__import__('time').sleep(1000)", like=repository / "double")
@@ -46,7 +46,7 @@ def test_what_a_killed_run_leaves_is_removed_by_the_next(envpack, repository, da
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_two_runs_at_once_do_not_disturb_each_other(envpack):
+def test_two_concurrent_runs_do_not_disturb_each_other(envpack):
     first, second = envpack.start(), envpack.start()
     for process in (first, second):
         out, error = process.communicate(timeout=300)
@@ -54,7 +54,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(envpack):
         assert json.loads(out)["verdict"]["ok"]
 
 
-def test_a_missing_image_is_named_and_nothing_is_fetched(envpack, daemon):
+def test_a_missing_image_is_an_error_and_nothing_is_pulled(envpack, daemon):
     envpack.daemon.image, kept = "not-there/tritonserver:1.0", daemon.image
     try:
         code, document = envpack.verify()
@@ -64,7 +64,7 @@ def test_a_missing_image_is_named_and_nothing_is_fetched(envpack, daemon):
     assert "--pull" in document["error"]["hint"]
 
 
-def test_a_gpu_that_the_daemon_cannot_give_is_named(envpack, daemon):
+def test_a_daemon_without_gpus_is_an_error(envpack, daemon):
     if "nvidia" in daemon.client.info()["Runtimes"] or Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
     code, document = envpack.verify("--gpu")
@@ -72,7 +72,7 @@ def test_a_gpu_that_the_daemon_cannot_give_is_named(envpack, daemon):
     assert "nvidia-container-toolkit" in document["error"]["hint"]
 
 
-def test_no_daemon_is_named(envpack, tmp_path):
+def test_a_missing_daemon_is_an_error(envpack, tmp_path):
     code, document = envpack.verify(DOCKER_HOST=f"unix://{tmp_path}/nothing.sock")
     assert (code, document["error"]["kind"]) == (6, "docker-missing")
     code, document = envpack.verify(DOCKER_HOST="tcp://someone:secret@192.0.2.1:2376")
@@ -80,7 +80,7 @@ def test_no_daemon_is_named(envpack, tmp_path):
     assert "secret" not in json.dumps(document)
 
 
-def test_a_server_that_ends_in_the_middle_is_named(envpack, repository):
+def test_a_server_that_ends_during_a_load_is_an_error(envpack, repository):
     write_model(repository, "hangs", "__import__('time').sleep(1000)", like=repository / "double")
     process = envpack.start("hangs")
     envpack.wait_for_container().kill()
@@ -89,7 +89,7 @@ def test_a_server_that_ends_in_the_middle_is_named(envpack, repository):
     assert json.loads(out)["verdict"]["models"][0]["failure"]["kind"] == "server-died"
 
 
-def test_a_daemon_that_goes_away_is_named(envpack, repository, tmp_path):
+def test_a_daemon_that_ends_is_an_error(envpack, repository, tmp_path):
     write_model(repository, "hangs", "__import__('time').sleep(1000)", like=repository / "double")
     with Relay(envpack.daemon.address.removeprefix("unix://"), tmp_path / "relay.sock") as relay:
         process = envpack.start("hangs", DOCKER_HOST=f"unix://{tmp_path}/relay.sock")
@@ -102,7 +102,7 @@ def test_a_daemon_that_goes_away_is_named(envpack, repository, tmp_path):
 
 
 class Relay:
-    """Stands between a program and a daemon, and can go away."""
+    """A proxy between a program and a daemon that can be closed."""
 
     def __init__(self, daemon, place):
         self.daemon, self.place = daemon, str(place)
@@ -120,10 +120,10 @@ class Relay:
 
     def break_off(self):
         Path(self.place).unlink(missing_ok=True)
-        for one in (self.server, *self.sockets):
+        for connection in (self.server, *self.sockets):
             with contextlib.suppress(OSError):  # it has ended by itself
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def _accept(self):
         while True:
@@ -147,7 +147,7 @@ class Relay:
             return
 
 
-def test_a_kept_server_answers_until_it_is_removed(envpack, daemon):
+def test_a_kept_server_responds_until_it_is_removed(envpack, daemon):
     code, document = envpack.verify("--keep")
     assert code == 0, document
     kept = document["verdict"]["kept"]

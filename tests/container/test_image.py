@@ -1,4 +1,4 @@
-"""`envpack layout --image`: an image that serves by itself, built upon one that no registry has."""
+"""`envpack layout --image`: an image that serves by itself, built on an image that is in no registry."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def models(tmp_path_factory, pythons):
     return folder
 
 
-def test_nothing_is_fetched_unless_it_may_be(daemon, models, tmp_path):
+def test_nothing_is_pulled_without_pull(daemon, models, tmp_path):
     words = ("layout", "own", "--repository", models, "--output", tmp_path / "tree", "--image", TAG)
     code, document = envpack_json(*words, "--from", "localhost:9/nobody/none:1", daemon=daemon)
     assert (code, document["error"]["kind"]) == (6, "image-missing")
@@ -98,12 +98,12 @@ def test_an_image_serves_by_itself(request, engine, models, pythons, tmp_path):
         assert image.labels["org.opencontainers.image.base.name"] == base
         assert image.labels["org.opencontainers.image.title"] == "deployed"
         with serving(client) as (container, url):
-            asked = Client(url, timeout=15)
-            wait_until_ready(asked, container)
+            client = Client(url, timeout=15)
+            wait_until_ready(client, container)
             inside = container.exec_run(["cat", "/opt/envpack/envpack-layout.json"]).output
             assert json.loads(inside) == document["description"]
             x = Tensor("X", "FP32", (2,), (1.0, 2.0))
-            found = {name: asked.infer(name, (x,))[0].data[0].decode() for name in ("own", "beside", "behind")}
+            found = {name: client.infer(name, (x,))[0].data[0].decode() for name in ("own", "beside", "behind")}
             server, other = pythons
             minors = {name: version.rpartition(".")[0] for name, version in found.items()}
             assert minors == {"own": server, "beside": other, "behind": other}
@@ -111,7 +111,7 @@ def test_an_image_serves_by_itself(request, engine, models, pythons, tmp_path):
         client.images.remove(TAG, force=True)
 
 
-def test_the_command_that_is_printed_serves_archives_of_several_backends(daemon, models, pythons, tmp_path):
+def test_the_printed_command_serves_archives_of_several_backends(daemon, models, pythons, tmp_path):
     """The tree is mounted into the image of the server, and all models are loaded at its start."""
     if shutil.which("docker") is None:
         pytest.skip("needs the docker program")
@@ -137,10 +137,10 @@ def test_the_command_that_is_printed_serves_archives_of_several_backends(daemon,
     started = subprocess.run(command, capture_output=True, text=True, check=True)
     container = daemon.client.containers.get(started.stdout.strip())
     try:
-        asked = Client(address_of(container), timeout=15)
-        wait_until_ready(asked, container)
+        client = Client(address_of(container), timeout=15)
+        wait_until_ready(client, container)
         x = Tensor("X", "FP32", (2,), (1.0, 2.0))
-        found = {name: asked.infer(name, (x,))[0].data[0].decode() for name in ("own", "beside", "behind")}
+        found = {name: client.infer(name, (x,))[0].data[0].decode() for name in ("own", "beside", "behind")}
         minors = {name: version.rpartition(".")[0] for name, version in found.items()}
         assert minors == {"own": server, "beside": other, "behind": other}
     finally:
@@ -154,7 +154,7 @@ def address_of(container):
 
 
 class serving:  # noqa: N801 - used like a function
-    """A container of the image, as nobody and without the right to write."""
+    """A container of the image, as the user nobody and read-only."""
 
     def __init__(self, client):
         self.client = client
@@ -182,11 +182,11 @@ class serving:  # noqa: N801 - used like a function
         self.container.remove(force=True, v=True)
 
 
-def wait_until_ready(asked, container):
+def wait_until_ready(client, container):
     until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
-            if asked._send("GET", "/v2/health/ready").status_code == 200:
+            if client._send("GET", "/v2/health/ready").status_code == 200:
                 return
         except Exception:
             container.reload()

@@ -1,4 +1,4 @@
-"""What the Kubernetes Job says runs as it is written: its init script, then its container, here by Docker."""
+"""The Kubernetes Job runs as written: its init script, then its container, here with Docker."""
 
 import json
 import subprocess

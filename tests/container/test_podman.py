@@ -1,4 +1,4 @@
-"""The same through podman's socket, which speaks Docker's language."""
+"""The same through podman's socket, which implements Docker's API."""
 
 from tests.container.conftest import Envpack
 

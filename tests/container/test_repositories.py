@@ -1,11 +1,11 @@
-"""Every entry of the catalogue of broken repositories that only a container shows is told rightly: cause and fix."""
+"""Every entry of the catalogue of broken repositories that needs a container is reported with its cause and fix."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.faults.repositories import CATALOGUE
-from tests.faults.repositories.running import Catalogue, assert_told, build_kit
+from tests.faults.repositories.running import Catalogue, assert_reported, build_kit
 
 THERE = tuple(entry for entry in CATALOGUE if entry.runtime == "docker")
 
@@ -21,8 +21,8 @@ def catalogue(daemon, tmp_path_factory):
 def test_what_is_broken_is_named(entry, catalogue, daemon, request):
     if entry.id == "gpu-missing" and ("nvidia" in daemon.client.info()["Runtimes"] or Path("/dev/nvidiactl").exists()):
         pytest.skip("this machine has a GPU")
-    assert_told(entry, catalogue.said(entry), request.node.user_properties)
+    assert_reported(entry, catalogue.reports(entry), request.node.user_properties)
 
 
 def test_the_good_repository_is_good(catalogue):
-    assert catalogue.of_the_good_one("verify", "docker") == []
+    assert catalogue.reports_on_good_repository("verify", "docker") == []

@@ -1,4 +1,4 @@
-"""Verification in a real container: the same verdict, and nothing of it left behind."""
+"""Verification in a real container: the same verdict, and nothing left behind."""
 
 import shutil
 
@@ -24,7 +24,7 @@ def test_a_model_is_served_from_a_read_only_mount_by_an_unprivileged_user(envpac
     }
 
 
-def test_the_container_has_no_right_that_it_does_not_need(envpack, repository):
+def test_the_container_has_the_least_privileges(envpack, repository):
     write_model(repository, "hangs", "__import__('time').sleep(1000)", like=repository / "double")
     process = envpack.start("hangs")
     settings = envpack.wait_for_container().attrs
@@ -59,13 +59,13 @@ def test_a_packed_environment_and_several_models_at_the_same_time(envpack, repos
     assert first["seconds"] > 0
 
 
-def test_another_place_in_the_container(envpack):
+def test_another_path_in_the_container(envpack):
     code, document = envpack.verify("--served-from", "/srv/triton/models")
     assert code == 0, document
     assert document["verdict"]["models"][0]["stub"]["executable"].startswith("/srv/triton/models/double/")
 
 
-def test_a_model_that_hangs_or_dies_is_named_with_what_it_said(envpack, repository):
+def test_a_blocked_or_dead_model_is_reported_with_its_output(envpack, repository):
     double = repository / "double"
     write_model(repository, "dies", "print('going away', flush=True); __import__('os')._exit(3)", like=double)
     write_model(repository, "hangs", "print('asleep', flush=True); __import__('time').sleep(1000)", like=double)
@@ -79,7 +79,7 @@ def test_a_model_that_hangs_or_dies_is_named_with_what_it_said(envpack, reposito
     assert "asleep" in str(document["verdict"]["models"][0]["failure"]["details"])
 
 
-def test_too_little_shared_memory_is_named(envpack, repository):
+def test_too_little_shared_memory_is_reported(envpack, repository):
     million = ", ".join(["1"] * 1_000_000)
     (repository / "double/envpack").mkdir()
     (repository / "double/envpack/smoke.json").write_text(f'{{"data": [{{"X": [{million}]}}]}}')
@@ -90,7 +90,7 @@ def test_too_little_shared_memory_is_named(envpack, repository):
     assert envpack.verify("--shm-size", "64m")[0] == 0
 
 
-def test_a_model_that_takes_more_memory_than_it_may_is_named(envpack, repository):
+def test_a_model_above_the_memory_limit_is_reported(envpack, repository):
     double = repository / "double"
     write_model(repository, "eats", "self.held = bytearray(b'x') * (600 << 20)", like=double)
     code, document = envpack.verify("eats", "--memory", "400m")

@@ -1,4 +1,4 @@
-"""A real browser, and a verdict with everything in it that a report can show."""
+"""A real browser, and a verdict with all parts of a report."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def browser():
     if not program or not driver:
         missing = "Chromium and its driver (Debian: chromium, chromium-driver)"
         if os.environ.get("CI"):
-            pytest.fail(f"CI looks at the report in a browser, and cannot: {missing} missing")
+            pytest.fail(f"the report cannot be tested in a browser: {missing} missing")
         pytest.skip(f"needs {missing}")
     options = webdriver.ChromeOptions()
     options.binary_location = program

@@ -1,4 +1,4 @@
-"""The report as people see it: in a browser, wide, on a phone, in the dark, without a network."""
+"""The report in a browser: on a desktop, on a phone, in dark mode, without a network."""
 
 import json
 
@@ -17,19 +17,19 @@ def opened(browser, page, request):
     metrics = {"width": request.param, "height": 900, "deviceScaleFactor": 1, "mobile": request.param < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    browser.get_log("browser"), browser.get_log("performance")  # what came before
+    browser.get_log("browser"), browser.get_log("performance")  # of earlier pages
     browser.get(page.as_uri())
     return browser
 
 
-def test_it_renders_without_a_complaint_or_a_request(opened, page):
+def test_the_page_logs_no_error_and_sends_no_request(opened, page):
     assert opened.get_log("browser") == []
     sent = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
     addresses = {m["params"]["request"]["url"] for m in sent if m["method"] == "Network.requestWillBeSent"}
     assert addresses <= {page.as_uri(), "data:,"}
 
 
-def test_it_says_the_verdict_and_shows_every_part(opened):
+def test_the_page_shows_the_verdict_and_every_part(opened):
     assert opened.find_element(By.TAG_NAME, "h1").text == "Not fit to serve"
     shown = opened.find_element(By.TAG_NAME, "body").text
     for text in (
@@ -43,11 +43,11 @@ def test_it_says_the_verdict_and_shows_every_part(opened):
         assert text in shown
     assert len(opened.find_elements(By.CSS_SELECTOR, ".lane .bar")) == 3
     areas = opened.find_elements(By.CSS_SELECTOR, "svg rect")
-    assert len(areas) == 25  # 24 packages, and all others
+    assert len(areas) == 25  # 24 packages, and the sum of all others
     assert all(area.size["width"] > 0 and area.size["height"] > 0 for area in areas)
 
 
-def test_what_a_model_writes_is_text_and_never_markup(opened):
+def test_text_of_a_model_is_escaped(opened):
     assert opened.title == "Not fit to serve – envpack verify"
     assert "<script>document.title" in opened.find_element(By.TAG_NAME, "body").text
     assert opened.find_elements(By.CSS_SELECTOR, "script, img") == []
@@ -59,7 +59,7 @@ def test_nothing_is_wider_than_the_window(opened):
 
 
 def test_text_is_readable_by_day_and_by_night(opened):
-    """The contrast of text with its ground is at least 4.5, as accessibility guidelines ask for."""
+    """The contrast of text with its ground is at least 4.5, as accessibility guidelines require."""
     for scheme in ("light", "dark"):
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
@@ -68,8 +68,8 @@ def test_text_is_readable_by_day_and_by_night(opened):
         assert {text: ratio for text, ratio in ratios.items() if ratio < 4.5} == {}, scheme
 
 
-# Text by its contrast with the nearest ground behind it that is not transparent. The canvas turns any way to write a
-# color into numbers.
+# Text by its contrast with the nearest ground behind it that is not transparent. The canvas converts
+# every notation of a color to numbers.
 CONTRASTS = """
 const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
 function numbers(color) {
@@ -82,8 +82,8 @@ function light(color) {
   return 0.2126 * part(red) + 0.7152 * part(green) + 0.0722 * part(blue);
 }
 function ground(element) {
-  for (let one = element; one; one = one.parentElement) {
-    const color = getComputedStyle(one).backgroundColor;
+  for (let node = element; node; node = node.parentElement) {
+    const color = getComputedStyle(node).backgroundColor;
     if (numbers(color)[3] === 255) return color;
   }
   return 'white';

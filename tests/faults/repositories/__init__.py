@@ -1,4 +1,4 @@
-"""The catalogue of broken repositories: each a small change to a good one, with what envpack must say about it."""
+"""The catalogue of broken repositories: each a small change to a good one, with the required report."""
 
 from tests.faults.repositories import code, configuration, container, environment, host, layout, stub
 from tests.faults.repositories.broken import ANY, Broken, Kit, Site

@@ -1,4 +1,4 @@
-"""What one entry of the catalogue is, and what it may do to the good repository that it starts from."""
+"""An entry of the catalogue, and the changes that it can make to a good repository."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEYWORD = "$$TRITON_MODEL_DIRECTORY"
 STUB = "triton_python_backend_stub"
 ENVIRONMENT = "python3.10"
 Runtime = Literal["process", "docker"]
-ANY = "…"  # stands for whatever differs from machine to machine in what is said
+ANY = "…"  # stands for text that differs between machines
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Broken:
         what: what is broken, one sentence.
         change: breaks a good repository; what it returns is where the repository is now, if that has changed.
         kind: kind of the finding, failure or error.
-        reason: what must be said, with `ANY` between the parts.
+        reason: required text of the reason, with `ANY` between its parts.
         fix: what must be advised, alike.
         found_by: the command that finds it.
         runtime: where ``verify`` runs the server.
@@ -53,25 +53,25 @@ class Broken:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Programs that not every machine has."""
+        """Programs that are not on every machine."""
         return (*self.host[:1], *(["zstd"] if "zstd" in self.id else []))
 
     @property
     def model(self) -> str:
-        """Name of the model that is broken."""
+        """Name of the broken model."""
         return self.id.replace("-", "_")
 
 
 @dataclass(frozen=True)
 class Kit:
-    """What entries are made of.
+    """The parts of entries.
 
     Attributes:
         model: a good model, its environment outside of it.
         environment: its environment, a folder.
         numpy2: another environment, with NumPy 2.
         upstream: the server's own stubs, by Python.
-        one_release: makes a stub that serves one release only.
+        one_release: builds a stub that serves one release only.
     """
 
     model: Path
@@ -104,7 +104,7 @@ class Site:
         return file
 
     def code(self, text: str) -> None:
-        """Give the model other code."""
+        """Replace the model's code."""
         self.write("1/model.py", text)
 
     def configure(self, old: str, new: str) -> None:
@@ -134,7 +134,7 @@ class Site:
         return folder
 
     def name_environment(self, place: str) -> None:
-        """Let the model name another environment."""
+        """Make the model name another environment."""
         self.configure(f'"{self.kit.environment}"', f'"{place}"')
 
     def upstream_stub(self, python: str) -> None:

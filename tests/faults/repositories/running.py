@@ -1,4 +1,4 @@
-"""Breaks repositories and asks envpack's command line about them: `inspect` one by one, `verify` many at once."""
+"""Breaks repositories and runs envpack's command line on them: `inspect` one by one, `verify` many at once."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ENVPACK = (sys.executable, "-m", "envpack.cli")
 
 
 @dataclass(frozen=True)
-class Said:
-    """One thing that a command has said.
+class Report:
+    """A fault that a command reports.
 
     Attributes:
-        kind: of the finding, failure or error.
+        kind: kind of the finding, failure or error.
         reason: what is wrong, with the details.
-        fix: what to do about it.
-        seconds: how long it took until it was known.
+        fix: how to fix it.
+        seconds: time until it was known.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Said:
 
 
 def build_kit(folder: Path) -> Kit:
-    """A good model and what else entries need, made by envpack itself."""
+    """A good model and the other parts of entries, built by envpack itself."""
     good, newer = folder / "good", folder / "newer"
     for model, numpy in ((good, "numpy<2"), (newer, "numpy==2.2.6")):
         (model / "1").mkdir(parents=True)
@@ -64,10 +64,10 @@ def _one_release(folder: Path, release: str) -> Path:
 
 @dataclass
 class Catalogue:
-    """Answers what envpack says about an entry.
+    """Runs entries and collects what envpack reports about them.
 
     Attributes:
-        entries: all that may be asked for.
+        entries: all entries that can be run.
         kit: what they are made of.
         folder: where the repositories are made.
         words: further words for every ``verify``.
@@ -81,8 +81,8 @@ class Catalogue:
     variables: Mapping[str, str] = field(default_factory=dict)
     _verdicts: dict[tuple[object, ...], dict[str, object]] = field(default_factory=dict)
 
-    def said(self, entry: Broken) -> list[Said]:
-        """All that the command said about an entry's model, most important first."""
+    def reports(self, entry: Broken) -> list[Report]:
+        """All reports of the command about an entry's model, most important first."""
         if entry.found_by == "inspect":
             return _of_inspection(self._run(entry, ("inspect", str(self._broken(entry, self.folder / entry.id)))))
         group = _group(entry)
@@ -90,11 +90,13 @@ class Catalogue:
             self._verdicts[group] = self._verify([other for other in self.entries if _group(other) == group])
         return list(_of_verdict(self._verdicts[group], entry))
 
-    def of_the_good_one(self, command: Literal["inspect", "verify"], runtime: Runtime = "process") -> list[Said]:
-        """What is said about a repository that nothing was done to."""
+    def reports_on_good_repository(
+        self, command: Literal["inspect", "verify"], runtime: Runtime = "process"
+    ) -> list[Report]:
+        """The reports about an unchanged repository."""
         options = ("--strict",) if command == "inspect" else ()
         good = Broken(f"good-{command}", "nothing", lambda _: None, "", "", "", command, runtime, options, alone=True)
-        return Catalogue((good,), self.kit, self.folder, self.words, self.variables).said(good)
+        return Catalogue((good,), self.kit, self.folder, self.words, self.variables).reports(good)
 
     def _verify(self, entries: list[Broken]) -> dict[str, object]:
         first = entries[0]
@@ -112,7 +114,7 @@ class Catalogue:
         return moved if isinstance(moved, Path) and moved.is_dir() else model.parent
 
     def good_model(self, place: Path) -> Path:
-        """A model that nothing is wrong with, at ``place``."""
+        """A model without a fault, at ``place``."""
         return Path(shutil.copytree(self.kit.model, place, copy_function=os.link, symlinks=True))
 
     def _run(self, entry: Broken, words: tuple[str, ...]) -> dict[str, object]:
@@ -134,7 +136,7 @@ def _group(entry: Broken) -> tuple[object, ...]:
     return entry.found_by, entry.runtime, entry.options, entry.host, entry.variables, own
 
 
-def _of_inspection(document) -> list[Said]:
+def _of_inspection(document) -> list[Report]:
     seconds = document["seconds"]
     if "error" in document:
         return [_of_error(document["error"], seconds)]
@@ -142,10 +144,10 @@ def _of_inspection(document) -> list[Said]:
     if document["ok"]:
         return []
     findings = sorted(document["findings"], key=lambda finding: finding["severity"] != "error")
-    return [Said(one["kind"], f"{one['where']}: {one['what']}", one["fix"], seconds) for one in findings]
+    return [Report(found["kind"], f"{found['where']}: {found['what']}", found["fix"], seconds) for found in findings]
 
 
-def _of_verdict(document, entry: Broken) -> Iterator[Said]:
+def _of_verdict(document, entry: Broken) -> Iterator[Report]:
     if "error" in document:
         yield _of_error(document["error"], document["seconds"])
         return
@@ -155,7 +157,7 @@ def _of_verdict(document, entry: Broken) -> Iterator[Said]:
         failure = model["failure"]
         mine = model["name"].startswith(entry.model) if entry.alone else model["name"] == entry.model
         if mine and failure:
-            yield Said(
+            yield Report(
                 failure["kind"],
                 "\n".join((failure["reason"], *failure["details"])),
                 failure["fix"],
@@ -164,7 +166,7 @@ def _of_verdict(document, entry: Broken) -> Iterator[Said]:
     if entry.alone:
         for check in verdict["checks"]:
             if check["status"] == "failed":
-                yield Said(check.get("kind", check["id"]), check["evidence"], check["fix"], verdict["seconds"])
+                yield Report(check.get("kind", check["id"]), check["evidence"], check["fix"], verdict["seconds"])
 
 
 def _seconds(document, model, entry: Broken) -> float:
@@ -172,12 +174,12 @@ def _seconds(document, model, entry: Broken) -> float:
     return document["seconds"] if entry.alone else model["load_seconds"]
 
 
-def _of_error(error, seconds: float) -> Said:
-    return Said(error["kind"], f"{error['where']}: {error['message']}", error["hint"], seconds)
+def _of_error(error, seconds: float) -> Report:
+    return Report(error["kind"], f"{error['where']}: {error['message']}", error["hint"], seconds)
 
 
 def missing_tool(entry: Broken) -> str:
-    """What this machine lacks for an entry, ``""`` if nothing."""
+    """A tool that an entry needs and this machine lacks, or ``""``."""
     for tool in entry.tools:
         if shutil.which(tool) is None:
             return tool
@@ -186,18 +188,18 @@ def missing_tool(entry: Broken) -> str:
     return ""
 
 
-def assert_told(entry: Broken, said: list[Said], properties: list[tuple[str, object]]) -> None:
-    """One of the things said has the kind, the reason and the fix that the catalogue has.
+def assert_reported(entry: Broken, reports: list[Report], properties: list[tuple[str, object]]) -> None:
+    """One of the reports has the kind, the reason and the fix of the catalogue's entry.
 
     Args:
         entry: what was broken.
-        said: what was said.
+        reports: reports of the command.
         properties: of the test; gets how long it took, for the report.
     """
-    told = [one for one in said if one.kind == entry.kind]
-    assert told, said
-    assert any(holds(one.reason, entry.reason) and holds(one.fix, entry.fix) for one in told), told
-    properties.append(("seconds", told[0].seconds))
+    same_kind = [report for report in reports if report.kind == entry.kind]
+    assert same_kind, reports
+    assert any(holds(report.reason, entry.reason) and holds(report.fix, entry.fix) for report in same_kind), same_kind
+    properties.append(("seconds", same_kind[0].seconds))
 
 
 def holds(text: str, expected: str) -> bool:

@@ -1,4 +1,4 @@
-"""`envpack verify` with a real server: exit codes, what people read, what programs read, nothing changed."""
+"""`envpack verify` with a real server: exit codes, text and JSON output, an unchanged repository."""
 
 import signal
 import socket
@@ -33,7 +33,7 @@ def repository(environment, tmp_path):
     return folder
 
 
-def test_a_good_repository_is_a_yes(environment, repository):
+def test_the_verdict_on_a_good_repository_is_yes(environment, repository):
     write_model(repository, GOOD, environment)
     before = listing(repository)
     ended = envpack("verify", "--json", "--repository", repository)
@@ -49,7 +49,7 @@ def test_a_good_repository_is_a_yes(environment, repository):
     assert listing(repository) == before
 
 
-def test_broken_models_are_a_no_with_reasons(environment, repository):
+def test_the_verdict_on_broken_models_is_no_with_reasons(environment, repository):
     for broken in (RAISES, BAD_SAMPLES, GOOD):
         write_model(repository, broken, environment)
     before = listing(repository)
@@ -71,7 +71,7 @@ def test_broken_models_are_a_no_with_reasons(environment, repository):
     assert listing(repository) == before
 
 
-def test_a_model_that_hangs_is_given_up(environment, repository):
+def test_a_blocked_load_is_abandoned(environment, repository):
     write_model(repository, HANGS, environment)
     before = listing(repository)
     ended = envpack("verify", "--json", "--repository", repository, "--load-timeout", "8")
@@ -84,7 +84,7 @@ def test_a_model_that_hangs_is_given_up(environment, repository):
     assert listing(repository) == before
 
 
-def test_a_taken_port_is_named(environment, repository):
+def test_a_port_in_use_is_an_error(environment, repository):
     write_model(repository, GOOD, environment)
     before = listing(repository)
     with socket.socket() as busy:
@@ -95,7 +95,7 @@ def test_a_taken_port_is_named(environment, repository):
     assert listing(repository) == before
 
 
-def test_an_interrupted_verification_stops_the_server_and_leaves_nothing(environment, repository, tmp_path):
+def test_an_interrupted_verification_stops_the_server_and_leaves_nothing_behind(environment, repository, tmp_path):
     write_model(repository, HANGS, environment)
     before = listing(repository)
     scratch = tmp_path / "scratch"

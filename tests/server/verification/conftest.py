@@ -1,4 +1,4 @@
-"""A small environment and a server for the tests; both are looked for, and what is missing is named."""
+"""A small environment and a server for the tests; both are looked for, and a missing one skips them."""
 
 import contextlib
 import importlib.util
@@ -31,7 +31,7 @@ def server():
 
 @pytest.fixture(scope="session")
 def environment(server, tmp_path_factory):
-    """A folder that the server takes for an environment: an interpreter's files as links, and NumPy."""
+    """An execution environment: an interpreter's files as links, and NumPy."""
     wanted = find_release(DEFAULT_RELEASE).python
     interpreter = _interpreter(wanted)
     folder = tmp_path_factory.mktemp("environment")
@@ -79,20 +79,20 @@ def faults():
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(tmp_path_factory, monkeypatch):
-    """No temporary folder, and no shared memory that nobody uses any more.
+    """No temporary folder, and no unused shared memory.
 
     Other servers of this machine do not count: the regions of those that are running are in use, and those of a former
     run that was killed are there before.
     """
-    before = _abandoned_regions()
+    before = _unused_regions()
     temporary = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     yield
     assert list(temporary.glob("envpack-verify-*")) == []
-    assert _abandoned_regions() <= before
+    assert _unused_regions() <= before
 
 
-def _abandoned_regions():
+def _unused_regions():
     regions = {str(path) for path in Path("/dev/shm").glob("envpack_*")}
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The probe that `--gpu` serves, on a server without a GPU: it must not take host memory for one.
+"""The probe of `--gpu`, on a server without a GPU: it must not mistake host memory for GPU memory.
 
 A module that is called torch and keeps its tensors in host memory says that there is a GPU. What only a real one can
 show is not tested here; docs/explanation/verification.md says so.
@@ -58,14 +58,14 @@ def check(kit, tmp_path):
     return probed
 
 
-def test_a_tensor_in_host_memory_is_not_taken_for_one_on_the_gpu(check):
+def test_a_tensor_in_host_memory_fails(check):
     found = check(available=True)
     assert (found.id, found.status) == ("gpu-tensors", "failed")
     assert "a GPU tensor of another model arrived in host memory" in found.evidence
     assert "nvidia-smi" in found.fix
 
 
-def test_a_library_that_sees_no_gpu_is_told(check):
+def test_a_library_that_finds_no_gpu_fails(check):
     found = check(available=False)
     assert (found.id, found.status) == ("gpu-tensors", "failed")
     assert "PyTorch sees no GPU" in found.evidence

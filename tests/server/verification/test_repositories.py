@@ -1,9 +1,9 @@
-"""Every entry of the catalogue of broken repositories that needs no container is told rightly: cause and fix."""
+"""Every entry of the catalogue of broken repositories that needs no container is reported with its cause and fix."""
 
 import pytest
 
 from tests.faults.repositories import CATALOGUE
-from tests.faults.repositories.running import Catalogue, assert_told, build_kit, missing_tool
+from tests.faults.repositories.running import Catalogue, assert_reported, build_kit, missing_tool
 
 HERE = tuple(entry for entry in CATALOGUE if entry.runtime == "process")
 
@@ -24,9 +24,9 @@ def test_what_is_broken_is_named(entry, catalogue, request):
     missing = missing_tool(entry)
     if missing:
         pytest.skip(f"{entry.id} needs {missing}")
-    assert_told(entry, catalogue.said(entry), request.node.user_properties)
+    assert_reported(entry, catalogue.reports(entry), request.node.user_properties)
 
 
 def test_the_good_repository_is_good(catalogue):
-    assert catalogue.of_the_good_one("inspect") == []
-    assert catalogue.of_the_good_one("verify") == []
+    assert catalogue.reports_on_good_repository("inspect") == []
+    assert catalogue.reports_on_good_repository("verify") == []

@@ -1,4 +1,4 @@
-"""What a killed run leaves, the next one removes; a server that is kept, and runs at the same time, are left alone."""
+"""A run removes what killed runs left behind, but no kept servers and no concurrent runs."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def repository(environment, faults, tmp_path):
 
 @pytest.fixture
 def temporary(monkeypatch, tmp_path):
-    """A folder for temporary files that other runs on this machine do not use."""
+    """A folder for temporary files that no other run on this machine uses."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -48,7 +48,7 @@ def wait_for(what, seconds=30):
         if found:
             return found
         time.sleep(0.05)
-    raise AssertionError("it did not come")
+    raise AssertionError("timeout")
 
 
 def regions(home):
@@ -62,7 +62,7 @@ def is_running(pid):
         return False
 
 
-def test_the_server_of_a_killed_run_is_stopped_by_the_next(repository, temporary):
+def test_the_next_run_stops_the_server_of_a_killed_run(repository, temporary):
     process = start(repository, "hangs")
     home = wait_for(lambda: next(temporary.glob(f"{HOME_PREFIX}*"), None))
     wait_for(lambda: regions(home))
@@ -76,7 +76,7 @@ def test_the_server_of_a_killed_run_is_stopped_by_the_next(repository, temporary
     assert list(temporary.iterdir()) == []
 
 
-def test_runs_at_the_same_time_do_not_disturb_each_other(repository, temporary):
+def test_concurrent_runs_do_not_disturb_each_other(repository, temporary):
     runs = [start(repository, "good") for _ in range(2)]
     for run in runs:
         out, error = run.communicate(timeout=120)
@@ -84,7 +84,7 @@ def test_runs_at_the_same_time_do_not_disturb_each_other(repository, temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_a_kept_server_lives_on_until_it_is_stopped_as_was_said(repository, temporary):
+def test_a_kept_server_runs_until_the_printed_command_stops_it(repository, temporary):
     out, error = start(repository, "good", "--keep").communicate(timeout=120)
     verdict = json.loads(out)["verdict"]
     assert verdict["ok"], error
@@ -98,7 +98,7 @@ def test_a_kept_server_lives_on_until_it_is_stopped_as_was_said(repository, temp
     assert list(temporary.iterdir()) == []
 
 
-def test_an_owner_is_told_from_a_later_process_with_its_number():
+def test_an_owner_differs_from_a_later_process_with_its_id():
     own = stale_runs.this_owner()
     boot, space, pid, started = own.split("/")
     assert not stale_runs.owner_is_gone(own)
@@ -110,7 +110,7 @@ def test_an_owner_is_told_from_a_later_process_with_its_number():
 
 
 @pytest.mark.parametrize("group", [None, "0", "1", "-1", "", "4194304999"])
-def test_a_folder_without_the_number_of_a_server_kills_nobody(temporary, group):
+def test_a_folder_without_a_valid_process_group_kills_nothing(temporary, group):
     home = temporary / f"{HOME_PREFIX}left"
     home.mkdir()
     (home / "owner").write_text("another-boot/pid:[1]/2/3")

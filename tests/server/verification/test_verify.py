@@ -97,7 +97,7 @@ def test_other_folders_in_the_repository_are_a_warning(good):
     assert "notes" in check.evidence
 
 
-def test_a_crash_while_answering_leaves_nothing(environment, faults, tmp_path):
+def test_a_crash_during_a_request_leaves_nothing_behind(environment, faults, tmp_path):
     broken = next(fault for fault in faults.FAULTS if fault.name == "crashes_answering")
     faults.write_model(tmp_path, broken, environment)
     verdict = verify(tmp_path, options=PROCESS)
@@ -115,8 +115,8 @@ def test_a_model_that_was_never_built_is_not_loaded(good, faults):
     assert [check.id for check in model.checks] == ["preflight"]
 
 
-# The process that completes the configuration ends while the server cannot take notice, as on a busy machine, and the
-# next one takes longer than a dead one is given.
+# The process that completes the configuration ends while the server is stopped, as on a busy machine, and the next one
+# runs for longer than the grace period of a dead one.
 UNNOTICED = """import atexit, os, signal, time
 
 
@@ -142,11 +142,11 @@ class TritonPythonModel:
         time.sleep(5)
 
     def execute(self, requests):
-        raise RuntimeError("never asked")
+        raise RuntimeError("never called")
 """
 
 
-def test_a_process_that_ended_as_it_should_is_not_taken_for_a_dead_one(environment, faults, tmp_path):
+def test_a_process_that_ended_normally_is_not_reported_as_dead(environment, faults, tmp_path):
     faults.write_model(tmp_path, faults.Broken("unnoticed", UNNOTICED, "", ""), environment)
     model = of(verify(tmp_path), "unnoticed")
     load = next(check for check in model.checks if check.id == "load")
@@ -225,7 +225,7 @@ class TritonPythonModel:
 
 @pytest.fixture(scope="module")
 def kinds(environment, faults, tmp_path_factory):
-    """A model of every kind that is asked in a way of its own."""
+    """One model for every kind of request."""
     repository = tmp_path_factory.mktemp("kinds")
 
     def write(name, code, config="", **files):
@@ -258,7 +258,7 @@ def test_every_datatype_is_sent_and_read_back(kinds):
     )
 
 
-def test_a_decoupled_model_is_asked_by_stream(kinds):
+def test_requests_to_a_decoupled_model_use_the_stream(kinds):
     assert infer_check(kinds, "decoupled").status == "ok"
     assert "streamed 3 responses" in infer_check(kinds, "decoupled").evidence
 
@@ -269,12 +269,12 @@ def test_sequences_of_samples_are_sent_as_sequences(kinds):
     assert (model.samples.right, model.samples.sent) == (4, 4)
 
 
-def test_optional_inputs_are_also_left_out(kinds):
+def test_a_request_without_optional_inputs_is_sent(kinds):
     assert "without the optional inputs" in infer_check(kinds, "has_option").evidence
     assert of(kinds, "needs_option").failure.kind == "inference-failed"
 
 
-def test_a_packed_environment_is_cleaned_up_after_a_hang(environment, faults, tmp_path):
+def test_an_unpacked_environment_is_removed_after_a_hang(environment, faults, tmp_path):
     repository = tmp_path / "repository"
     archive = tmp_path / "environment.tar"
     subprocess.run(["tar", "-C", environment, "-cf", archive, "."], check=True)
@@ -285,7 +285,7 @@ def test_a_packed_environment_is_cleaned_up_after_a_hang(environment, faults, tm
     assert hangs.failure.kind == "load-timeout"
 
 
-def test_a_model_that_hangs_is_given_up(environment, faults, tmp_path):
+def test_a_blocked_load_is_abandoned(environment, faults, tmp_path):
     faults.write_model(tmp_path, faults.HANGS, environment)
     (model,) = verify(tmp_path, options=VerifyOptions(PROCESS.where, load_timeout=10)).models
     assert model.failure.kind == faults.HANGS.kind
@@ -293,7 +293,7 @@ def test_a_model_that_hangs_is_given_up(environment, faults, tmp_path):
     assert faults.HANGS.details in model.failure.details
 
 
-def test_a_taken_port_is_named(good):
+def test_a_port_in_use_is_an_error(good):
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
@@ -303,20 +303,20 @@ def test_a_taken_port_is_named(good):
     assert caught.value.kind == "port-taken"
 
 
-def test_a_missing_server_is_named(good, tmp_path):
+def test_a_missing_server_is_an_error(good, tmp_path):
     with pytest.raises(ServerError) as caught:
         verify(good, options=VerifyOptions(RuntimeOptions(server=tmp_path / "nowhere")))
     assert caught.value.kind == "server-missing"
 
 
-def test_a_missing_model_is_named_before_any_server_starts(good):
+def test_a_missing_model_is_an_error_before_a_server_starts(good):
     with pytest.raises(InputError) as caught:
         verify(good, ["absent"])
     assert caught.value.kind == "model-missing"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_nothing(environment, faults, tmp_path, number):
+def test_an_interrupted_run_leaves_nothing_behind(environment, faults, tmp_path, number):
     faults.write_model(tmp_path, faults.HANGS, environment)
     code = f"from pathlib import Path; from envpack.verification import verify; verify(Path({str(tmp_path)!r}))"
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as child:

@@ -10,7 +10,7 @@ from envpack.server.tensors import Tensor
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers /infer with what it was sent, and keeps the request."""
+    """Returns the inputs of /infer as outputs, and stores the request."""
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))

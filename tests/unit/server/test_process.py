@@ -18,7 +18,7 @@ from envpack.support.errors import ServerError
 
 
 def install(folder, script="exit 1"):
-    """A pretended installation whose server is a shell script."""
+    """A fake installation whose server is a shell script."""
     (folder / "bin").mkdir(parents=True)
     (folder / "backends/python").mkdir(parents=True)
     for name in ("libtriton_python.so", "triton_python_backend_utils.py"):
@@ -37,7 +37,7 @@ def test_a_server_is_found_by_folder_program_or_path(tmp_path):
     assert find_server(search_path=str(home / "bin")).executable == program
 
 
-def test_a_wheel_tells_its_release_wherever_it_was_unpacked(tmp_path):
+def test_a_wheel_has_its_release_in_every_folder(tmp_path):
     install(tmp_path / "pytriton/tritonserver")
     installed = tmp_path / "nvidia_pytriton-0.5.3.dist-info"
     installed.mkdir()
@@ -47,21 +47,21 @@ def test_a_wheel_tells_its_release_wherever_it_was_unpacked(tmp_path):
     assert (found.release, found.library_path) == ("24.02", str(tmp_path / "nvidia_pytriton.libs"))
 
 
-def test_a_missing_server_says_how_to_get_one(tmp_path):
+def test_the_error_of_a_missing_server_says_how_to_install_one(tmp_path):
     with pytest.raises(ServerError, match="this is not a Triton server") as caught:
         find_server(tmp_path / "nowhere")
     assert caught.value.kind == "server-missing"
     assert "[server]" in caught.value.hint
 
 
-def test_a_server_without_the_python_backend_is_none(tmp_path):
+def test_a_server_without_the_python_backend_is_rejected(tmp_path):
     home = install(tmp_path / "triton")
     (home / "backends/python/libtriton_python.so").unlink()
     with pytest.raises(ServerError, match=r"no libtriton_python\.so"):
         find_server(home)
 
 
-def test_backends_are_links_and_the_default_stub_is_always_there(tmp_path):
+def test_backends_are_links_and_always_have_a_default_stub(tmp_path):
     extra = tmp_path / "extra/python_3_8"
     extra.mkdir(parents=True)
     (extra / "triton_python_backend_stub").write_text("")
@@ -74,21 +74,21 @@ def test_backends_are_links_and_the_default_stub_is_always_there(tmp_path):
     assert (tmp_path / "b/python_3_8/triton_python_backend_utils.py").resolve().is_relative_to(tmp_path / "triton")
 
 
-def test_a_server_that_dies_at_start_shows_its_last_words(tmp_path):
+def test_the_error_of_a_server_that_dies_at_start_has_its_last_lines(tmp_path):
     runtime = ProcessRuntime(find_server(install(tmp_path / "triton", "echo cannot do this; exit 3")))
     with pytest.raises(ServerError, match="cannot do this") as caught, runtime.start(tmp_path):
         pass
     assert caught.value.kind == "server-failed"
 
 
-def test_more_options_reach_the_server_and_a_silent_one_is_given_up(tmp_path):
+def test_arguments_reach_the_server_and_an_unresponsive_one_is_stopped(tmp_path):
     installation = find_server(install(tmp_path / "triton", 'for last; do :; done; echo "last $last"; exec sleep 60'))
     runtime = ProcessRuntime(installation, arguments=("--more",), start_seconds=0.5)
     with pytest.raises(ServerError, match="last --more"), runtime.start(tmp_path):
         pass
 
 
-def test_a_port_that_is_taken_is_named(tmp_path):
+def test_a_port_in_use_is_an_error(tmp_path):
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
@@ -99,7 +99,7 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     assert caught.value.kind == "port-taken"
 
 
-def test_another_port_is_tried_when_ours_was_taken_meanwhile(tmp_path):
+def test_another_port_is_used_if_the_selected_one_was_taken(tmp_path):
     count = tmp_path / "count"
     script = f'echo x >> {count}; echo "Address already in use"; exit 1'
     runtime = ProcessRuntime(
@@ -119,7 +119,7 @@ def test_shared_memory_with_the_private_prefix_is_removed():
     assert not region.exists()
 
 
-def test_a_folder_of_a_server_beside_it_is_not_blamed_on_one_that_ended_well():
+def test_a_folder_of_another_server_is_not_attributed_to_one_that_ended_normally():
     before = extracted_folders()
     folder = Path(f"/tmp/python_env_{os.getpid() % 1_000_000:06d}")
     folder.mkdir()
@@ -134,7 +134,7 @@ def test_a_folder_of_a_server_beside_it_is_not_blamed_on_one_that_ended_well():
 
 
 @pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
-def test_signals_become_exceptions_and_handlers_come_back(number, kind):
+def test_signals_become_exceptions_and_handlers_are_restored(number, kind):
     before = signal.getsignal(number)
     with pytest.raises(kind), interruptible():
         signal.raise_signal(number)

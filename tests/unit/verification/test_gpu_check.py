@@ -1,4 +1,4 @@
-"""A GPU is believed by what the server says it did with it, never because the server started.
+"""The check of the GPU relies on what the server logs about it, not on a successful start.
 
 The phrases are those in the library of Triton 24.10's server; no GPU was at hand to see whole lines.
 """
@@ -15,7 +15,7 @@ DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 
 
 
 class Server:
-    """Only what the check looks at."""
+    """The parts of a server that the check reads."""
 
     def __init__(self, log, devices=(), driver=""):
         self._log, self._devices, self._driver = log, devices, driver
@@ -40,7 +40,7 @@ def test_no_device_is_no_gpu():
     assert (check.status, check.evidence) == ("failed", "the server has no GPU: there is no /dev/nvidia0")
 
 
-def test_a_device_that_the_server_made_nothing_on_is_no_gpu():
+def test_a_device_without_a_memory_pool_is_no_gpu():
     check = check_gpu(Server("", ("nvidia0",)))
     assert (check.status, check.evidence) == (
         "failed",
@@ -48,7 +48,7 @@ def test_a_device_that_the_server_made_nothing_on_is_no_gpu():
     )
 
 
-def test_a_driver_that_is_too_old_is_named():
+def test_an_old_driver_is_reported():
     check = check_gpu(Server(INSUFFICIENT + DISABLED, ("nvidia0",)))
     assert check.status == "failed"
     assert "CUDA driver version is insufficient for CUDA runtime version" in check.evidence

@@ -1,4 +1,4 @@
-"""The Job is valid for Kubernetes, and asks for no right that it does not need."""
+"""The Job is valid for Kubernetes and has the least privileges."""
 
 import kubernetes_validate
 import pytest
@@ -15,14 +15,14 @@ def test_the_job_is_valid(version):
     kubernetes_validate.validate(yaml.safe_load(job_yaml(JOB)), version, strict=True)
 
 
-def test_the_judge_would_refuse_a_wrong_one():
+def test_the_validator_rejects_an_invalid_job():
     wrong = make_job(JOB)
     wrong["spec"]["template"]["spec"]["containers"][0]["volumeMount"] = []
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
 
 
-def test_it_verifies_what_was_asked_for():
+def test_the_job_verifies_the_given_models():
     pod = make_job(JOB)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["image"] == JOB.image
@@ -34,7 +34,7 @@ def test_it_verifies_what_was_asked_for():
     assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
 
 
-def test_every_container_has_the_least_rights():
+def test_every_container_has_the_least_privileges():
     pod = make_job(JOB)["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert not pod["automountServiceAccountToken"]
@@ -46,6 +46,6 @@ def test_every_container_has_the_least_rights():
         }
 
 
-def test_it_is_plain_yaml_with_a_name_that_kubernetes_takes():
+def test_the_yaml_has_a_valid_name():
     assert "&id" not in job_yaml(JOB)
     assert make_job(JOB)["metadata"]["name"] == "envpack-verify-model-a"

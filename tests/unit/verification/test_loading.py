@@ -1,11 +1,11 @@
-"""For how long a dead stub goes unnoticed by the server."""
+"""Measuring for how long a dead stub has not been reaped by the server."""
 
 from envpack.verification.loading import DeadStubTimer
 
 FIRST, SECOND = 7, 8
 
 
-def test_one_that_stays_dead_counts_from_when_it_was_seen():
+def test_a_dead_stub_counts_from_its_first_observation():
     dead = DeadStubTimer(10.0)
     for now in (10.1, 10.2, 10.3):
         dead.update(frozenset({FIRST}), now)
@@ -13,7 +13,7 @@ def test_one_that_stays_dead_counts_from_when_it_was_seen():
     assert round(dead.seconds, 6) == 0.3
 
 
-def test_one_that_the_server_has_waited_for_is_forgotten():
+def test_a_reaped_stub_is_forgotten():
     dead = DeadStubTimer(10.0)
     dead.update(frozenset({FIRST}), 10.1)
     dead.update(frozenset({FIRST}), 10.2)
@@ -21,7 +21,7 @@ def test_one_that_the_server_has_waited_for_is_forgotten():
     assert dead.seconds == 0
 
 
-def test_time_in_which_the_machine_stood_still_does_not_count():
+def test_time_in_which_the_machine_was_stopped_does_not_count():
     dead = DeadStubTimer(10.0)
     dead.update(frozenset({FIRST}), 10.1)
     dead.update(frozenset({FIRST}), 3610.1)

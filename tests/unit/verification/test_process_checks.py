@@ -1,4 +1,4 @@
-"""What a look at a model's process can find that no look at its files could: it runs something else than it should."""
+"""Faults that only a model's process shows, and not its files: it runs another Python or other packages."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def test_a_process_of_the_environment_passes(check):
     assert check(GOOD).status == "ok"
 
 
-def test_servers_from_25_08_on_say_it_in_another_variable():
+def test_servers_from_25_08_on_set_another_variable():
     assert check_environment(replace(GOOD, variables={"VIRTUAL_ENV": ROOT})).status == "ok"
 
 
@@ -34,7 +34,7 @@ def test_an_environment_that_was_activated_elsewhere():
     assert "not relocatable" in check.fix
 
 
-def test_an_environment_that_does_not_say_where_it_is():
+def test_an_environment_without_a_variable():
     check = check_environment(replace(GOOD, variables={"PATH": "/bin"}))
     assert check.status == "warning"
     assert "bin/activate does not set it" in check.evidence
@@ -54,7 +54,7 @@ def test_two_python_libraries_in_one_process():
     assert check.evidence.endswith(f"{LIBPYTHON}, /usr/lib/libpython3.11.so.1.0")
 
 
-def test_a_stub_that_python_is_linked_into():
+def test_a_stub_with_python_linked_in():
     assert check_libpython(replace(GOOD, mapped=("/models/m/triton_python_backend_stub",))).status == "ok"
 
 
@@ -66,16 +66,16 @@ def test_packages_of_the_system():
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_nothing_is_claimed_of_what_cannot_be_read(check):
+def test_an_unreadable_process_skips_the_check(check):
     found = check(replace(GOOD, mapped=(), variables={}))
     assert found is None or found.status == "skipped"
 
 
 @pytest.mark.parametrize("check", [check_environment, check_isolation])
-def test_a_model_without_an_environment_is_not_asked_for_one(check):
+def test_a_model_without_an_environment_skips_the_check(check):
     assert check(replace(GOOD, root="")) is None
 
 
-def test_how_the_user_site_was_kept_out_is_told():
+def test_the_evidence_names_how_the_user_site_is_disabled():
     assert "PYTHONNOUSERSITE is set" in check_user_site("", {"PYTHONNOUSERSITE": "1"}).evidence
     assert "without PYTHONNOUSERSITE" in check_user_site("", {}).evidence

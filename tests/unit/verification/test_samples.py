@@ -26,7 +26,7 @@ def read(tmp_path, content):
     return read_samples(file, CONFIG)
 
 
-def test_every_way_to_write_a_tensor(tmp_path):
+def test_every_notation_of_a_tensor(tmp_path):
     text = base64.b64encode(b"\2\0\0\0hi").decode()
     samples = read(
         tmp_path,
@@ -62,7 +62,7 @@ ONE = {"IN": [1, 2], "TEXT": ["a"]}
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("{", "Expecting property name"),
         ("[]", "list indices must be"),
@@ -80,14 +80,14 @@ ONE = {"IN": [1, 2], "TEXT": ["a"]}
         ({"data": [ONE], "envpack": {"outputs": {"X": {}}}}, "no output 'X'"),
     ],
 )
-def test_bad_samples_are_explained(tmp_path, content, said):
-    with pytest.raises(InputError, match=said) as caught:
+def test_bad_samples_are_explained(tmp_path, content, message):
+    with pytest.raises(InputError, match=message) as caught:
         read(tmp_path, content)
     assert caught.value.kind == "bad-samples"
     assert "smoke.json" in caught.value.where
 
 
-def test_inputs_made_up_are_ones():
+def test_generated_inputs_are_ones():
     alone, two = generate_requests(CONFIG)
     assert [(t.name, t.datatype, t.shape, t.data) for t in alone.inputs] == [
         ("IN", "FP32", (1, 1, 2), (1.0, 1.0)),
@@ -96,7 +96,7 @@ def test_inputs_made_up_are_ones():
     assert [(t.shape, t.data) for t in two.inputs] == [((2, 1, 2), (1.0,) * 4), ((2, 1), (b"1", b"1"))]
 
 
-def test_a_list_in_the_list_is_a_sequence(tmp_path):
+def test_a_nested_list_is_a_sequence(tmp_path):
     config = read_served_config(
         {"sequence_batching": {}, "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [1]}]}
     )
@@ -110,7 +110,7 @@ def test_a_list_in_the_list_is_a_sequence(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["BOOL", "UINT8", "INT64", "FP16", "BF16", "FP64"])
-def test_every_type_can_be_made_up(kind):
+def test_every_type_can_be_generated(kind):
     from envpack.server.tensors import encode
 
     config = read_served_config({"input": [{"name": "IN", "data_type": f"TYPE_{kind}", "dims": [-1, 3]}]})

@@ -1,4 +1,4 @@
-"""What runs a model is told from the stub's own report, which may come late, and from its file."""
+"""A stub is identified by its report, which can arrive late, and by its file."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ STUB = Process(7, "triton_python_b", False, ARGUMENTS)
 
 
 class Server:
-    """Its log has the report from the second look on."""
+    """A server whose log contains the report from the second read on."""
 
     def __init__(self, report):
         self.logs = ["", f"I1121 envpack-stub {json.dumps(report)}" if report else ""]
@@ -47,17 +47,17 @@ def ours(monkeypatch):
     monkeypatch.setattr(stub_processes, "_REPORT_SECONDS", 0.2)
 
 
-def test_the_report_of_our_stub_is_waited_for(ours):
+def test_a_late_report_of_our_stub_is_awaited(ours):
     seen = stub_processes.identify(Server(REPORT), STUB)
     assert (seen.python, seen.numpy, seen.version) == ("3.12.1", "2.5.5", "0.1.0")
 
 
-def test_our_stub_is_known_by_its_file_when_it_says_nothing(ours):
+def test_our_stub_without_a_report_is_identified_by_its_file(ours):
     seen = stub_processes.identify(Server(None), STUB)
     assert (seen.python, seen.version) == ("3.12", "0.1.0")
 
 
-def test_another_stub_is_known_by_what_it_has_mapped():
+def test_another_stub_is_identified_by_its_mapped_files():
     seen = stub_processes.identify(Server(None), STUB)
     assert (seen.python, seen.version) == ("3.12", "")
 
@@ -84,7 +84,7 @@ STARTS = "import subprocess, sys; subprocess.run(['stub', *sys.argv[1:]], execut
 
 @pytest.fixture
 def hanging(tmp_path):
-    """A server with a child that is called like a stub of the model `m`, whose own child stands still."""
+    """A server with a child that has the name of a stub of the model `m`, whose own child is blocked."""
     model = tmp_path / "m/1/model.py"
     model.parent.mkdir(parents=True)
     model.write_text(COMPLETES)
@@ -104,7 +104,7 @@ def hanging(tmp_path):
         process.wait()
 
 
-def test_what_a_stub_has_started_can_say_where_it_stood_before_the_stub_is_ended(hanging):
+def test_children_of_a_stub_write_their_stack_before_the_stub_is_aborted(hanging):
     assert len(stub_processes.stub_processes(hanging, "m")) == 1
     stub_processes.abort_stubs(hanging, "m")
     assert "stood here" in hanging.log()
