@@ -1,16 +1,17 @@
-# Two commands: `make demo` and `make test`. Nothing needs to be installed first but Python 3.11 or newer.
+# Two commands: `make demo` and `make test`. Only Python 3.11 or newer must be installed before.
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs clean
+.PHONY: help demo test lint docs dist clean
 
 help:
 	@echo "make demo   build three environments and stubs, boot the real server, classify real images"
 	@echo "make test   everything that must hold: style, types, unit, native and server tests"
 	@echo "make docs   the documentation as a site, in build/site; every link, command and generated part is checked"
-	@echo "make clean  remove what both have made here"
+	@echo "make dist   build the sdist and the wheels into dist/"
+	@echo "make clean  remove what the others have made here"
 
 .venv/for-demo: pyproject.toml ci/install.py
 	$(PYTHON) ci/install.py .venv
@@ -39,5 +40,9 @@ docs: .venv/for-docs
 test: lint docs
 	$(BIN)/pytest
 
+dist: .venv/for-test
+	$(BIN)/python ci/make_dist.py dist
+
 clean:
-	rm -rf .venv build $(DEMO)
+	rm -rf .venv build dist $(DEMO)
+	@$(PYTHON) ci/cache_note.py

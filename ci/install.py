@@ -23,10 +23,10 @@ def server_requirement() -> str:
 
 
 def extras(wanted: list[str]) -> str:
-    """The extras to install: those asked for, and a compiler where there is none."""
+    """The extras to install: a checkout compiles its stubs, with zig where there is no other compiler."""
     has_compiler = any(shutil.which(name) for name in ("c++", "g++", "clang++"))
-    names = wanted + ([] if has_compiler or "test" in wanted else ["zig"])
-    return f"[{','.join(names)}]" if names else ""
+    names = ["compile", *wanted, *([] if has_compiler or "test" in wanted else ["zig"])]
+    return f"[{','.join(names)}]"
 
 
 def main(folder: Path, wanted: list[str]) -> None:

@@ -1,5 +1,6 @@
 """A stub for aarch64, compiled here by zig, looked into, and run by qemu-user: alone, and with the tests' peer."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from envpack.support.elf import version_key
 from envpack.support.isolation import clean_environment
 from tests.portability import arm64
 from tests.portability.conversation import NATIVE, build_peer, cases, setup_for
+from tests.portability.environments import need_same
 
 REGIONS = f"envpack_aarch64_{os.getpid()}_"
 RELEASE = cases("release_test.cc")
@@ -101,3 +103,28 @@ def test_conversation(converse, release):
 @pytest.mark.parametrize("file", FILES)
 def test_cases_of_the_stub(converse, file):
     converse(*(name for name in cases(file) if name not in NOT_IN_QEMU))
+
+
+@pytest.fixture(scope="module")
+def cross_prefix():
+    """The script with which the wheel of compiled stubs is built: Debian has not every Python for arm64."""
+    file = Path(__file__).parents[2] / "ci/cross_prefix.py"
+    spec = importlib.util.spec_from_file_location("cross_prefix", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_target_derived_from_this_machines_python_gives_the_same_stub(arm64_target, cross_prefix, tmp_path):
+    need_same(arm64.PYTHON)
+    derived = cross_prefix.cross_target(arm64.PYTHON, "aarch64", tmp_path)
+    assert derived.machine == "aarch64"
+    stubs = [build_stub(target, toolchain="zig") for target in (arm64_target, derived)]
+    assert stubs[0].facts == stubs[1].facts
+
+
+def test_pyconfig_differs_as_in_debians_packages(arm64_target, cross_prefix):
+    text = arm64_target.configuration.read_text()
+    assert cross_prefix.for_machine(text, "aarch64") == text
+    assert cross_prefix.for_machine(cross_prefix.for_machine(text, "x86_64"), "aarch64") == text
+    assert cross_prefix.for_machine(text, "x86_64") != text
