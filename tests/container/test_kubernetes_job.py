@@ -7,14 +7,14 @@ from pathlib import Path
 
 import docker
 
-from envpack import __version__
 from envpack.verification import JobOptions, make_job
 
 CHECKOUT = Path(__file__).parents[2]
+WHEEL = "/wheels/triton_envpack-0.1.0-py3-none-any.whl"
 
 
 def test_the_job_verifies_in_the_image_that_will_serve(daemon, repository, tmp_path):
-    pod = make_job(JobOptions(daemon.image))["spec"]["template"]["spec"]
+    pod = make_job(JobOptions(daemon.image, envpack_wheel=WHEEL))["spec"]["template"]["spec"]
     tools = tmp_path / "tools"
     prepare(pod["initContainers"][0]["command"][-1], tools)
     (container,) = pod["containers"]
@@ -49,12 +49,10 @@ def test_the_job_verifies_in_the_image_that_will_serve(daemon, repository, tmp_p
 
 def prepare(script, tools):
     """Run the init container's script with this machine's Python in place of its image's, and this checkout."""
-    assert f"envpack=={__version__}" in script
+    assert WHEEL in script
     base = Path(sys.base_prefix)
-    script = script.replace("/usr/local", str(base)).replace("/envpack", str(tools))
-    script = script.replace(f"envpack=={__version__}", str(CHECKOUT)).replace(
-        "python3 -m pip", f"{sys.executable} -m pip"
-    )
+    script = script.replace(WHEEL, "@wheel@").replace("/usr/local", str(base)).replace("/envpack", str(tools))
+    script = script.replace("@wheel@", str(CHECKOUT)).replace("python3 -m pip", f"{sys.executable} -m pip")
     script = script.replace("--no-cache-dir", "--no-compile")
     tools.mkdir()
     subprocess.run(["sh", "-ec", script], check=True, capture_output=True)

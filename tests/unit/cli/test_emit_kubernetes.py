@@ -9,6 +9,7 @@ import yaml
 from envpack.cli.main import run
 
 WORDS = ("verify", "--emit", "kubernetes", "--image", "registry.example/triton:24.10", "--claim", "our-models", "--gpu")
+ENVPACK = ("--envpack-image", "registry.example/envpack:0.1")
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def repository(tmp_path):
 
 
 def test_the_job_is_printed_alone_and_is_valid(repository, capsys):
-    assert run([*WORDS, "--repository", str(repository), "double", "--shm-size", "1g"]) == 0
+    assert run([*WORDS, *ENVPACK, "--repository", str(repository), "double", "--shm-size", "1g"]) == 0
     job = yaml.safe_load(capsys.readouterr().out)
     kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
     pod = job["spec"]["template"]["spec"]
@@ -31,7 +32,75 @@ def test_the_job_is_printed_alone_and_is_valid(repository, capsys):
 
 
 def test_programs_get_the_same_job_as_json(repository, capsys):
-    assert run([*WORDS, "--repository", str(repository)]) == 0
+    assert run([*WORDS, *ENVPACK, "--repository", str(repository)]) == 0
     printed = yaml.safe_load(capsys.readouterr().out)
-    assert run([*WORDS, "--repository", str(repository), "--json"]) == 0
+    assert run([*WORDS, *ENVPACK, "--repository", str(repository), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == printed
+
+
+def container(arguments, repository, capsys):
+    code = run([*WORDS, "--repository", str(repository), "--json", *arguments])
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0, document
+    pod = document["job"]["spec"]["template"]["spec"]
+    return pod["initContainers"][0], pod["containers"][0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--server", "/srv/tritonserver"),
+        ("--port", "8123"),
+        ("--infer-timeout", "7"),
+        ("--requests", "3"),
+        ("--env", "A=1", "--env", "B=2"),
+        ("--preload", "tcmalloc"),
+        ("--backend-config", "python,x=1"),
+        ("--server-arg", "--log-verbose=1"),
+        ("--load-timeout", "77"),
+        ("--served-from", "/mnt/models"),
+    ],
+)
+def test_the_job_gets_every_option(repository, capsys, words):
+    _, verify = container([*ENVPACK, *words], repository, capsys)
+    command = " ".join(verify["command"])
+    pairs = zip(words[::2], words[1::2], strict=True)
+    assert all(f"{option} {value}" in command.replace("--repository", "--served-from") for option, value in pairs)
+    assert verify["command"].count("--server") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--pull",),
+        ("--keep",),
+        ("--report", "x.html"),
+        ("--backends", "backends"),
+        ("--runtime", "docker"),
+        ("--envpack-wheel", "/models/x.whl"),
+    ],
+)
+def test_what_a_job_cannot_honour_is_refused(repository, capsys, words):
+    assert run([*WORDS, *ENVPACK, *words, "--repository", str(repository), "--json"]) == 2
+    assert words[0] in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_where_envpack_comes_from_must_be_named(repository, capsys):
+    assert run([*WORDS, "--repository", str(repository), "--json"]) == 2
+    message = json.loads(capsys.readouterr().out)["error"]["message"]
+    assert "--envpack-image" in message
+    assert "--envpack-wheel" in message
+
+
+def test_envpack_comes_from_an_image_that_has_it(repository, capsys):
+    prepare, verify = container(ENVPACK, repository, capsys)
+    assert prepare["image"] == ENVPACK[1]
+    assert "pip install" not in prepare["command"][-1]
+    assert "PYTHONPATH" not in {variable["name"] for variable in verify["env"]}
+
+
+def test_envpack_comes_from_a_wheel_in_the_volume(repository, capsys):
+    wheel = "/models/.tools/triton_envpack-0.1.0-py3-none-any.whl"
+    prepare, _ = container(["--envpack-wheel", wheel], repository, capsys)
+    assert f"--find-links /models/.tools {wheel}" in prepare["command"][-1]
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in prepare["volumeMounts"]
