@@ -18,9 +18,8 @@ from envpack.doctor.host import (
     tools,
     zig,
 )
-from envpack.doctor.network import channels, index
 from envpack.doctor.observation import Observation
-from envpack.doctor.servers import containers, server
+from envpack.doctor.services import channels, containers, index, server
 from envpack.project import Project
 from envpack.support.errors import EnvpackError
 

@@ -17,6 +17,13 @@ from envpack.support.cache_locations import cache_root
 from envpack.support.errors import StubError
 from envpack.support.installation import install_command
 
+_DEVICES = Path("/dev")
+_DRIVER = Path("/proc/driver/nvidia")
+_VERSION = re.compile(r"Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
+_MIB, _GIB = 1 << 20, 1 << 30
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory
+_UNPACKED = Path("/tmp")  # noqa: S108 - where servers unpack archives; they ignore TMPDIR
+
 
 def system(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
     """Processor architecture, C library and this Python."""
@@ -88,11 +95,6 @@ def _newest(interpreters: Iterator[Interpreter]) -> dict[str, Interpreter]:
     return {interpreter.minor: interpreter for interpreter in interpreters}  # they are ordered by version
 
 
-_DEVICES = Path("/dev")
-_DRIVER = Path("/proc/driver/nvidia")
-_VERSION = re.compile(r"Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
-
-
 def gpu(project: Project, devices: Path = _DEVICES, driver: Path = _DRIVER) -> Iterator[Observation]:  # noqa: ARG001
     """NVIDIA's driver, its version and its devices, read from /dev and /proc/driver/nvidia."""
     if not (devices / "nvidiactl").exists():
@@ -116,11 +118,6 @@ def _name(file: Path) -> str:
         if line.startswith("Model:"):
             return line.partition(":")[2].strip()
     return "unknown"
-
-
-_MIB, _GIB = 1 << 20, 1 << 30
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory
-_UNPACKED = Path("/tmp")  # noqa: S108 - where servers unpack archives; they ignore TMPDIR
 
 
 def shared_memory(project: Project, place: Path = _SHARED_MEMORY) -> Iterator[Observation]:  # noqa: ARG001

@@ -12,6 +12,7 @@ from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
 
 _LARGE = 64 * 1024
 _HEADER_LENGTH = "Inference-Header-Content-Length"
+_DATATYPES = {"TYPE_STRING": "BYTES"}
 
 
 class RequestError(Exception):
@@ -259,9 +260,6 @@ def _error_text(content: bytes) -> str:
     if isinstance(value, dict) and "error" in value:
         return str(value["error"])
     return content.decode("utf-8", "replace") or "no reason given"
-
-
-_DATATYPES = {"TYPE_STRING": "BYTES"}
 
 
 class TensorEntry(TypedDict, total=False):

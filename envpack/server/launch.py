@@ -12,6 +12,9 @@ _STUB = "triton_python_backend_stub"
 _UTILITIES = "triton_python_backend_utils.py"
 _LIBRARY = "libtriton_python.so"
 _PLACEHOLDER = "#!/bin/sh\nexit 1\n"
+_MARKER = "envpack-user-site-was-read"
+_MINORS = range(6, 16)
+STOP_SECONDS = 15
 
 
 def link_backends(installation: ServerInstallation, destination: Path, extra: Path | None = None) -> tuple[str, ...]:
@@ -73,10 +76,6 @@ def _link_extra(folder: Path, destination: Path, source: Path) -> None:
             (destination / name).symlink_to(source / origin)
 
 
-_MARKER = "envpack-user-site-was-read"
-_MINORS = range(6, 16)
-
-
 def write_user_site_probe(home: Path) -> None:
     """Write a ``usercustomize`` module for every supported Python below ``home/.local``.
 
@@ -94,9 +93,6 @@ def write_user_site_probe(home: Path) -> None:
 def user_site_was_read(log: str) -> bool:
     """Whether ``log`` contains the marker of the user-site probe."""
     return _MARKER in log
-
-
-STOP_SECONDS = 15
 
 
 def server_command(

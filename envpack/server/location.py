@@ -20,6 +20,12 @@ _WHEEL = "nvidia-pytriton"
 _WHEEL_SERVER = "pytriton/tritonserver/bin/tritonserver"
 _STUB = "triton_python_backend_stub"
 _LIBRARY = "libtriton_python.so"
+# File names of libraries by their common names, preferred ones first.
+_KNOWN = {
+    "tcmalloc": ("libtcmalloc.so.4", "libtcmalloc_minimal.so.4"),
+    "jemalloc": ("libjemalloc.so.2",),
+}
+_CACHE_LINE = re.compile(r"^\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)$")
 
 
 @dataclass(frozen=True)
@@ -124,14 +130,6 @@ def _release_in_wheel(packages: Path) -> str:
     """Name of the release in the wheel that is installed in this folder, or ``""``."""
     versions = {found.version for found in importlib.metadata.distributions(name=_WHEEL, path=[str(packages)])}
     return next((release.name for release in all_releases().values() if release.wheel in versions), "")
-
-
-# File names of libraries by their common names, preferred ones first.
-_KNOWN = {
-    "tcmalloc": ("libtcmalloc.so.4", "libtcmalloc_minimal.so.4"),
-    "jemalloc": ("libjemalloc.so.2",),
-}
-_CACHE_LINE = re.compile(r"^\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)$")
 
 
 def find_preload(wanted: str) -> Path:

@@ -13,6 +13,23 @@ from envpack.server.interface import Process
 
 _PROC = Path("/proc")
 _EXIT_CODE = 49  # index among the fields of /proc/<pid>/stat that follow the name; readable for own processes only
+_SERVER = "tritonserver"
+_PROCESS, _PART = "\x1d", "\x1e"
+# For each process its stat, then its arguments. The shell's `read` loses only NUL bytes.
+_LIST_PROCESSES = r"""
+for folder in /proc/[0-9]*; do
+  { read -r stat < "$folder/stat"; } 2>/dev/null || continue
+  printf '\035%s' "$stat"
+  { while IFS= read -r -d '' word; do printf '\036%s' "$word"; done < "$folder/cmdline"; } 2>/dev/null
+done
+"""
+_READ_TEXT = 'printf "%s" "$(<"$1")"'
+_READ_VARIABLES = r"""while IFS= read -r -d '' entry; do printf '%s\0' "$entry"; done < "$1" """
+_LIST_FOLDER = r"""shopt -s nullglob dotglob; for entry in "$1"/*; do printf '%s\0' "${entry##*/}"; done"""
+_READ_LINK = 'readlink "$1"'
+_ABORT = 'kill -ABRT "$1"'
+_PAGE_BYTES = 4096  # unit of resident sizes in /proc/<pid>/statm, on all platforms of Triton
+Run = Callable[[str, str], bytes]
 
 
 def children_of(parent: int) -> tuple[Process, ...]:
@@ -112,26 +129,6 @@ def _group(pid: int) -> int:
     return int(fields[2]) if len(fields) > 2 else -1
 
 
-_SERVER = "tritonserver"
-_PROCESS, _PART = "\x1d", "\x1e"
-# For each process its stat, then its arguments. The shell's `read` loses only NUL bytes.
-_PROCESSES = r"""
-for folder in /proc/[0-9]*; do
-  { read -r stat < "$folder/stat"; } 2>/dev/null || continue
-  printf '\035%s' "$stat"
-  { while IFS= read -r -d '' word; do printf '\036%s' "$word"; done < "$folder/cmdline"; } 2>/dev/null
-done
-"""
-_TEXT = 'printf "%s" "$(<"$1")"'
-_VARIABLES = r"""while IFS= read -r -d '' entry; do printf '%s\0' "$entry"; done < "$1" """
-_NAMES = r"""shopt -s nullglob dotglob; for entry in "$1"/*; do printf '%s\0' "${entry##*/}"; done"""
-_LINK = 'readlink "$1"'
-_ABORT = 'kill -ABRT "$1"'
-_PAGE_BYTES = 4096  # unit of resident sizes in /proc/<pid>/statm, on all platforms of Triton
-
-Run = Callable[[str, str], bytes]
-
-
 class ContainerProcfs:
     """Reads processes and files of a container with bash only: small Triton images have no ps and no Python.
 
@@ -145,29 +142,29 @@ class ContainerProcfs:
         self._run = run
 
     def children(self, of: int | None) -> tuple[Process, ...]:
-        return read_processes(self._text(_PROCESSES, ""), of)
+        return read_processes(self._text(_LIST_PROCESSES, ""), of)
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         return paths_in_maps(self.read_text(f"/proc/{pid}/maps"))
 
     def executable(self, pid: int) -> str:
-        return self._text(_LINK, f"/proc/{pid}/exe").rstrip("\n")
+        return self._text(_READ_LINK, f"/proc/{pid}/exe").rstrip("\n")
 
     def variables(self, pid: int) -> dict[str, str]:
-        return split_variables(self._run(_VARIABLES, f"/proc/{pid}/environ"))
+        return split_variables(self._run(_READ_VARIABLES, f"/proc/{pid}/environ"))
 
     def resident_bytes(self, pid: int) -> int:
         fields = self.read_text(f"/proc/{pid}/statm").split()
         return int(fields[1]) * _PAGE_BYTES if len(fields) > 1 else 0
 
     def read_text(self, file: str) -> str:
-        return self._text(_TEXT, file)
+        return self._text(_READ_TEXT, file)
 
     def abort(self, pid: int) -> None:
         self._run(_ABORT, str(pid))
 
     def list_folder(self, folder: str) -> tuple[str, ...]:
-        return tuple(sorted(name for name in self._text(_NAMES, folder).split("\0") if name))
+        return tuple(sorted(name for name in self._text(_LIST_FOLDER, folder).split("\0") if name))
 
     def _text(self, script: str, argument: str) -> str:
         return self._run(script, argument).decode("utf-8", "replace")

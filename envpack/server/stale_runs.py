@@ -16,6 +16,12 @@ from envpack.server import procfs
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _STARTED_FIELD = 19  # index of starttime (ticks since boot) among the fields of /proc/<pid>/stat after the name
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory
+_EXTRACTED = re.compile(r"/tmp/python_env_\w{6}")  # noqa: S108 - hard-coded in the server, which ignores TMPDIR
+_EXTRACTED_PARENT = Path("/tmp")  # noqa: S108
+HOME_PREFIX = "envpack-verify-"
+LOG = "log"
+_OWNER, _GROUP = "owner", "group"
 
 
 def this_owner() -> str:
@@ -24,7 +30,7 @@ def this_owner() -> str:
     Process ids are reused, and each container has its own.
     """
     pid = os.getpid()
-    return f"{_boot()}/{_space()}/{pid}/{_started(pid)}"
+    return f"{_boot_id()}/{_pid_namespace()}/{pid}/{_start_time(pid)}"
 
 
 def owner_is_gone(owner: str) -> bool:
@@ -32,36 +38,31 @@ def owner_is_gone(owner: str) -> bool:
     parts = owner.split("/")
     if len(parts) != 4 or not parts[2].isdigit():
         return False
-    boot, space, pid, started = parts
-    return boot != _boot() or (space == _space() and _started(int(pid)) != started)
+    boot, namespace, pid, start_time = parts
+    return boot != _boot_id() or (namespace == _pid_namespace() and _start_time(int(pid)) != start_time)
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
         return "unknown"
 
 
-def _space() -> str:
+def _pid_namespace() -> str:
     try:
         return Path("/proc/self/ns/pid").readlink().name
     except OSError:
         return "unknown"
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     fields = text[text.rfind(")") + 1 :].split()
     return fields[_STARTED_FIELD] if len(fields) > _STARTED_FIELD else ""
-
-
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory
-_EXTRACTED = re.compile(r"/tmp/python_env_\w{6}")  # noqa: S108 - hard-coded in the server, which ignores TMPDIR
-_EXTRACTED_PARENT = Path("/tmp")  # noqa: S108
 
 
 def extracted_folders() -> frozenset[Path]:
@@ -115,11 +116,6 @@ def _end_group(group: int) -> None:
     until = time.monotonic() + 2
     while procfs.group_members(group) and time.monotonic() < until:
         time.sleep(0.02)
-
-
-HOME_PREFIX = "envpack-verify-"
-LOG = "log"
-_OWNER, _GROUP = "owner", "group"
 
 
 def new_home() -> Path:

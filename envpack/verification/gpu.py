@@ -25,6 +25,22 @@ _SIGNS = (
 )
 _DEVICES = "/dev"
 _KERNEL_VERSION = re.compile(r"Kernel Module\D*(?P<version>\d+(\.\d+)+)")
+PROBE, PEER = "envpack_gpu_probe", "envpack_gpu_probe_peer"
+_CODE = Path(__file__).with_name("gpu_probe_model.py")
+_ELEMENTS = 1 << 20
+_LIBRARIES = {"torch": "PyTorch", "cupy": "CuPy"}
+_ON_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
+_CONFIGS = {
+    PROBE: """backend: "python"
+input [ { name: "COUNT" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "REPORT" data_type: TYPE_STRING dims: [ 1 ] } ]
+""",
+    PEER: """backend: "python"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
+""",
+}
 
 
 def check_gpu(server: Server) -> Check:
@@ -42,24 +58,6 @@ def check_gpu(server: Server) -> Check:
         return failed("gpu", f"the server has no GPU: {sign or 'there is no /dev/nvidia0'}", fix)
     fix = "the driver is older than the release's CUDA, or the server cannot access the device: check with nvidia-smi"
     return failed("gpu", f"the server cannot use the GPU: {sign or 'it created no memory pool on it'}", fix)
-
-
-PROBE, PEER = "envpack_gpu_probe", "envpack_gpu_probe_peer"
-_CODE = Path(__file__).with_name("gpu_probe_model.py")
-_ELEMENTS = 1 << 20
-_LIBRARIES = {"torch": "PyTorch", "cupy": "CuPy"}
-_ON_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
-_CONFIGS = {
-    PROBE: """backend: "python"
-input [ { name: "COUNT" data_type: TYPE_INT32 dims: [ 1 ] } ]
-output [ { name: "REPORT" data_type: TYPE_STRING dims: [ 1 ] } ]
-""",
-    PEER: """backend: "python"
-input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
-output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
-parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
-""",
-}
 
 
 class ProbeReport(TypedDict):

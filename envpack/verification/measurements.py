@@ -23,6 +23,7 @@ _LAUNCH = re.compile(r"Starting Python backend stub")
 _INSTANCE = re.compile(r"TRITONBACKEND_ModelInstanceInitialize: (?!instance)(?P<instance>\S+) \(")
 _REPORT = re.compile(r"envpack-stub ")
 _DONE = re.compile(r"TRITONBACKEND_ModelInstanceInitialize: instance initialization successful")
+_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,6 @@ def _events(log: str) -> Iterator[_Event]:
         if match:
             when = datetime.datetime.strptime(f"{_LEAP_YEAR}{match['when']}", "%Y%m%d %H:%M:%S.%f")
             yield _Event(when.timestamp(), match["text"])
-
-
-_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
 def measure_environment(model: Model) -> EnvironmentSize | None:

@@ -16,6 +16,7 @@ from envpack.support.errors import InputError
 
 SAMPLES_FILE = Path("envpack/smoke.json")
 _SETTINGS = {"rtol", "atol", "outputs", "minimum_match", "noun"}
+_WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
 
 @dataclass(frozen=True)
@@ -202,9 +203,6 @@ def _element(datatype: str, item: object) -> Value:
     if datatype.startswith(("INT", "UINT")) and isinstance(item, int):
         return item
     raise TypeError(f"{item!r} is not {datatype}")
-
-
-_WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import pytest
 
 from envpack.doctor import PROBES, Observation, examine, host as probes
 from envpack.doctor.host import cache, compiler, gpu, pythons, shared_memory, system
-from envpack.doctor.network import channels, index
-from envpack.doctor.servers import containers
+from envpack.doctor.services import channels, containers, index
 from envpack.project import Project
 from envpack.support.errors import InputError, StubError
 

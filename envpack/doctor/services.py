@@ -1,0 +1,165 @@
+"""Probes of services: conda channels, the package index, an installed Triton server, a container daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from envpack.conda import read_conda_settings
+from envpack.containers import Daemon, daemon_errors, find_daemon
+from envpack.doctor.observation import Observation
+from envpack.lock import LOCAL_CHANNEL
+from envpack.project import Project
+from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.server import find_server
+from envpack.support.errors import ServerError
+from envpack.support.isolation import clean_environment
+from envpack.support.redaction import public_url
+
+if TYPE_CHECKING:
+    import docker
+
+_RESPONSE_SECONDS = 3.0
+_DEFAULT_INDEX = "https://pypi.org/simple"
+_CREDENTIALS_NEEDED = {401, 403, 407}
+_FALSE = {"", "0", "false", "no"}
+_CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
+
+
+def channels(project: Project) -> Iterator[Observation]:
+    """The channels of the project, else of the user's conda configuration; without any, the local channel."""
+    settings = read_conda_settings()
+    names = [name for name in project.channels or settings.channels if name != LOCAL_CHANNEL]
+    if not names:
+        what = "none configured; Python packages are built from the interpreters of this machine"
+        yield Observation("channels", "ok", what)
+        return
+    if _is_set("CONDA_OFFLINE"):
+        yield Observation("channels", "ok", "CONDA_OFFLINE is set; not checked")
+        return
+    urls = settings.resolve(names).urls
+    with ThreadPoolExecutor(len(urls)) as pool:
+        reasons = list(pool.map(lambda url: _unreachable(f"{url.rstrip('/')}/noarch/repodata.json"), urls))
+    for url, reason in zip(urls, reasons, strict=True):
+        fix = "check address, network and proxy; the channel `local` works without a network"
+        yield Observation("channel", "warn" if reason else "ok", f"{url}{reason}", fix if reason else "")
+
+
+def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
+    """The package index."""
+    variables = clean_environment()
+    if _is_set("UV_OFFLINE") or _is_set("UV_NO_INDEX"):
+        yield Observation("index", "ok", "UV_OFFLINE or UV_NO_INDEX is set; not checked")
+        return
+    url = variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL") or _DEFAULT_INDEX
+    reason = _unreachable(f"{url.rstrip('/')}/numpy/")
+    fix = "check network and proxy, or set UV_INDEX_URL to a reachable index"
+    yield Observation("index", "warn" if reason else "ok", f"{public_url(url)}{reason}", fix if reason else "")
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").lower() not in _FALSE
+
+
+def _unreachable(url: str) -> str:
+    """Why an address is not usable, as a suffix to it; ``""`` if it is."""
+    import requests
+
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        place = Path(unquote(parts.path))
+        return "" if place.exists() or place.parent.parent.is_dir() else ": no such folder"
+    try:
+        response = requests.head(url, timeout=_RESPONSE_SECONDS, allow_redirects=True, verify=_certificates())
+    except requests.RequestException as error:
+        return f": {_in_words(error)}"
+    if response.status_code in _CREDENTIALS_NEEDED:
+        return f": it requires credentials ({response.status_code})"
+    return f": HTTP status {response.status_code}" if response.status_code >= 400 else ""
+
+
+def _certificates() -> str | bool:
+    return os.environ.get("SSL_CERT_FILE") or True
+
+
+def _in_words(error: Exception) -> str:
+    import requests
+
+    for kind, words in (
+        (requests.exceptions.ProxyError, "rejected by the proxy"),
+        (requests.exceptions.SSLError, "its certificate is not trusted"),
+        (requests.exceptions.Timeout, f"no response within {_RESPONSE_SECONDS:g} s"),
+        (requests.exceptions.ConnectionError, "unreachable"),
+    ):
+        if isinstance(error, kind):
+            return words
+    return "invalid address"
+
+
+def server(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
+    """The server that `envpack verify --runtime process` starts."""
+    try:
+        found = find_server()
+    except ServerError as error:
+        yield Observation("tritonserver", "warn", f"{error.message}; servers can run in containers", error.hint)
+        return
+    release = f"Triton {found.release}" if found.release else "unknown release"
+    yield Observation("tritonserver", "ok", f"{release}, {found.executable}")
+
+
+def containers(project: Project) -> Iterator[Observation]:
+    """The container daemon for `envpack verify` and `envpack layout --image`, its image and its GPUs."""
+    try:
+        daemon = find_daemon()
+    except ServerError as error:
+        what = f"{error.message}; servers run as processes"
+        yield Observation("containers", "warn", what, error.hint)
+        return
+    with contextlib.closing(daemon.client), daemon_errors():
+        yield from _of_daemon(daemon, find_release(project.triton or DEFAULT_RELEASE).image)
+
+
+def _of_daemon(daemon: Daemon, image: str) -> Iterator[Observation]:
+    version, info = daemon.client.version(), daemon.client.info()
+    what = f"{daemon.name} {version.get('Version', '?')}, API {version.get('ApiVersion', '?')}, at {daemon.address}"
+    yield Observation("containers", "ok", what)
+    yield _image(daemon, image)
+    yield _gpus(daemon, info)
+
+
+def _image(daemon: Daemon, name: str) -> Observation:
+    if _has_image(daemon.client, name):
+        return Observation("image", "ok", name)
+    return Observation(
+        "image", "warn", f"{name} is not present", f"run {daemon.name} pull {name}, or verify with --pull"
+    )
+
+
+def _has_image(client: docker.DockerClient, name: str) -> bool:
+    import docker
+
+    try:
+        client.images.get(name)
+    except docker.errors.ImageNotFound:
+        return False
+    return True
+
+
+def _gpus(daemon: Daemon, info: dict[str, Any]) -> Observation:
+    """Whether containers have access to GPUs. Podman ignores Docker's GPU request without an error."""
+    runtimes = sorted(info.get("Runtimes") or {})
+    devices = [device.get("ID", "") for device in info.get("DiscoveredDevices") or [] if isinstance(device, dict)]
+    specified = [file.name for folder in _CDI_FOLDERS if folder.is_dir() for file in sorted(folder.iterdir())]
+    if "nvidia" in runtimes:
+        return Observation("GPUs in containers", "ok", f"runtime nvidia, of {', '.join(runtimes)}")
+    nvidia = [name for name in (*devices, *specified) if "nvidia" in name]
+    if nvidia:
+        return Observation("GPUs in containers", "ok", f"by CDI: {', '.join(nvidia)}")
+    what = f"{daemon.name} has no GPU access: runtimes {', '.join(runtimes) or 'unknown'}, no NVIDIA CDI device"
+    fix = "install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, restart Docker"
+    return Observation("GPUs in containers", "warn", what, fix)
