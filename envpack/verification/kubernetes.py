@@ -99,7 +99,7 @@ def job_yaml(options: JobOptions) -> str:
 
 def _prepare(options: JobOptions) -> dict[str, Any]:
     """Puts Python and envpack into a volume, since an image of Triton need not have them."""
-    mounts = [{"name": "tools", "mountPath": _TOOLS}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108
+    mounts: list[dict[str, Any]] = [{"name": "tools", "mountPath": _TOOLS}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108
     if options.envpack_wheel:
         mounts.append({"name": "models", "mountPath": options.served_from, "readOnly": True})
     return {
