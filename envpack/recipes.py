@@ -1,4 +1,4 @@
-"""Ready model repositories that come with envpack."""
+"""Complete model repositories that are part of envpack."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from envpack.support.replacement import replaced_folder
 
 
 def recipe_names() -> tuple[str, ...]:
-    """The recipes that can be copied, sorted."""
+    """Names of the recipes, sorted."""
     return tuple(sorted(folder.name for folder in _recipes().iterdir() if folder.is_dir()))
 
 
 def copy_recipe(name: str, destination: Path) -> None:
-    """Copy a recipe to a folder that does not exist yet, or is empty.
+    """Copy a recipe to a folder that does not exist or is empty.
 
     Raises:
-        UsageError: there is no such recipe.
-        InputError: the destination holds something already.
+        UsageError: kind ``unknown-recipe``.
+        InputError: kind ``not-empty``: the destination is a file, or a folder with content.
+        OSError: the destination cannot be written.
     """
     if name not in recipe_names():
-        raise UsageError(
-            f"unknown recipe {name!r}", kind="unknown-recipe", hint=f"there are: {', '.join(recipe_names())}"
-        )
+        raise UsageError(f"unknown recipe {name!r}", kind="unknown-recipe", hint=f"known: {', '.join(recipe_names())}")
     destination = destination.absolute()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise InputError(
-            "this folder is not empty", kind="not-empty", where=str(destination), hint="choose another, or remove it"
+            "this folder is not empty",
+            kind="not-empty",
+            where=str(destination),
+            hint="name another folder, or remove this one",
         )
     destination.parent.mkdir(parents=True, exist_ok=True)
     with replaced_folder(destination) as partial:

@@ -61,7 +61,10 @@ def build_environment(
     check_minor(minor)
     target = Target(platform or host_platform(), minor, glibc, cuda)
     options = LockOptions(
-        tuple(channels), read_conda_settings(), (cache or cache_root()).absolute(), sources=tuple(sources)
+        channels=tuple(channels),
+        settings=read_conda_settings(),
+        cache=(cache or cache_root()).absolute(),
+        sources=tuple(sources),
     )
     lock = remembered_lock(requirements, target, options, progress or NoProgress())
     return environment_of(

@@ -20,7 +20,7 @@ from envpack.support.text import normalise_name
 LOCAL_CHANNEL = "local"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LockOptions:
     """How to resolve requirements.
 

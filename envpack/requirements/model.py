@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 
@@ -31,6 +31,7 @@ class CondaPackage:
     subdir: str
     url: str
     sha256: str = ""
+    _: KW_ONLY
     md5: str = ""
     size: int = 0
     license: str = ""
@@ -83,6 +84,7 @@ class Requirements:
     conda: tuple[str, ...] = ()
     pip: tuple[str, ...] = ()
     python: str = ""
+    _: KW_ONLY
     source: Path | None = None
     channels: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()

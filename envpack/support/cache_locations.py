@@ -1,4 +1,4 @@
-"""Where envpack keeps its files, by the XDG rules: a cache that can be made again, and data that cannot."""
+"""The user's folders of envpack, by the XDG rules: a cache, which can be rebuilt, and data, which cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ELF files need, and changing where they look for libraries."""
+"""ELF files: the libraries and symbol versions they require, their library path, and their debug information."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GLIBCXX = re.compile(r"^GLIBCXX_(\d+(?:\.\d+)+)$")
 
 @dataclass(frozen=True)
 class RequiredVersion:
-    """The newest version of a library that files ask for (for example ``"2.35"``, ``""`` for none), and who asks."""
+    """The newest version of a library that files require, for example ``"2.35"`` or ``""``, and the file that does."""
 
     version: str = ""
     file: Path | None = None
@@ -35,14 +35,14 @@ class RequiredVersion:
 
 @dataclass(frozen=True)
 class AbiRequirements:
-    """What files ask of the C library, and of libstdc++ (its ``GLIBCXX`` symbol versions)."""
+    """The versions of the C library, and of libstdc++ (as ``GLIBCXX`` symbol versions), that files require."""
 
     glibc: RequiredVersion = RequiredVersion()
     glibcxx: RequiredVersion = RequiredVersion()
 
 
 def is_elf(path: Path) -> bool:
-    """Whether a regular file starts like an ELF file."""
+    """Whether a path is a regular file, not a link, that begins with the ELF magic number."""
     if path.is_symlink() or not path.is_file():
         return False
     with path.open("rb") as content:
@@ -55,21 +55,21 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def required_abi(files: Iterable[Path]) -> AbiRequirements:
-    """The newest symbol versions that any of the ELF files needs.
+    """The newest symbol versions that any of the files requires.
 
-    Files that are no readable ELF of this kind (test data, other systems) count for nothing.
+    Files that are not readable as ELF (test data, other systems) are ignored.
     """
     glibc = glibcxx = RequiredVersion()
     for file in files:
-        glibc_version, glibcxx_version = _needs_of(file)
+        glibc_version, glibcxx_version = _required_versions(file)
         glibc = newer_version(glibc, RequiredVersion(glibc_version, file))
         glibcxx = newer_version(glibcxx, RequiredVersion(glibcxx_version, file))
     return AbiRequirements(glibc, glibcxx)
 
 
-def newer_version(one: RequiredVersion, other: RequiredVersion) -> RequiredVersion:
-    """The need of the newer_version version; the first of two that are the same."""
-    return other if version_key(other.version) > version_key(one.version) else one
+def newer_version(first: RequiredVersion, second: RequiredVersion) -> RequiredVersion:
+    """The newer of two required versions; the first if they are equal."""
+    return second if version_key(second.version) > version_key(first.version) else first
 
 
 def needed_glibc(elf: ELFFile) -> str:
@@ -83,7 +83,7 @@ def needed_glibcxx(elf: ELFFile) -> str:
 
 
 def provided_glibcxx(elf: ELFFile) -> str:
-    """The newest libstdc++ symbol version that a ``libstdc++.so.6`` has, for example ``"3.4.30"``; ``""`` for none."""
+    """The newest symbol version that a ``libstdc++.so.6`` provides, for example ``"3.4.30"``; ``""`` for none."""
     from elftools.elf.gnuversions import GNUVerDefSection
 
     section = elf.get_section_by_name(".gnu.version_d")
@@ -104,7 +104,7 @@ def _newest(pattern: re.Pattern[str], names: Iterable[str]) -> str:
 
 
 def needed_libraries(elf: ELFFile) -> list[str]:
-    """The shared libraries that an ELF file names, such as ``"libc.so.6"``."""
+    """The shared libraries (``DT_NEEDED``) of an ELF file, such as ``"libc.so.6"``."""
     from elftools.elf.dynamic import DynamicSection
 
     section = elf.get_section_by_name(".dynamic")
@@ -113,7 +113,7 @@ def needed_libraries(elf: ELFFile) -> list[str]:
     return [str(tag.needed) for tag in needed]  # type: ignore[attr-defined]  # set for tags of this kind
 
 
-def _needs_of(file: Path) -> tuple[str, str]:
+def _required_versions(file: Path) -> tuple[str, str]:
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 
@@ -126,29 +126,32 @@ def _needs_of(file: Path) -> tuple[str, str]:
 
 
 def set_runpath(files: Sequence[Path], runpath: str) -> None:
-    """Make ``runpath`` the only place, besides the system's, where the files look for libraries.
+    """Set the run path of ELF files: the folders that they search for libraries before the system's.
+
+    Args:
+        files: programs and shared libraries, writable.
+        runpath: folders separated by colons; ``$ORIGIN`` is the folder of the file.
 
     Raises:
-        EnvironmentBuildError: patchelf is not installed, or cannot handle a file.
-
+        EnvironmentBuildError: kind ``patchelf-missing``, ``patchelf-failed`` or ``disk-full``.
     """
     if not files:
         return
-    done = run([_patchelf(), "--set-rpath", runpath, *files], env=bare_environment())
-    if DISK_FULL_TEXT in done.stderr:
+    completed = run([_patchelf(), "--set-rpath", runpath, *files], env=bare_environment())
+    if DISK_FULL_TEXT in completed.stderr:
         raise disk_full(files[0])
-    if done.returncode != 0:
+    if completed.returncode != 0:
         raise EnvironmentBuildError(
-            f"the library path of a file could not be changed: {done.last_lines(2)}",
+            f"the library path of a file could not be set: {completed.last_lines(2)}",
             kind="patchelf-failed",
             hint=f"{repair_command()}, then build again",
         )
 
 
 def strip_environment(prefix: Path) -> set[Path]:
-    """Remove debug information and symbols that nothing links to from all libraries and programs below a folder.
+    """Remove debug information and unneeded symbols from all libraries and programs below a folder.
 
-    Files may be hard links to an installer's cache, so each is replaced by a stripped copy, if that is smaller.
+    Files can be hard links to an installer's cache, so each is replaced by a stripped copy if that is smaller.
 
     Returns:
         The files that were replaced.
@@ -166,16 +169,16 @@ def strip_environment(prefix: Path) -> set[Path]:
     for file in sorted(prefix.rglob("*")):
         if is_elf(file):
             with replaced_file(file, mode=file.stat().st_mode & 0o777) as partial:
-                done = run([program, "--strip-unneeded", "-o", partial, "--", file], env=bare_environment())
-                if done.returncode != 0 or partial.stat().st_size >= file.stat().st_size:
-                    shutil.copyfile(file, partial)  # of another machine, or nothing to strip
+                completed = run([program, "--strip-unneeded", "-o", partial, "--", file], env=bare_environment())
+                if completed.returncode != 0 or partial.stat().st_size >= file.stat().st_size:
+                    shutil.copyfile(file, partial)  # for another machine, or nothing to strip
                 else:
                     changed.add(file)
     return changed
 
 
 def strip(files: Sequence[Path]) -> None:
-    """Remove debug information where binutils are installed; without them files stay as they are."""
+    """Remove debug information in place; does nothing if binutils are not installed."""
     program = shutil.which("strip")
     if program and files:
         run([program, "--strip-unneeded", "--", *files], env=bare_environment())

@@ -1,8 +1,7 @@
-"""Everything envpack raises on purpose.
+"""The errors that envpack raises for users.
 
-Each class stands for one exit code; each ``kind`` is one way to fail and the name of its entry in
-``docs/reference/errors.md``. The message says what is wrong, ``where`` says in which file or line, and
-``hint`` says what to do about it.
+Each class has one exit code. Each ``kind`` is one way to fail and has an entry in ``docs/reference/errors.md``. The
+message names the problem, ``where`` the file or line, and ``hint`` the solution.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from typing import ClassVar
 
 
 class EnvpackError(Exception):
-    """Base of all expected failures: shown as one clear line, never as a traceback.
+    """Base of all expected failures. The command line shows one line, never a traceback.
 
     Args:
-        message: what is wrong, one sentence without a full stop.
+        message: the problem, in one sentence without a full stop.
         kind: slug of the entry in ``docs/reference/errors.md``.
-        where: file, ``file:line`` or folder that the message is about; may be empty.
+        where: file, ``file:line``, folder or address that the message is about; may be empty.
         hint: what the user can do; may be empty.
-        details: all that a program said about it, where the message gives only the gist; may be empty.
+        details: full output of the program that failed, if the message is only a part of it; may be empty.
     """
 
     exit_code: ClassVar[int] = 70
@@ -38,19 +37,19 @@ class EnvpackError(Exception):
 
 
 class UsageError(EnvpackError):
-    """The command line, or the arguments of an API call, make no sense together."""
+    """The arguments of a command or an API call are invalid, or exclude each other."""
 
     exit_code = 2
 
 
 class InputError(EnvpackError):
-    """A file or folder of the user is wrong: configuration, requirements, model."""
+    """A file or folder of the user is invalid: configuration, requirements, model."""
 
     exit_code = 3
 
 
 class EnvironmentBuildError(EnvpackError):
-    """An execution environment could not be solved, installed or packed."""
+    """An execution environment could not be resolved, installed or packed."""
 
     exit_code = 4
 

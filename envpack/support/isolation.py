@@ -1,7 +1,7 @@
-"""The clean environment that every program started for an environment runs in.
+"""Environment variables for programs that install or inspect environments.
 
-What is in the user's shell must not change what is built: only the variables listed here pass. No ``PYTHON*`` and no
-``PIP_*`` variable ever does; the few pip settings that say where packages come from are handed to uv in its words.
+The user's shell must not change the result of a build, so only the variables listed here are passed on. ``PYTHON*`` and
+``PIP_*`` variables never are; the pip settings that select an index are passed to uv under uv's names.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _KEPT = {
 _KEPT_PREFIXES = ("LC_", "XDG_", "UV_INDEX_", "UV_CONCURRENT_")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
-# A pip setting passes under uv's name unless one of the names in the second place is set already.
+# A pip setting becomes the first of uv's variables, unless one of them is set already.
 _PIP_SETTINGS = (
     ("PIP_INDEX_URL", ("UV_DEFAULT_INDEX", "UV_INDEX_URL")),
     ("PIP_EXTRA_INDEX_URL", ("UV_EXTRA_INDEX_URL", "UV_INDEX")),
@@ -59,11 +59,10 @@ _PIP_SETTINGS = (
 
 
 def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for installers: network and cache settings of the user, nothing that changes Python.
+    """Variables for installers: the user's network and cache settings, and none that change Python's behaviour.
 
     Args:
-        host: the variables to choose from, by default those of this process.
-
+        host: the variables to select from, by default those of this process.
     """
     host = os.environ if host is None else host
     kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
@@ -76,5 +75,5 @@ def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def bare_environment() -> dict[str, str]:
-    """The environment for asking an interpreter about itself: next to nothing."""
+    """Variables for probing an interpreter: only PATH, a UTF-8 locale and ``PYTHONNOUSERSITE``."""
     return {"PATH": _DEFAULT_PATH, "LC_ALL": "C.UTF-8", "PYTHONNOUSERSITE": "1"}

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported at first use: importing all of them takes longer than ``--help``."""
+"""Lazy public names of a package: importing all of them would take longer than ``--help``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any
 
 
 def lazy_imports(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
-    """Read the ``if TYPE_CHECKING:`` block of a package, its only list of public names.
+    """Make the names in the ``if TYPE_CHECKING:`` block of a package importable.
 
-    Type checkers see that block as plain imports. At run time each name is imported at its first use.
+    That block is the only list of the package's public names. Type checkers read it as plain imports; at run time each
+    name is imported at its first use.
 
     Args:
         package: ``__name__`` of the package.
         file: its ``__file__``.
 
     Returns:
-        ``__getattr__`` and ``__all__`` of the package.
+        ``__getattr__`` and ``__all__`` for the package.
     """
     modules = _modules_of(Path(file))
 

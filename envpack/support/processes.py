@@ -1,4 +1,4 @@
-"""The one place that starts programs and waits for them (servers, which live on, have their own)."""
+"""Starts programs and waits for them. Only servers, which outlive a call, are started elsewhere."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-# Ninja, for one, ends its compilers when it is told to end, but cannot when it is killed.
-_ENDING = (signal.SIGTERM, signal.SIGKILL)
-_GRACE = 10.0  # seconds in which a program that is told to end can end what it has started itself
+# In this order: a program such as Ninja ends its compilers on SIGTERM, but cannot on SIGKILL.
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
+_GRACE_PERIOD = 10.0  # seconds after SIGTERM in which a program can end the processes that it has started
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class CompletedProcess:
     """A program that has ended.
 
     Attributes:
-        returncode: exit status; negative is the number of the signal that ended it.
-        stdout: what it wrote to standard output, decoded as UTF-8 with replacement characters.
-        stderr: the same for standard error.
+        returncode: exit status; a negative number is the signal that ended it.
+        stdout: standard output, decoded as UTF-8 with replacement characters.
+        stderr: standard error, decoded likewise.
     """
 
     returncode: int
@@ -32,13 +32,13 @@ class CompletedProcess:
     stderr: str
 
     def last_lines(self, count: int = 12) -> str:
-        """The last lines of what it said (standard error first, else output), for an error message."""
+        """The last lines of standard error, or of standard output if that is empty, for an error message."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
         return "\n".join(lines[-count:])
 
 
-class Programs:
-    """The programs that `run` has going within one `stoppable` block, in whichever thread."""
+class RunningPrograms:
+    """The programs that `run` has started within one `stoppable` block, in any thread."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
@@ -46,20 +46,22 @@ class Programs:
         self._stopped = False
 
     def stop(self) -> None:
-        """End them all. Each call of `run` that waits for one, or is made later, raises KeyboardInterrupt."""
+        """End all programs. Calls of `run` that wait for one, and all later calls, raise KeyboardInterrupt."""
         with self._change:
             self._stopped = True
-            for number in _ENDING:
+            for number in _STOP_SIGNALS:
                 for child in self._running:
                     _signal_group(child, number)
-                self._change.wait_for(lambda: not self._running, _GRACE)
+                self._change.wait_for(lambda: not self._running, _GRACE_PERIOD)
 
     def raise_if_stopped(self) -> None:
+        """Raise KeyboardInterrupt after `stop`."""
         if self._stopped:
             raise KeyboardInterrupt
 
     @contextlib.contextmanager
-    def including(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
+    def tracking(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
+        """Let `stop` end this program during the block."""
         with self._change:
             self.raise_if_stopped()
             self._running.add(child)
@@ -72,16 +74,16 @@ class Programs:
         self.raise_if_stopped()
 
 
-_PROGRAMS: ContextVar[Programs | None] = ContextVar("programs", default=None)
+_PROGRAMS: ContextVar[RunningPrograms | None] = ContextVar("programs", default=None)
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[Programs]:
-    """Let what `run` does within the block be stopped from another thread.
+def stoppable() -> Iterator[RunningPrograms]:
+    """Allow another thread to stop the programs that `run` starts within the block.
 
-    Threads are within the block if they run in a copy of its context (`contextvars.copy_context`).
+    A thread is within the block if it runs in a copy of its context (`contextvars.copy_context`).
     """
-    programs = Programs()
+    programs = RunningPrograms()
     token = _PROGRAMS.set(programs)
     try:
         yield programs
@@ -90,7 +92,7 @@ def stoppable() -> Iterator[Programs]:
 
 
 def raise_if_stopped() -> None:
-    """For waiting that is not for a program: raise KeyboardInterrupt if the `stoppable` block around it is stopped."""
+    """Raise KeyboardInterrupt if the surrounding `stoppable` block is stopped; for loops that wait without `run`."""
     programs = _PROGRAMS.get()
     if programs:
         programs.raise_if_stopped()
@@ -103,14 +105,14 @@ def run(
     cwd: Path | None = None,
     timeout: float | None = None,
 ) -> CompletedProcess:
-    """Run a program to its end with exactly the environment given, and capture what it writes.
+    """Run a program to its end and capture its output.
 
-    When the caller is interrupted, the program and all that it has started end first, and nobody writes any more.
+    If the caller is interrupted, the program and all processes that it has started are ended before this returns.
 
     Args:
         command: program and arguments; never passed through a shell.
-        env: the whole environment of the program. There is no default, so nothing of the caller's leaks in unseen.
-        cwd: working directory, the caller's by default.
+        env: the complete environment of the program. There is no default, so that no variable is inherited by accident.
+        cwd: working folder, by default the caller's.
         timeout: seconds.
 
     Raises:
@@ -125,10 +127,10 @@ def run(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        process_group=0,  # so that all of it can be told to end
+        process_group=0,  # so that signals reach all its processes
     ) as child:
         try:
-            with programs.including(child) if programs else contextlib.nullcontext():
+            with programs.tracking(child) if programs else contextlib.nullcontext():
                 stdout, stderr = child.communicate(timeout=timeout)
         except BaseException:
             _end(child)
@@ -137,10 +139,10 @@ def run(
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    for number in _ENDING:
+    for number in _STOP_SIGNALS:
         _signal_group(child, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.communicate(timeout=_GRACE)  # to the end of the output, which all of the group have open
+            child.communicate(timeout=_GRACE_PERIOD)  # until every process of the group has closed its output
             return
 
 

@@ -1,4 +1,4 @@
-"""Removes user names, passwords and tokens from addresses: the one place where that happens."""
+"""Removal of user names, passwords and tokens from addresses; no other module does this."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def has_secret(url: str) -> bool:
 
 
 def public_url(url: str) -> str:
-    """An address without user name and password."""
+    """A URL without user name and password; everything else stays, so it can be opened."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

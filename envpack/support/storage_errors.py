@@ -1,4 +1,4 @@
-"""Running out of disk is the user's problem to solve, not a bug: say so."""
+"""Full disks and missing permissions as errors for the user, because they are not bugs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ from pathlib import Path
 
 from envpack.support.errors import EnvironmentBuildError
 
-DISK_FULL_TEXT = "No space left on device"
+DISK_FULL_TEXT = "No space left on device"  # in the output of any program
 
 
 @contextlib.contextmanager
 def storage_errors(where: Path) -> Iterator[None]:
-    """Turn "disk full" and "not allowed" within the block into an `EnvironmentBuildError` about ``where``."""
+    """Turn "disk full" and "permission denied" within the block into errors.
+
+    Args:
+        where: file or folder that the error is about.
+
+    Raises:
+        EnvironmentBuildError: kind ``disk-full`` or ``not-writable``.
+    """
     try:
         yield
-    except shutil.Error as error:  # of a whole tree: a list of texts
+    except shutil.Error as error:  # of shutil.copytree: a list of texts without error numbers
         if DISK_FULL_TEXT in str(error):
             raise disk_full(where) from None
         raise
@@ -30,13 +37,13 @@ def storage_errors(where: Path) -> Iterator[None]:
                 f"cannot be read or written: {error.strerror}",
                 kind="not-writable",
                 where=str(error.filename or where),
-                hint="give yourself the right to, or set ENVPACK_CACHE_DIR if it is in the cache",
+                hint="change its permissions, or set ENVPACK_CACHE_DIR if it is in the cache",
             ) from error
         raise
 
 
 def disk_full(where: Path) -> EnvironmentBuildError:
-    """The error for a full disk; nothing half-written is left behind when it is raised."""
+    """The error (kind ``disk-full``) for a full disk; the caller leaves no incomplete files behind."""
     return EnvironmentBuildError(
         "the disk is full; nothing was changed",
         kind="disk-full",

@@ -1,4 +1,4 @@
-"""Temporary folders that outlive nobody: not even somebody who was killed, and could not clean up."""
+"""Private temporary folders; those of killed processes are removed by the next process."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from pathlib import Path
 
 from envpack.support.replacement import try_lock
 
-_PREFIX = "envpack-scratch-"
-_YOUNG = 60  # seconds; who has just made a folder may not have locked it yet
+_PREFIX = "envpack-scratch-"  # shared with earlier versions, whose folders are removed too
+_MIN_AGE = 60  # seconds; the process that creates a younger folder may not have locked it yet
 
 
 @contextlib.contextmanager
 def temp_dir(purpose: str) -> Iterator[Path]:
-    """Give an empty folder that only this user can look into, for the time of the block.
+    """Yield an empty folder that only this user can read; it is removed after the block.
 
-    What killed processes have left is removed first: some of it may hold passwords.
+    Folders of killed processes are removed first, because they can contain passwords.
 
     Args:
-        purpose: a word for its name.
+        purpose: a word for the folder's name.
 
     Raises:
-        OSError: there is no room for it.
-
+        OSError: the folder cannot be created.
     """
-    _remove_abandoned()
+    _remove_stale()
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{purpose}-") as name:
         handle = os.open(name, os.O_RDONLY)
         try:
@@ -39,15 +38,15 @@ def temp_dir(purpose: str) -> Iterator[Path]:
             os.close(handle)
 
 
-def _remove_abandoned() -> None:
+def _remove_stale() -> None:
     for stale in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # another one may be removing it too
+        with contextlib.suppress(OSError):  # another process may be removing it too
             status = stale.lstat()
-            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _YOUNG and _is_abandoned(stale):
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _MIN_AGE and _is_unlocked(stale):
                 shutil.rmtree(stale, ignore_errors=True)
 
 
-def _is_abandoned(folder: Path) -> bool:
+def _is_unlocked(folder: Path) -> bool:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         return try_lock(handle)

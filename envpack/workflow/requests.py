@@ -241,9 +241,9 @@ def _lock_request(
         requirements=requirements,
         target=Target(platform, python, release.glibc, release.cuda),
         options=LockOptions(
-            _channels(project, requirements, conda, options),
-            conda,
-            cache_root().absolute(),
+            channels=_channels(project, requirements, conda, options),
+            settings=conda,
+            cache=cache_root().absolute(),
             sources=options.sources,
             engine=options.engine,
         ),

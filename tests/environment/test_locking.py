@@ -37,12 +37,12 @@ pytestmark = pytest.mark.usefixtures("own_index")
 def lock_for(requirements, served, cache, **options):
     target = options.pop("target", Target("linux-64", PYTHON, "2.35", "12.6"))
     channels = options.pop("channels", (served.url("/conda"),))
-    how = LockOptions(channels, CondaSettings(), cache, **options)
-    return lock_requirements(requirements, target, how, NoProgress())
+    lock_options = LockOptions(channels=channels, settings=CondaSettings(), cache=cache, **options)
+    return lock_requirements(requirements, target, lock_options, NoProgress())
 
 
 def names(lock):
-    return {one.name: one.version for one in (*lock.conda, *lock.pip)}
+    return {package.name: package.version for package in (*lock.conda, *lock.pip)}
 
 
 def refused(call, *args, **kwargs):

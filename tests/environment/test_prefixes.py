@@ -93,7 +93,9 @@ def conda_lock(tmp_path_factory):
     make_conda_package(channel, "rooted", "1.0", rooted)
     module = {"site-packages/module.py": b"VALUE = 1\n"}
     make_conda_package(channel, "module", "1.0", module, noarch="python", depends=("python",))
-    how = LockOptions((index(channel),), CondaSettings(), tmp_path_factory.mktemp("conda-cache"))
+    how = LockOptions(
+        channels=(index(channel),), settings=CondaSettings(), cache=tmp_path_factory.mktemp("conda-cache")
+    )
     target = Target("linux-64", PYTHON, "2.35")
     return lock_requirements(Requirements(conda=("rooted", "module")), target, how, NoProgress())
 

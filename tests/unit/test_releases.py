@@ -1,4 +1,4 @@
-"""The facts about releases are complete and typed, and a name that is none of them is met with sense."""
+"""The facts about releases are complete and typed, and unknown names get a helpful hint."""
 
 import re
 import tomllib
@@ -52,11 +52,11 @@ def test_every_fact_has_its_type(release):
     assert (release.known, release.warning) == (True, "")
 
 
-def test_whatever_changes_does_so_with_a_release_that_exists():
+def test_facts_change_only_with_existing_releases():
     assert set(DATA["since"]) <= set(DATA["releases"])
 
 
-def test_an_abi_is_named_after_the_first_release_that_speaks_it():
+def test_an_abi_is_named_after_the_first_release_that_uses_it():
     assert all(facts["stub_abi"] == name for name, facts in DATA["since"].items() if "stub_abi" in facts)
     assert len(all_abis()) == 17
 
@@ -73,12 +73,12 @@ def test_an_abi_is_named_after_the_first_release_that_speaks_it():
         ("26.07", {"stub_abi": "26.03", "runs_activate": False, "strict_archives": True}),
     ],
 )
-def test_a_fact_holds_until_the_next_one(name, facts):
+def test_a_fact_applies_until_a_later_release_changes_it(name, facts):
     release = find_release(name)
     assert {field: getattr(release, field) for field in facts} == facts
 
 
-def test_a_newer_release_is_taken_to_be_like_the_newest():
+def test_a_newer_release_gets_the_facts_of_the_newest():
     release = find_release("27.01")
     assert (release.name, release.known, release.server, release.wheel) == ("27.01", False, "", "")
     assert (release.stub_abi, release.python) == (newest().stub_abi, newest().python)
@@ -86,25 +86,25 @@ def test_a_newer_release_is_taken_to_be_like_the_newest():
     assert all(text in release.warning for text in ("27.01", newest().name, release.stub_abi))
 
 
-def test_the_abi_can_be_chosen():
+def test_the_abi_can_be_overridden():
     assert find_release("27.01", abi="25.04").stub_abi == "25.04"
     assert find_release("24.10", abi="24.08").stub_abi == "24.08"
 
 
 @pytest.mark.parametrize(
-    ("abi", "says"), [("25.05", "Triton 25.05 speaks that of 25.04"), ("new", "25.02, 25.04, 26.03")]
+    ("abi", "expected"), [("25.05", "Triton 25.05 uses that of 25.04"), ("new", "25.02, 25.04, 26.03")]
 )
-def test_an_unknown_abi_is_refused(abi, says):
+def test_an_unknown_abi_is_refused(abi, expected):
     error = _refusal("24.10", abi=abi)
     assert (error.kind, error.exit_code) == ("unknown-abi", 2)
     assert abi in error.message
-    assert says in error.hint
+    assert expected in error.hint
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "expected"),
     [
-        ("22.12", "the oldest release that envpack knows is 23.04"),
+        ("22.12", "the oldest release that envpack supports is 23.04"),
         ("24.1", "write 24.10 or 24.01; "),
         ("25.4", "write 25.04; "),
         ("24.10-py3", "write 24.10; "),
@@ -115,11 +115,11 @@ def test_an_unknown_abi_is_refused(abi, says):
         ("", "`envpack releases`"),
     ],
 )
-def test_what_is_no_release_is_refused_with_what_was_meant(name, says):
+def test_an_unknown_release_is_refused_with_similar_names(name, expected):
     error = _refusal(name, where="envpack.toml")
     assert (error.kind, error.exit_code, error.where) == ("unknown-release", 2, "envpack.toml")
     assert repr(name) in error.message
-    assert says in error.hint
+    assert expected in error.hint
 
 
 @pytest.mark.parametrize("release", all_releases().values(), ids=lambda release: release.name)
@@ -138,7 +138,7 @@ def test_a_wheel_is_a_version_of_the_wheel():
     assert len(set(wheels)) == len(wheels)
 
 
-def test_a_stub_is_told_a_release_by_a_name_that_it_knows():
+def test_a_stub_gets_a_release_name_that_it_knows():
     assert find_release("24.07").name_for_stub == "24.07"
     assert find_release("24.07", abi="24.06").name_for_stub == "24.07"
     assert find_release("24.07", abi="24.08").name_for_stub == "24.08"

@@ -26,7 +26,7 @@ PYTHON = CondaPackage(
     "linux-64",
     PYTHON_URL,
     "a" * 64,
-    "b" * 32,
+    md5="b" * 32,
     depends=("libffi >=3.4,<4.0a0",),
 )
 
@@ -77,7 +77,14 @@ def test_pixi_lock_that_rattler_writes(pixi, tmp_path):
     found = read_requirements(pixi)
     own, python, tzdata = found.locked_conda
     assert own == CondaPackage(
-        "own", "1.0", "0", "linux-64", "file:///opt/a%20channel/linux-64/own-1.0-0.conda", "e" * 64, "f" * 32, 5
+        "own",
+        "1.0",
+        "0",
+        "linux-64",
+        "file:///opt/a%20channel/linux-64/own-1.0-0.conda",
+        "e" * 64,
+        md5="f" * 32,
+        size=5,
     )
     assert (python.url, python.size, python.license) == (PYTHON_URL, 123, "Python-2.0")
     assert (python.depends, python.constrains) == (("libffi >=3.4,<4.0a0",), ("python_abi 3.10.* *_cp310",))

@@ -18,7 +18,9 @@ def test_conda_file_gives_conda_pip_and_python(tmp_path):
         "environment.yml",
         "name: x\ndependencies:\n- python=3.10\n- ffmpeg >=6\n- pip\n- pip:\n  - numpy < 2\n  - pillow\n",
     )
-    assert read_requirements(file) == Requirements(("ffmpeg >=6",), ("numpy<2", "pillow"), "3.10", file, files=(file,))
+    assert read_requirements(file) == Requirements(
+        ("ffmpeg >=6",), ("numpy<2", "pillow"), "3.10", source=file, files=(file,)
+    )
 
 
 @pytest.mark.parametrize("entry", ["python=3.8", "python==3.8", "python 3.8.*", "python=3.8.18", "python = 3.8"])

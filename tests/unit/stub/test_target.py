@@ -122,7 +122,15 @@ def test_an_interpreter_without_headers(tmp_path, monkeypatch):
     library = tmp_path / "libpython3.9.so.1.0"
     write_header(library, EM_X86_64)
     include = tmp_path / "include/python3.9"
-    found = Interpreter("3.9.1", "3.9", tmp_path / "python3.9", tmp_path, library, include, tmp_path)
+    found = Interpreter(
+        version="3.9.1",
+        minor="3.9",
+        executable=tmp_path / "python3.9",
+        prefix=tmp_path,
+        library=library,
+        include=include,
+        stdlib=tmp_path,
+    )
     monkeypatch.setattr(target, "interpreter_for", lambda _: found)
     with pytest.raises(EnvpackError) as caught:
         target_from_interpreter("3.9")

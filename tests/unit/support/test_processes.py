@@ -88,6 +88,6 @@ def test_an_interrupted_caller_leaves_no_program_behind(tmp_path, parent):
 
 
 def test_a_program_that_does_not_want_to_end_is_killed(monkeypatch):
-    monkeypatch.setattr("envpack.support.processes._GRACE", 0.2)
+    monkeypatch.setattr("envpack.support.processes._GRACE_PERIOD", 0.2)
     with pytest.raises(subprocess.TimeoutExpired):
         run(["sh", "-c", "trap '' TERM; while true; do sleep 1; done"], env={"PATH": "/usr/bin:/bin"}, timeout=0.5)
