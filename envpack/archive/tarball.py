@@ -25,6 +25,7 @@ from envpack.archive.selection import Selection
 from envpack.environment import Environment
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.installation import install_command
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file, write_text
 
@@ -260,10 +261,21 @@ def _sha256(file: Path) -> str:
 
 
 def conda_pack_version() -> str:
-    """The version that is installed."""
+    """The version that is installed.
+
+    Raises:
+        EnvironmentBuildError: kind ``conda-pack-missing``: the extra is not installed.
+    """
     import importlib.metadata
 
-    return importlib.metadata.version("conda-pack")
+    try:
+        return importlib.metadata.version("conda-pack")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise EnvironmentBuildError(
+            "--packer conda-pack needs conda-pack, which is not installed",
+            kind="conda-pack-missing",
+            hint=install_command("conda-pack"),
+        ) from error
 
 
 def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:

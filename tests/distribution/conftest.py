@@ -47,6 +47,7 @@ def installed(dist, tmp_path_factory):
     """The commands of a fresh virtual environment, in which pip installed the wheels."""
     folder = tmp_path_factory.mktemp("installed") / "venv"
     run(sys.executable, "-m", "venv", folder)
-    pip = [folder / "bin/python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    run(*pip, "--find-links", dist, "triton-envpack")
+    pip = [folder / "bin/python", "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "uninstall", "--quiet", "--yes", "setuptools")  # `venv` of Python 3.11 and older installs it beside pip
+    run(*pip, "install", "--quiet", "--find-links", dist, "triton-envpack")
     return folder / "bin"
