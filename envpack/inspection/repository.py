@@ -168,7 +168,7 @@ def _cycles(models: Mapping[str, Model]) -> Iterator[Finding]:
                 "ensemble-cycle",
                 models[circle[0]].folder,
                 f"the ensembles {' -> '.join(circle)} run each other",
-                "take one of them out of the steps of another",
+                "remove one of them from the steps of another",
             )
         seen |= set(circle)
 

@@ -106,7 +106,7 @@ def run_probe(client: Client, like: Model, timeout: float) -> Check:
         (answer,) = client.infer(PROBE, (count,), binary=True)
         report: ProbeReport = json.loads(bytes(answer.data[0]))  # type: ignore[arg-type]  # a string tensor's elements are bytes
     except RequestError as error:
-        fix = f"is the library in {like.name}'s environment built for this driver? Compare it with nvidia-smi"
+        fix = f"check with nvidia-smi that the library in {like.name}'s environment supports this driver"
         return failed("gpu-tensors", error.message.splitlines()[0], fix)
     finally:
         _unload(client)

@@ -307,7 +307,7 @@ ENTRIES = (
         _port,
         "port-taken",
         "Address already in use … /1/model.py:8 in initialize",
-        "let each instance take one of its own, port 0",
+        "let each instance use a free one, port 0",
         alone=True,
         seconds=8.0,
     ),

@@ -214,7 +214,7 @@ ENTRIES = (
         "a step of the ensemble is broken itself",
         _broken_member,
         "step-failed",
-        "it runs … which is not fit to serve",
+        "its member … is not fit to serve",
         "correct … first",
         found_by="verify",
     ),

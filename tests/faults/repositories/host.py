@@ -111,7 +111,7 @@ ENTRIES = (
         _packed,
         "noexec-mount",
         "libpython3.10.so.1.0: failed to map segment from shared object",
-        "mount it with exec, in a container by --tmpfs /tmp:exec",
+        "mount it with exec, in a container with --tmpfs /tmp:exec",
         host=_other_tmp("noexec,size=1g"),
     ),
     _v(

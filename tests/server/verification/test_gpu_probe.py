@@ -68,4 +68,4 @@ def test_a_tensor_in_host_memory_fails(check):
 def test_a_library_that_finds_no_gpu_fails(check):
     found = check(available=False)
     assert (found.id, found.status) == ("gpu-tensors", "failed")
-    assert "PyTorch sees no GPU" in found.evidence
+    assert "PyTorch finds no GPU" in found.evidence
