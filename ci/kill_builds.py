@@ -1,12 +1,11 @@
-"""Kill `envpack build` at random moments, and look each time whether everything is old or new.
+"""Kill `envpack build` at random moments, and check after each kill that everything is old or new.
 
     .venv/bin/python ci/kill_builds.py --times 100 [--seed 1] [--source prefix]
 
-Builds alternate between two sets of requirements and all forms, from the requirements or by taking over a virtual
-environment that has them, with a cache that often has to make things again. After each kill: what config.pbtxt names is
-complete and verifies file by file, and so does every environment in the store; the virtual environments are untouched.
-In the end, undisturbed builds put all right and leave nothing half-made behind. The packages come from an index on
-127.0.0.1.
+Builds alternate between two sets of requirements and all formats, from the requirements or from a virtual environment
+Builds alternate between two sets of requirements and all formats, from the requirements or from a virtual environment
+that has them, with a cache whose parts are removed at random. After each kill, the environment in config.pbtxt and all
+environments in the store verify file by file, and the virtual environments are unchanged. In the end, complete builds
 """
 
 import argparse
@@ -34,7 +33,7 @@ from envpack.pythons import available_interpreters  # noqa: E402
 from tests.web import serve  # noqa: E402
 from tests.wheels import make_wheel, write_index  # noqa: E402
 
-FORMS = ("dir", "tar.gz", "tar")
+FORMATS = ("dir", "tar.gz", "tar")
 VERSIONS = ("1.0", "2.0")
 SOURCES = ("requirements", "prefix")
 CONFIG = 'name: "m"\nbackend: "python"\n# a comment of mine\n'
@@ -43,18 +42,18 @@ VALUE = f"VALUE = {'x' * 2000!r}\n"
 
 @dataclass(frozen=True)
 class Order:
-    """One build: which version of the packages, from where, in which form."""
+    """One build: the version of the packages, their source, and the format."""
 
     version: str
     source: str
-    form: str
+    format: str
 
     def __str__(self) -> str:
-        return f"{self.form} of {self.source} {self.version}"
+        return f"{self.format} of {self.source} {self.version}"
 
 
-class Kitchen:
-    """A model, an index and environments with two versions of what it needs, and a cache of its own."""
+class BuildSandbox:
+    """A model, virtual environments with two versions of its packages, and a private cache."""
 
     def __init__(self, folder: Path, index: str, python: str) -> None:
         self.model = folder / "repository/m"
@@ -73,18 +72,18 @@ class Kitchen:
         self.untouched = {}
 
     def make_prefixes(self, executable: Path) -> None:
-        """Make the virtual environments, and remember how they look."""
+        """Make the virtual environments, and record their files."""
         for version, root in self.prefixes.items():
-            for words in (
+            for arguments in (
                 ("venv", "--quiet", "--python", executable, root),
                 ("pip", "install", "--quiet", "--python", root / "bin/python", *needs(version)),
             ):
-                subprocess.run([find_uv_bin(), *words], env=self.variables, check=True)
+                subprocess.run([find_uv_bin(), *arguments], env=self.variables, check=True)
             self.untouched[version] = snapshot(root)
 
     def command(self, order: Order) -> list[str]:
         (self.model / "requirements.txt").write_text("\n".join(needs(order.version)))
-        build = [sys.executable, "-m", "envpack.cli", "build", "m", "--python", self.python, "--format", order.form]
+        build = [sys.executable, "-m", "envpack.cli", "build", "m", "--python", self.python, "--format", order.format]
         if order.source == "prefix":
             build += ["--from-prefix", str(self.prefixes[order.version])]
         return [*build, "--stub", "never", "--quiet", "--repository", str(self.model.parent)]
@@ -95,14 +94,14 @@ class Kitchen:
             start_new_session=True,
         )  # fmt: skip
 
-    def forget_something(self, chance: random.Random) -> None:
-        """Remove a part of the cache, so that the next build has to make it again."""
+    def remove_from_cache(self, chance: random.Random) -> None:
+        """Remove parts of the cache, so that the next build makes them again."""
         kinds = ["environments", "archives", "bytecode", "solutions", "channel", "conda-packages", "prefixes"]
         for kind in chance.sample(kinds, chance.randrange(1, 4)):
             shutil.rmtree(self.cache / kind, ignore_errors=True)
 
     def check(self) -> str:
-        """What config.pbtxt names, after it and the store were looked at.
+        """Check config.pbtxt, the store and the virtual environments; returns the environment in config.pbtxt.
 
         Raises:
             AssertionError: something is neither old nor new.
@@ -122,14 +121,16 @@ class Kitchen:
 
     def check_environment(self, folder: Path) -> None:
         environment = read_environment(folder)
-        assert isinstance(environment, Environment), f"{folder} is there without being one"
-        told, found = read_inventory(folder), take_inventory(folder, find_owners(folder, environment.minor))
-        if any(entry.package == UNKNOWN for entry in told):  # taken over: what belongs to whom is not all in the files
-            told, found = contents(told), contents(found)
-        assert told == found, folder
+        assert isinstance(environment, Environment), f"{folder} is not an environment"
+        recorded, found = read_inventory(folder), take_inventory(folder, find_owners(folder, environment.minor))
+        if any(
+            entry.package == UNKNOWN for entry in recorded
+        ):  # from a prefix: owners are not derived from files alone
+            recorded, found = contents(recorded), contents(found)
+        assert recorded == found, folder
 
-    def grow_old(self) -> None:
-        """Let a day pass for what killed builds have left in the temporary folder: it may be in use just now."""
+    def age_temporary_files(self) -> None:
+        """Set the files of killed builds in the temporary folder to a day ago; younger ones may be in use."""
         for path in self.temporary.iterdir():
             os.utime(path, (time.time() - 86400,) * 2)
 
@@ -148,7 +149,7 @@ def contents(entries: tuple[Entry, ...]) -> tuple[tuple[str, str, str, str], ...
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int]]:
-    """Which files there are, and when each was changed last in any way."""
+    """The inode and the change time of each file."""
     return {str(file): (file.lstat().st_ino, file.lstat().st_ctime_ns) for file in sorted(root.rglob("*"))}
 
 
@@ -160,36 +161,36 @@ def fill_index(root: Path) -> None:
     write_index(root)
 
 
-def kill_once(kitchen: Kitchen, order: Order, chance: random.Random, longest: float) -> str:
-    """One build with a kill somewhere in it; what became of it."""
-    kitchen.forget_something(chance)
-    child = kitchen.start(order)
-    time.sleep(longest * chance.random() ** 2)  # most builds have to make only a part again
+def kill_once(sandbox: BuildSandbox, order: Order, chance: random.Random, longest: float) -> str:
+    """Start a build and kill it at a random moment; returns the outcome."""
+    sandbox.remove_from_cache(chance)
+    child = sandbox.start(order)
+    time.sleep(longest * chance.random() ** 2)  # most builds make only a part again
     done = child.poll() is not None
-    # Only envpack itself is killed, as by the kernel when memory is short: what it has started must not go on.
+    # Only envpack is killed, as by the kernel when memory is short: its child processes must end too.
     child.send_signal(signal.SIGKILL)
-    said = child.communicate()[1]
-    assert not done or child.returncode == 0, said
+    errors = child.communicate()[1]
+    assert not done or child.returncode == 0, errors
     return f"{order} {'ended before' if done else 'killed'}"
 
 
-def kill_many(kitchen: Kitchen, sources: tuple[str, ...], times: int, seed: int) -> None:
+def kill_many(sandbox: BuildSandbox, sources: tuple[str, ...], times: int, seed: int) -> None:
     chance = random.Random(seed)
     start = time.monotonic()
-    assert kitchen.start(Order("1.0", sources[0], "dir")).wait() == 0
+    assert sandbox.start(Order("1.0", sources[0], "dir")).wait() == 0
     longest = 1.1 * (time.monotonic() - start)
     kills = faster = 0
     while kills < times:
-        order = Order(chance.choice(VERSIONS), chance.choice(sources), chance.choice(FORMS))
-        outcome = kill_once(kitchen, order, chance, longest)
+        order = Order(chance.choice(VERSIONS), chance.choice(sources), chance.choice(FORMATS))
+        outcome = kill_once(sandbox, order, chance, longest)
         kills, faster = kills + outcome.endswith("killed"), faster + outcome.endswith("before")
-        print(f"{kills}: {outcome}; config.pbtxt names {kitchen.check()}", flush=True)
-    kitchen.grow_old()
-    for version, form in (("1.0", "tar.gz"), ("2.0", "tar"), ("1.0", "dir")):
+        print(f"{kills}: {outcome}; config.pbtxt names {sandbox.check()}", flush=True)
+    sandbox.age_temporary_files()
+    for version, archive_format in (("1.0", "tar.gz"), ("2.0", "tar"), ("1.0", "dir")):
         for source in sources:
-            assert kitchen.start(Order(version, source, form)).wait() == 0
-            kitchen.check()
-    assert kitchen.leftovers() == [], kitchen.leftovers()
+            assert sandbox.start(Order(version, source, archive_format)).wait() == 0
+            sandbox.check()
+    assert sandbox.leftovers() == [], sandbox.leftovers()
     print(f"{kills} kills and {faster} builds that were faster, seed {seed}: always old or new")
 
 
@@ -197,19 +198,19 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--times", type=int, default=100)
     options.add_argument("--seed", type=int, default=random.randrange(10**6))
-    options.add_argument("--source", choices=SOURCES, help="what is built from; both by default")
-    given = options.parse_args()
-    python = next((one for one in available_interpreters() if one.library), None)
+    options.add_argument("--source", choices=SOURCES, help="source of the builds, both by default")
+    arguments = options.parse_args()
+    python = next((interpreter for interpreter in available_interpreters() if interpreter.library), None)
     if not python:
         sys.exit("error: there is no Python with a shared library on this machine")
-    sources = (given.source,) if given.source else SOURCES
+    sources = (arguments.source,) if arguments.source else SOURCES
     with tempfile.TemporaryDirectory() as folder:
         fill_index(Path(folder) / "index")
         with serve(Path(folder) / "index") as site:
-            kitchen = Kitchen(Path(folder), site.url("/simple"), python.minor)
+            sandbox = BuildSandbox(Path(folder), site.url("/simple"), python.minor)
             if "prefix" in sources:
-                kitchen.make_prefixes(python.executable)
-            kill_many(kitchen, sources, given.times, given.seed)
+                sandbox.make_prefixes(python.executable)
+            kill_many(sandbox, sources, arguments.times, arguments.seed)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small conda packages and channels that tests make for themselves."""
+"""Small conda packages and channels for tests."""
 
 import hashlib
 import io
@@ -24,9 +24,9 @@ def make_conda_package(
     subdir="linux-64",
     **about,
 ) -> Path:
-    """Write ``name-version-0.conda`` into a channel folder; contents that hold `PLACEHOLDER` are declared to.
+    """Write ``name-version-0.conda`` into a channel folder; content with `PLACEHOLDER` is declared in its metadata.
 
-    A path in place of content is where a link points. Scripts, and what lies in ``bin``, may be executed.
+    A path in place of content is the target of a symbolic link. Scripts and files in ``bin`` are executable.
     ``about`` goes to ``index.json``.
     """
     subdir = "noarch" if noarch else subdir

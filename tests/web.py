@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 class Site:
-    """Serves a folder. Attributes may be changed at any time.
+    """Serves a folder. Attributes can be changed at any time.
 
-    account: ``"user:password"`` that every request must give, ``""`` for none.
-    truncated: how many answers to break off in the middle, by the end of the path.
-    pause: seconds before each answer.
-    asked: paths of all requests so far.
+    account: ``"user:password"`` that every request must contain, ``""`` for none.
+    truncated: how many responses to cut off in the middle, by the end of the path.
+    pause: seconds before each response.
+    requested: paths of all requests so far.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -23,7 +23,7 @@ class Site:
         self.account = ""
         self.truncated: dict[str, int] = {}
         self.pause = 0.0
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.port = 0
 
     def url(self, path: str = "", account: str = "") -> str:
@@ -32,7 +32,7 @@ class Site:
 
 @contextlib.contextmanager
 def serve(folder: Path):
-    """A `Site` for a folder, as long as the block lasts."""
+    """Serve a folder during the block; yields its `Site`."""
     site = Site(folder)
     handler = functools.partial(_Handler, site)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -55,7 +55,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        self.site.asked.append(self.path)
+        self.site.requested.append(self.path)
         time.sleep(self.site.pause)
         if self.site.account and self.headers["Authorization"] != _basic(self.site.account):
             self.send_response(401)

@@ -1,4 +1,4 @@
-"""Small wheels, and an index of them, that tests make for themselves."""
+"""Small wheels, source distributions and package indexes for tests."""
 
 import base64
 import hashlib
@@ -32,7 +32,7 @@ def make_wheel(
 
 
 def make_source(folder: Path, name: str, version: str, *, fails=""):
-    """Write a source distribution whose build system is its own: it builds a wheel, or fails with these words."""
+    """Write a source distribution with its own build backend, which builds a wheel or fails with this message."""
     folder.mkdir(parents=True, exist_ok=True)
     root = f"{name}-{version}"
     backend = f"""

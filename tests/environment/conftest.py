@@ -80,4 +80,4 @@ def own_index(served, monkeypatch, tmp_path):
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     served.account, served.truncated, served.pause = "", {}, 0.0
-    served.asked.clear()
+    served.requested.clear()

@@ -1,4 +1,4 @@
-"""Pythons that are not there, or cannot be used, as the command line tells of them."""
+"""Errors of the command line for missing and unusable Pythons."""
 
 import re
 import shutil
@@ -20,14 +20,14 @@ def repository(tmp_path):
 
 @pytest.fixture
 def alone(tmp_path):
-    """Variables with which only the machine's own interpreters are found, and those below ``tmp_path/pyenv``."""
+    """Variables that restrict the search to the system's interpreters and ``tmp_path/pyenv``."""
     nowhere = {name: str(tmp_path / "home") for name in ("HOME", "XDG_DATA_HOME", "UV_PYTHON_INSTALL_DIR")}
     return {**nowhere, "PYENV_ROOT": str(tmp_path / "pyenv"), "PATH": SYSTEM, "ENVPACK_CACHE_DIR": str(tmp_path / "c")}
 
 
 @pytest.fixture
 def missing(alone, monkeypatch):
-    """A supported version that is on this machine, but not where only the machine's own interpreters are found."""
+    """An interpreter of this machine whose version the restricted search does not find."""
     everywhere = {found.minor: found for found in available_interpreters() if found.library and not found.distribution}
     for name, value in alone.items():
         monkeypatch.setenv(name, value)
@@ -39,26 +39,26 @@ def missing(alone, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["build", "stub"])
-def test_a_python_that_is_not_here_says_which_are_and_how_to_get_it(repository, missing, alone, name):
+def test_a_missing_python_is_named_with_those_available_and_how_to_install_it(repository, missing, alone, name):
     before = listing(repository)
     there = sorted({found.minor for found in available_interpreters()}, key=lambda minor: int(minor.partition(".")[2]))
     specific = ("--repository", repository, "m") if name == "build" else ("--output", repository)
-    ended = envpack(name, "--json", "--python", missing.minor, *specific, changes=alone)
+    completed = envpack(name, "--json", "--python", missing.minor, *specific, changes=alone)
     available = f"available: {', '.join(there) or 'none'}"
     assert_refused(
-        ended, 4, "unknown-python", f"no Python {missing.minor}", available, f"pyenv install {missing.minor}"
+        completed, 4, "unknown-python", f"no Python {missing.minor}", available, f"pyenv install {missing.minor}"
     )
     assert listing(repository) == before
 
 
 @pytest.mark.parametrize("name", ["build", "stub"])
-def test_a_python_without_a_shared_library_is_refused_with_the_remedy(repository, missing, alone, tmp_path, name):
+def test_a_python_without_a_shared_library_is_refused_with_a_hint(repository, missing, alone, tmp_path, name):
     prefix = tmp_path / "pyenv/versions" / missing.version
     program = without_shared_library(missing, prefix)
     before = listing(repository)
     specific = ("--repository", repository, "m") if name == "build" else ("--output", repository)
-    ended = envpack(name, "--json", "--python", missing.minor, *specific, changes=alone)
-    assert_refused(ended, 4, "static-interpreter", str(program), f"libpython{missing.minor}.so", "--enable-shared")
+    completed = envpack(name, "--json", "--python", missing.minor, *specific, changes=alone)
+    assert_refused(completed, 4, "static-interpreter", str(program), f"libpython{missing.minor}.so", "--enable-shared")
     assert listing(repository) == before
 
 

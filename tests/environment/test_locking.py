@@ -63,16 +63,18 @@ def test_a_lock_names_every_package_with_address_and_hash(served, tmp_path):
         "tree": "1.0",
         "leaf": "1.0",
     }
-    assert all(one.url.startswith(served.url()) and len(one.sha256) == 64 for one in (*lock.conda, *lock.pip))
+    assert all(
+        package.url.startswith(served.url()) and len(package.sha256) == 64 for package in (*lock.conda, *lock.pip)
+    )
 
 
 def test_two_machines_make_the_same_files_from_one_lock(served, tmp_path):
     write_lock(lock_for(BOTH, served, tmp_path / "a"), tmp_path / "envpack.lock")
     lock = read_lock(tmp_path / "envpack.lock")
-    one = environment_of(lock, cache=tmp_path / "a")
-    other = environment_of(lock, cache=tmp_path / "much/longer/path with spaces/ü/b")
-    assert (one.prefix / MANIFEST).read_bytes() == (other.prefix / MANIFEST).read_bytes()
-    assert read_inventory(one.prefix) == read_inventory(other.prefix)
+    first = environment_of(lock, cache=tmp_path / "a")
+    second = environment_of(lock, cache=tmp_path / "much/longer/path with spaces/ü/b")
+    assert (first.prefix / MANIFEST).read_bytes() == (second.prefix / MANIFEST).read_bytes()
+    assert read_inventory(first.prefix) == read_inventory(second.prefix)
 
 
 def test_rattler_reads_the_lock(served, tmp_path):
@@ -82,27 +84,27 @@ def test_rattler_reads_the_lock(served, tmp_path):
         "found = rattler.LockFile.from_path(sys.argv[1]).default_environment()\n"
         "platform = found.platforms()[0]\n"
         "conda = found.conda_repodata_records_for_platform(platform)\n"
-        "conda = [[one.name.normalized, one.sha256.hex()] for one in conda]\n"
-        "pip = [[one.name, one.location] for one in found.pypi_packages_for_platform(platform)]\n"
+        "conda = [[package.name.normalized, package.sha256.hex()] for package in conda]\n"
+        "pip = [[package.name, package.location] for package in found.pypi_packages_for_platform(platform)]\n"
         "print(json.dumps([sorted(conda), sorted(pip)]), flush=True)\n"
-        "os._exit(0)\n"  # it may crash at its end
+        "os._exit(0)\n"  # rattler can crash when its process exits
     )
-    said = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "envpack.lock"], capture_output=True, text=True, check=True
     )
     lock = read_lock(tmp_path / "envpack.lock")
-    assert json.loads(said.stdout) == [
-        [[one.name, one.sha256] for one in lock.conda],
-        [[one.name, one.url] for one in lock.pip],
+    assert json.loads(completed.stdout) == [
+        [[package.name, package.sha256] for package in lock.conda],
+        [[package.name, package.url] for package in lock.pip],
     ]
 
 
-def test_what_another_engine_chose_is_installed_from_the_lock(served, tmp_path, monkeypatch):
-    """The program is ours and says what rattler chose: no micromamba can be had here."""
+def test_packages_resolved_by_another_engine_are_installed_from_the_lock(served, tmp_path, monkeypatch):
+    """The program is a script that reports what rattler resolved; micromamba is not installed here."""
     known = lock_for(BOTH, served, tmp_path)
-    answer = {"success": True, "actions": {"LINK": [dataclasses.asdict(one) for one in known.conda]}}
+    report = {"success": True, "actions": {"LINK": [dataclasses.asdict(package) for package in known.conda]}}
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/micromamba").write_text(f"#!{sys.executable}\nprint({json.dumps(answer)!r})\n")
+    (tmp_path / "bin/micromamba").write_text(f"#!{sys.executable}\nprint({json.dumps(report)!r})\n")
     (tmp_path / "bin/micromamba").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     lock = lock_for(BOTH, served, tmp_path, engine="micromamba")
@@ -110,31 +112,33 @@ def test_what_another_engine_chose_is_installed_from_the_lock(served, tmp_path, 
     assert environment_of(lock, cache=tmp_path).fresh
 
 
-def test_the_same_requirements_are_solved_once(served, tmp_path):
+def test_the_same_requirements_are_resolved_once(served, tmp_path):
     how = {"python": PYTHON, "channels": (served.url("/conda"),), "cache": tmp_path}
     first = build_environment(BOTH, **how)
-    served.asked.clear()
+    served.requested.clear()
     assert build_environment(BOTH, **how).prefix == first.prefix
-    assert served.asked == []
+    assert served.requested == []
 
 
 def test_a_lock_is_installed_without_the_network_once_the_cache_has_its_packages(served, tmp_path, monkeypatch):
     lock = lock_for(BOTH, served, tmp_path)
     shutil.rmtree(environment_of(lock, cache=tmp_path).prefix)
-    served.asked.clear()
+    served.requested.clear()
     monkeypatch.setenv("UV_OFFLINE", "1")
     assert environment_of(lock, cache=tmp_path).fresh
-    assert served.asked == []
+    assert served.requested == []
 
 
-def test_wheels_in_the_cache_are_not_asked_for_again(served, tmp_path):
+def test_wheels_in_the_cache_are_not_requested_again(served, tmp_path):
     lock = lock_for(BOTH, served, tmp_path)
-    some = dataclasses.replace(lock, pip=tuple(one for one in lock.pip if one.name != "tree"))
-    environment_of(some, cache=tmp_path)
-    served.asked.clear()
+    without_tree = dataclasses.replace(lock, pip=tuple(package for package in lock.pip if package.name != "tree"))
+    environment_of(without_tree, cache=tmp_path)
+    served.requested.clear()
     built = environment_of(lock, cache=tmp_path)
-    assert {one.name for one in built.packages if one.source == "pip"} == {one.name for one in lock.pip}
-    assert {path.rpartition("/")[2].partition("-")[0] for path in served.asked} == {"tree"}
+    assert {package.name for package in built.packages if package.source == "pip"} == {
+        package.name for package in lock.pip
+    }
+    assert {path.rpartition("/")[2].partition("-")[0] for path in served.requested} == {"tree"}
 
 
 def test_what_an_incomplete_cache_lacks_is_named_without_the_network(served, tmp_path, monkeypatch):
@@ -176,7 +180,7 @@ def test_a_yanked_version_is_chosen_only_by_its_exact_number(served, tmp_path):
 def test_pip_takes_what_conda_provides(served, tmp_path):
     lock = lock_for(Requirements(conda=("shared",), pip=("uses-shared",)), served, tmp_path)
     assert names(lock)["shared"] == "2.0"
-    assert [one.name for one in lock.pip] == ["uses-shared"]
+    assert [package.name for package in lock.pip] == ["uses-shared"]
     assert environment_of(lock, cache=tmp_path).fresh
 
 
@@ -184,8 +188,10 @@ def test_files_that_pip_takes_from_conda_are_listed(served, tmp_path):
     lock = lock_for(Requirements(conda=("shared",), pip=("uses-shared", "shared")), served, tmp_path)
     environment = environment_of(lock, cache=tmp_path)
     prefix = environment.prefix
-    assert {(one.name, one.version, one.source) for one in environment.packages} >= {("shared", "3.0", "pip")}
-    assert ("shared", "2.0") not in {(one.name, one.version) for one in environment.packages}
+    assert {(package.name, package.version, package.source) for package in environment.packages} >= {
+        ("shared", "3.0", "pip")
+    }
+    assert ("shared", "2.0") not in {(package.name, package.version) for package in environment.packages}
     assert (prefix / f"lib/python{PYTHON}/site-packages/shared/__init__.py").read_text() == "VALUE = 'pip'\n"
     changed = json.loads((prefix / MANIFEST).read_text())["changed_hands"]
     module = f"lib/python{PYTHON}/site-packages/shared/__init__.py"
@@ -206,22 +212,24 @@ def test_a_pth_file_that_points_outside_is_an_error_that_names_its_package(serve
     assert "outward.pth of outward points to /somewhere/else" in error.message
 
 
-def test_byte_code_is_that_of_the_version_whatever_the_name(served, tmp_path):
-    """Of a package whose name is written in another way by conda, and of two versions with the same files."""
-    said = []
+def test_byte_code_belongs_to_the_version_for_any_spelling_of_the_name(served, tmp_path):
+    """The package has another spelling in conda, and two versions with the same files."""
+    versions = []
     for version in ("1.0", "1.1"):
         lock = lock_for(Requirements(conda=(f"under_scored =={version}",)), served, tmp_path)
         prefix = environment_of(lock, cache=tmp_path).prefix
         code = "import under_scored; print(under_scored.VALUE, under_scored.__cached__)"
         done = subprocess.run([prefix / "bin/python3", "-c", code], env={}, capture_output=True, text=True, check=True)
-        said.append(done.stdout.split()[0])
+        versions.append(done.stdout.split()[0])
         assert Path(done.stdout.split()[1]).is_file()
-    assert said == ["1.0", "1.1"]
+    assert versions == ["1.0", "1.1"]
 
 
-def test_files_name_a_stand_in_for_the_folder_that_nobody_knows_yet(served, tmp_path):
+def test_files_contain_a_placeholder_for_the_unknown_prefix(served, tmp_path):
     environment = environment_of(lock_for(BOTH, served, tmp_path), cache=tmp_path)
-    placeholders = {one.path: one.placeholder for one in read_inventory(environment.prefix) if one.placeholder}
+    placeholders = {
+        package.path: package.placeholder for package in read_inventory(environment.prefix) if package.placeholder
+    }
     assert placeholders == {"etc/rooted.conf": "text", "lib/rooted.bin": "binary"}
     assert (environment.prefix / "etc/rooted.conf").read_text() == f"root = {PREFIX_PLACEHOLDER}/share\n"
     assert (environment.prefix / "bin/rooted").read_bytes().startswith(b"#!/usr/bin/env python3.10\nprint(")
@@ -304,14 +312,16 @@ def test_the_local_channel_has_nothing_for_other_machines(served, tmp_path):
     assert caught.value.kind == "no-channel"
 
 
-def test_stripped_environments_work_and_are_others(served, tmp_path):
+def test_stripped_environments_work_and_have_another_key(served, tmp_path):
     lock = lock_for(Requirements(pip=("tree",)), served, tmp_path)
     plain = environment_of(lock, cache=tmp_path)
     small = environment_of(lock, cache=tmp_path, strip=True)
     assert small.key != plain.key
     code = "import ssl, sqlite3, ctypes, tree; print(tree.VALUE)"
-    said = subprocess.run([small.prefix / "bin/python3", "-I", "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout == "1\n"
+    completed = subprocess.run(
+        [small.prefix / "bin/python3", "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert completed.stdout == "1\n"
     assert environment_of(lock, cache=tmp_path).content == plain.content
 
 
@@ -327,28 +337,30 @@ def test_sources_are_built_only_where_that_is_allowed(served, tmp_path):
     error = refused(lock_for, Requirements(pip=("sourced",)), served, tmp_path)
     assert (error.kind, "'sourced'" in error.message) == ("unresolvable", True)
     lock = lock_for(Requirements(pip=("sourced", "tree")), served, tmp_path, sources=("sourced",))
-    assert [one.url.rpartition("/")[2] for one in lock.pip if one.name == "sourced"] == ["sourced-1.0.tar.gz"]
+    assert [package.url.rpartition("/")[2] for package in lock.pip if package.name == "sourced"] == [
+        "sourced-1.0.tar.gz"
+    ]
     prefix = environment_of(lock, cache=tmp_path).prefix
     assert (prefix / f"lib/python{PYTHON}/site-packages/sourced.py").read_text() == "VALUE = 'built'\n"
 
 
-def test_a_source_that_cannot_be_built_is_named_with_what_its_build_said(served, tmp_path):
+def test_a_source_that_cannot_be_built_is_named_with_the_output_of_its_build(served, tmp_path):
     lock = lock_for(Requirements(pip=("unbuildable",)), served, tmp_path, sources=(":all:",))
     error = refused(environment_of, lock, cache=tmp_path)
     assert (error.kind, "unbuildable" in error.message) == ("build-failed", True)
     assert "command 'gcc' failed" in error.details
 
 
-def test_an_index_without_hashes_is_locked_by_the_hash_of_what_it_gives(served, tmp_path, monkeypatch):
+def test_an_index_without_hashes_is_locked_by_the_hash_of_the_file(served, tmp_path, monkeypatch):
     wheel = make_wheel(tmp_path / "index/files", "bare", "1.0", {"bare.py": ""})
     write_index(tmp_path / "index", hashes=False)
     with serve(tmp_path / "index") as site:
         monkeypatch.setenv("UV_DEFAULT_INDEX", site.url("/simple"))
         lock = lock_for(Requirements(pip=("bare",)), served, tmp_path / "cache")
-    assert [one.sha256 for one in lock.pip] == [hashlib.sha256(wheel.read_bytes()).hexdigest()]
+    assert [package.sha256 for package in lock.pip] == [hashlib.sha256(wheel.read_bytes()).hexdigest()]
 
 
-def test_a_damaged_memory_of_what_was_chosen_is_forgotten(served, tmp_path):
+def test_a_damaged_remembered_lock_is_ignored(served, tmp_path):
     how = {"python": PYTHON, "channels": (served.url("/conda"),), "cache": tmp_path}
     first = build_environment(BOTH, **how)
     (remembered,) = (tmp_path / "solutions").glob("*.lock")
@@ -356,8 +368,8 @@ def test_a_damaged_memory_of_what_was_chosen_is_forgotten(served, tmp_path):
     assert build_environment(BOTH, **how).prefix == first.prefix
 
 
-class TestFaultsOnTheWay:
-    def test_a_download_that_breaks_off_is_tried_again(self, served, tmp_path):
+class TestNetworkFaults:
+    def test_an_incomplete_download_is_retried(self, served, tmp_path):
         lock = lock_for(BOTH, served, tmp_path)
         served.truncated = {"rooted-1.0-0.conda": 1, "tree-1.0-py3-none-any.whl": 1}
         assert environment_of(lock, cache=tmp_path / "other").fresh
@@ -370,7 +382,7 @@ class TestFaultsOnTheWay:
             ("tree-1.0-py3-none-any.whl", "index-unreachable", "tree==1.0"),
         ],
     )
-    def test_a_download_that_breaks_off_each_time_is_named(self, served, tmp_path, file, kind, named):
+    def test_a_download_that_stays_incomplete_is_named(self, served, tmp_path, file, kind, named):
         lock = lock_for(BOTH, served, tmp_path)
         served.truncated = {file: 99}
         error = refused(environment_of, lock, cache=tmp_path / "other")
@@ -383,8 +395,12 @@ class TestFaultsOnTheWay:
         wrong = {"sha256": "0" * 64}
         lock = dataclasses.replace(
             lock,
-            conda=tuple(dataclasses.replace(one, **wrong) if one.name == name else one for one in lock.conda),
-            pip=tuple(dataclasses.replace(one, **wrong) if one.name == name else one for one in lock.pip),
+            conda=tuple(
+                dataclasses.replace(package, **wrong) if package.name == name else package for package in lock.conda
+            ),
+            pip=tuple(
+                dataclasses.replace(package, **wrong) if package.name == name else package for package in lock.pip
+            ),
         )
         error = refused(environment_of, lock, cache=tmp_path)
         assert (error.kind, named in error.message) == ("hash-mismatch", True)
@@ -398,7 +414,7 @@ class TestFaultsOnTheWay:
         monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
         assert refused(lock_for, BOTH, served, tmp_path).kind == "index-unreachable"
 
-    def test_slow_answers_are_waited_for(self, served, tmp_path):
+    def test_slow_responses_are_awaited(self, served, tmp_path):
         served.pause = 0.5
         assert names(lock_for(BOTH, served, tmp_path))["tree"] == "1.0"
 
@@ -416,7 +432,7 @@ class TestSecrets:
         served.account = f"me:{SECRET}"
         return served
 
-    def test_passwords_in_addresses_work_and_get_into_no_file(self, locked, tmp_path):
+    def test_passwords_in_addresses_work_and_are_written_to_no_file(self, locked, tmp_path):
         channel = locked.url("/conda", locked.account)
         requirements = Requirements(
             conda=("plain",), pip=("tree",),
@@ -426,8 +442,8 @@ class TestSecrets:
         assert SECRET not in format_lock(lock)
         environment = build_environment(requirements, python=PYTHON, channels=(channel,), cache=tmp_path)
         assert environment.fresh
-        told = [tmp_path / "solutions", environment.prefix / "conda-meta", environment.prefix / MANIFEST]
-        files = [file for place in told for file in (place, *place.rglob("*")) if file.is_file()]
+        written = [tmp_path / "solutions", environment.prefix / "conda-meta", environment.prefix / MANIFEST]
+        files = [file for path in written for file in (path, *path.rglob("*")) if file.is_file()]
         assert len(files) > 3
         assert [file for file in files if SECRET.encode() in file.read_bytes()] == []
 
@@ -442,13 +458,13 @@ class TestSecrets:
         assert read_environment(environment.prefix) is not None
 
     @pytest.mark.parametrize("account", ["", "me:wrong-password"])
-    def test_a_channel_that_wants_a_password_is_named_without_the_wrong_one(self, locked, tmp_path, account):
+    def test_a_channel_that_requires_a_password_is_named_without_the_wrong_one(self, locked, tmp_path, account):
         error = refused(lock_for, BOTH, locked, tmp_path, channels=(locked.url("/conda", account),))
         assert error.kind == "channel-forbidden"
         assert "wrong-password" not in str(error) + error.details
 
     @pytest.mark.parametrize("account", ["", "me:wrong-password"])
-    def test_an_index_that_wants_a_password_is_named_without_the_wrong_one(
+    def test_an_index_that_requires_a_password_is_named_without_the_wrong_one(
         self, locked, tmp_path, account, monkeypatch
     ):
         monkeypatch.setenv("UV_DEFAULT_INDEX", locked.url("/pypi/simple", account))

@@ -1,4 +1,4 @@
-"""`envpack channel`: real interpreters in a channel folder that is served, carried away, shared and interrupted."""
+"""`envpack channel`: real interpreters in a channel folder that is served, copied, shared and interrupted."""
 
 import os
 import random
@@ -24,16 +24,16 @@ MINORS = ("3.8", "3.10")
 
 @pytest.fixture(scope="module")
 def changes(cache, tmp_path_factory):
-    """Variables of every command here: a data folder of the tests' own."""
-    kept = {"ENVPACK_CACHE_DIR": str(cache), "XDG_DATA_HOME": str(tmp_path_factory.mktemp("data"))}
+    """Variables for every command here, with a private data folder."""
+    variables = {"ENVPACK_CACHE_DIR": str(cache), "XDG_DATA_HOME": str(tmp_path_factory.mktemp("data"))}
     for minor in MINORS:
         local_channel(interpreter_for(need(minor)))
-    return kept
+    return variables
 
 
 @pytest.fixture(scope="module")
 def channel(changes, tmp_path_factory):
-    """Two Pythons in one channel folder, each added by a command of its own."""
+    """Two Pythons in a channel folder, each added by its own command."""
     folder = tmp_path_factory.mktemp("with space") / "my channel"
     for minor in MINORS:
         completed = envpack("channel", "add-python", minor, "--to", folder, "--json", changes=changes)
@@ -62,17 +62,17 @@ def test_a_package_that_is_there_is_not_added_again(channel, changes):
 
 
 @pytest.mark.parametrize("web", [False, True], ids=["copied", "served"])
-def test_an_environment_is_built_from_it_elsewhere(channel, tmp_path, monkeypatch, web):
-    """On a machine with no interpreter of its own: the folder is carried there, or served."""
-    carried = shutil.copytree(channel, tmp_path / "carried")
+def test_an_environment_is_built_from_the_channel_elsewhere(channel, tmp_path, monkeypatch, web):
+    """The folder is copied to a machine without an interpreter, or served."""
+    copied = shutil.copytree(channel, tmp_path / "copied")
     monkeypatch.setenv("UV_OFFLINE", "1")
-    with serve(carried) as site:
-        address = site.url() if web else carried.as_uri()
+    with serve(copied) as site:
+        address = site.url() if web else copied.as_uri()
         env = build_environment(Requirements(), python="3.8", channels=(address,), cache=tmp_path / "cache")
     moved = env.prefix.rename(tmp_path / "moved")
-    said = subprocess.run([moved / "bin/python3", "-c", "import ssl, sys; print(sys.prefix)"], env={}, check=True,
+    finished = subprocess.run([moved / "bin/python3", "-c", "import ssl, sys; print(sys.prefix)"], env={}, check=True,
                           capture_output=True, text=True)  # fmt: skip
-    assert said.stdout.strip() == str(moved)
+    assert finished.stdout.strip() == str(moved)
 
 
 def test_the_default_folder_is_in_the_data_folder(changes):
@@ -136,20 +136,20 @@ def test_a_python_of_conda_is_refused(changes, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"packages": {"a": {}}}'])
-def test_what_is_no_channel_is_refused(changes, tmp_path, content):
+def test_folders_without_a_channel_are_refused(changes, tmp_path, content):
     if content is not None:
         (tmp_path / "linux-64").mkdir()
         (tmp_path / "linux-64/repodata.json").write_text(content)
     assert_refused(envpack("channel", "ls", tmp_path, "--json", changes=changes), 3, "not-a-channel", str(tmp_path))
 
 
-def test_packages_put_there_by_hand_are_indexed_too(changes, tmp_path):
+def test_packages_added_by_hand_are_indexed_too(changes, tmp_path):
     make_conda_package(tmp_path, "mine", "1.0", {"share/mine": b"x"})
     assert envpack("channel", "add-python", "3.8", "--to", tmp_path, changes=changes).code == 0
-    assert [one.name for one in read_channel(tmp_path)] == ["mine", "python"]
+    assert [package.name for package in read_channel(tmp_path)] == ["mine", "python"]
 
 
-def test_a_damaged_package_beside_it_leaves_the_old_index(changes, tmp_path):
+def test_a_damaged_package_in_the_folder_keeps_the_old_index(changes, tmp_path):
     assert envpack("channel", "add-python", "3.8", "--to", tmp_path, changes=changes).code == 0
     before = (tmp_path / "linux-64/repodata.json").read_bytes()
     (tmp_path / "linux-64/broken-1.0-0.conda").write_bytes(b"no zip")
@@ -158,11 +158,13 @@ def test_a_damaged_package_beside_it_leaves_the_old_index(changes, tmp_path):
     assert (tmp_path / "linux-64/repodata.json").read_bytes() == before
 
 
-def test_commands_at_once_lose_nothing(changes, tmp_path):
-    words = [command("channel", "add-python", minor, "--to", tmp_path) for minor in MINORS * 2]
-    running = [subprocess.Popen(one, env=variables(changes), stderr=subprocess.DEVNULL) for one in words]
-    assert [one.wait(timeout=120) for one in running] == [0] * 4
-    assert [one.version for one in read_channel(tmp_path)] == [interpreter_for(minor).version for minor in MINORS]
+def test_concurrent_commands_lose_no_package(changes, tmp_path):
+    commands = [command("channel", "add-python", minor, "--to", tmp_path) for minor in MINORS * 2]
+    running = [subprocess.Popen(command, env=variables(changes), stderr=subprocess.DEVNULL) for command in commands]
+    assert [process.wait(timeout=120) for process in running] == [0] * 4
+    assert [package.version for package in read_channel(tmp_path)] == [
+        interpreter_for(minor).version for minor in MINORS
+    ]
     assert [file.name for file in tmp_path.glob(".*")] == [".envpack.lock"]
 
 
@@ -182,10 +184,10 @@ def test_a_killed_command_leaves_the_old_or_the_new_index(changes, tmp_path):
         time.sleep(chance.uniform(0.2, 1.2))
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
-        listed = {one.version for one in read_channel(folder)}
+        listed = {package.version for package in read_channel(folder)}
         assert listed in (old, new)
         assert listed == old or added.is_file()
         assert envpack("channel", "add-python", "3.10", "--to", folder, changes=changes).code == 0
-        assert {one.version for one in read_channel(folder)} == new
+        assert {package.version for package in read_channel(folder)} == new
     left = [file for file in folder.rglob("*") if "partial" in file.name or "envpack-index" in file.name]
     assert left == []

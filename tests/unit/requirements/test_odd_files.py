@@ -81,7 +81,7 @@ def toml_of(value):
 
 
 def toml_file(table):
-    return "".join(f"{json.dumps(key)} = {toml_of(one)}\n" for key, one in table.items())
+    return "".join(f"{json.dumps(key)} = {toml_of(value)}\n" for key, value in table.items())
 
 
 def with_one_value_replaced(base):

@@ -35,11 +35,11 @@ def test_dependencies_and_python(write):
 
 
 @pytest.mark.parametrize(
-    ("asked", "python"),
+    ("specifier", "python"),
     [(">=3.10", ""), ("==3.10.*", "3.10"), ("==3.10.13", "3.10"), ("~=3.10.4", "3.10"), (">=3.10,!=3.11.*", "")],
 )
-def test_requires_python_names_a_python_only_if_it_allows_one_minor_version(write, asked, python):
-    file = write("pyproject.toml", PROJECT.replace(">=3.10,<3.11", asked))
+def test_requires_python_names_a_python_only_if_it_allows_one_minor_version(write, specifier, python):
+    file = write("pyproject.toml", PROJECT.replace(">=3.10,<3.11", specifier))
     assert read_requirements(file).python == python
 
 

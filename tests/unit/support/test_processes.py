@@ -1,4 +1,4 @@
-"""A program that is run ends with whoever runs it, and so does all that it has started."""
+"""A program ends with its caller, and so do all processes that it has started."""
 
 import contextvars
 import signal
@@ -13,7 +13,7 @@ import pytest
 
 from envpack.support.processes import run, stoppable
 
-# Starts a program in a group of its own, as Ninja does with compilers, and ends it when it is told to end.
+# Starts a program in a process group of its own, as Ninja does with compilers, and kills it on SIGTERM.
 PARENT = """
 import os, signal, subprocess, sys
 child = subprocess.Popen(["sleep", "600"], process_group=0, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -46,18 +46,18 @@ def parent(tmp_path):
     return [sys.executable, "-c", PARENT, tmp_path / "pid"]
 
 
-def test_output_and_status_are_given():
-    done = run(["sh", "-c", "echo out; echo err >&2; exit 3"], env={"PATH": "/usr/bin:/bin"})
-    assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
+def test_output_and_status_are_returned():
+    completed = run(["sh", "-c", "echo out; echo err >&2; exit 3"], env={"PATH": "/usr/bin:/bin"})
+    assert (completed.returncode, completed.stdout, completed.stderr) == (3, "out\n", "err\n")
 
 
-def test_a_program_that_takes_too_long_ends_with_what_it_has_started(tmp_path, parent):
+def test_a_program_over_its_timeout_ends_with_its_children(tmp_path, parent):
     with pytest.raises(subprocess.TimeoutExpired):
         run(parent, env={"PATH": "/usr/bin:/bin"}, timeout=3)
     assert not _lives(_content(tmp_path / "pid"))
 
 
-def test_stopping_ends_the_programs_of_other_threads_and_refuses_further_ones(tmp_path, parent):
+def test_stopping_ends_the_programs_of_other_threads_and_refuses_new_ones(tmp_path, parent):
     with stoppable() as programs, ThreadPoolExecutor(1) as pool:
         running = pool.submit(contextvars.copy_context().run, run, parent, env={"PATH": "/usr/bin:/bin"})
         child = _content(tmp_path / "pid")
@@ -87,7 +87,7 @@ def test_an_interrupted_caller_leaves_no_program_behind(tmp_path, parent):
     assert not _lives(_content(tmp_path / "pid"))
 
 
-def test_a_program_that_does_not_want_to_end_is_killed(monkeypatch):
+def test_a_program_that_ignores_sigterm_is_killed(monkeypatch):
     monkeypatch.setattr("envpack.support.processes._GRACE_PERIOD", 0.2)
     with pytest.raises(subprocess.TimeoutExpired):
         run(["sh", "-c", "trap '' TERM; while true; do sleep 1; done"], env={"PATH": "/usr/bin:/bin"}, timeout=0.5)

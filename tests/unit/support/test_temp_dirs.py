@@ -1,4 +1,4 @@
-"""Temporary folders: whoever is killed leaves nothing for good."""
+"""Temporary folders of killed processes are removed."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def temporary(tmp_path, monkeypatch):
 
 @pytest.fixture
 def other(tmp_path):
-    """Another process that has a folder since an hour ago."""
+    """Another process with a folder that is an hour old."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", HOLD], env=environment, stdout=subprocess.PIPE, text=True) as process:
         folder = Path(process.stdout.readline().strip())
@@ -40,7 +40,7 @@ def other(tmp_path):
         process.kill()
 
 
-def test_it_is_ours_alone_and_gone_afterwards(temporary):
+def test_folder_is_private_and_removed_afterwards(temporary):
     with temp_dir("engine") as folder:
         assert folder.parent == temporary
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -48,7 +48,7 @@ def test_it_is_ours_alone_and_gone_afterwards(temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_what_a_killed_process_has_left_goes_with_the_next_one(other):
+def test_folder_of_a_killed_process_is_removed_by_the_next_process(other):
     process, folder = other
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -57,16 +57,16 @@ def test_what_a_killed_process_has_left_goes_with_the_next_one(other):
         assert not folder.exists()
 
 
-def test_what_somebody_uses_stays_however_old_it_is(other):
+def test_folder_in_use_stays_at_any_age(other):
     _, folder = other
     with temp_dir("engine"):
         assert (folder / "credentials.json").exists()
 
 
-def test_a_new_one_stays_since_it_may_not_be_locked_yet(temporary):
-    new = Path(tempfile.mkdtemp(prefix="envpack-scratch-engine-"))
+def test_new_folder_stays_because_it_may_not_be_locked_yet(temporary):
+    folder = Path(tempfile.mkdtemp(prefix="envpack-scratch-engine-"))
     with temp_dir("engine"):
-        assert new.is_dir()
+        assert folder.is_dir()
 
 
 def test_a_link_of_that_name_is_not_followed(temporary):
