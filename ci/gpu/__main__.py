@@ -33,12 +33,12 @@ _INFORMATION = re.compile(r"I\d{4} ")  # the server's verbose lines, which would
 
 
 class TimeUpError(BaseException):
-    """A check took too long; no Exception, so that nothing on the way takes it for one of its own."""
+    """A check exceeded its time limit; a BaseException, so that no handler on the way catches it."""
 
 
 @dataclass
 class Tally:
-    """What came out."""
+    """Counts of the results."""
 
     counts: dict[str, int] = field(default_factory=lambda: {"ok": 0, "FAIL": 0, "skip": 0})
 
@@ -50,10 +50,10 @@ class Tally:
 
 @dataclass
 class Round:
-    """Checks under servers that are started in the same way.
+    """Checks that run on servers with the same options.
 
     Attributes:
-        label: what the names of its checks start with.
+        label: prefix of the names of its checks.
         pool: bytes of the CUDA memory pool of each device.
 
     """
@@ -71,7 +71,7 @@ def rounds(checks: Sequence[Check], devices: int) -> list[Round]:
 
 
 def run_round(current: Round, setup: ModelSetup, repository: Path, devices: int, tally: Tally) -> None:
-    """Run the checks; a server that has ended or hangs is replaced for those that are left."""
+    """Run the checks; a server that ends or hangs is replaced for the remaining checks."""
     left = list(current.checks)
     for check in [check for check in left if check.devices > devices]:
         tally.record("skip", current.label + check.name, f"{check.devices} devices, here is {devices}")
@@ -108,7 +108,7 @@ def run_check(check: Check, site: Site, label: str, tally: Tally) -> bool:
         tally.record("FAIL", name, f"not done within {CHECK_SECONDS} s")
         show_log(site, mark)
         return False
-    except Exception as error:  # whatever goes wrong belongs to this check alone
+    except Exception as error:  # every fault belongs to this check alone
         tally.record("FAIL", name, str(error) or type(error).__name__)
         show_log(site, mark)
         return not site.server.ended() and not getattr(error, "timed_out", False)
@@ -118,7 +118,7 @@ def run_check(check: Check, site: Site, label: str, tally: Tally) -> bool:
 
 
 def show_log(site: Site, mark: int) -> None:
-    """The end of what the server and its stubs have written since the check began."""
+    """Print the last lines that the server and its stubs wrote since the check began."""
     written = "\n".join(line for line in site.server.log()[mark:].splitlines() if not _INFORMATION.match(line))
     for line in last_lines(written, _LOG_LINES):
         print(f"       | {line[:300]}", flush=True)
@@ -139,7 +139,7 @@ def time_limit(seconds: int) -> Iterator[None]:
 
 
 def run(setup: ModelSetup, checks: Sequence[Check], devices: int, repository: Path) -> Tally:
-    """Run checks on this many devices; prints their lines."""
+    """Run checks on this many devices and print one line for each."""
     tally = Tally()
     fill(repository, setup)
     for current in rounds(checks, devices):
@@ -157,17 +157,19 @@ def choose(only: Sequence[str]) -> list[Check]:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ci/gpu-check.sh", description="Our stub on a GPU, under the real server.")
-    parser.add_argument("--venv", help="where envpack and the server are; made if it is not there")
+    parser.add_argument("--venv", help="virtual environment with envpack and the server; created if missing")
     parser.add_argument("--prepare", action="store_true", help="install and compile what is missing, then end")
     parser.add_argument("--python", default="", help="version that the models run with, such as 3.10")
-    parser.add_argument("--library", default="", choices=tuple(REQUIREMENTS), help="what they use the GPU with")
+    parser.add_argument(
+        "--library", default="", choices=tuple(REQUIREMENTS), help="library with which the models use the GPU"
+    )
     parser.add_argument(
         "--packages",
         type=Path,
         action="append",
         default=[],
         metavar="DIR",
-        help="folder that holds the library already, such as another environment's site-packages",
+        help="folder that contains the library already, such as another environment's site-packages",
     )
     parser.add_argument(
         "--requirement",
@@ -176,7 +178,7 @@ def parse_arguments() -> argparse.Namespace:
         metavar="REQ",
         help="install this instead of the default, such as torch==2.5.1; name numpy as well",
     )
-    parser.add_argument("--stub", type=Path, help="a stub that was compiled before, for that Python")
+    parser.add_argument("--stub", type=Path, help="an existing stub for that Python")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="checks with this in their name")
     return parser.parse_args()  # fmt: skip
 

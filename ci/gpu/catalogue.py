@@ -1,4 +1,4 @@
-"""What a check is, and the list of all of them."""
+"""The definition of a check, and the list of all checks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gpu.serving import Site
 
 
 class WrongError(Exception):
-    """The check has seen something else than it must."""
+    """A check observed another value than the expected one."""
 
 
 class SkippedError(Exception):
-    """Something that the check needs is not here; the text says what."""
+    """The check needs something that is missing; the text names it."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """Something that must hold.
+    """A check.
 
     Attributes:
         name: what it is about.
@@ -42,7 +42,7 @@ CHECKS: list[Check] = []
 def check(
     name: str, *models: str, devices: int = 1, without_pool: bool = False
 ) -> Callable[[Callable[[Site], str | None]], Callable[[Site], str | None]]:
-    """Add a function to the list."""
+    """Register a function as a check."""
 
     def add(function: Callable[[Site], str | None]) -> Callable[[Site], str | None]:
         CHECKS.append(Check(name, models, function, devices, without_pool))
@@ -58,7 +58,7 @@ def expect(what: str, got: object, wanted: object) -> None:
 
 
 def expect_on_gpu(site: Site, what: str, *, is_cpu: bool) -> None:
-    """Fail if a tensor came to host memory; call it last, since without a pool the server may have put it there."""
+    """Fail if a tensor is in host memory; call it last, since without a pool the server can move tensors there."""
     if is_cpu and site.has_pool:
         raise WrongError(f"{what} is in host memory")
     if is_cpu:

@@ -1,4 +1,4 @@
-"""Asks NVIDIA's driver for its devices, without making a context; runs on any Python 3, before anything is installed.
+"""Reads the devices from NVIDIA's driver, without a context; runs on any Python 3, before anything is installed.
 
 Ends with 3 and one line where there is none.
 """
@@ -6,17 +6,17 @@ Ends with 3 and one line where there is none.
 import ctypes
 import sys
 
-# Where containers and WSL put it without telling the loader.
+# Folders of containers and WSL that the loader does not search.
 PLACES = ("", "/usr/local/nvidia/lib64/", "/usr/lib/wsl/lib/", "/usr/lib64/", "/usr/lib/x86_64-linux-gnu/")
 NO_GPU = 3
 
 
 class NoGpuError(Exception):
-    """There is no driver, or no device; the text says which."""
+    """There is no driver or no device; the text names the missing one."""
 
 
 def find_driver() -> "tuple[ctypes.CDLL, str]":
-    """The library, and the folder that it was found in, ``""`` if the loader knows it."""
+    """The library and its folder, ``""`` if the loader found it."""
     for place in PLACES:
         try:
             return ctypes.CDLL(place + "libcuda.so.1"), place
@@ -26,7 +26,7 @@ def find_driver() -> "tuple[ctypes.CDLL, str]":
 
 
 def count_devices() -> int:
-    """How many devices there are.
+    """Number of devices.
 
     Raises:
         NoGpuError: none can be used.
@@ -35,11 +35,11 @@ def count_devices() -> int:
     driver, _ = find_driver()
     status = driver.cuInit(0)
     if status:
-        raise NoGpuError(f"the driver is there but cannot be used: cuInit says {status}")
+        raise NoGpuError(f"the driver is installed but not usable: cuInit returns {status}")
     count = ctypes.c_int()
     status = driver.cuDeviceGetCount(ctypes.byref(count))
     if status or not count.value:
-        raise NoGpuError(f"the driver has no device: cuDeviceGetCount says {status}")
+        raise NoGpuError(f"the driver has no device: cuDeviceGetCount returns {status}")
     return count.value
 
 

@@ -1,4 +1,4 @@
-"""The Python that the GPU models run with: an interpreter's files as links, a library for GPUs, and a stub for it."""
+"""The environment of the GPU models: an interpreter's files as links, a library for GPUs, and a stub."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envpack.stub import build_stub, target_from_interpreter
 from envpack.support.errors import EnvpackError
 
 PREFERRED = ("3.10", "3.11", "3.12", "3.9", "3.13", "3.8")
-# Built for CUDA 12 as the server is, so that they need no newer driver than it does.
+# Built for CUDA 12, as the server is, so that they need no newer driver.
 REQUIREMENTS = {
     "torch": ("torch<2.9", "numpy"),
     "cupy": ("cupy-cuda12x", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12", "numpy"),
@@ -34,12 +34,12 @@ print(json.dumps({"minor": "%d.%d" % sys.version_info[:2], "folders": folders, "
 
 
 class UnpreparedError(Exception):
-    """What the models need is not there and cannot be made; the text says what to do."""
+    """A part of the environment is missing and cannot be created; the text says what to do."""
 
 
 @dataclass(frozen=True)
 class SetupOptions:
-    """What was asked for; an empty string or tuple leaves the choice to this module."""
+    """The user's options; an empty string or tuple selects a default."""
 
     python: str = ""
     library: str = ""
@@ -50,7 +50,7 @@ class SetupOptions:
 
 @dataclass(frozen=True)
 class ModelSetup:
-    """What models are made of.
+    """The parts that all models share.
 
     Attributes:
         environment: folder for EXECUTION_ENV_PATH.
@@ -68,7 +68,7 @@ class ModelSetup:
 
 @dataclass(frozen=True)
 class _Packages:
-    """Folders that hold a library already, for one Python."""
+    """Folders that already contain a library, for one Python."""
 
     minor: str
     folders: tuple[Path, ...]
@@ -76,7 +76,7 @@ class _Packages:
 
 
 def prepare_setup(options: SetupOptions, folder: Path) -> ModelSetup:
-    """What is wished for, made in ``folder`` unless it is there.
+    """Create the parts of the models in ``folder``, or use those that exist.
 
     Raises:
         UnpreparedError: something cannot be found, installed or compiled.
@@ -98,14 +98,14 @@ def prepare_setup(options: SetupOptions, folder: Path) -> ModelSetup:
 
 
 def _libraries(library: str, places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """PyTorch knows where NVIDIA's wheels put their libraries, CuPy asks the loader."""
+    """PyTorch finds the libraries of NVIDIA's wheels by itself, CuPy uses the loader."""
     if library != "cupy":
         return ()
     return tuple(folder for place in places for folder in sorted(place.glob("nvidia/*/lib")))
 
 
 def _find_packages(options: SetupOptions) -> _Packages | None:
-    """Folders with a library, so that nothing has to be installed: those given, else those of a Python here."""
+    """Folders that contain a library: the given ones, else those of a Python on this machine."""
     if options.packages:
         library = options.library or _library_in(options.packages)
         return _Packages(options.python or _default_python(), options.packages, library)
@@ -163,7 +163,7 @@ def _default_python() -> str:
 
 
 def _around(packages: _Packages, folder: Path) -> Path:
-    """An environment whose packages stay where they are."""
+    """An environment that uses packages in their existing folders."""
     interpreter = interpreter_for(packages.minor)
     environment = folder / f"around-{packages.minor}-{packages.library}"
     shutil.rmtree(environment, ignore_errors=True)
@@ -178,7 +178,7 @@ def _around(packages: _Packages, folder: Path) -> Path:
 
 
 def _prepared(options: SetupOptions, folder: Path) -> tuple[Path, str]:
-    """An environment with the library installed into it; the one that was made before, if it fits."""
+    """An environment with the library installed in it; an existing one is reused if it matches."""
     if not options.python:
         made = [place.parent.parent for place in sorted(folder.glob("environment-*/bin/activate"))]
         minor = next((place.name.split("-")[1] for place in made), "") or _default_python()
@@ -194,7 +194,7 @@ def _prepared(options: SetupOptions, folder: Path) -> tuple[Path, str]:
         _link_interpreter(interpreter, environment)
         _install(interpreter, requirements, environment)
         write_activation(environment)
-        record.write_text("\n".join(requirements), encoding="utf-8")  # last: it says that all is there
+        record.write_text("\n".join(requirements), encoding="utf-8")  # last: it marks the environment as complete
     return environment, library
 
 
@@ -212,7 +212,7 @@ def _link_interpreter(interpreter: Interpreter, folder: Path) -> None:
 
 def _install(interpreter: Interpreter, requirements: tuple[str, ...], environment: Path) -> None:
     place = environment / f"lib/python{interpreter.minor}/site-packages"
-    print(f"installing {' '.join(requirements)} for Python {interpreter.minor}, which takes minutes", flush=True)
+    print(f"installing {' '.join(requirements)} for Python {interpreter.minor}; this takes minutes", flush=True)
     uv = Path(sys.executable).with_name("uv")
     command: list[str | Path] = [uv, "pip", "install", "--quiet", "--only-binary", ":all:"]
     try:

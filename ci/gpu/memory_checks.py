@@ -1,4 +1,4 @@
-"""What is held: memory of devices and of the region, references, contexts."""
+"""Checks of resources: memory of devices and of the region, references, contexts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _many(site: Site, count: int) -> None:
 
 
 def _growth(before: int) -> int:
-    """The least growth within some seconds, since others may use the device for a moment."""
+    """The least growth within some seconds, since other processes can use the device."""
     until = time.monotonic() + _SETTLE_SECONDS
     least = (probes.used_megabytes() or 0) - before
     while least > _MARGIN_MEGABYTES and time.monotonic() < until:

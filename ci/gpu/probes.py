@@ -1,4 +1,4 @@
-"""What can be seen of GPUs from outside of a process."""
+"""Measures the use of GPUs from outside the processes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _SECONDS = 20
 
 
 def used_megabytes() -> int | None:
-    """Memory in use on all devices together, by all processes; None if nvidia-smi cannot tell."""
+    """Memory in use on all devices together, by all processes; None if nvidia-smi does not report it."""
     numbers = _query("--query-gpu=memory.used")
     return sum(numbers) if numbers else None
 
 
 def compute_processes() -> list[int]:
-    """Processes with a context on a GPU, as far as nvidia-smi sees them; in a container it often sees none."""
+    """Processes with a context on a GPU, as far as nvidia-smi lists them; in a container it often lists none."""
     return _query("--query-compute-apps=pid")
 
 

@@ -33,14 +33,14 @@ START_SECONDS = 90
 _LOADERS = 4
 _NO_COPY = 'parameters: { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value: { string_value: "no" } }'
 _SECOND_DEVICE = ("gpus: [ 0 ]", "gpus: [ 1 ]")
-# The code of a model once more, with its configuration changed.
+# Models with the code of another model and a changed configuration.
 VARIANTS = {
     "reader_by_default": ("reader", (_NO_COPY, "")),
     "stream": ("sender", ("max_batch_size: 0", "max_batch_size: 0\nmodel_transaction_policy { decoupled: true }")),
     "producer_on_1": ("producer", _SECOND_DEVICE),
     "reader_on_1": ("reader", _SECOND_DEVICE),
 }
-# Models after each other, IN to OUT; the last one's REPORT comes out too.
+# Chains of models, IN to OUT; the last model's REPORT is an output too.
 ENSEMBLES = {
     "gpu_to_gpu": ("producer", "reader"),
     "gpu_to_default": ("producer", "reader_by_default"),
@@ -56,11 +56,11 @@ RETURNED = "OUT_"  # start of the names of its outputs
 
 @dataclass
 class Site:
-    """A running server and what was loaded into it.
+    """A running server and the models loaded in it.
 
     Attributes:
         has_pool: whether the server has a CUDA memory pool.
-        failures: why models did not load, by name.
+        failures: error messages of failed loads, by model.
 
     """
 
@@ -72,7 +72,7 @@ class Site:
         self.client = Client(self.server.url, timeout=REQUEST_SECONDS)
 
     def load(self, names: Iterable[str]) -> None:
-        """Load models, ensembles after all others; notes what was said of those that failed."""
+        """Load models, ensembles after all others; records the errors of failed loads."""
         wanted = sorted(set(names) - set(self.failures))
         composed = [name for name in wanted if name in ENSEMBLES or name == TYPES_ENSEMBLE]
         with ThreadPoolExecutor(_LOADERS) as pool:
@@ -89,7 +89,7 @@ class Site:
         return self.infer(model, [Tensor("IN", "FP32", (len(values),), tuple(values))])
 
     def case(self, name: str) -> dict[str, Tensor]:
-        """The answer of a method of the model ``cases``."""
+        """The outputs of a method of the model ``cases``."""
         return self.infer("cases", [Tensor("CASE", "BYTES", (1,), (name.encode(),))])
 
     def report(self, name: str) -> Any:
@@ -145,7 +145,7 @@ def serving(setup: ModelSetup, repository: Path, *, pool: dict[int, int]) -> Ite
 
 
 def _variables(setup: ModelSetup) -> dict[str, str]:
-    """What the server gets of our own environment: where the driver is, and which devices it may use."""
+    """Environment variables for the server: the folder of the driver, and the visible devices."""
     names = ("CUDA_", "NVIDIA_", "CUPY_")
     kept = {name: value for name, value in os.environ.items() if name.startswith(names)}
     folders = [str(find_server().library_path), *map(str, setup.libraries)]
@@ -156,7 +156,7 @@ def _variables(setup: ModelSetup) -> dict[str, str]:
 
 
 def fill(repository: Path, setup: ModelSetup) -> None:
-    """Put every model into the repository; nothing is loaded before it is asked for."""
+    """Put every model into the repository; the server loads models on request only."""
     for folder in sorted(MODELS.iterdir()):
         if (folder / "config.pbtxt").is_file():
             _place(repository, folder.name, folder.name, setup)
@@ -201,7 +201,7 @@ def _chain(parts: tuple[str, ...]) -> str:
 
 def _types() -> str:
     """All types to the GPU, through the second model, and back."""
-    # A tensor that is input and output of an ensemble under one name would start its first step again and again.
+    # With the same name for an input and an output, the ensemble would run its first step forever.
     inputs, outputs = (
         [f'{{ name: "{prefix}{name}" data_type: TYPE_{name} dims: [ -1, 3 ] }}' for name in TYPES]
         for prefix in ("", RETURNED)

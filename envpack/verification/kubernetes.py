@@ -1,39 +1,39 @@
-"""Verification as a Kubernetes Job: the same checks, in the image that will serve, on the volume that it will serve."""
+"""Verification as a Kubernetes Job: the same checks, in the production image, on the production volume."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 _NOBODY = 65534
-# envpack needs a newer Python than some Triton images have, and one whose C library is older than theirs.
+# envpack needs a newer Python than some Triton images contain, built for an older C library than theirs.
 _PYTHON_IMAGE = "python:3.12-slim-bullseye"
 _TOOLS = "/envpack"
 _COPY_PYTHON = f"cp -a /usr/local {_TOOLS}/python"
-# Not installed by name: the cluster's index may not have envpack, and `envpack` on the public index is another project.
+# Not installed by name: the cluster's index may lack envpack, and `envpack` on the public index is another project.
 _INSTALL_WHEEL = f"python3 -m pip install --no-cache-dir --target {_TOOLS}/packages --find-links {{folder}} {{wheel}}"
-# The copy of Python finds its own library by itself: a variable for it would reach the server too.
+# The copied Python finds its library through its RUNPATH: LD_LIBRARY_PATH would affect the server too.
 _SET_RUNPATH = "{patchelf} --set-rpath '$ORIGIN/../lib' \"$(readlink -f " + _TOOLS + '/python/bin/python3)"'
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
 
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What the Job is to verify.
+    """Options of the Job.
 
     Attributes:
-        image: the Triton image that will serve.
+        image: the Triton image to verify with.
         claim: name of the PersistentVolumeClaim that holds the model repository.
-        served_from: where the repository is mounted.
-        models: names of models; none means all.
-        gpus: how many GPUs the Job asks for.
-        memory_bytes: how much memory it may take, bytes.
-        shm_bytes: size of ``/dev/shm``, bytes.
-        load_timeout: seconds that one model may take to load.
-        arguments: further options for ``envpack verify``.
+        served_from: mount path of the repository.
+        models: names of the models to verify; all by default.
+        gpus: number of GPUs that the Job requests.
+        memory_bytes: memory limit in bytes.
+        shm_bytes: size of ``/dev/shm`` in bytes.
+        load_timeout: time limit in seconds for loading one model.
+        arguments: additional options for ``envpack verify``.
         envpack_image: an image with Python and envpack in ``/usr/local``, such as an official image of Python in which
             pip installed envpack; or
         envpack_wheel: the address of a wheel of envpack, or its path below ``served_from``; pip installs it when the
@@ -42,6 +42,7 @@ class JobOptions:
     """
 
     image: str
+    _: KW_ONLY
     claim: str = "models"
     served_from: str = "/models"
     models: Sequence[str] = ()
@@ -55,10 +56,10 @@ class JobOptions:
 
 
 def make_job(options: JobOptions) -> dict[str, Any]:
-    """The Job (``batch/v1``); it succeeds if and only if the verdict is yes, and is never tried again.
+    """The Job (``batch/v1``); it succeeds if and only if the verdict is yes, and is never retried.
 
-    Its container may do as little as that of `ContainerRuntime`: unprivileged, read-only root, no capability. ``/tmp``
-    is a volume, since the server unpacks environments there and runs programs from it.
+    Its containers have the least privileges, as in `ContainerRuntime`: unprivileged, read-only root, no capabilities.
+    ``/tmp`` is a volume, since the server unpacks environments there and runs programs from it.
     """
     name = _NOT_IN_NAMES.sub("-", "-".join(("envpack-verify", *options.models)).lower())[:63].strip("-")
     labels = {"app.kubernetes.io/name": "envpack-verify", "app.kubernetes.io/managed-by": "envpack"}
@@ -98,7 +99,7 @@ def job_yaml(options: JobOptions) -> str:
 
 
 def _prepare(options: JobOptions) -> dict[str, Any]:
-    """Puts Python and envpack into a volume, since an image of Triton need not have them."""
+    """The init container: copies Python and envpack to a volume, since Triton images need not contain them."""
     mounts: list[dict[str, Any]] = [{"name": "tools", "mountPath": _TOOLS}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108
     if options.envpack_wheel:
         mounts.append({"name": "models", "mountPath": options.served_from, "readOnly": True})
@@ -113,7 +114,7 @@ def _prepare(options: JobOptions) -> dict[str, Any]:
 
 
 def _script(wheel: str) -> str:
-    """What the init container runs; an image has envpack among the packages of its Python."""
+    """The init container's script; without a wheel, the image's Python already contains envpack."""
     if not wheel:
         return f"{_COPY_PYTHON} && {_SET_RUNPATH.format(patchelf='/usr/local/bin/patchelf')}"
     folder = shlex.quote(wheel.rpartition("/")[0] or ".")

@@ -69,8 +69,11 @@ class Daemon:
 
     def containers(self):
         """The containers of this test run: those that mount its folders."""
-        found = self.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
-        return [each for each in found if any(m["Source"].startswith(f"{self.base}/") for m in each.attrs["Mounts"])]
+        containers = self.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+        return [container for container in containers if self._mounts_folder(container)]
+
+    def _mounts_folder(self, container):
+        return any(mount["Source"].startswith(f"{self.base}/") for mount in container.attrs["Mounts"])
 
 
 @pytest.fixture(scope="session")

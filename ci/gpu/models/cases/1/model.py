@@ -20,7 +20,7 @@ def on_gpu(name, array):
 
 
 def describe(response):
-    """Where the output of an asked model is and what is in it, and what that model saw."""
+    """Location and values of another model's output, and that model's own report."""
     if response.has_error():
         return {"error": response.error().message()}
     outputs = {tensor.name(): tensor for tensor in response.output_tensors()}
@@ -150,7 +150,7 @@ class TritonPythonModel:
         return [report_tensor({"before": before, "after": gpu.allocated(self.device)})]
 
     def megabytes(self, _):
-        """One answer and one request of 4 MB each, for asking it again and again."""
+        """One answer and one request of 4 MB each, to be requested repeatedly."""
         array = gpu.count_up(1 << 20, self.device)
         response = self._infer("reader", array, pb_utils.TRITONSERVER_MEMORY_GPU)
         return [on_gpu("OUT", array[:2] + 1), report_tensor({"error": response.has_error()})]

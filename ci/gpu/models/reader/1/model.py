@@ -8,7 +8,7 @@ import triton_python_backend_utils as pb_utils
 
 
 def refusal(tensor):
-    """What as_numpy() says against it."""
+    """The error of as_numpy()."""
     try:
         tensor.as_numpy()
     except pb_utils.TritonModelException as error:
