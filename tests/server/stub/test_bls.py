@@ -99,7 +99,7 @@ class TestOneResponse:
             "with multiprocessing.get_context('fork').Pool(1) as pool:\n"
             "    return [tell(pool.apply(ask_for_stream))]"
         )
-        assert "reaches the model's own process only" in served.ask_code(code)
+        assert "available in the model's process only" in served.ask_code(code)
 
     def test_awaited_together(self, served):
         code = (

@@ -161,7 +161,7 @@ class TestImport:
             "    pb_utils.Tensor.from_dlpack('A', capsule)\n"
             "    pb_utils.Tensor.from_dlpack('B', capsule)"
         )
-        assert "each can be taken once" in told(served, what)
+        assert "a capsule can be consumed once" in told(served, what)
 
     def test_bf16_passes_through_and_has_no_numpy(self, served):
         what = (
