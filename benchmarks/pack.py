@@ -110,7 +110,7 @@ def without_byte_code(environment: Environment, prefix: Path) -> Path:
 
 
 def load_seconds(repository: Path) -> float:
-    verdict = verify(repository, options=VerifyOptions(RuntimeOptions("process")))
+    verdict = verify(repository, options=VerifyOptions(RuntimeOptions(runtime="process")))
     (model,) = verdict.models
     if model.failure or model.load_seconds is None:
         raise SystemExit(f"the model was not loaded: {model.failure}")

@@ -16,7 +16,7 @@ from envpack.verification import VerifyOptions, verify
 
 
 def main(repository: Path, picture: Path) -> None:
-    verdict = verify(repository.absolute(), options=VerifyOptions(RuntimeOptions("process")))
+    verdict = verify(repository.absolute(), options=VerifyOptions(RuntimeOptions(runtime="process")))
     console = Console(record=True, width=118, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print("$ envpack verify")
     for part in draw(verdict):

@@ -32,7 +32,7 @@ _EXAMPLES = {
 _LIST_EXAMPLES = {"channels": 'channels = ["conda-forge"]', "exclude": 'exclude = ["*.pyi"]'}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelSettings:
     """What `envpack.toml` says of one model; every field may be empty.
 
@@ -55,7 +55,7 @@ class ModelSettings:
     toolchain: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Project:
     """A model repository and its settings. An empty field means that `envpack.toml` does not set it.
 
@@ -111,7 +111,7 @@ def open_project(repository: Path) -> Project:
         )
     file = repository / FILE_NAME
     if not file.exists():
-        return Project(repository)
+        return Project(repository=repository)
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -23,10 +23,10 @@ def full_verdict():
     packages = tuple(PackageSize(f"package-{index}", 40_000_000 >> index) for index in range(30))
     environment = EnvironmentSize("/models/good/python3.10", "folder", sum(p.bytes for p in packages), packages)
     good = ModelVerdict(
-        "good",
-        True,
-        2.4,
-        StubIdentity(7, "/models/good/triton_python_backend_stub", "3.10.13", "1.26.4", "0.1.0"),
+        name="good",
+        ok=True,
+        load_seconds=2.4,
+        stub=StubIdentity(7, "/models/good/triton_python_backend_stub", "3.10.13", "1.26.4", "0.1.0"),
         samples=SampleCount(179, 180, "images"),
         checks=(passed("load", "READY after 2.4 s"), warning("libraries", "libffi.so.8 the system's", "add libffi")),
         latency=Latency(20, 0.0021, 0.004),
@@ -35,9 +35,9 @@ def full_verdict():
         log=("one line", "another " + "long " * 100),
     )
     bad = ModelVerdict(
-        "a_model_with_quite_a_long_name_that_a_phone_has_no_room_for",
-        False,
-        0.3,
+        name="a_model_with_quite_a_long_name_that_a_phone_has_no_room_for",
+        ok=False,
+        load_seconds=0.3,
         failure=Failure("load-failed", f"ValueError: {EVIL}", ("model.py:3 in initialize", EVIL), "correct the model"),
         checks=(failed("load", EVIL, "correct the model"), skipped("infer", "not sent")),
         log=(EVIL,),

@@ -40,7 +40,7 @@ class Finding:
     reason: str
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Inspection:
     """What was found.
 
@@ -102,7 +102,7 @@ class Comparison:
     """
 
     def __init__(self, path: Path) -> None:
-        self.result = Inspection(path, "dir")
+        self.result = Inspection(path=path, form="dir")
         self.seen: dict[str, ActualEntry] = {}
         self.described: dict[str, bytes] = {}
         self._listed: dict[str, Entry] | None = None
@@ -190,7 +190,7 @@ class Comparison:
             found = tuple(Package(**package) for package in self.result.told["packages"])
         except (KeyError, TypeError):
             return ()
-        plausible = _types(vars(Package("", "", "")).values())
+        plausible = _types(vars(Package(name="", version="", source="")).values())
         return found if all(_types(vars(package).values()) == plausible for package in found) else ()
 
 
@@ -238,12 +238,21 @@ def read_record(path: str, content: bytes) -> Package | None:
             told = json.loads(content)
             said = {key: str(told.get(key) or "") for key in ("version", "license", "sha256")}
             return Package(
-                normalise_name(str(told["name"])), said["version"], "conda", said["license"], "", said["sha256"]
+                name=normalise_name(str(told["name"])),
+                version=said["version"],
+                source="conda",
+                license=said["license"],
+                url="",
+                sha256=said["sha256"],
             )
         told = email.parser.BytesHeaderParser().parsebytes(content)
         license_ = str(told["License-Expression"] or told["License"] or "").strip().partition("\n")[0]
         return (
-            Package(normalise_name(str(told["Name"])), str(told["Version"]), "pip", license_) if told["Name"] else None
+            Package(
+                name=normalise_name(str(told["Name"])), version=str(told["Version"]), source="pip", license=license_
+            )
+            if told["Name"]
+            else None
         )
     except (ValueError, KeyError, AttributeError, TypeError):
         return None

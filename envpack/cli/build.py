@@ -103,7 +103,7 @@ def command(
     project = open_project(repository)
     names = options.chosen_models(project, models, every=every)
     resolve = ResolveOptions(**{field.name: settings.pop(field.name) for field in dataclasses.fields(ResolveOptions)})
-    build_options = BuildOptions(resolve, **settings)
+    build_options = BuildOptions(resolve=resolve, **settings)
     console.warned(release_for(project, resolve).warning)
     if dry_run:
         _dry_run(project, names, build_options, console)

@@ -40,7 +40,7 @@ from envpack.support.text import normalise_name
 _GLIBC_HINT = "ask for an older version of it, or take a release with a newer system with --triton"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Assembly:
     """What an environment is made of, and with what.
 

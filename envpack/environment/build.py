@@ -157,7 +157,15 @@ def environment_of(
     settings = settings or read_conda_settings()
     if credentials is None:
         credentials = settings.resolve(settings.channels).credentials
-    how = Assembly(lock, root, settings, credentials, tuple(indexes), strip, progress or NoProgress())
+    how = Assembly(
+        lock=lock,
+        cache=root,
+        settings=settings,
+        credentials=credentials,
+        indexes=tuple(indexes),
+        strip=strip,
+        progress=progress or NoProgress(),
+    )
     return build_once(place, lambda folder: assemble(how, folder))
 
 

@@ -284,7 +284,13 @@ def _of_conda(record: dict[str, object], sizes: Counter[str]) -> Package:
     name = normalise_name(str(record["name"]))
     told = {key: str(record.get(key) or "") for key in ("version", "license", "url", "sha256")}
     return Package(
-        name, told["version"], "conda", told["license"], url=told["url"], sha256=told["sha256"], size=sizes[name]
+        name=name,
+        version=told["version"],
+        source="conda",
+        license=told["license"],
+        url=told["url"],
+        sha256=told["sha256"],
+        size=sizes[name],
     )
 
 
@@ -300,7 +306,15 @@ def _of_pip(metadata: Path, sizes: Counter[str], origins: Mapping[str, tuple[str
         told = email.parser.HeaderParser().parse(content)
     name = normalise_name(str(told["Name"]))
     url, sha256 = origins.get(name, ("", ""))
-    return Package(name, str(told["Version"]), "pip", _license(told), url, sha256, sizes[name])
+    return Package(
+        name=name,
+        version=str(told["Version"]),
+        source="pip",
+        license=_license(told),
+        url=url,
+        sha256=sha256,
+        size=sizes[name],
+    )
 
 
 def _license(metadata: Message) -> str:

@@ -10,7 +10,7 @@ MANIFEST = "envpack-environment.json"
 SCHEMA = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Package:
     """One installed package.
 
@@ -34,7 +34,7 @@ class Package:
     size: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """A finished environment in the store. Read it, link it, pack it; never change it.
 

@@ -154,7 +154,7 @@ def _unreadable(path: Path, reason: str) -> InputError:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StubRequirements:
     """What a stub needs to be able to serve.
 
@@ -189,7 +189,15 @@ def read_stub_requirements(path: Path) -> StubRequirements:
         ours = inspect_stub(path)
     except StubError as error:
         return _needs_of_another(path, release_file, error)
-    return StubRequirements(path, ours.machine, ours.python, ours.glibc, "", ours.epochs, release_file)
+    return StubRequirements(
+        path=path,
+        machine=ours.machine,
+        python=ours.python,
+        glibc=ours.glibc,
+        glibcxx="",
+        epochs=ours.epochs,
+        release_file=release_file,
+    )
 
 
 def _needs_of_another(path: Path, release_file: str, error: StubError) -> StubRequirements:
@@ -203,7 +211,13 @@ def _needs_of_another(path: Path, release_file: str, error: StubError) -> StubRe
             if pythons:
                 machine = machine_named(elf["e_machine"])
                 return StubRequirements(
-                    path, machine, pythons[0], needed_glibc(elf), needed_glibcxx(elf), (), release_file
+                    path=path,
+                    machine=machine,
+                    python=pythons[0],
+                    glibc=needed_glibc(elf),
+                    glibcxx=needed_glibcxx(elf),
+                    epochs=(),
+                    release_file=release_file,
                 )
     except Exception:  # of a damaged file the parser makes whatever its first wrong step leads to
         raise error from None

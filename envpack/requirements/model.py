@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CondaPackage:
     """One exact conda package.
 
@@ -59,7 +59,7 @@ class PipPackage:
     size: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Requirements:
     """The packages that an environment must contain.
 

@@ -23,7 +23,7 @@ _GIB = 1 << 30
 _UNPACKED = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RuntimeOptions:
     """Where and how to run the server.
 
@@ -130,8 +130,8 @@ def _container(
     environments = list(dict.fromkeys(named))  # models can share one
     packed = sum(place.stat().st_size for place in environments if place.is_file())
     return ContainerRuntime(
-        daemon,
-        options.image_name(),
+        daemon=daemon,
+        image=options.image_name(),
         served_from=options.served_from or "/models",
         same_path_mounts=(
             *(place for place in environments if not place.is_relative_to(repository)),

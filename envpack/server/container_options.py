@@ -45,7 +45,7 @@ class Mount:
         return path.is_relative_to(self.source)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ContainerSettings:
     """Settings of a server's container.
 

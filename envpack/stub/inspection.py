@@ -22,7 +22,7 @@ _BODY = ".envpack.body"
 _RUNTIMES = ("libstdc++.so", "libgcc_s.so", "libc++.so", "libc++abi.so", "libunwind.so")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StubFacts:
     """What a stub needs and serves.
 

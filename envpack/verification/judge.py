@@ -126,7 +126,7 @@ class Judge:
         if broken:
             reason = f"its member {broken[0]} is not fit to serve"
             failure = Failure("step-failed", reason, (), f"correct {broken[0]} first")
-            return ModelVerdict(model.name, False, 0.0, failure=failure)
+            return ModelVerdict(name=model.name, ok=False, load_seconds=0.0, failure=failure)
         if state.status == "unbuilt":
             return _rejected(model, Failure("not-built", state.reason, (), state.fix))
         for mismatch in self._preflight(model):
@@ -138,12 +138,14 @@ class Judge:
         self.stuck = self.stuck or loaded.stuck
         if loaded.failure:
             check = failed("load", loaded.failure.reason, loaded.failure.fix)
-            return ModelVerdict(model.name, False, loaded.seconds, failure=loaded.failure, checks=(check,))
+            return ModelVerdict(
+                name=model.name, ok=False, load_seconds=loaded.seconds, failure=loaded.failure, checks=(check,)
+            )
         return self._check_loaded(model, loaded)
 
     def _check_loaded(self, model: Model, loaded: LoadResult) -> ModelVerdict:
         """Verdict on a loaded model."""
-        verdict = ModelVerdict(model.name, True, loaded.seconds)
+        verdict = ModelVerdict(name=model.name, ok=True, load_seconds=loaded.seconds)
         checks = [passed("load", f"READY after {loaded.seconds:.1f} s")]
         if not model.is_ensemble:
             check, stub = process.check_stub(self._server, model)
@@ -243,7 +245,7 @@ class _InferenceResult:
 def _rejected(model: Model, failure: Failure) -> ModelVerdict:
     """Verdict on a model that is not loaded."""
     check = failed("preflight", failure.reason, failure.fix)
-    return ModelVerdict(model.name, False, 0.0, failure=failure, checks=(check,))
+    return ModelVerdict(name=model.name, ok=False, load_seconds=0.0, failure=failure, checks=(check,))
 
 
 def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:

@@ -20,7 +20,7 @@ _SET_RUNPATH = "{patchelf} --set-rpath '$ORIGIN/../lib' \"$(readlink -f " + _TOO
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobOptions:
     """Options of the Job.
 

@@ -172,7 +172,7 @@ class EnvironmentSize:
     packages: tuple[PackageSize, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelVerdict:
     """Verdict on one model.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 
@@ -24,7 +24,7 @@ Layout = Literal["model", "backend"]
 StubPolicy = Literal["auto", "always", "never"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ResolveOptions:
     """What decides which packages are chosen, beside the requirements.
 
@@ -74,6 +74,7 @@ class BuildOptions:
     """
 
     resolve: ResolveOptions = field(default_factory=ResolveOptions)
+    _: KW_ONLY
     archive_format: ArchiveFormat | None = None
     exclude: tuple[str, ...] = ()
     include: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ WHEEL = "/wheels/triton_envpack-0.1.0-py3-none-any.whl"
 
 
 def test_the_job_verifies_in_the_image_that_will_serve(daemon, repository, tmp_path):
-    pod = make_job(JobOptions(daemon.image, envpack_wheel=WHEEL))["spec"]["template"]["spec"]
+    pod = make_job(JobOptions(image=daemon.image, envpack_wheel=WHEEL))["spec"]["template"]["spec"]
     tools = tmp_path / "tools"
     prepare(pod["initContainers"][0]["command"][-1], tools)
     (container,) = pod["containers"]

@@ -177,6 +177,28 @@ def test_errors_for_users_are_defined_in_one_place():
     assert wrong == []
 
 
+def test_no_constructor_has_more_than_six_positional_parameters():
+    wrong = [
+        f"{module}.{node.name}"
+        for module, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and _positional_parameters(node) > 6
+    ]
+    assert wrong == []
+
+
+def _positional_parameters(node):
+    """How many arguments a call of the class may give by position."""
+    for statement in node.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
+            return len(statement.args.args) - 1
+    for decorator in map(ast.unparse, node.decorator_list):
+        if decorator == "dataclass" or (decorator.startswith("dataclass(") and "kw_only=True" not in decorator):
+            fields = [ast.unparse(statement) for statement in node.body if isinstance(statement, ast.AnnAssign)]
+            return fields.index("_: KW_ONLY") if "_: KW_ONLY" in fields else len(fields)
+    return 0
+
+
 def _subclasses(kind):
     return {kind, *(found for direct in kind.__subclasses__() for found in _subclasses(direct))}
 

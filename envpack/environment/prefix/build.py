@@ -121,16 +121,18 @@ def _memory(prefix: Prefix, cache: Path) -> Path:
 def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress, cache: Path) -> CondaPackage:
     if base is None:
         record = next(record for record in prefix.records if record["name"] == "python")
-        return CondaPackage("python", prefix.version, str(record.get("build", "")), prefix.platform, "")
+        return CondaPackage(
+            name="python", version=prefix.version, build=str(record.get("build", "")), subdir=prefix.platform, url=""
+        )
     from envpack.pythons import local_channel
 
     made = local_channel(base, cache=cache, progress=progress).package
     return CondaPackage(
-        "python",
-        made.version,
-        made.build,
-        prefix.platform,
-        made.file.as_uri(),
+        name="python",
+        version=made.version,
+        build=made.build,
+        subdir=prefix.platform,
+        url=made.file.as_uri(),
         sha256=made.sha256,
         license="Python-2.0",
     )
@@ -159,7 +161,16 @@ class _PrefixCopy:
         from envpack.environment.assemble import Assembly, finish, install
         from envpack.environment.checks import require_library
 
-        how = Assembly(self.lock, self.cache, CondaSettings(), {}, (), self.strip, self.progress, self.key)
+        how = Assembly(
+            lock=self.lock,
+            cache=self.cache,
+            settings=CondaSettings(),
+            credentials={},
+            indexes=(),
+            strip=self.strip,
+            progress=self.progress,
+            key=self.key,
+        )
         minor = self.prefix.minor
         self._refuse_outside()
         if self.prefix.home is not None:

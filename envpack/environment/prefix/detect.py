@@ -15,7 +15,7 @@ from envpack.support.errors import InputError
 _HINT = "give the folder of a conda environment or of a virtual one: conda-meta or pyvenv.cfg lies in it"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prefix:
     """An environment that is to be copied.
 
@@ -72,7 +72,14 @@ def _conda(root: Path) -> Prefix:
         raise _unsupported("its Python is not CPython", root, "use one whose Python is; Triton's stub needs it")
     version = str(python["version"])
     platform = str(python.get("subdir") or host_platform())
-    return Prefix(root, "conda", ".".join(version.split(".")[:2]), version, platform, records=records)
+    return Prefix(
+        root=root,
+        kind="conda",
+        minor=".".join(version.split(".")[:2]),
+        version=version,
+        platform=platform,
+        records=records,
+    )
 
 
 def _record(file: Path) -> dict[str, Any]:
@@ -121,7 +128,14 @@ def _virtual(root: Path) -> Prefix:
     version = re.match(r"[\d.]+", told.get("version_info", told.get("version", "")))
     minor = folders[0].removeprefix("python")
     home = Path(told["home"])
-    return Prefix(root, "virtual", minor, version[0].rstrip(".") if version else "", host_platform(), home)
+    return Prefix(
+        root=root,
+        kind="virtual",
+        minor=minor,
+        version=version[0].rstrip(".") if version else "",
+        platform=host_platform(),
+        home=home,
+    )
 
 
 def _settings(file: Path) -> dict[str, str]:

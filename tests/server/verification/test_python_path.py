@@ -33,7 +33,7 @@ def test_a_sitecustomize_reaches_every_process_of_a_model(repository, tmp_path):
     seen.mkdir()
     (tmp_path / "path").mkdir()
     (tmp_path / "path/sitecustomize.py").write_text(SITECUSTOMIZE.format(folder=str(seen)))
-    where = RuntimeOptions("process", environment={"PYTHONPATH": str(tmp_path / "path")})
+    where = RuntimeOptions(runtime="process", environment={"PYTHONPATH": str(tmp_path / "path")})
     verdict = verify(repository, options=VerifyOptions(where, together=False))
     assert verdict.ok, verdict.models
     # Each model is started twice: to complete its configuration, and to serve.

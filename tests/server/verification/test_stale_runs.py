@@ -14,7 +14,7 @@ from envpack.server import RuntimeOptions, stale_runs
 from envpack.server.stale_runs import HOME_PREFIX
 from envpack.verification import VerifyOptions, verify
 
-PROCESS = VerifyOptions(RuntimeOptions("process"))
+PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from envpack.server import RuntimeOptions
 from envpack.support.errors import InputError, ServerError
 from envpack.verification import VerifyOptions, verify
 
-PROCESS = VerifyOptions(RuntimeOptions("process"))
+PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +299,7 @@ def test_a_port_in_use_is_an_error(good):
         busy.listen()
         port = busy.getsockname()[1]
         with pytest.raises(ServerError, match=str(port)) as caught:
-            verify(good, options=VerifyOptions(RuntimeOptions("process", port=port)))
+            verify(good, options=VerifyOptions(RuntimeOptions(runtime="process", port=port)))
     assert caught.value.kind == "port-taken"
 
 

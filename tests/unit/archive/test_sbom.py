@@ -11,11 +11,34 @@ from envpack.archive.sbom import bill_of_materials, package_url
 from envpack.environment.store import Package
 
 PACKAGES = [
-    Package("python", "3.10.13", "conda", "Python-2.0", "https://conda.example/linux-64/python.conda", "a" * 64, 10),
-    Package("numpy", "1.26.4", "pip", "BSD-3-Clause AND MIT", "https://example/numpy.whl", "b" * 64, 20),
-    Package("local", "1.0+cu12.1", "pip", "Copyright (c) somebody, all rights", "file:///a b.whl", "c" * 64),
-    Package("plain", "2", "pip"),
-    Package("spoken", "2", "pip", "BSD License"),
+    Package(
+        name="python",
+        version="3.10.13",
+        source="conda",
+        license="Python-2.0",
+        url="https://conda.example/linux-64/python.conda",
+        sha256="a" * 64,
+        size=10,
+    ),
+    Package(
+        name="numpy",
+        version="1.26.4",
+        source="pip",
+        license="BSD-3-Clause AND MIT",
+        url="https://example/numpy.whl",
+        sha256="b" * 64,
+        size=20,
+    ),
+    Package(
+        name="local",
+        version="1.0+cu12.1",
+        source="pip",
+        license="Copyright (c) somebody, all rights",
+        url="file:///a b.whl",
+        sha256="c" * 64,
+    ),
+    Package(name="plain", version="2", source="pip"),
+    Package(name="spoken", version="2", source="pip", license="BSD License"),
 ]
 
 

@@ -31,7 +31,7 @@ def project(tmp_path):
     (repository / ".git").mkdir()
     (repository / "notes").mkdir()
     place_backend(stub, backend_for("3.8", tmp_path / "backends"))
-    return Project(repository)
+    return Project(repository=repository)
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def test_files_that_name_another_folder_are_cautioned_about(project, release):
         manifest.write_text(json.dumps({"selection": {"final_prefix": prefix}}))
         assert len(plan(project, release).cautions) == count
     manifest.write_text(json.dumps({"selection": {"final_prefix": "/srv/late/python3.8"}}))
-    assert plan(Project(project.repository, served_from="/srv/"), release).cautions == ()
+    assert plan(Project(repository=project.repository, served_from="/srv/"), release).cautions == ()
 
 
 def test_a_backend_that_is_not_there(project, release, tmp_path):
@@ -82,5 +82,5 @@ def test_a_backend_that_is_not_there(project, release, tmp_path):
 
 def test_a_repository_without_models(tmp_path, release):
     with pytest.raises(InputError) as caught:
-        plan(Project(tmp_path), release)
+        plan(Project(repository=tmp_path), release)
     assert caught.value.kind == "repository-empty"

@@ -21,7 +21,7 @@ from envpack.support.errors import InputError, StubError
 
 @pytest.fixture
 def project(tmp_path):
-    return Project(tmp_path)
+    return Project(repository=tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +130,7 @@ class TestNetwork:
     )
     def test_a_channel(self, tmp_path, answering, status, state, words):
         answering.status = status
-        (seen,) = channels(Project(tmp_path, channels=(f"{answering.address}/mine", "local")))
+        (seen,) = channels(Project(repository=tmp_path, channels=(f"{answering.address}/mine", "local")))
         assert answering.requested == ["/mine/noarch/repodata.json"]
         assert seen.state == state
         assert words in seen.what
@@ -142,16 +142,16 @@ class TestNetwork:
 
     def test_a_channel_in_a_folder(self, tmp_path):
         (tmp_path / "channel/noarch").mkdir(parents=True)
-        (seen,) = channels(Project(tmp_path, channels=(str(tmp_path / "channel"),)))
+        (seen,) = channels(Project(repository=tmp_path, channels=(str(tmp_path / "channel"),)))
         assert seen.state == "ok"
-        (seen,) = channels(Project(tmp_path, channels=(str(tmp_path / "none"),)))
+        (seen,) = channels(Project(repository=tmp_path, channels=(str(tmp_path / "none"),)))
         assert (seen.state, "no such folder" in seen.what) == ("warn", True)
 
     def test_an_unreachable_channel(self, tmp_path, closed, monkeypatch):
-        (seen,) = channels(Project(tmp_path, channels=(closed,)))
+        (seen,) = channels(Project(repository=tmp_path, channels=(closed,)))
         assert (seen.state, seen.what) == ("warn", f"{closed}: unreachable")
         monkeypatch.setenv("PIP_INDEX_URL", closed.replace("://", "://me:secret@"))
-        (seen,) = index(Project(tmp_path))
+        (seen,) = index(Project(repository=tmp_path))
         assert (seen.state, seen.what) == ("warn", f"{closed}: unreachable")
 
     def test_the_index_that_is_configured(self, project, answering, monkeypatch):
@@ -162,9 +162,9 @@ class TestNetwork:
     def test_no_request_when_offline(self, tmp_path, closed, monkeypatch):
         monkeypatch.setenv("UV_OFFLINE", "1")
         monkeypatch.setenv("CONDA_OFFLINE", "true")
-        (seen,) = index(Project(tmp_path))
+        (seen,) = index(Project(repository=tmp_path))
         assert (seen.state, "not checked" in seen.what) == ("ok", True)
-        (seen,) = channels(Project(tmp_path, channels=(closed,)))
+        (seen,) = channels(Project(repository=tmp_path, channels=(closed,)))
         assert (seen.state, "not checked" in seen.what) == ("ok", True)
 
     def test_without_channels_the_pythons_of_this_machine_count(self, project):

@@ -30,5 +30,10 @@ def test_libraries_of_the_system_count_only_where_loaders_look_first():
 
 
 def test_numpy_names_its_interface_by_its_major_version():
-    assert numpy_abi([Package("six", "1.0", "pip"), Package("numpy", "2.1.3", "pip")]) == "2"
+    assert (
+        numpy_abi(
+            [Package(name="six", version="1.0", source="pip"), Package(name="numpy", version="2.1.3", source="pip")]
+        )
+        == "2"
+    )
     assert numpy_abi([]) == ""

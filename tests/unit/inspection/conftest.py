@@ -57,4 +57,4 @@ def project(tmp_path, environment):
     (repository / "both/1").mkdir(parents=True)
     steps = ", ".join(f'{{ model_name: "{name}" model_version: -1 }}' for name in ("one", "two"))
     (repository / "both/config.pbtxt").write_text(f"ensemble_scheduling {{ step [ {steps} ] }}")
-    return Project(repository)
+    return Project(repository=repository)

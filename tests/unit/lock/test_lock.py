@@ -18,7 +18,7 @@ from envpack.support.errors import InputError
 
 TARGET = Target("linux-64", "3.10", "2.35", "12.6")
 PYTHON = CondaPackage(
-    "python", "3.10.13", "h_0", "linux-64", "https://channel.example/c/linux-64/python-3.10.13-h_0.conda",
+    name="python", version="3.10.13", build="h_0", subdir="linux-64", url="https://channel.example/c/linux-64/python-3.10.13-h_0.conda",
     sha256="a" * 64, md5="b" * 32, size=10, license="Python-2.0", depends=("__glibc >=2.17",), constrains=("x >1",),
 )  # fmt: skip
 LOCAL = dataclasses.replace(

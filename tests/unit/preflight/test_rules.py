@@ -13,7 +13,7 @@ HOST = Host("the image", glibc="2.35", glibcxx="3.4.30", machine="x86_64")
 
 def stub(**changes):
     facts = {"machine": "x86_64", "python": "3.10", "glibc": "2.28", "glibcxx": "", "epochs": all_abis()}
-    return StubRequirements(STUB, **{**facts, "release_file": "", **changes})
+    return StubRequirements(path=STUB, **{**facts, "release_file": "", **changes})
 
 
 def environment(path="/envs/one.tar.gz", **changes):

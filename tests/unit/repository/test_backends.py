@@ -54,9 +54,12 @@ def test_names():
 
 
 def test_the_folder_is_beside_the_repository_unless_somebody_says_otherwise(tmp_path):
-    assert backends_folder(Project(tmp_path / "models")) == tmp_path / "backends"
-    assert backends_folder(Project(tmp_path / "models", backends=tmp_path / "b")) == tmp_path / "b"
-    assert backends_folder(Project(tmp_path / "models", backends=tmp_path / "b"), tmp_path / "c") == tmp_path / "c"
+    assert backends_folder(Project(repository=tmp_path / "models")) == tmp_path / "backends"
+    assert backends_folder(Project(repository=tmp_path / "models", backends=tmp_path / "b")) == tmp_path / "b"
+    assert (
+        backends_folder(Project(repository=tmp_path / "models", backends=tmp_path / "b"), tmp_path / "c")
+        == tmp_path / "c"
+    )
 
 
 def test_a_folder_is_complete_and_then_left_alone(backend, stub):

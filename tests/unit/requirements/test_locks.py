@@ -20,12 +20,12 @@ SIX_URL = (
 SIX = PipPackage("six", "1.16.0", SIX_URL, "8abb2f1d86890a2dfb989f9a77cfcfd3e47c2a354b01111771326f8aa26e0254")
 PYTHON_URL = f"{FORGE}/linux-64/python-3.10.13-hd12c33a_1_cpython.conda"
 PYTHON = CondaPackage(
-    "python",
-    "3.10.13",
-    "hd12c33a_1_cpython",
-    "linux-64",
-    PYTHON_URL,
-    "a" * 64,
+    name="python",
+    version="3.10.13",
+    build="hd12c33a_1_cpython",
+    subdir="linux-64",
+    url=PYTHON_URL,
+    sha256="a" * 64,
     md5="b" * 32,
     depends=("libffi >=3.4,<4.0a0",),
 )
@@ -77,12 +77,12 @@ def test_pixi_lock_that_rattler_writes(pixi, tmp_path):
     found = read_requirements(pixi)
     own, python, tzdata = found.locked_conda
     assert own == CondaPackage(
-        "own",
-        "1.0",
-        "0",
-        "linux-64",
-        "file:///opt/a%20channel/linux-64/own-1.0-0.conda",
-        "e" * 64,
+        name="own",
+        version="1.0",
+        build="0",
+        subdir="linux-64",
+        url="file:///opt/a%20channel/linux-64/own-1.0-0.conda",
+        sha256="e" * 64,
         md5="f" * 32,
         size=5,
     )

@@ -19,7 +19,7 @@ def test_conda_file_gives_conda_pip_and_python(tmp_path):
         "name: x\ndependencies:\n- python=3.10\n- ffmpeg >=6\n- pip\n- pip:\n  - numpy < 2\n  - pillow\n",
     )
     assert read_requirements(file) == Requirements(
-        ("ffmpeg >=6",), ("numpy<2", "pillow"), "3.10", source=file, files=(file,)
+        conda=("ffmpeg >=6",), pip=("numpy<2", "pillow"), python="3.10", source=file, files=(file,)
     )
 
 

@@ -8,7 +8,11 @@ from envpack.verification import JobOptions, job_yaml, make_job
 
 VERSIONS = ("1.25", "1.30", kubernetes_validate.latest_version())
 JOB = JobOptions(
-    "example/tritonserver:24.10-py3", models=("Model_A",), gpus=1, shm_bytes=(64 << 20) + 1, envpack_image="envpack"
+    image="example/tritonserver:24.10-py3",
+    models=("Model_A",),
+    gpus=1,
+    shm_bytes=(64 << 20) + 1,
+    envpack_image="envpack",
 )
 
 

@@ -26,7 +26,9 @@ def repository(tmp_path, monkeypatch):
 
 def request_for(repository, **options):
     resolve = ResolveOptions(**{name: options.pop(name) for name in ("python", "triton") if name in options})
-    return build_request(open_project(repository), open_model(repository / "m"), BuildOptions(resolve, **options))
+    return build_request(
+        open_project(repository), open_model(repository / "m"), BuildOptions(resolve=resolve, **options)
+    )
 
 
 def place(repository, name, minor):
