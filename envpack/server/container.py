@@ -29,7 +29,7 @@ _HTTP_PORT = 8000
 _POLL_SECONDS = 0.05
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel keeps POSIX shared memory
 _BACKENDS = "/opt/tritonserver/backends"
-_FURTHER = "/envpack/models"
+_EXTRA_REPOSITORY = "/envpack/models"
 _ALREADY_REMOVED = (404, 409)  # the container is gone, or another process is removing it
 _RELEASE_IN_TAG = re.compile(r":(\d\d\.\d\d)\b")
 
@@ -181,27 +181,27 @@ class ContainerRuntime(ContainerSettings):
         return ""
 
     @contextlib.contextmanager
-    def start(self, repository: Path, further: Path | None = None) -> Iterator[ContainerServer]:
+    def start(self, repository: Path, extra_repository: Path | None = None) -> Iterator[ContainerServer]:
         """Start the server and wait until it responds; see `envpack.server.interface.Runtime`."""
         with contextlib.closing(self.daemon.client):  # closes its connections; the next start opens new ones
             remove_stale_containers(self.daemon)
             remove_stale_homes()
-            with self._answering(repository, further) as server:
+            with self._started(repository, extra_repository) as server:
                 yield server
 
     @contextlib.contextmanager
-    def _answering(self, repository: Path, further: Path | None) -> Iterator[ContainerServer]:
+    def _started(self, repository: Path, extra_repository: Path | None) -> Iterator[ContainerServer]:
         with temporary_home() as home:
             write_user_site_probe(home)
-            more = (Mount(further.resolve(), _FURTHER),) if further else ()
+            more = (Mount(extra_repository.resolve(), _EXTRA_REPOSITORY),) if extra_repository else ()
             mounts = (*self._mounts(repository), *more, Mount(home / ".local", f"{HOME}/.local"))
-            with self._running(mounts) as server:
+            with self._running_container(mounts) as server:
                 self._wait_until_live(server)
                 yield server
 
     @contextlib.contextmanager
-    def _running(self, mounts: tuple[Mount, ...]) -> Iterator[ContainerServer]:
-        container = self._created(mounts)
+    def _running_container(self, mounts: tuple[Mount, ...]) -> Iterator[ContainerServer]:
+        container = self._create(mounts)
         server = None
         try:
             with daemon_errors():
@@ -222,17 +222,17 @@ class ContainerRuntime(ContainerSettings):
             *(Mount(folder.resolve(), f"{_BACKENDS}/{name}") for name, folder in self.backends.items()),
         )
 
-    def _created(self, mounts: tuple[Mount, ...]) -> Container:
+    def _create(self, mounts: tuple[Mount, ...]) -> Container:
         # All addresses of the container; the port is published on 127.0.0.1 of this machine only.
         everywhere = "0.0.0.0"  # noqa: S104
-        repositories = [mount.target for mount in mounts if mount.target in (self.served_from, _FURTHER)]
+        repositories = [mount.target for mount in mounts if mount.target in (self.served_from, _EXTRA_REPOSITORY)]
         command = server_command("tritonserver", repositories, _BACKENDS, everywhere, _HTTP_PORT, self.arguments)
         options = container_options(self, mounts, _HTTP_PORT)
-        image = self._known_image() or self._pulled()
+        image = self._known_image() or self._pull()
         with daemon_errors():
             return self.daemon.client.containers.create(image, command, **options)
 
-    def _pulled(self) -> str:
+    def _pull(self) -> str:
         if not self.pull:
             raise _image_missing(self.image)
         with daemon_errors():

@@ -145,12 +145,12 @@ class Runtime(Protocol):
     def host(self) -> Host:
         """The system on which the server runs."""
 
-    def start(self, repository: Path, further: Path | None = None) -> AbstractContextManager[Server]:
+    def start(self, repository: Path, extra_repository: Path | None = None) -> AbstractContextManager[Server]:
         """Start a server with no model loaded; leaving the block stops it.
 
         Args:
             repository: the user's model repository.
-            further: an additional model repository.
+            extra_repository: an additional model repository.
 
         Raises:
             ServerError: kinds ``port-taken`` and ``server-failed``; in containers also ``image-missing``,

@@ -54,8 +54,7 @@ def default_stub(installation: ServerInstallation) -> Path | None:
 def _link_default_stub(installation: ServerInstallation, link: Path) -> None:
     """Link a stub into the Python backend's own directory.
 
-    The backend rejects every model if its directory has no stub, even models that have their own (seen on all tested
-    releases, 23.07 to 24.10).
+    The backend rejects every model if its directory has no stub, even models that have their own.
     """
     stub = default_stub(installation)
     if stub is not None:

@@ -180,7 +180,7 @@ class ProcessRuntime:
         return this_host()
 
     @contextlib.contextmanager
-    def start(self, repository: Path, further: Path | None = None) -> Iterator[ProcessServer]:
+    def start(self, repository: Path, extra_repository: Path | None = None) -> Iterator[ProcessServer]:
         """Start the server and wait until it responds; see `envpack.server.interface.Runtime`."""
         if self.port is not None and not _is_free(self.port):
             raise _port_taken(self.port)
@@ -190,8 +190,8 @@ class ProcessRuntime:
         try:
             write_user_site_probe(home)
             backends = link_backends(self.installation, home / "backends", self.extra_backends)
-            repositories = [str(folder.absolute()) for folder in (repository, further) if folder]
-            server = self._answering(repositories, home, backends)
+            repositories = [str(folder.absolute()) for folder in (repository, extra_repository) if folder]
+            server = self._start_on_free_port(repositories, home, backends)
             yield server
         except BaseException:
             if server is not None:
@@ -203,7 +203,7 @@ class ProcessRuntime:
                     server.stop()
                 shutil.rmtree(home, ignore_errors=True)
 
-    def _answering(self, repositories: Sequence[str], home: Path, backends: tuple[str, ...]) -> ProcessServer:
+    def _start_on_free_port(self, repositories: Sequence[str], home: Path, backends: tuple[str, ...]) -> ProcessServer:
         """Start the server; retry on another port if a process took the selected port in the meantime."""
         for attempt in range(1, _ATTEMPTS + 1):
             port = self.port or _free_port()
