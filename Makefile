@@ -25,7 +25,9 @@ help:
 	$(PYTHON) ci/install.py .venv docs
 	@touch $@
 
-demo: .venv/for-demo
+demo:
+	$(PYTHON) ci/demo.py --check
+	$(MAKE) --no-print-directory .venv/for-demo
 	$(BIN)/python ci/demo.py $(DEMO)
 
 lint: .venv/for-test

@@ -9,6 +9,7 @@ Runs on a bare Python 3.11 or newer; needs nothing but a package index for pip.
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 import venv
 from pathlib import Path
@@ -30,14 +31,33 @@ def extras(wanted: list[str]) -> str:
 
 
 def main(folder: Path, wanted: list[str]) -> None:
-    if sys.version_info < (3, 11):  # noqa: UP036 - whoever runs this has not read pyproject.toml
+    if sys.version_info < (3, 11):  # noqa: UP036 - a user of an older Python has not read pyproject.toml
         sys.exit(f"error: Python 3.11 or newer is needed, this is {sys.version.split()[0]}; try make PYTHON=python3.12")
-    print(f"installing into {folder}", flush=True)
     venv.create(folder, with_pip=True, clear=False)
     pip = [folder / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    subprocess.run([*pip, "--editable", f"{CHECKOUT}{extras(wanted)}"], check=True)
-    # Without its dependencies: only the server inside of it is used, and that needs none of them.
-    subprocess.run([*pip, "--no-deps", server_requirement()], check=True)
+    checkout = f"{CHECKOUT}{extras(wanted)}"
+    step(f"install envpack and its dependencies into {folder}", [*pip, "--editable", checkout])
+    # Without its dependencies: only the server in it is used, which needs none of them.
+    step("install the Triton server of the nvidia-pytriton wheel", [*pip, "--no-deps", server_requirement()])
+
+
+def step(what: str, command: list[str | Path]) -> None:
+    """Run a command to its end; say every few seconds that it still runs."""
+    started, on_terminal = time.monotonic(), sys.stdout.isatty()
+    print(what, end="" if on_terminal else "\n", flush=True)
+    with subprocess.Popen(command) as child:
+        while True:
+            try:
+                child.wait(timeout=1 if on_terminal else 15)
+                break
+            except subprocess.TimeoutExpired:
+                seconds = f"{time.monotonic() - started:.0f} s"
+                line = f"\r{what} … {seconds}" if on_terminal else f"  … {seconds}\n"
+                print(line, end="", flush=True)
+    seconds = f"{time.monotonic() - started:.0f} s"
+    print(f"\r{what} … {seconds}" if on_terminal else f"  done in {seconds}")
+    if child.returncode != 0:
+        sys.exit(child.returncode)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@ from pathlib import Path
 
 def cache_root() -> Path:
     """The cache folder: ``ENVPACK_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/envpack`` (``~/.cache/envpack``)."""
+    override = os.environ.get("ENVPACK_CACHE_DIR")
+    if override:
+        return Path(override)
     import platformdirs
 
-    override = os.environ.get("ENVPACK_CACHE_DIR")
-    return Path(override) if override else platformdirs.user_cache_path("envpack")
+    return platformdirs.user_cache_path("envpack")
 
 
 def data_root() -> Path:
