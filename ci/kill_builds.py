@@ -3,9 +3,9 @@
     .venv/bin/python ci/kill_builds.py --times 100 [--seed 1] [--source prefix]
 
 Builds alternate between two sets of requirements and all formats, from the requirements or from a virtual environment
-Builds alternate between two sets of requirements and all formats, from the requirements or from a virtual environment
 that has them, with a cache whose parts are removed at random. After each kill, the environment in config.pbtxt and all
 environments in the store verify file by file, and the virtual environments are unchanged. In the end, complete builds
+succeed and leave no incomplete files. The packages come from an index on 127.0.0.1.
 """
 
 import argparse
