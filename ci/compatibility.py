@@ -37,7 +37,7 @@ sys.path.insert(0, str(CHECKOUT))
 
 from tests.server.releases.spread import SPREAD  # noqa: E402
 
-# Seen while this was written, with the stub that came with the release as with ours.
+# Observed with the release's own stub as well as with ours.
 SERVER_FAULTS = {
     "23.04": "the server ends with a segmentation fault once in some thousands of requests to other models (BLS)",
 }
@@ -48,12 +48,12 @@ VERIFIED, FAILED, LAYOUT, NOTHING = "verified", "failed", "layout-checked", "–
 
 @dataclass(frozen=True)
 class Cell:
-    """What is known of one release with one Python.
+    """The result for one release and one Python.
 
     Attributes:
-        word: what the table says.
-        reasons: which tests failed, or what was missing to run them.
-        versions: what ran: ``python`` and ``numpy``.
+        word: entry of the table.
+        reasons: failed tests, or missing requirements of tests.
+        versions: the tested versions of ``python`` and ``numpy``.
     """
 
     word: str
@@ -176,10 +176,10 @@ def _what_ran(releases: list[Release], pythons: list[str], cells: dict[tuple[str
 def _server_faults(releases: list[Release]) -> str:
     names = [release.name for release in releases if release.name in SERVER_FAULTS]
     lines = "\n".join(f"- Triton {name}: {SERVER_FAULTS[name]}" for name in names)
-    said = (
+    introduction = (
         "Faults of the servers themselves, which occur with the stub that came with the release as well as with ours:"
     )
-    return f"{said}\n\n{lines}\n\n" if names else ""
+    return f"{introduction}\n\n{lines}\n\n" if names else ""
 
 
 def _reasons(cells: dict[tuple[str, str], Cell]) -> str:
@@ -196,13 +196,13 @@ def main() -> int:
     options.add_argument("--release", action="append", choices=list(all_releases()), help="may be repeated")
     options.add_argument("--python", action="append", choices=SUPPORTED, help="may be repeated")
     options.add_argument("--output", type=Path, default=CHECKOUT / "docs/reference/compatibility.md")
-    given = options.parse_args()
-    releases = [all_releases()[name] for name in given.release or all_releases()]
-    pythons = given.python or list(SUPPORTED)
+    arguments = options.parse_args()
+    releases = [all_releases()[name] for name in arguments.release or all_releases()]
+    pythons = arguments.python or list(SUPPORTED)
     with tempfile.TemporaryDirectory() as cache:
         os.environ.setdefault("ENVPACK_TEST_CACHE", cache)
         cells = examine(releases, pythons)
-    write_text(given.output, page(releases, pythons, cells))
+    write_text(arguments.output, page(releases, pythons, cells))
     return 1 if _count(cells, FAILED) else 0
 
 

@@ -1,4 +1,4 @@
-"""Draw the picture of a verdict for the README, from a real run.
+"""Draw a verdict of a real run as the picture in the README.
 
 python ci/draw_verdict.py demo docs/images/verdict.svg
 """
@@ -22,7 +22,7 @@ def main(repository: Path, picture: Path) -> None:
     for part in draw(verdict):
         console.print(part)
     svg = console.export_svg(title="envpack")
-    # The picture stands alone: no font from somewhere else.
+    # The picture must not load fonts.
     picture.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
 
 

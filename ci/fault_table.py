@@ -1,7 +1,7 @@
 """Write the table of broken repositories into docs/reference/errors.md, from the catalogue that the tests run.
 
 python ci/fault_table.py            write it
-python ci/fault_table.py --check    only say whether it is as it should be; the exit status is 1 if not
+python ci/fault_table.py --check    write nothing; the exit status is 1 if the table is out of date
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main(*, check: bool) -> int:
     after = with_table(before)
     if check:
         if before != after:
-            print(f"error: the table in {GUIDE.relative_to(ROOT)} is not that of the catalogue")
+            print(f"error: the table in {GUIDE.relative_to(ROOT)} is out of date")
             print("  fix: run python ci/fault_table.py")
         return int(before != after)
     GUIDE.write_text(after, encoding="utf-8")
@@ -33,7 +33,7 @@ def main(*, check: bool) -> int:
 
 
 def with_table(guide: str) -> str:
-    """The guide with the table of today between its marks."""
+    """The page with the current table between its marks."""
     head, _, rest = guide.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n\n{table()}\n{END}{tail}"
@@ -67,7 +67,7 @@ def _found_by(entry: Broken) -> str:
 
 
 def _plain(text: str) -> str:
-    """What is said, as text of a table and not as its form; … stands for what differs."""
+    """A message escaped for a table; … stands for the parts that vary."""
     return text.replace("`", "").translate(_SPECIAL)
 
 

@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-# Before anything is installed: the answer of a machine without a GPU must come at once.
+# Before any installation, so that a machine without a GPU fails at once.
 if [ -n "$needs_gpu" ]; then
     "$python" "$here/gpu/driver.py" || exit $?
 fi

@@ -1,9 +1,9 @@
-"""Run tests with stubs that are built with sanitizers: the stub's own process, its model and the real server.
+"""Run tests with stubs that are compiled with sanitizers: the stub's process, its model and the real server.
 
     python ci/sanitized.py 3.10 -- tests/native tests/server/stub -k "3.10 or stub"
     python ci/sanitized.py 3.8 3.13 --sanitize address,undefined -- tests/server/stub -k "3.8 or 3.13"
 
-Everything that is found is printed and makes the exit status 1, also where the test itself passed.
+Every report is printed and makes the exit status 1, even if the test itself passed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from envpack.stub.toolchain import find_tool, required_package_folder
 from envpack.support.isolation import clean_environment
 
 FOLDER = Path("build/sanitized").absolute()
-# Python itself leaks on purpose, and a model's crash is for Python's faulthandler to tell.
+# Python leaks on purpose, and Python's faulthandler reports crashes of a model.
 OPTIONS = "detect_leaks=0:handle_segv=0:handle_abort=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0"
 
 
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What is for us, and what behind -- is for pytest."""
+    """Options of this script, and after -- options of pytest."""
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:cut], arguments[cut + 1 :]
 

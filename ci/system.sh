@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install from Debian's packages what the tests of containers and of the report use and this machine lacks: Docker,
-# podman, a browser, shells. Nothing else in envpack needs them; without root or apt nothing is done, and those tests skip.
+# Install the Debian packages that the tests of containers and of the report use, if they are missing: Docker, podman,
+# a browser, shells. Nothing else in envpack needs them; without root or apt nothing is installed, and those tests skip.
 set -euo pipefail
 declare -A package_of=(
   [zstd]=zstd [dockerd]=docker.io [podman]=podman [chromium]=chromium [chromedriver]=chromium-driver [pkill]=procps [curl]=curl [zsh]=zsh [fish]=fish

@@ -1,4 +1,4 @@
-"""Gives the tests a Docker daemon: the one that answers, else a private one that ends with them."""
+"""A Docker daemon for the tests: a running one, or a private one that ends with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _START_SECONDS = 30
 
 
 class DaemonMissingError(Exception):
-    """There is no Docker daemon here, and none can be started; says what is missing."""
+    """No Docker daemon runs, and none can be started; the message names what is missing."""
 
 
 @contextlib.contextmanager
@@ -36,7 +36,7 @@ def docker_daemon() -> Iterator[str]:
         raise DaemonMissingError("dockerd is not installed (Debian: docker.io)")
     if os.geteuid() != 0:
         raise DaemonMissingError("no Docker daemon answers, and only root can start one")
-    # Not in /var: what a private daemon keeps is gone with it, and it is in nobody's way.
+    # Not in /var: the data of a private daemon is removed with it and affects no other daemon.
     home = Path(tempfile.mkdtemp(prefix="envpack-docker-"))
     try:
         with _private(home) as address:
@@ -57,15 +57,15 @@ def podman_daemon() -> Iterator[str]:
         raise DaemonMissingError("podman is not installed")
     home = Path(tempfile.mkdtemp(prefix="envpack-podman-"))
     address = f"unix://{home}/podman.sock"
-    # Of its own, so that images of a former run are in nobody's way; and what runs in a container itself has neither
-    # a journal nor systemd's groups.
+    # Private storage, so that images of earlier runs do not interfere. Inside a container there is neither a journal
+    # nor systemd's groups.
     options = [f"--root={home}/data", f"--runroot={home}/run", "--cgroup-manager=cgroupfs", "--events-backend=file"]
     try:
         with _served(["podman", *options, "system", "service", "--time=0", address], address, home / "log"):
             yield address
     finally:
         subprocess.run(["podman", *options, "rm", "--all", "--force"], check=False, capture_output=True)
-        # It keeps a process for every command that ran in a container, for minutes.
+        # It keeps a process for each finished command of a container for minutes.
         subprocess.run(["pkill", "-KILL", "-f", str(home)], check=False)
         shutil.rmtree(home, ignore_errors=True)
 
@@ -103,7 +103,7 @@ def _private(home: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _served(command: list[str], address: str, log_file: Path) -> Iterator[None]:
-    """Run a daemon within the block, from when it answers."""
+    """Run a daemon during the block; the block begins when the daemon answers."""
     with log_file.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:

@@ -1,6 +1,6 @@
-"""Makes a container image of a Triton server out of Debian's packages and the nvidia-pytriton wheel.
+"""Make a container image of a Triton server from Debian's packages and the nvidia-pytriton wheel.
 
-    python -m ci.containers.image            imports the image unless it is there already, prints its tag
+    python -m ci.containers.image            imports the image unless it exists, and prints its tag
 
 The official image is some 10 GB and comes from a registry. This one has the same layout (/opt/tritonserver), bash and
 coreutils as the server needs them, and nothing else: of Python only the library that the release's own stub starts
@@ -34,13 +34,13 @@ _PACKAGES = (
 )
 _NOT_NEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/lib/x86_64-linux-gnu/gconv")
 _HOME = "opt/tritonserver"
-# The server of the wheel looks for its libraries in ../lib; its backends, four levels up from where they lie.
+# The server of the wheel searches ../lib for its libraries; its backends search four levels above their folder.
 _LIBRARIES, _LIBRARIES_LINK = f"{_HOME}/lib", "nvidia_pytriton.libs"
 _UNUSED_LIBRARY = "libpython3"  # belongs to the wheel's own stub for Python 3.13, which the image leaves out
 
 
 def ensure_image(client: docker.DockerClient) -> str:
-    """The tag of an image of the server that is installed here; it is made if the daemon has none by this recipe."""
+    """The tag of an image with the installed server; the image is made if the daemon does not have it."""
     server = find_server()
     tag = f"{TAG}:{server.release or 'local'}"
     recipe = _recipe(server)
@@ -61,7 +61,7 @@ def ensure_image(client: docker.DockerClient) -> str:
             f"WORKDIR /{_HOME}",
         )
         client.api.import_image_from_file(str(archive), repository=TAG, tag=tag.rpartition(":")[2], changes=changes)
-    if not client.images.list(name=tag):  # podman does not listen to the tag of an import
+    if not client.images.list(name=tag):  # podman ignores the tag of an import
         (image,) = client.images.list(filters={"label": f"{_RECIPE_LABEL}={recipe}"})
         image.tag(TAG, tag.rpartition(":")[2])
     return tag
@@ -98,7 +98,7 @@ def _add_system(image: tarfile.TarFile, downloads: Path) -> None:
 
 
 def _merge(root: Path, old: str, new: str) -> None:
-    """Debian's packages still ship /bin and /lib as folders; the system wants them to be links into /usr."""
+    """Debian's packages ship /bin and /lib as folders; the system requires links into /usr."""
     target = root / new
     target.mkdir(parents=True, exist_ok=True)
     if (root / old).is_dir() and not (root / old).is_symlink():
@@ -134,7 +134,7 @@ def _add_server(image: tarfile.TarFile, server: ServerInstallation) -> None:
 
 
 def _add_default_stub(image: tarfile.TarFile, server: ServerInstallation) -> None:
-    """The release's own stub, and the Python library of the system that the official image has for it."""
+    """The release's own stub, and the system's Python library that the official image has for it."""
     python = find_release(server.release).python
     _add(image, server.stubs[python], f"{_HOME}/backends/python/{server.stubs[python].name}", 0o755)
     library = interpreter_for(python).library

@@ -12,7 +12,7 @@ PACKAGES = (f"libpython{PYTHON}-dev", f"python{PYTHON}", "libstdc++6", "zlib1g")
 
 @dataclass
 class Arm64:
-    """A pretended machine."""
+    """An emulated machine."""
 
     qemu: str
     root: Path
@@ -25,13 +25,13 @@ class Arm64:
         )
 
     def script(self, program, file, **variables):
-        """A script of this machine that runs a program of the other: what starts it need not know about qemu.
+        """A script for this machine that runs a program of the other, so that its caller needs no qemu command.
 
         A process forked from one with threads cannot start threads in qemu-user 7.2, and in such a one the stub lets
-        a model complete its configuration; NumPy's BLAS is told to start none.
+        a model complete its configuration; so NumPy's BLAS is configured to start none.
         """
-        told = {"OPENBLAS_NUM_THREADS": "1", **variables}
-        options = " ".join(f"-E {name}={value}" for name, value in told.items())
+        settings = {"OPENBLAS_NUM_THREADS": "1", **variables}
+        options = " ".join(f"-E {name}={value}" for name, value in settings.items())
         file.write_text(f'#!/bin/sh\nexec {self.qemu} -L {self.root} {options} {program} "$@"\n')
         file.chmod(0o755)
         return file

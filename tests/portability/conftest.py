@@ -1,4 +1,4 @@
-"""What is built once and kept in the cache of the tests: root file systems of Debian, environments, stubs."""
+"""Root file systems of Debian, environments and stubs, made once and kept in the cache of the tests."""
 
 import importlib.util
 import os
@@ -27,7 +27,7 @@ def _zig():
 
 @pytest.fixture(scope="session")
 def arm64_root(cache):
-    """Python and its headers for arm64, out of Debian's packages."""
+    """Python and its headers for arm64, from Debian's packages."""
     folder = cache / f"debian/{arm64.SUITE}-arm64"
     return debian_root(folder, arm64.SUITE, *arm64.PACKAGES, machine="arm64", variant="extract")
 
@@ -44,7 +44,7 @@ def arm64_machine(arm64_root):
 
 @pytest.fixture(scope="session")
 def arm64_environment(cache, arm64_root):
-    """Built by envpack on this machine, for the other, with Debian's Python for arm64 as a conda package."""
+    """Built by envpack on this machine for arm64, with Debian's Python for arm64 as a conda package."""
     channel = channel_from(arm64_root, arm64.PYTHON, "aarch64", cache / f"channels/aarch64-{arm64.PYTHON}")
     return build_environment(
         Requirements(pip=(f"numpy=={NUMPY}",)),

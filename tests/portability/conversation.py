@@ -1,4 +1,4 @@
-"""The peer of tests/native, which plays a server for a stub, compiled by zig for another machine or an older glibc."""
+"""The peer of tests/native, which acts as a server for a stub; zig compiles it for other machines and older glibc."""
 
 import re
 import subprocess
@@ -42,14 +42,14 @@ def build_peer(target, folder):
 HEADERS = (("pybind11", "pybind11"), ("libboost_headers", "libboost-headers"))
 
 
-def setup_for(stub, environment, programs, scratch):
-    """What the peer is told; see tests/native/stub_process.h."""
+def variables_for_peer(stub, environment, programs, folder):
+    """Environment variables of the peer; see tests/native/stub_process.h."""
     (library,) = (environment / "lib").glob("libpython3.*.so.1.0")
     return {
         "ENVPACK_TEST_STUB": str(stub),
         "ENVPACK_TEST_LIBRARIES": str(environment / "lib"),
         "ENVPACK_TEST_LIBPYTHON": library.name,
         "ENVPACK_TEST_PYTHONPATH": str(environment / "lib/python3/dist-packages"),
-        "ENVPACK_TEST_SCRATCH": str(scratch),
+        "ENVPACK_TEST_SCRATCH": str(folder),
         "ENVPACK_TEST_CUDA": str(programs / "cuda"),
     }

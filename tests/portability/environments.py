@@ -1,4 +1,4 @@
-"""Execution environments out of Debian's own Python: the folder that a server is told, for other machines than this."""
+"""Execution environments with Debian's own Python, for other machines than this one."""
 
 import contextlib
 import shutil
@@ -18,12 +18,12 @@ from envpack.support.replacement import new_folder
 from tests.conda_packages import index, make_conda_package
 
 NUMPY = "1.26.4"
-# What every machine has for itself, and must not take from an environment.
+# Libraries of the system, which an environment must not contain.
 GLIBC = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "libresolv.so", "librt.so", "libutil.so")
 
 
 def environment_from(root, minor, machine, folder):
-    """Python and the libraries that it needs out of a root file system, with NumPy; made once."""
+    """Python, its libraries and NumPy from a root file system; made once."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
@@ -52,7 +52,7 @@ def channel_from(root, minor, machine, folder):
                 tree.mkdir()
                 _copy_python(root, minor, machine, tree)
                 files = {str(file.relative_to(tree)): file.read_bytes() for file in tree.rglob("*") if file.is_file()}
-                # Where Debian's Python looks for packages.
+                # The folder that Debian's Python searches for packages.
                 files["lib/python3/dist-packages"] = Path(f"../python{minor}/site-packages")
                 subdir = f"linux-{machine}"
                 make_conda_package(made, "python", f"{minor}.0", files, subdir=subdir)
@@ -61,7 +61,7 @@ def channel_from(root, minor, machine, folder):
 
 
 def _compile(minor, folder):
-    """Write byte code where an interpreter of this machine can, since it takes long in an emulator, at each start."""
+    """Write byte code with an interpreter of this machine: an emulator is slow and repeats it at each start."""
     with contextlib.suppress(EnvpackError):
         command = [interpreter_for(minor).executable, "-m", "compileall", "-q", "--invalidation-mode=unchecked-hash"]
         subprocess.run([*command, "-x", "tests?/|lib2to3", folder], check=False, capture_output=True)
@@ -79,11 +79,11 @@ def _copy_python(root, minor, machine, folder):
 
 
 def copy_library(name, sources, folder):
-    """Copy a library, and those that it needs, out of the folders of a root file system."""
+    """Copy a library and its dependencies from the folders of a root file system."""
     if name.startswith(GLIBC) or (folder / name).exists():
         return
     found = next((source / name for source in sources if (source / name).is_file()), None)
-    if found is not None:  # a module whose library is left out is missed by whoever imports it
+    if found is not None:  # without its library, a module fails only when it is imported
         shutil.copy(found, folder / name)
         _copy_needed(found, sources, folder)
 

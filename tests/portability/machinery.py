@@ -14,14 +14,14 @@ from envpack.support.replacement import new_folder
 
 
 def program(name, package):
-    """A program of a Debian package, which is installed if this is root's doing."""
+    """A program of a Debian package, which root installs if it is missing."""
     if shutil.which(name) is None and os.geteuid() == 0 and shutil.which("apt-get"):
         _install(package)
     return shutil.which(name) or pytest.skip(f"{name}, of the Debian package {package}, is not installed")
 
 
 def debian_root(folder, suite, *packages, machine="amd64", variant="essential"):
-    """A root file system of a Debian release, made once: the least that works, and some packages.
+    """A root file system of a Debian release, made once: a minimal system and some packages.
 
     The variant ``extract`` holds the packages and what they need, unpacked and nothing more, so it can be for another
     machine. The apt of this machine and its state are not touched.
@@ -33,7 +33,7 @@ def debian_root(folder, suite, *packages, machine="amd64", variant="essential"):
             options = [f"--variant={variant}", f"--architectures={machine}"]
             options += [f"--include={','.join(packages)}"] if packages else []
             with new_folder(folder) as made:
-                made.chmod(0o755)  # the user that fetches packages must get into it
+                made.chmod(0o755)  # the user that downloads packages must be able to enter it
                 done = _run(mmdebstrap, *options, "--skip=check/qemu", "--quiet", suite, made)
                 if done.returncode:
                     pytest.skip(f"no root file system of Debian {suite} for {machine}: {done.stderr[:500]}")
@@ -41,7 +41,7 @@ def debian_root(folder, suite, *packages, machine="amd64", variant="essential"):
 
 
 def must_be_able_to_enter():
-    """Entering a root file system takes root, and mounts of one's own."""
+    """Entering a root file system requires root and a private mount namespace."""
     if os.geteuid() != 0:
         pytest.skip("entering a root file system takes root")
     done = _run("unshare", "--mount", "sh", "-c", "mount --bind /proc /proc && chroot / true")

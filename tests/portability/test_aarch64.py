@@ -1,4 +1,4 @@
-"""A stub for aarch64, compiled here by zig, looked into, and run by qemu-user: alone, and with the tests' peer."""
+"""A stub for aarch64, compiled here by zig: inspected, and run by qemu-user alone and with the tests' peer."""
 
 import importlib.util
 import os
@@ -16,13 +16,13 @@ from envpack.support.cache_locations import cache_root
 from envpack.support.elf import version_key
 from envpack.support.isolation import clean_environment
 from tests.portability import arm64
-from tests.portability.conversation import NATIVE, build_peer, cases, setup_for
+from tests.portability.conversation import NATIVE, build_peer, cases, variables_for_peer
 from tests.portability.environments import need_same
 
 REGIONS = f"envpack_aarch64_{os.getpid()}_"
 RELEASE = cases("release_test.cc")
-# The first two have the kernel hand them orphaned processes, a wish that qemu-user 7.2 does not pass on. In the third,
-# processes that were forked from one with threads crash on purpose; it hung in 2 of 9 runs, why is not known.
+# The first two request that the kernel hands them orphaned processes, a request that qemu-user 7.2 does not forward. In
+# the third, children of a process with threads crash on purpose; it hung in 2 of 9 runs for an unknown reason.
 NOT_IN_QEMU = {
     "stub_beats_while_its_child_completes_and_kills_it_when_killed",
     "stub_ends_and_removes_the_region_when_the_server_dies",
@@ -51,18 +51,18 @@ def test_it_is_for_aarch64_and_needs_little(stub):
 
 
 def test_it_runs(stub, arm64_machine):
-    told = arm64_machine.run(stub.path, "--version")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert f"for Python {arm64.PYTHON}" in told.stdout
+    completed = arm64_machine.run(stub.path, "--version")
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert f"for Python {arm64.PYTHON}" in completed.stdout
 
 
 def test_it_passes_the_trial_run_of_the_server(stub, arm64_machine):
-    told = arm64_machine.run(stub.path)
-    assert (told.returncode, told.stdout, told.stderr) == (1, "", "")
+    completed = arm64_machine.run(stub.path)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (1, "", "")
 
 
 def test_records_are_laid_out_as_on_x86_but_for_the_larger_mutex(tmp_path):
-    """For all releases. test_aarch64_server.py has the word of a real server that this is so."""
+    """For all releases; test_aarch64_server.py confirms it with a real server."""
     for machine, agrees in (("aarch64", True), ("x86_64", False)):
         generate = [sys.executable, NATIVE / "abi/generate.py", "checks", *all_releases(), "--machine", machine]
         source = tmp_path / f"{machine}.cc"
@@ -79,15 +79,15 @@ def test_records_are_laid_out_as_on_x86_but_for_the_larger_mutex(tmp_path):
 
 @pytest.fixture
 def converse(stub, peer, arm64_machine, arm64_environment, tmp_path):
-    """Runs cases of tests/native, with both ends in qemu-user."""
+    """Run cases of tests/native with both ends in qemu-user."""
     script = arm64_machine.script(stub.path, tmp_path / "stub")
 
     def run(*names, release=""):
-        scratch = tmp_path / "scratch"
-        scratch.mkdir()
-        told = setup_for(script, arm64_environment, peer, scratch)
-        told |= {"ENVPACK_TEST_REGIONS": REGIONS} | ({"ENVPACK_TEST_RELEASE": release} if release else {})
-        done = arm64_machine.run(peer / "stub_tests", *names, variables=told, timeout=400)
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        variables = variables_for_peer(script, arm64_environment, peer, folder)
+        variables |= {"ENVPACK_TEST_REGIONS": REGIONS} | ({"ENVPACK_TEST_RELEASE": release} if release else {})
+        done = arm64_machine.run(peer / "stub_tests", *names, variables=variables, timeout=400)
         assert done.returncode == 0, done.stdout + done.stderr
         assert list(Path("/dev/shm").glob(f"{REGIONS}*")) == []
 
@@ -96,7 +96,7 @@ def converse(stub, peer, arm64_machine, arm64_environment, tmp_path):
 
 @pytest.mark.parametrize("release", [next(iter(all_releases())), "24.10", list(all_releases())[-1]])
 def test_conversation(converse, release):
-    """One of each kind, as the oldest, the default and the newest release have them."""
+    """A case of each kind, for the oldest, the default and the newest release."""
     converse(*RELEASE, release=release.replace(".", ""))
 
 
@@ -107,7 +107,7 @@ def test_cases_of_the_stub(converse, file):
 
 @pytest.fixture(scope="module")
 def cross_prefix():
-    """The script with which the wheel of compiled stubs is built: Debian has not every Python for arm64."""
+    """The script that builds the wheel of prebuilt stubs; Debian does not have every Python for arm64."""
     file = Path(__file__).parents[2] / "ci/cross_prefix.py"
     spec = importlib.util.spec_from_file_location("cross_prefix", file)
     module = importlib.util.module_from_spec(spec)

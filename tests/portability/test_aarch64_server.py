@@ -1,4 +1,4 @@
-"""The real server for aarch64, out of its wheel, runs in qemu-user and serves a model with our stub for aarch64.
+"""The real server for aarch64, from its wheel, runs in qemu-user and serves a model with our stub for aarch64.
 
 pytest tests/portability/test_aarch64_server.py --release 23.10 --release 24.04    others, if a wheel carries them
 """
@@ -80,7 +80,7 @@ def served(release, installation, arm64_target, arm64_machine, arm64_environment
     (folder / "repository/model/1/model.py").write_text(MODEL)
     (folder / "repository/model/config.pbtxt").write_text(CONFIG % environment)
     stub = build_stub(arm64_target, toolchain="zig", platform="linux-aarch64").path
-    # qemu stands between the stub and the server's executable, so the stub must be told which release that is.
+    # qemu hides the server's executable from the stub, so the release must be set for the stub.
     arm64_machine.script(stub, folder / "repository/model" / STUB_NAME, ENVPACK_TRITON_RELEASE=release)
     server = arm64_machine.script(
         installation.executable, folder / "tritonserver", LD_LIBRARY_PATH=installation.library_path
@@ -109,7 +109,7 @@ def test_an_error_arrives(served):
 
 
 def test_memory_goes_back(served):
-    """A thousand answers in a region of one megabyte."""
+    """A thousand responses in a region of one megabyte."""
     _, client = served
     for number in range(1000):
         answers = client.infer("model", [Tensor("X", "FP32", (2,), (float(number), 0.0))])

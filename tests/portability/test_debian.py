@@ -17,19 +17,19 @@ from envpack.support.elf import version_key
 from envpack.support.errors import StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow.build import _fitting_stub
-from tests.portability.conversation import build_peer, cases, setup_for
+from tests.portability.conversation import build_peer, cases, variables_for_peer
 from tests.portability.environments import environment_from
 from tests.portability.machinery import debian_root, must_be_able_to_enter
 
 GLIBCS = {"bullseye": "2.31", "bookworm": "2.36", "trixie": "2.41"}
 PYTHON = "3.9"  # of bullseye
 REGIONS = f"envpack_debian_{os.getpid()}_"
-# What the kernel shows of itself is needed: /proc, and /dev with its shared memory.
+# File systems of the kernel that programs need: /proc, and /dev with its shared memory.
 ENTER = 'for shown in proc dev; do mount --rbind /$shown "$1/$shown" || exit 125; done; cd "$1"; exec chroot "$@"'
 
 
 class Debian:
-    """A root file system in which programs run; what is to be used in it is put into its folder `given`."""
+    """A root file system in which programs run; files for them are mounted in its folder `given`."""
 
     def __init__(self, folder, shared):
         self.folder, self.shared = folder, shared
@@ -52,7 +52,7 @@ def python_root(cache):
 
 @pytest.fixture(scope="session")
 def shared(cache, python_root):
-    """A folder with all that is the same for each Debian: environment, peer, and a place for scratch."""
+    """A folder with the files for every Debian: environment, peer, and temporary folders."""
     folder = cache / "debian/given"
     environment_from(python_root, PYTHON, "x86_64", folder / "environment")
     build_peer(target_from_prefix(python_root), folder / "peer")
@@ -78,8 +78,8 @@ def stub(toolchain, python_root, shared):
 def debian(request, cache, shared):
     must_be_able_to_enter()
     machine = Debian(debian_root(cache / f"debian/{request.param}", request.param), shared)
-    said = machine.run("/usr/bin/ldd", "--version").stdout
-    assert said.partition("\n")[0].rpartition(" ")[2] == GLIBCS[request.param], said
+    output = machine.run("/usr/bin/ldd", "--version").stdout
+    assert output.partition("\n")[0].rpartition(" ")[2] == GLIBCS[request.param], output
     return machine
 
 
@@ -115,7 +115,7 @@ def test_it_starts_or_the_loader_says_which_glibc_it_lacks(debian, toolchain, st
         assert (version.returncode, version.stderr) == (0, "")
         assert f"for Python {PYTHON}" in version.stdout
         assert (trial.returncode, trial.stdout, trial.stderr) == (1, "", "")
-    else:  # the status that a server wants to see in its trial run
+    else:  # the status that a server expects in its trial run
         assert trial.returncode == version.returncode == 1
         assert re.search("version `GLIBC_2\\.\\d+' not found", trial.stderr)
 
@@ -124,13 +124,15 @@ def test_conversation(debian, toolchain, stub, shared):
     """The stub serves a model of the test's own peer, in that Debian and beside that environment."""
     if toolchain == "system" and not runs_in(stub.facts, debian):
         pytest.skip(f"what this machine's compiler makes needs glibc {stub.facts.glibc}")
-    scratch = shared / f"scratch-{os.getpid()}-{debian.folder.name}-{toolchain}"
-    scratch.mkdir()
+    temporary = shared / f"temporary-{os.getpid()}-{debian.folder.name}-{toolchain}"
+    temporary.mkdir()
     inside = Path("/given")
-    told = setup_for(inside / toolchain / STUB_NAME, shared / "environment", shared / "peer/tests/native", scratch)
-    told = {name: value.replace(str(shared), str(inside)) for name, value in told.items()}
+    variables = variables_for_peer(
+        inside / toolchain / STUB_NAME, shared / "environment", shared / "peer/tests/native", temporary
+    )
+    variables = {name: value.replace(str(shared), str(inside)) for name, value in variables.items()}
     names = cases("release_test.cc", "execute_test.cc", "senders_test.cc")
-    told |= {"ENVPACK_TEST_REGIONS": REGIONS, "LD_LIBRARY_PATH": told["ENVPACK_TEST_CUDA"]}
-    done = debian.run("/given/peer/tests/native/stub_tests", *names, variables=told)
+    variables |= {"ENVPACK_TEST_REGIONS": REGIONS, "LD_LIBRARY_PATH": variables["ENVPACK_TEST_CUDA"]}
+    done = debian.run("/given/peer/tests/native/stub_tests", *names, variables=variables)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(Path("/dev/shm").glob(f"{REGIONS}*")) == []

@@ -1,4 +1,4 @@
-"""The real server with an environment that brings an older libstdc++ than this machine's, for which stubs are compiled.
+"""The real server with an environment whose libstdc++ is older than the one of this machine, where stubs are compiled.
 
 The server puts the environment's lib in front of LD_LIBRARY_PATH, so the older library is the one that programs of the
 environment get.
@@ -95,7 +95,7 @@ def test_our_stub_serves_beside_it(toolchain, environment, installation, tmp_pat
 
 
 def test_the_stub_of_the_release_does_not_start_beside_it(environment, installation):
-    """What this is about: a stub that takes libstdc++ from its surroundings."""
+    """Confirms the cause: a stub that links to the libstdc++ of its environment fails."""
     if PYTHON not in installation.stubs:
         pytest.skip(f"the wheel of the server has no stub for Python {PYTHON}")
     variables = {"LD_LIBRARY_PATH": f"{environment / 'lib'}:{installation.library_path}"}
