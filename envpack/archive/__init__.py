@@ -1,4 +1,4 @@
-"""From an environment in the store to what a model repository holds: a folder or an archive."""
+"""Turns an execution environment of the store into what a model repository holds: a folder or an archive."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from envpack.archive.tar_members import BLOCK, leaves
 from envpack.environment import INVENTORY, MANIFEST, Entry, Package, parse_inventory
 from envpack.support.text import normalise_name
 
-MOST_FINDINGS = 1000  # that are kept; all are counted
+MOST_FINDINGS = 1000  # kept in full; all are counted
 _LONGEST_SHOWN = 1000  # characters
 _SLACK = 1 << 20  # bytes; padding of an archive's end
 LARGEST = 8 << 20  # bytes; no record is near that
@@ -25,13 +25,13 @@ _PIP = re.compile(r"lib/python3\.\d+/site-packages/[^/]+\.dist-info/METADATA")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as it should be.
+    """One difference between an execution environment and its description, or one entry that servers reject.
 
     Attributes:
-        kind: ``"changed"``, ``"missing"``, ``"added"``: compared with the list of files; ``"refused"``: servers do not
-            take it; ``"unproven"``: nothing to compare with, which is wrong only for who is strict.
-        path: of the file, ``""`` for the environment as a whole.
-        reason: in words.
+        kind: ``"changed"``, ``"missing"``, ``"added"``: different from the inventory; ``"refused"``: servers reject it;
+            ``"unproven"``: nothing to compare with, an error only with ``strict``.
+        path: path of the file, ``""`` for the environment as a whole.
+        reason: one sentence without a full stop.
 
     """
 
@@ -42,25 +42,25 @@ class Finding:
 
 @dataclass(kw_only=True)
 class Inspection:
-    """What was found.
+    """The result of inspecting an execution environment.
 
     Attributes:
         path: folder or archive.
         form: ``"dir"``, ``"tar.gz"`` or ``"tar"``.
-        told: what the environment says of itself; empty if it says nothing.
-        packages: what is installed.
-        files: how many files and links there are.
+        manifest: the manifest of the environment; empty if it has none that can be read.
+        packages: the installed packages.
+        files: number of files and links.
         size: bytes of their content.
-        sha256: of an archive, ``""`` for a folder.
-        verified: how many files are as the list of files says.
-        findings: what is not as it should be, `MOST_FINDINGS` at most.
-        count: how many findings there are in all, by kind.
+        sha256: SHA-256 of an archive, ``""`` for a folder.
+        verified: number of files that match the inventory.
+        findings: the first `MOST_FINDINGS` differences.
+        count: number of all differences, by kind.
 
     """
 
     path: Path
     form: str
-    told: dict[str, Any] = field(default_factory=dict)
+    manifest: dict[str, Any] = field(default_factory=dict)
     packages: tuple[Package, ...] = ()
     files: int = 0
     size: int = 0
@@ -70,20 +70,20 @@ class Inspection:
     count: dict[str, int] = field(default_factory=dict)
 
     def find(self, kind: str, path: str, reason: str) -> None:
-        """Note something that is not as it should be."""
+        """Add a finding."""
         self.count[kind] = self.count.get(kind, 0) + 1
         path, reason = path[:_LONGEST_SHOWN], reason[:_LONGEST_SHOWN]
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(Finding(kind, path, reason))
 
     def is_good(self, *, strict: bool = False) -> bool:
-        """Whether nothing is wrong; for who is strict, also whether everything is proven."""
+        """Whether there is no finding; without ``strict`` what cannot be verified does not count."""
         return not any(strict or kind != "unproven" for kind in self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class ActualEntry:
-    """A file, link or empty folder that is there."""
+    """A file, link or empty folder as it exists in the environment."""
 
     kind: str
     size: int
@@ -92,67 +92,67 @@ class ActualEntry:
 
 
 class Comparison:
-    """Takes what is found in an environment, piece by piece, and then compares.
+    """Collects the entries of an environment one by one, then compares them with the inventory.
 
     Attributes:
-        result: what was found so far.
-        seen: files, links and empty folders, by path.
-        described: the two files that describe the environment, by name.
+        result: the findings so far.
+        actual: files, links and empty folders, by path.
+        descriptions: the content of manifest and inventory, by file name.
 
     """
 
     def __init__(self, path: Path) -> None:
         self.result = Inspection(path=path, form="dir")
-        self.seen: dict[str, ActualEntry] = {}
-        self.described: dict[str, bytes] = {}
+        self.actual: dict[str, ActualEntry] = {}
+        self.descriptions: dict[str, bytes] = {}
         self._listed: dict[str, Entry] | None = None
         self._packages: dict[str, Package] = {}
 
     def add(self, path: str, seen: ActualEntry) -> None:
-        """Take a file, a link or an empty folder."""
+        """Add a file, a link or an empty folder."""
         path = path.rstrip("/")
-        self.seen[path] = seen
+        self.actual[path] = seen
         if seen.kind != "folder":
             self.result.files += 1
             self.result.size += seen.size
         if seen.kind == "link" and leaves(path, seen.target):
-            self.result.find("refused", path, f"it leads out of the environment, to {seen.target}")
+            self.result.find("refused", path, f"the link leaves the environment: {seen.target}")
 
     def add_description(self, name: str, content: bytes) -> None:
-        """Take one of the two files by which an environment describes itself."""
-        self.described[name] = content
+        """Add the manifest or the inventory of the environment."""
+        self.descriptions[name] = content
         try:
             if name == INVENTORY:
                 self._listed = {entry.path: _plausible(entry) for entry in parse_inventory(content)}
             else:
-                told = json.loads(content)
-                self.result.told = told if isinstance(told, dict) else {}
+                manifest = json.loads(content)
+                self.result.manifest = manifest if isinstance(manifest, dict) else {}
         except (ValueError, TypeError, RecursionError) as error:
             self.result.find("changed", name, f"it is damaged: {error}")
 
     def add_record(self, path: str, content: bytes) -> None:
-        """Take the record that an installer left of a package."""
+        """Add an installation record of a package."""
         package = read_record(path, content)
         if package and (package.source == "conda" or package.name not in self._packages):
             self._packages[package.name] = package
 
     def largest_tar(self) -> int | None:
-        """Most bytes that a tar file of what is listed has; ``None`` while there is no list."""
+        """Upper bound for the size of a tar file of the listed files, in bytes; ``None`` without an inventory."""
         if self._listed is None:
             return None
-        return _size_of_tar(self._listed.values(), self.described)
+        return _size_of_tar(self._listed.values(), self.descriptions)
 
     def finished(self) -> Inspection:
-        """Compare all that was taken."""
+        """Compare everything that was added, and return the result."""
         result = self.result
-        if "bin/activate" not in self.seen:
+        if "bin/activate" not in self.actual:
             result.find("refused", "", "it has no bin/activate at its root")
         if self._listed is None:
             result.find("unproven", "", f"it has no {INVENTORY}, so its files cannot be verified")
         else:
             self._compare(self._listed)
             self._compare_descriptions()
-        result.packages = self._told_packages() or tuple(
+        result.packages = self._manifest_packages() or tuple(
             sorted(self._packages.values(), key=lambda package: (package.source, package.name))
         )
         result.findings.sort(key=lambda finding: (finding.kind == "unproven", finding.path, finding.kind))
@@ -161,33 +161,33 @@ class Comparison:
     def _compare(self, listed: dict[str, Entry]) -> None:
         result = self.result
         for path, entry in listed.items():
-            seen = self.seen.get(path)
+            seen = self.actual.get(path)
             if seen is None:
                 if entry.kind != "folder" or result.form == "dir":
-                    result.find("missing", path, f"a file of {entry.package} that is not there")
+                    result.find("missing", path, f"a file of {entry.package} is missing")
             elif (seen.kind, seen.size, seen.sha256, seen.target) != (
                 entry.kind,
                 entry.size,
                 entry.sha256,
                 entry.target,
             ):
-                result.find("changed", path, f"a file of {entry.package} that is {_difference(seen, entry)}")
+                result.find("changed", path, f"a file of {entry.package} is {_difference(seen, entry)}")
             else:
                 result.verified += 1
-        for path, seen in self.seen.items():
+        for path, seen in self.actual.items():
             if path in listed or path in (MANIFEST, INVENTORY) or seen.kind == "folder":
                 continue
             written_later = result.form == "dir" and "/__pycache__/" in path and path.endswith(".pyc")
-            result.find("unproven" if written_later else "added", path, "it is not in the list of files")
+            result.find("unproven" if written_later else "added", path, "it is not in the inventory")
 
     def _compare_descriptions(self) -> None:
-        content = hashlib.sha256(self.described[INVENTORY]).hexdigest()
-        if self.result.told.get("content") != content:
-            self.result.find("changed", INVENTORY, f"it is not the list of files that {MANIFEST} names")
+        content = hashlib.sha256(self.descriptions[INVENTORY]).hexdigest()
+        if self.result.manifest.get("content") != content:
+            self.result.find("changed", INVENTORY, f"its SHA-256 differs from the one in {MANIFEST}")
 
-    def _told_packages(self) -> tuple[Package, ...]:
+    def _manifest_packages(self) -> tuple[Package, ...]:
         try:
-            found = tuple(Package(**package) for package in self.result.told["packages"])
+            found = tuple(Package(**package) for package in self.result.manifest["packages"])
         except (KeyError, TypeError):
             return ()
         plausible = _types(vars(Package(name="", version="", source="")).values())
@@ -196,7 +196,7 @@ class Comparison:
 
 def _plausible(entry: Entry) -> Entry:
     if _types(entry) != _ENTRY_TYPES:
-        raise ValueError("a row of it makes no sense")
+        raise ValueError("a row has fields of the wrong type")
     return entry
 
 
@@ -218,7 +218,7 @@ def _difference(seen: ActualEntry, entry: Entry) -> str:
 
 
 def _size_of_tar(entries: Iterable[Entry], described: dict[str, bytes]) -> int:
-    """Most bytes that a tar file of these entries has."""
+    """Upper bound for the size of a tar file of these entries, in bytes."""
     size = _SLACK + sum(len(content) + 4 * BLOCK for content in described.values())
     for entry in entries:
         names = len(entry.path) + len(entry.target)
@@ -227,32 +227,25 @@ def _size_of_tar(entries: Iterable[Entry], described: dict[str, bytes]) -> int:
 
 
 def is_record(path: str) -> bool:
-    """Whether a file, by its path in an environment, is the record of a package."""
+    """Whether the path of a file in an environment is that of an installation record."""
     return bool(_CONDA.fullmatch(path) or _PIP.fullmatch(path))
 
 
 def read_record(path: str, content: bytes) -> Package | None:
-    """The package that a record is about; ``None`` if it is none, or damaged."""
+    """The package of an installation record; ``None`` if the record is damaged."""
     try:
         if _CONDA.fullmatch(path):
-            told = json.loads(content)
-            said = {key: str(told.get(key) or "") for key in ("version", "license", "sha256")}
+            record = json.loads(content)
+            fields = {key: str(record.get(key) or "") for key in ("version", "license", "sha256")}
+            name = normalise_name(str(record["name"]))
             return Package(
-                name=normalise_name(str(told["name"])),
-                version=said["version"],
-                source="conda",
-                license=said["license"],
-                url="",
-                sha256=said["sha256"],
+                name=name, source="conda", version=fields["version"], license=fields["license"], sha256=fields["sha256"]
             )
-        told = email.parser.BytesHeaderParser().parsebytes(content)
-        license_ = str(told["License-Expression"] or told["License"] or "").strip().partition("\n")[0]
-        return (
-            Package(
-                name=normalise_name(str(told["Name"])), version=str(told["Version"]), source="pip", license=license_
-            )
-            if told["Name"]
-            else None
-        )
+        metadata = email.parser.BytesHeaderParser().parsebytes(content)
+        if not metadata["Name"]:
+            return None
+        license_ = str(metadata["License-Expression"] or metadata["License"] or "").strip().partition("\n")[0]
+        name = normalise_name(str(metadata["Name"]))
+        return Package(name=name, version=str(metadata["Version"]), source="pip", license=license_)
     except (ValueError, KeyError, AttributeError, TypeError):
         return None

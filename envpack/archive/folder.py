@@ -22,9 +22,9 @@ from envpack.support.storage_errors import storage_errors
 
 @contextlib.contextmanager
 def locked_destination(destination: Path) -> Iterator[None]:
-    """Hold the only right to write ``destination`` (a file or folder); its parent exists within the block.
+    """Lock ``destination`` (a file or folder) against other writers, and create its parent.
 
-    The lock lies in the cache folder, so that no lock file gets into a model repository.
+    The lock file is in the cache, so that a model repository never contains one.
 
     Raises:
         EnvironmentBuildError: the disk is full, or the folder cannot be written to.
@@ -60,19 +60,18 @@ def _escaped(name: str) -> str:
 def place_folder(
     environment: Environment, destination: Path, selection: Selection | None = None, *, served_as: str = ""
 ) -> bool:
-    """Make ``destination`` a folder that holds the environment, in one step for whoever looks at it.
+    """Place an execution environment as a folder; other processes see the old folder or the complete new one.
 
-    Files are hard links to the store where the file system allows it, else copies.
+    Files are hard links to the store if the file system allows it, otherwise copies.
 
     Args:
-        environment: to be placed.
-        destination: the folder.
-        selection: which files; by default all but those that no model needs when it runs.
-        served_as: the path by which the server will know ``destination``, if it is another there; files that must name
-            their environment's folder name this one.
+        environment: the environment to place.
+        destination: the folder to create or replace.
+        selection: which files to place; by default all but those that no model needs at run time.
+        served_as: path of ``destination`` on the server, if it differs; it replaces the prefix placeholder in files.
 
     Returns:
-        Whether anything was written: ``False`` if ``destination`` held this environment already.
+        Whether anything was written; ``False`` if ``destination`` already holds this environment.
 
     Raises:
         UsageError: kind ``bad-pattern`` or ``path-too-long``.
@@ -105,12 +104,12 @@ def _fill(source: Path, target: Path, selected: SelectedFiles) -> None:
             Path(target, entry.path).chmod(0o755 if entry.kind == "program" else 0o644)
         elif entry.kind != "folder":
             transfer(f"{source}/{entry.path}", f"{target}/{entry.path}")
-    for name in selected.described:
-        transfer(f"{selected.place}/{name}", f"{target}/{name}")
+    for name in selected.descriptions:
+        transfer(f"{selected.folder}/{name}", f"{target}/{name}")
 
 
 class _Transfer:
-    """Links files, and copies them once it is known that they cannot be linked."""
+    """Links files; copies them from the first one on that cannot be linked."""
 
     def __init__(self) -> None:
         self._do: Callable[[str, str], object] = os.link

@@ -1,4 +1,4 @@
-"""What each form of an environment costs: bytes to ship, bytes that a server unpacks, seconds that this takes."""
+"""What each format of an execution environment costs: bytes to ship, bytes that a server unpacks, seconds to unpack."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 from envpack.environment import Environment
 
-# Fitted to what benchmarks/unpack.py measures: libarchive 3.6, which servers have too, unpacks four archives of 854 to
-# 11,070 files and 91 to 351 MB to ext4, on two cores that others use; the least of three. Each is met within 13 %, and
-# the least of eight, five of them on a busier machine, within a third. In memory (/tmp as tmpfs) it is less.
+# Fitted to measurements of benchmarks/unpack.py: libarchive 3.6, which servers use too, unpacks four archives of 854 to
+# 11,070 files and 91 to 351 MB to ext4, on two shared cores; the fastest of three runs. The fit is within 13 % of each,
+# and within a third of the fastest of eight runs, five of them on a busier machine. With /tmp as tmpfs it takes less.
 _SECONDS_PER_FILE = 4.3e-5
 _SECONDS_PER_BYTE = 2.8e-9
 _SECONDS_PER_BYTE_UNZIPPED = 2.7e-9
-_RATIO = 0.36  # of compressed bytes to others, until the archive is there
-_HEADER = 768  # bytes of a tar file for each file: a header, and what fills up its last block
+_RATIO = 0.36  # compressed to uncompressed bytes, for archives that do not exist yet
+_HEADER = 768  # bytes per file of a tar file: the header, and on average half a block of padding
 
 
 @dataclass(frozen=True)
 class Format:
-    """What one form costs.
+    """What one format costs.
 
     Attributes:
         form: ``"dir"``, ``"tar.gz"`` or ``"tar"``.
-        size: bytes to ship; an estimate for archives that were not made.
+        size: bytes to ship; an estimate for archives that do not exist.
         unpacked: bytes that a server needs in ``/tmp`` for it.
-        unpack_seconds: how much longer the first load takes than that of a folder; an estimate.
+        unpack_seconds: how much longer the first load takes than with a folder; an estimate.
 
     """
 
@@ -37,13 +37,13 @@ class Format:
 
 @dataclass(frozen=True)
 class PackageSize:
-    """How much a package brings.
+    """The size of a package in a placed environment.
 
     Attributes:
-        name: of the package.
-        version: of the package.
+        name: name of the package.
+        version: version of the package.
         size: bytes of its files that are placed.
-        left_out: bytes of its files that are not.
+        left_out: bytes of its files that are excluded.
 
     """
 
@@ -53,28 +53,28 @@ class PackageSize:
     left_out: int
 
 
-def format_costs(told: dict[str, Any]) -> tuple[Format, ...]:
-    """What each form of a placed environment costs, by what it says of itself (`read_metadata`)."""
-    unpacked = told.get("unpacked", {})
+def format_costs(metadata: dict[str, Any]) -> tuple[Format, ...]:
+    """What each format of a placed environment costs, by its metadata (`read_metadata`)."""
+    unpacked = metadata.get("unpacked", {})
     files, size = int(unpacked.get("files", 0)), int(unpacked.get("size", 0))
-    archive = int(told.get("size", 0)) if "form" in told else 0
+    archive = int(metadata.get("size", 0)) if "form" in metadata else 0
     plain = size + files * _HEADER
     unpacking = files * _SECONDS_PER_FILE + size * _SECONDS_PER_BYTE
     return (
         Format("dir", size, 0, 0.0),
         Format(
             "tar.gz",
-            archive if told.get("form") == "tar.gz" else int(plain * _RATIO),
+            archive if metadata.get("form") == "tar.gz" else int(plain * _RATIO),
             size,
             round(unpacking + size * _SECONDS_PER_BYTE_UNZIPPED, 1),
         ),
-        Format("tar", archive if told.get("form") == "tar" else plain, size, round(unpacking, 1)),
+        Format("tar", archive if metadata.get("form") == "tar" else plain, size, round(unpacking, 1)),
     )
 
 
-def package_sizes(environment: Environment, told: dict[str, Any]) -> tuple[PackageSize, ...]:
-    """How much each package of a placed environment brings, the largest first."""
-    placed = {package["name"]: int(package["size"]) for package in told.get("packages", ())}
+def package_sizes(environment: Environment, metadata: dict[str, Any]) -> tuple[PackageSize, ...]:
+    """The size of each package of a placed environment, the largest first; ``metadata`` as of `read_metadata`."""
+    placed = {package["name"]: int(package["size"]) for package in metadata.get("packages", ())}
     sizes = (
         PackageSize(
             package.name, package.version, placed.get(package.name, 0), package.size - placed.get(package.name, 0)

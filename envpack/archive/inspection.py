@@ -1,4 +1,4 @@
-"""What an environment in a folder or an archive is by what it says of itself, and whether that is so."""
+"""Inspects an execution environment in a folder or an archive, and verifies it against its own inventory."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from envpack.archive.tar_members import is_canonical
 from envpack.environment import INVENTORY, MANIFEST
 from envpack.support.errors import InputError
 
-_LARGEST_TEXT = 48 << 20  # bytes of the list of files
+_LARGEST_TEXT = 48 << 20  # bytes of the inventory
 
 
 def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection:
-    """Compare a folder or an archive with its own list of files, and with what servers take. Nothing of it is run.
+    """Compare a folder or an archive with its own inventory, and with what servers accept. Nothing of it is run.
 
     An archive is read once, as a stream. Nothing is unpacked.
 
     Args:
         path: folder or archive.
-        limit: most bytes that an archive's content may have.
+        limit: maximum size of an archive's content, in bytes.
 
     Raises:
         InputError: kind ``environment-unreadable`` or ``archive-bomb``.
@@ -40,7 +40,7 @@ def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection
             f"this environment cannot be read: {error.strerror}",
             kind="environment-unreadable",
             where=str(error.filename or path),
-            hint="give the folder of an environment, or an archive of one, that you may read",
+            hint="give a readable folder or archive of an execution environment",
         ) from error
 
 
@@ -52,7 +52,9 @@ def _of_folder(root: Path) -> Inspection:
             comparison.add_description(name, file.read_bytes())
     found = list(_walk(comparison.result, str(root)))
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        for path, seen in zip(found, pool.map(lambda item: _look_at(root, item), found, chunksize=64), strict=True):
+        for path, seen in zip(
+            found, pool.map(lambda item: _actual_entry(root, item), found, chunksize=64), strict=True
+        ):
             comparison.add(path, seen)
     for record in (*root.glob("conda-meta/*.json"), *root.glob("lib/python3.*/site-packages/*.dist-info/METADATA")):
         comparison.add_record(str(record.relative_to(root)), record.read_bytes())
@@ -74,7 +76,7 @@ def _walk(result: Inspection, root: str, below: str = "") -> Iterator[str]:
         yield below
 
 
-def _look_at(root: Path, path: str) -> ActualEntry:
+def _actual_entry(root: Path, path: str) -> ActualEntry:
     place = f"{root}/{path}"
     if path.endswith("/"):
         return ActualEntry("folder", 0, "", "")
@@ -87,7 +89,7 @@ def _look_at(root: Path, path: str) -> ActualEntry:
 
 
 class _Archive:
-    """An archive's members, taken as they come."""
+    """Reads the members of an archive in their order."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -102,7 +104,7 @@ class _Archive:
                 if not self._check_name(member, links):
                     continue
                 if member.kind == "folder":
-                    continue  # who is empty is known by the list of files; others say nothing
+                    continue  # the inventory lists empty folders; other folders need no check
                 self._take_member(member, archive)
             self._result.sha256 = archive.sha256
         self._compare_with_sidecar(archive_metadata_file(self._path))
@@ -134,16 +136,16 @@ class _Archive:
         self._comparison.add(member.name, ActualEntry(member.kind, member.size, digest.hexdigest(), ""))
 
     def _take_hard_link(self, member: Member) -> None:
-        first = self._comparison.seen.get(member.target.removeprefix("./"))
+        first = self._comparison.actual.get(member.target.removeprefix("./"))
         if first is None or first.kind not in ("file", "program"):
             self._result.find(
-                "refused", member.name, f"it is a hard link to {member.target}, which is no file before it"
+                "refused", member.name, f"it is a hard link to {member.target}, and no file of that name precedes it"
             )
         else:
             self._comparison.add(member.name, first)
 
     def _check_name(self, member: Member, links: set[str]) -> bool:
-        """Whether a member has a name and a kind that servers take."""
+        """Whether servers accept the name and the kind of a member."""
         reason = ""
         name = member.name.rstrip("/")
         if name in ("", "."):
@@ -151,15 +153,15 @@ class _Archive:
         if member.name.startswith("/"):
             reason = "its name is absolute"
         elif ".." in name.split("/"):
-            reason = "its name has .. in it"
+            reason = "its name contains .."
         elif not is_canonical(name):
             reason = "its name is not canonical"
         elif any(above in links for above in _upwards(posixpath.dirname(name))):
-            reason = "it lies below a link"
+            reason = "it is below a link"
         elif member.kind == "special":
-            reason = "it is a device, a pipe or something else that is no file"
-        elif member.kind != "folder" and (name in self._comparison.seen or name in self._comparison.described):
-            reason = "it is there twice"
+            reason = "it is a device, a pipe or another special file"
+        elif member.kind != "folder" and (name in self._comparison.actual or name in self._comparison.descriptions):
+            reason = "it occurs twice"
         if member.kind == "link" and not reason:
             links.add(name)
         if reason:
@@ -168,12 +170,12 @@ class _Archive:
 
     def _compare_with_sidecar(self, sidecar: Path) -> None:
         try:
-            said = json.loads(sidecar.read_text(encoding="utf-8"))["sha256"]
+            recorded = json.loads(sidecar.read_text(encoding="utf-8"))["sha256"]
         except (OSError, ValueError, KeyError, TypeError):
             self._result.find("unproven", "", f"there is no {sidecar.name} beside it with its SHA-256")
             return
-        if said != self._result.sha256:
-            self._result.find("changed", "", f"it is not the archive that {sidecar.name} is about")
+        if recorded != self._result.sha256:
+            self._result.find("changed", "", f"its SHA-256 differs from the one in {sidecar.name}")
 
 
 def _is_record(member: Member) -> bool:

@@ -1,4 +1,4 @@
-"""What is said about an environment that leaves the store: inside of it, and beside its archive."""
+"""The metadata of an execution environment that leaves the store: inside of it, and beside its archive."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ _NAMED = (
 
 @dataclass(frozen=True)
 class SelectedFiles:
-    """The part of an environment that leaves the store, and its own description.
+    """The files of an environment that leave the store, and the metadata that describes exactly those.
 
     Attributes:
-        entries: its files, without the two that describe it.
-        described: the two files that describe it, by name.
-        told: what the first of them says.
-        place: the folder where the store keeps the two.
-        final_prefix: the folder that files name which have a stand-in for it, ``""`` while it is not known.
+        entries: the files, without manifest and inventory.
+        descriptions: the content of manifest and inventory, by file name.
+        manifest: the parsed manifest.
+        folder: where the store keeps manifest and inventory.
+        final_prefix: the folder that replaces the prefix placeholder, ``""`` if it is not known.
 
     """
 
     entries: tuple[Entry, ...]
-    described: dict[str, bytes]
-    told: dict[str, Any]
-    place: Path
+    descriptions: dict[str, bytes]
+    manifest: dict[str, Any]
+    folder: Path
     final_prefix: str = ""
 
     def own_entries(self) -> tuple[Entry, ...]:
-        """Entries for the two files that describe it; their digests are of no use to anybody."""
-        return tuple(Entry(name, "file", OWN, len(content)) for name, content in self.described.items())
+        """Entries for manifest and inventory, without digests."""
+        return tuple(Entry(name, "file", OWN, len(content)) for name, content in self.descriptions.items())
 
 
 def archive_metadata_file(archive: Path) -> Path:
-    """The file beside an archive that says what is in it: ``env.tar.gz.json``."""
+    """The metadata file beside an archive: ``env.tar.gz.json`` for ``env.tar.gz``."""
     return archive.with_name(f"{archive.name}.json")
 
 
@@ -101,52 +101,52 @@ def metadata_file(place: Path) -> Path:
 
 
 def select_files(environment: Environment, selection: Selection, final_prefix: str = "") -> SelectedFiles:
-    """Choose the files of an environment in the store, and describe exactly those. What was selected is remembered.
+    """Select the files of an environment in the store, and write metadata for exactly those. The result is cached.
 
     Args:
-        environment: in the store.
+        environment: an environment of the store.
         selection: which of its files.
-        final_prefix: the folder that it will be in, as the server sees it; ``""`` if nobody knows.
+        final_prefix: the folder of the environment on the server; ``""`` if it is not known.
 
     Raises:
         UsageError: kind ``bad-pattern``.
-        EnvironmentBuildError: a server would refuse one of the names, or what the store says of itself is damaged.
+        EnvironmentBuildError: a server would reject one of the names, or the store is damaged.
 
     """
-    told = [environment.key, environment.content, selection.digest, SCHEMA, final_prefix]
-    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
-    place = cache_root() / "selections" / digest
-    selected = _kept(place, final_prefix)
+    key_parts = [environment.key, environment.content, selection.digest, SCHEMA, final_prefix]
+    digest = hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]
+    folder = cache_root() / "selections" / digest
+    selected = _cached(folder, final_prefix)
     if selected is None:
-        selected = _select(environment, selection, place, final_prefix)
-        _keep(place, selected)
+        selected = _select(environment, selection, folder, final_prefix)
+        _cache(folder, selected)
     return selected
 
 
-def _kept(place: Path, final_prefix: str) -> SelectedFiles | None:
-    """What was selected before; ``None`` if it was not, or is damaged."""
+def _cached(folder: Path, final_prefix: str) -> SelectedFiles | None:
+    """The cached selection; ``None`` if there is none, or it is damaged."""
     try:
-        described = {name: (place / name).read_bytes() for name in (MANIFEST, INVENTORY)}
-        told = json.loads(described[MANIFEST])
-        if told["content"] != hashlib.sha256(described[INVENTORY]).hexdigest():
+        descriptions = {name: (folder / name).read_bytes() for name in (MANIFEST, INVENTORY)}
+        manifest = json.loads(descriptions[MANIFEST])
+        if manifest["content"] != hashlib.sha256(descriptions[INVENTORY]).hexdigest():
             return None
-        return SelectedFiles(parse_inventory(described[INVENTORY]), described, told, place, final_prefix)
+        return SelectedFiles(parse_inventory(descriptions[INVENTORY]), descriptions, manifest, folder, final_prefix)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
-def _keep(place: Path, selected: SelectedFiles) -> None:
-    """Write the list of files last: without the right one the rest is nothing."""
-    with storage_errors(place):
-        place.mkdir(parents=True, exist_ok=True)
-        for name, content in selected.described.items():
-            with replaced_file(place / name, durable=False) as partial:
+def _cache(folder: Path, selected: SelectedFiles) -> None:
+    """Cache a selection; the inventory comes last, since a selection without it does not count."""
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in selected.descriptions.items():
+            with replaced_file(folder / name, durable=False) as partial:
                 partial.write_bytes(content)
 
 
-def _select(environment: Environment, selection: Selection, place: Path, final_prefix: str) -> SelectedFiles:
-    all_of_them, told = _read(environment.prefix)
-    entries = selection.of(all_of_them)
+def _select(environment: Environment, selection: Selection, folder: Path, final_prefix: str) -> SelectedFiles:
+    all_entries, manifest = _read(environment.prefix)
+    entries = selection.of(all_entries)
     if final_prefix:
         entries = tuple(_finished(entry, environment.prefix, final_prefix) for entry in entries)
     check_entries(entries)
@@ -155,39 +155,39 @@ def _select(environment: Environment, selection: Selection, place: Path, final_p
         sizes[entry.package] += entry.size
     size = sum(sizes.values())
     inventory = inventory_text(entries).encode()
-    told |= {
+    manifest |= {
         "unpacked": {"files": len(entries), "size": size},
         "content": hashlib.sha256(inventory).hexdigest(),
         "size": size,
-        "packages": [package | {"size": sizes[package["name"]]} for package in told["packages"]],
+        "packages": [package | {"size": sizes[package["name"]]} for package in manifest["packages"]],
         "selection": _selected(environment, selection, final_prefix)
-        | {"left_out": {"files": len(all_of_them) - len(entries), "size": environment.size - size}},
+        | {"left_out": {"files": len(all_entries) - len(entries), "size": environment.size - size}},
     }
-    described = {MANIFEST: json.dumps(told, indent=1, sort_keys=True).encode() + b"\n", INVENTORY: inventory}
-    return SelectedFiles(entries, described, told, place, final_prefix)
+    descriptions = {MANIFEST: json.dumps(manifest, indent=1, sort_keys=True).encode() + b"\n", INVENTORY: inventory}
+    return SelectedFiles(entries, descriptions, manifest, folder, final_prefix)
 
 
 def _finished(entry: Entry, prefix: Path, final_prefix: str) -> Entry:
-    """The entry of a file as it will be with its folder in it; it still says that it had a stand-in."""
+    """The entry of a file after the final prefix has replaced the placeholder; it keeps the kind of the placeholder."""
     if not entry.placeholder:
         return entry
     content = replace_placeholder((prefix / entry.path).read_bytes(), final_prefix, entry.placeholder)
     return entry._replace(size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
-def describes(told: object, environment: Environment, selection: Selection, final_prefix: str = "") -> bool:
-    """Whether a description (`SelectedFiles.told`, read back) is of this environment and this choice of its files."""
-    if not isinstance(told, dict) or told.get("key") != environment.key:
+def describes(manifest: object, environment: Environment, selection: Selection, final_prefix: str = "") -> bool:
+    """Whether a manifest describes this environment and this selection of its files."""
+    if not isinstance(manifest, dict) or manifest.get("key") != environment.key:
         return False
-    present = told.get("selection")
+    present = manifest.get("selection")
     return isinstance(present, dict) and _selected(environment, selection, final_prefix).items() <= present.items()
 
 
 def holds(folder: Path, environment: Environment, selection: Selection, final_prefix: str) -> bool:
-    """Whether a folder says that it holds this choice of an environment's files, finished for that place."""
+    """Whether the manifest of a folder describes this selection of an environment's files with this final prefix."""
     try:
-        told = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return describes(told, environment, selection, final_prefix)
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return describes(manifest, environment, selection, final_prefix)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
 
@@ -204,13 +204,13 @@ def _selected(environment: Environment, selection: Selection, final_prefix: str)
 
 def _read(prefix: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
     try:
-        told = json.loads((prefix / MANIFEST).read_text(encoding="utf-8"))
-        if not all(isinstance(package, dict) and "name" in package for package in told["packages"]):
+        manifest = json.loads((prefix / MANIFEST).read_text(encoding="utf-8"))
+        if not all(isinstance(package, dict) and "name" in package for package in manifest["packages"]):
             raise ValueError("packages without names")
-        return read_inventory(prefix), told
+        return read_inventory(prefix), manifest
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise EnvironmentBuildError(
-            f"the store does not know the files of this environment: {error}",
+            f"manifest or inventory of this environment cannot be read: {error}",
             kind="store-damaged",
             where=str(prefix),
             hint=f"remove {prefix} and build again; nothing but envpack may write there",
@@ -218,7 +218,7 @@ def _read(prefix: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
 
 
 def archive_metadata(selected: SelectedFiles, **measured: object) -> str:
-    """The text of the file beside an archive: what is inside, and what the archive itself is."""
-    told = {name: selected.told.get(name) for name in _NAMED}
-    told["schema"] = SCHEMA
-    return json.dumps(told | measured, indent=1, sort_keys=True) + "\n"
+    """The text of the metadata file beside an archive: what it contains, and how it was made."""
+    metadata = {name: selected.manifest.get(name) for name in _NAMED}
+    metadata["schema"] = SCHEMA
+    return json.dumps(metadata | measured, indent=1, sort_keys=True) + "\n"

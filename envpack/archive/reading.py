@@ -1,4 +1,4 @@
-"""An archive of anybody's, read as a stream: nothing is unpacked, little is kept in memory, nothing is believed."""
+"""Reads an untrusted archive as a stream, with bounded memory, and without unpacking anything."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 64 << 30  # bytes of an archive's content
 _GZIP = b"\x1f\x8b"
-_USTAR = 257  # where a tar file says that it is one
-_AT_ONCE = 2 << 20  # bytes; what members say of themselves is never near that
-_MOST_GLOBAL = 16  # things that are said of all members
-_FREE = 256 << 20  # bytes, from which on the ratio counts
+_USTAR = 257  # offset of the magic of a tar file
+_AT_ONCE = 2 << 20  # bytes of one read; headers of real members need far less
+_MOST_GLOBAL = 16  # global pax headers
+_FREE = 256 << 20  # bytes; the ratio is checked beyond them
 _HIGHEST_RATIO = 100  # environments have 3 to 5
 _MOST_MEMBERS = 500_000
-_LONGEST_NAME = 4096  # bytes; Linux takes no longer ones
+_LONGEST_NAME = 4096  # bytes; PATH_MAX of Linux
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Member:
     """One member of an archive.
 
     Attributes:
-        name: as it is written there, without ``./`` before it.
+        name: as written in the archive, without a leading ``./``.
         kind: ``"file"``, ``"program"``, ``"link"``, ``"folder"``, ``"hard link"``, or ``"special"`` for all others.
         size: bytes of content.
-        target: where a link leads, as it is written there.
+        target: target of a link, as written in the archive.
 
     """
 
@@ -46,7 +46,7 @@ class Member:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file begins as the archives do that servers take: as a gzip file or a tar file."""
+    """Whether a file starts like an archive that servers accept: a gzip file or a tar file."""
     try:
         if not path.is_file():
             return False
@@ -58,7 +58,7 @@ def is_archive(path: Path) -> bool:
 
 
 class ArchiveReader:
-    """Gives the members of an archive one after the other, and the content of the last one that it gave."""
+    """Iterates over the members of an archive, and reads the content of the current one."""
 
     def __init__(self, source: Path, stream: _Stream, form: str) -> None:
         self.form = form
@@ -69,11 +69,11 @@ class ArchiveReader:
 
     @property
     def sha256(self) -> str:
-        """Of the archive itself, once all members have been given."""
+        """SHA-256 of the archive itself; complete after the iteration."""
         return self._stream.raw.digest.hexdigest()
 
     def expect(self, size: int) -> None:
-        """Refuse the archive if its content is larger than ``size`` bytes."""
+        """Reject the archive if its content is larger than ``size`` bytes."""
         self._stream.limit = min(self._stream.limit, size)
 
     def __iter__(self) -> Iterator[Member]:
@@ -86,13 +86,13 @@ class ArchiveReader:
                     raise _bomb(self._source, f"it has more than {_MOST_MEMBERS} members")
                 archive.forget()
                 if max(len(info.name), len(info.linkname)) > _LONGEST_NAME or len(archive.pax_headers) > _MOST_GLOBAL:
-                    raise _bomb(self._source, "a member has a name that no system takes")
+                    raise _bomb(self._source, "a member has a name that is too long for any system")
                 self._current = info
                 yield _member(info)
             self._stream.expect_end()
 
     def content(self) -> Iterator[bytes]:
-        """The content of the last member, piece by piece."""
+        """The content of the current member, in pieces."""
         if self._archive is None or self._current is None:
             return
         with _reading(self._source):
@@ -101,7 +101,7 @@ class ArchiveReader:
                 yield piece
 
     def text(self, most: int) -> bytes:
-        """The content of the last member at once; nothing if it is larger than ``most`` bytes."""
+        """The whole content of the current member; empty if it is larger than ``most`` bytes."""
         return b"" if self._current is None or self._current.size > most else b"".join(self.content())
 
 
@@ -111,10 +111,10 @@ def opened_archive(path: Path, limit: int = DEFAULT_LIMIT) -> Iterator[ArchiveRe
 
     Args:
         path: the archive.
-        limit: most bytes that its content may have.
+        limit: maximum size of its content, in bytes.
 
     Raises:
-        InputError: kind ``environment-unreadable`` or ``archive-bomb``, here or while it is read.
+        InputError: kind ``environment-unreadable`` or ``archive-bomb``, here or during the iteration.
 
     """
     with _reading(path), path.open("rb") as file:
@@ -131,7 +131,7 @@ def opened_archive(path: Path, limit: int = DEFAULT_LIMIT) -> Iterator[ArchiveRe
 
 
 class _Raw(io.RawIOBase):
-    """The file itself, which remembers what was read of it."""
+    """The file itself; counts and hashes what is read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -151,7 +151,7 @@ class _Raw(io.RawIOBase):
 
 
 class _Stream:
-    """What tarfile reads from: forward only, never too much at once, never more than is allowed in all."""
+    """The stream that tarfile reads: forward only, with limits for one read and for all of them."""
 
     def __init__(self, source: Path, unpacked: Any, raw: _Raw, limit: int) -> None:
         self.raw = raw
@@ -169,8 +169,8 @@ class _Stream:
             pass
 
     def read(self, size: int) -> bytes:
-        if size > _AT_ONCE:  # a name of that length, for example
-            raise _bomb(self._source, f"it wants {size} bytes of memory at once")
+        if size > _AT_ONCE:  # for example a name of that length
+            raise _bomb(self._source, f"a header needs {size} bytes of memory")
         content: bytes = self._unpacked.read(size)
         self._position += len(content)
         self._last = content
@@ -181,12 +181,12 @@ class _Stream:
         return content
 
     def expect_end(self) -> None:
-        """Read to the end, which is made of zeros."""
+        """Read to the end of the archive, which consists of zeros."""
         if len(self._last) != tarfile.BLOCKSIZE or any(self._last):
-            raise tarfile.ReadError("it ends in the middle, or has a member that is damaged")
+            raise tarfile.ReadError("it is truncated, or a member is damaged")
         while content := self.read(1 << 20):
             if any(content):
-                raise tarfile.ReadError("something follows after its end")
+                raise tarfile.ReadError("data follows after its end")
 
 
 class _Archive(tarfile.TarFile):
@@ -194,15 +194,15 @@ class _Archive(tarfile.TarFile):
         super().__init__(fileobj=stream, tarinfo=_PlainInfo, errors="surrogateescape")  # type: ignore[arg-type]
 
     def forget(self) -> None:
-        """Keep no members: there may be many."""
+        """Drop the members read so far; there may be many."""
         self.members: list[tarfile.TarInfo] = []
 
 
 class _PlainInfo(tarfile.TarInfo):
-    """Members as tarfile reads them, without what makes of a few bytes a file of any size."""
+    """Members as tarfile reads them, except sparse files, in which few bytes become a file of any size."""
 
     def _proc_sparse(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:  # noqa: ARG002 - the signature is tarfile's
-        raise tarfile.ReadError(f"{self.name!r} is a sparse file, which archives of environments never hold")
+        raise tarfile.ReadError(f"{self.name!r} is a sparse file, which envpack never writes")
 
     def _proc_gnusparse_00(self, *_: object) -> None:
         self._proc_sparse(None)  # type: ignore[arg-type]
@@ -225,7 +225,7 @@ def _member(info: tarfile.TarInfo) -> Member:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Whatever the libraries say about a damaged file is one error here."""
+    """Turn all errors of the libraries into one `InputError`."""
     import zlib
 
     from isal import isal_zlib
@@ -245,8 +245,8 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _bomb(path: Path, reason: str) -> InputError:
     return InputError(
-        f"this archive is made to fill disks: {reason}",
+        f"the archive looks like a decompression bomb: {reason}",
         kind="archive-bomb",
         where=str(path),
-        hint="do not give it to a server; if you know that it is good, allow more with --limit",
+        hint="do not give it to a server; if you trust it, raise --limit",
     )

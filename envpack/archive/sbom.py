@@ -10,17 +10,17 @@ from urllib.parse import quote
 from envpack.environment import Package
 
 SPEC = "1.6"
-_OURS = uuid.UUID("b5f4a1d6-95b8-4a8c-a8a5-5e25fe3a1f0b")  # names are made below it
+_NAMESPACE = uuid.UUID("b5f4a1d6-95b8-4a8c-a8a5-5e25fe3a1f0b")  # of serial numbers
 _TYPES = {"pip": "pypi", "conda": "conda"}
 
 
 def bill_of_materials(packages: Sequence[Package], *, name: str, version: str, python: str = "") -> str:
-    """A CycloneDX 1.6 document as JSON: the same packages, the same text.
+    """A CycloneDX 1.6 document as JSON text; the same packages give the same text.
 
     Args:
-        packages: components.
-        name: of the environment as a whole.
-        version: of the environment as a whole, for example its content's digest.
+        packages: the components.
+        name: name of the environment.
+        version: version of the environment, for example the digest of its content.
         python: its Python version, ``""`` if unknown.
 
     """
@@ -35,7 +35,7 @@ def bill_of_materials(packages: Sequence[Package], *, name: str, version: str, p
         "$schema": f"http://cyclonedx.org/schema/bom-{SPEC}.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": SPEC,
-        "serialNumber": f"urn:uuid:{uuid.uuid5(_OURS, inputs)}",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, inputs)}",
         "version": 1,
         "metadata": {
             "tools": {"components": [{"type": "application", "name": "envpack", "version": envpack.__version__}]},
@@ -51,7 +51,7 @@ def bill_of_materials(packages: Sequence[Package], *, name: str, version: str, p
 
 
 def package_url(package: Package) -> str:
-    """The package's name in the form that scanners look it up by: ``pkg:pypi/numpy@1.26.4``."""
+    """The package URL, by which scanners identify a package: ``pkg:pypi/numpy@1.26.4``."""
     kind = _TYPES.get(package.source, "generic")
     return f"pkg:{kind}/{quote(package.name, safe='')}@{quote(package.version, safe='')}"
 
@@ -78,11 +78,11 @@ def _component(package: Package) -> dict[str, object]:
     return component
 
 
-def _license(said: str) -> dict[str, object]:
-    """What a package says is an expression of SPDX identifiers, or any words."""
+def _license(text: str) -> dict[str, object]:
+    """An SPDX expression if the text is one, otherwise a license with that name."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:
-        return {"expression": canonicalize_license_expression(said)}
+        return {"expression": canonicalize_license_expression(text)}
     except InvalidLicenseExpression:
-        return {"license": {"name": said}}
+        return {"license": {"name": text}}

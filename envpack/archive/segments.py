@@ -24,12 +24,12 @@ from envpack.support.replacement import replaced_file
 
 _SCHEMA = 1
 _BUFFER = 2 << 20
-RECIPE = 2  # counts the changes of how members are written
-LEVEL = 2  # the best of the table in docs/explanation/archives.md
+RECIPE = 2  # raised when the bytes of members change
+LEVEL = 2  # the best trade-off in the table of docs/explanation/archives.md
 
 
 class DamagedSegmentError(Exception):
-    """A segment in the store is not what was written there."""
+    """A segment in the store differs from what was written."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Segment:
     """A part of an archive.
 
     Attributes:
-        start: where it begins.
+        start: offset of its first byte.
         size: bytes.
-        checksum: CRC-32 of them.
+        checksum: CRC-32 of these bytes.
 
     """
 
@@ -50,34 +50,34 @@ class Segment:
 
 @dataclass(frozen=True)
 class StoredSegment:
-    """A segment, and the archive in the store that has it."""
+    """A segment, and the archive in the store that contains it."""
 
     archive: Path
     segment: Segment
 
 
 def index_of(archive: Path) -> Path:
-    """The file beside an archive in the store that says where in it which segment is."""
+    """The index file beside an archive in the store."""
     return archive.with_name(f"{archive.name}.segments")
 
 
 def write_index(archive: Path, segments: dict[str, Segment]) -> None:
-    """Make a finished archive known.
+    """Write the index of a finished archive.
 
-    A flush to the disk is needless: what a power failure leaves of an index says nothing that would be believed.
+    It is not flushed to the disk: an index that a power failure damages is ignored.
 
     Raises:
         OSError: it cannot be written.
 
     """
-    places = {name: [one.start, one.size, one.checksum] for name, one in segments.items()}
-    told = {"schema": _SCHEMA, "archive": _identity(archive.stat()), "segments": places}
+    positions = {name: [one.start, one.size, one.checksum] for name, one in segments.items()}
+    index = {"schema": _SCHEMA, "archive": _identity(archive.stat()), "segments": positions}
     with replaced_file(index_of(archive), durable=False) as partial:
-        partial.write_text(json.dumps(told), encoding="utf-8")
+        partial.write_text(json.dumps(index), encoding="utf-8")
 
 
 def find_segments(store: Path, names: Collection[str]) -> dict[str, StoredSegment]:
-    """Those of some segments that archives in a folder have, the newest archives first."""
+    """Find segments by name in the archives of a folder, the newest archives first; those not found are left out."""
     found: dict[str, StoredSegment] = {}
     for index in _indexes(store):
         if len(found) == len(names):
@@ -91,10 +91,10 @@ def find_segments(store: Path, names: Collection[str]) -> dict[str, StoredSegmen
 
 
 def copy_segment(found: StoredSegment, write: Callable[[memoryview], object]) -> int:
-    """Give a segment to ``write``; its checksum.
+    """Pass the bytes of a segment to ``write``; returns its checksum.
 
     Raises:
-        DamagedSegmentError: it is not what its index says. The index is removed then.
+        DamagedSegmentError: the segment differs from its index; the index is removed.
 
     """
     from isal import isal_zlib
@@ -108,7 +108,7 @@ def copy_segment(found: StoredSegment, write: Callable[[memoryview], object]) ->
             at += count
     if at != end or checksum != found.segment.checksum:
         index_of(found.archive).unlink(missing_ok=True)
-        raise DamagedSegmentError(f"{found.archive} is not what was written there")
+        raise DamagedSegmentError(f"{found.archive} is damaged")
     return checksum
 
 
@@ -121,13 +121,13 @@ def _indexes(store: Path) -> Iterator[Path]:
 
 
 def _read(index: Path, archive: Path) -> dict[str, Segment]:
-    """What an index says; nothing if it is damaged, or not of this archive."""
+    """The segments of an index; empty if it is damaged, or not the index of this archive."""
     try:
-        told = json.loads(index.read_bytes())
+        content = json.loads(index.read_bytes())
         status = archive.stat()
-        if (told["schema"], told["archive"]) != (_SCHEMA, _identity(status)):
+        if (content["schema"], content["archive"]) != (_SCHEMA, _identity(status)):
             return {}
-        segments = {name: Segment(*map(int, place)) for name, place in told["segments"].items()}
+        segments = {name: Segment(*map(int, position)) for name, position in content["segments"].items()}
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     within = all(
@@ -142,14 +142,14 @@ def _identity(status: os.stat_result) -> list[int]:
 
 
 class Output(Protocol):
-    """Where an archive is written to, from start to end."""
+    """The file that an archive is written to, from start to end."""
 
     @property
     def size(self) -> int:
-        """Bytes that were written so far."""
+        """Bytes written so far."""
 
     def write(self, content: bytes | memoryview) -> None:
-        """Take the next bytes."""
+        """Write the next bytes."""
 
 
 def compressed(content: bytes | memoryview) -> bytes:
@@ -160,7 +160,7 @@ def compressed(content: bytes | memoryview) -> bytes:
 
 
 def compressor() -> str:
-    """What compresses, in words: other versions give other bytes for the same content."""
+    """Name of everything that decides the compressed bytes of a content: library, version, level and portions."""
     import isal
 
     return f"isa-l {isal.ISAL_VERSION}, level {LEVEL}, portions of {PORTION} bytes, recipe {RECIPE}"
@@ -169,8 +169,8 @@ def compressor() -> str:
 def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
     """Entries in the order of an archive: envpack's own first, then by package, then by path.
 
-    Packages with libraries that decide whether a stub can start come before others, so that whoever wants to know does
-    not have to unzip all of the archive.
+    Packages with the libraries that decide whether a stub can start come first, so that a check does not have to
+    decompress the whole archive.
     """
     early = {entry.package for entry in entries if entry.path.startswith(("lib/libpython3", "lib/libstdc++"))}
     ordered = sorted(
@@ -182,21 +182,21 @@ def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
 def write_segments(
     prefix: Path, entries: Sequence[Entry], out: Output, store: Path, *, threads: int = 0
 ) -> dict[str, Segment]:
-    """Write the segments of an environment's packages, in order: copied from archives in the store, or made.
+    """Write the segments of an environment's packages, in order: copied from archives in the store, or compressed now.
 
     Args:
         prefix: root of the environment.
-        entries: of the files to pack.
-        out: takes the next bytes.
-        store: the folder with archives; what it has of them is verified while it is copied.
-        threads: how many compress; 0 for one for each core.
+        entries: the files to pack.
+        out: the archive.
+        store: folder with archives; segments are verified while they are copied from there.
+        threads: number of threads that compress; 0 for one per core.
 
     Returns:
-        Where the segments are in what was written, by what names their content.
+        The position of each segment in the archive, by the digest of its content.
 
     Raises:
-        DamagedSegmentError: a segment in the store is damaged, and forgotten now. What was written is of no use then.
-        EnvironmentBuildError: kind ``store-damaged``: a file is not what it was when the environment was built.
+        DamagedSegmentError: a segment in the store is damaged; its index is removed, and ``out`` is unusable.
+        EnvironmentBuildError: kind ``store-damaged``: a file changed since the environment was built.
         OSError: the disk is full, or the folder cannot be written to.
 
     """
@@ -214,12 +214,12 @@ def write_segments(
 
 
 def _digest(entries: Sequence[Entry]) -> str:
-    told = [[entry.path, entry.kind, entry.size, entry.sha256, entry.target] for entry in entries]
-    return hashlib.sha256(json.dumps([compressor(), told]).encode()).hexdigest()
+    contents = [[entry.path, entry.kind, entry.size, entry.sha256, entry.target] for entry in entries]
+    return hashlib.sha256(json.dumps([compressor(), contents]).encode()).hexdigest()
 
 
 def _write(blocks: Iterator[bytes | memoryview], out: Output) -> int:
-    """Write what others compress meanwhile; its checksum."""
+    """Write blocks while threads compress the next ones; returns the checksum."""
     from isal import isal_zlib
 
     checksum = 0

@@ -1,4 +1,4 @@
-"""Which files of an environment leave the store: those that a model can need when it runs."""
+"""Selects the files of an execution environment that leave the store: those that a model may need at run time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envpack.environment import Entry
 from envpack.support.errors import UsageError
 
 # Patterns as in .gitignore, relative to the environment's root. Byte code stays: without it every start compiles.
-# Of folders with tests only the tests and their data go: what else is there is imported by some packages when they run.
+# Of test folders only the tests and their data are excluded: some packages import the rest at run time.
 DEFAULT_EXCLUDE = (
     *("/include/", "*.a", "*.la"),
     *("/man/", "/share/man/", "/share/doc/", "/share/info/", "/share/gtk-doc/"),
@@ -25,11 +25,11 @@ DEFAULT_EXCLUDE = (
     *(f"**/{tests}/**/{name}" for tests in ("tests", "test") for name in ("*.c", "*.f", "*.f90", "*.pyf")),
     *(f"**/{tests}/**/__pycache__/{name}" for tests in ("tests", "test") for name in ("test_*.pyc", "*_test.*.pyc")),
 )
-# Compilers that run within a model, such as torch.compile, need Python's own headers; so does `envpack stub --prefix`.
+# Compilers that run in a model, such as torch.compile, need Python's own headers; so does `envpack stub --prefix`.
 DEFAULT_INCLUDE = ("/include/python3.*/",)
-# What is left of a folder with tests goes too if it is no more than this, `__init__` being empty: nothing to import.
+# A test folder with no more than these files left, and an empty `__init__`, is excluded as well: nothing to import.
 _HOLLOW = re.compile(r"(?:^|.*/)(?:(__init__)|conftest)\.py|(?:^|.*/)__pycache__/(?:__init__|conftest)\.[^/]*\.pyc")
-# What `**/NAME/**/` becomes as an expression: pathspec's own words, so other words are only slower.
+# The expression that pathspec makes of `**/NAME/**/`. If pathspec changes it, matching is only slower.
 _DEEP = re.compile(r"\^\(\?:\.\+/\)\?[\w-]+\(\?:/\.\+\)\?/(?![*+?{])")
 _TESTS = re.compile(r"(?:^|.*?/)tests?/")
 _ALWAYS = ("/bin/activate", "/pyvenv.cfg", "/bin/python*", "/lib/libpython*")
@@ -37,11 +37,11 @@ _ALWAYS = ("/bin/activate", "/pyvenv.cfg", "/bin/python*", "/lib/libpython*")
 
 @dataclass(frozen=True)
 class Selection:
-    """What to leave out, by patterns as ``.gitignore`` has them.
+    """Which files to exclude, by patterns as in ``.gitignore``.
 
     Attributes:
-        exclude: patterns of the user; `DEFAULT_EXCLUDE` holds besides.
-        include: patterns of what stays although one of the others fits it.
+        exclude: patterns of the user, in addition to `DEFAULT_EXCLUDE`.
+        include: patterns of files to keep although an exclude pattern matches.
 
     """
 
@@ -50,22 +50,22 @@ class Selection:
 
     @cached_property
     def digest(self) -> str:
-        """Names the choice: same digest, same files of the same environment."""
-        told = [DEFAULT_EXCLUDE, DEFAULT_INCLUDE, _HOLLOW.pattern, _ALWAYS, self.exclude, self.include]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        """Digest of the selection: the same digest selects the same files of the same environment."""
+        key_parts = [DEFAULT_EXCLUDE, DEFAULT_INCLUDE, _HOLLOW.pattern, _ALWAYS, self.exclude, self.include]
+        return hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()
 
     def of(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
         """The entries that leave the store, in the same order.
 
-        Links to what is left out are left out too. What makes a folder an environment always stays.
+        Links to excluded files are excluded too. The files that every environment needs always stay.
 
         Raises:
-            UsageError: kind ``bad-pattern``: a pattern that means nothing.
+            UsageError: kind ``bad-pattern``: a pattern is invalid.
 
         """
-        useless, useful = _any_of("", DEFAULT_EXCLUDE), _any_of("", DEFAULT_INCLUDE)
-        excluded = _any_of("--exclude", self.exclude) if self.exclude else None
-        included = _any_of("--include", (*_ALWAYS, *self.include))
+        useless, useful = _matcher("", DEFAULT_EXCLUDE), _matcher("", DEFAULT_INCLUDE)
+        excluded = _matcher("--exclude", self.exclude) if self.exclude else None
+        included = _matcher("--include", (*_ALWAYS, *self.include))
         kept = []
         for entry in entries:
             name = f"{entry.path}/" if entry.kind == "folder" else entry.path
@@ -76,33 +76,33 @@ class Selection:
         return _without_dangling(entries, _without_hollow(kept, included))
 
 
-def _any_of(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
-    """One expression for all patterns: there may be a hundred thousand names."""
+def _matcher(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
+    """One regular expression for all patterns, since there may be a hundred thousand names."""
     from pathspec import PathSpec
 
     expressions: dict[str, list[str]] = {}
     for pattern in patterns:
         try:
-            (one,) = PathSpec.from_lines("gitignore", [pattern]).patterns
+            (compiled,) = PathSpec.from_lines("gitignore", [pattern]).patterns
         except ValueError:
-            one = None
+            compiled = None
         if (
-            one is None or one.regex is None or not one.include
-        ):  # a comment, nothing at all, or "!": which the other option is for
+            compiled is None or compiled.regex is None or not compiled.include
+        ):  # a comment, an empty line, or "!", for which the other option exists
             raise UsageError(
-                f"{option} {pattern!r} is no pattern that fits a file",
+                f"{option} {pattern!r} is not a valid pattern",
                 kind="bad-pattern",
                 hint="write it as in .gitignore, without ! and #: /share/locale/, *.txt, **/examples/",
             )
-        folder = _DEEP.match(one.regex.pattern)
+        folder = _DEEP.match(compiled.regex.pattern)
         place = folder[0] if folder else ""
-        expressions.setdefault(place, []).append(one.regex.pattern.removeprefix(place))
-    # What many patterns begin with is tried once for each name, not once for each pattern: several times as fast.
-    return re.compile("|".join(f"{place}(?:{'|'.join(them)})" for place, them in expressions.items()))
+        expressions.setdefault(place, []).append(compiled.regex.pattern.removeprefix(place))
+    # A common start is matched once per name, not once per pattern: several times as fast.
+    return re.compile("|".join(f"{place}(?:{'|'.join(endings)})" for place, endings in expressions.items()))
 
 
 def _without_hollow(kept: list[Entry], included: re.Pattern[str]) -> list[Entry]:
-    """Leave out folders for tests, and folders in them, of which only the frame is left: a third of all folders."""
+    """Drop test folders, and folders in them, with nothing but their frame left: a third of all folders."""
     solid: set[str] = set()
     frames = {}
     for entry in kept:
@@ -124,12 +124,12 @@ def _is_hollow(entry: Entry) -> bool:
 
 
 def _without_dangling(before: Sequence[Entry], kept: list[Entry]) -> tuple[Entry, ...]:
-    """Leave out links whose target was left out; links that led nowhere before are not our business here."""
+    """Drop links whose target was excluded; links that were broken before stay."""
     if not any(entry.kind == "link" for entry in kept):
         return tuple(kept)
-    existed = _places(before)
+    existed = _existing_paths(before)
     while True:
-        exists = _places(kept)
+        exists = _existing_paths(kept)
         remaining = [entry for entry in kept if entry.kind != "link" or _leads(entry, exists, existed)]
         if len(remaining) == len(kept):
             return tuple(kept)
@@ -141,8 +141,8 @@ def _leads(link: Entry, exists: set[str], existed: set[str]) -> bool:
     return target in exists or target not in existed
 
 
-def _places(entries: Iterable[Entry]) -> set[str]:
-    """Every path that exists if exactly these entries do: the folders above them too."""
+def _existing_paths(entries: Iterable[Entry]) -> set[str]:
+    """Every path that exists with exactly these entries, including the folders above them."""
     found: set[str] = set()
     for entry in entries:
         path = entry.path

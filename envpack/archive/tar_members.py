@@ -21,9 +21,9 @@ from envpack.support.errors import EnvironmentBuildError
 
 BLOCK = 512  # bytes; what tar files are made of
 TIME = 315532800  # 1980-01-01: the same bytes whenever it is packed
-END = bytes(2 * BLOCK)  # of an archive
-_NAME = 100  # bytes that a header has for a name
-_OCTAL = 8 << 30  # bytes; larger sizes are written in another way
+END = bytes(2 * BLOCK)  # end of an archive
+_NAME = 100  # bytes of the name field in a header
+_OCTAL = 8 << 30  # bytes; larger sizes are written in binary
 _KINDS = {
     "file": (b"0", b"0000644\0"),
     "program": (b"0", b"0000755\0"),
@@ -33,7 +33,7 @@ _KINDS = {
 _OWNER = b"0000000\0" * 2  # user and group
 _TIME = b"%011o\0" % TIME
 _NO_SUM = b"        "
-_REST = b"ustar  \0" + bytes(BLOCK - 265)  # GNU's mark; no names of owners
+_REST = b"ustar  \0" + bytes(BLOCK - 265)  # GNU's magic; no names of owners
 PORTION = 2 << 20  # bytes of content; less makes archives larger, more takes more memory
 _MOST_THREADS = 16  # two portions each
 
@@ -44,10 +44,10 @@ Bytes = bytes | memoryview
 
 
 def header(entry: Entry) -> bytes:
-    """What comes before the content. GNU's form, which has no limit on names and gives them as bytes.
+    """The header of a member, in GNU's format, which stores names of any length as bytes.
 
-    The other form with long names (pax) says that they are UTF-8, which a server in the C locale has to convert. It is
-    written here because the standard library's differs between versions of Python, and takes four times as long.
+    The other format with long names, pax, declares them as UTF-8, which a server in the C locale has to convert. The
+    standard library is not used because its bytes differ between versions of Python, and it takes four times as long.
     """
     kind, mode = _KINDS[entry.kind]
     name = entry.path.encode("utf-8", "surrogateescape") + (b"/" if entry.kind == "folder" else b"")
@@ -56,7 +56,7 @@ def header(entry: Entry) -> bytes:
 
 
 def _long(kind: bytes, name: bytes) -> bytes:
-    """A member before the member, with a name that is too long for its header."""
+    """An extra member before the member, with a name that is too long for the header."""
     if len(name) <= _NAME:
         return b""
     content = name + b"\0"
@@ -71,15 +71,15 @@ def _block(name: bytes, kind: bytes, mode: bytes, size: int, target: bytes) -> b
 
 
 def padding(size: int) -> bytes:
-    """What comes after ``size`` bytes of content."""
+    """The zeros that fill up the last block after ``size`` bytes of content."""
     return bytes(-size % BLOCK)
 
 
 def check_entries(entries: Sequence[Entry]) -> None:
-    """Make sure that a server takes entries under these names, in a folder as in an archive.
+    """Check that servers accept the names of these entries, in a folder as in an archive.
 
-    Servers from 26.06 refuse an archive with a member below a link, an absolute name or one with ``..``; with older
-    ones such a member lands outside of the environment.
+    Servers from 26.06 reject an archive with a member below a link, an absolute name or one with ``..``; older ones
+    write such a member outside of the environment.
 
     Raises:
         EnvironmentBuildError: kind ``link-leaves-environment`` or ``bad-archive``.
@@ -95,29 +95,29 @@ def check_entries(entries: Sequence[Entry]) -> None:
         folder, _, name = entry.path.rpartition("/")
         if folder not in good:
             if not is_canonical(folder):
-                raise _bad(entry, "is no name within an environment")
+                raise _bad(entry, "is not a valid path in an environment")
             if any(above in links for above in _upwards(folder)):
-                raise _bad(entry, "lies below a link")
+                raise _bad(entry, "is below a link")
             good.add(folder)
         if name in ("", ".", "..") or entry.path.startswith("/"):
-            raise _bad(entry, "is no name within an environment")
+            raise _bad(entry, "is not a valid path in an environment")
         if entry.kind == "link" and leaves(entry.path, entry.target):
             raise EnvironmentBuildError(
                 f"a link of {entry.package} leaves the environment: {entry.path} -> {entry.target}",
                 kind="link-leaves-environment",
-                hint=f"--exclude '/{entry.path}', or take another build of {entry.package}",
+                hint=f"add --exclude '/{entry.path}', or use another build of {entry.package}",
             )
 
 
 def leaves(path: str, target: str) -> bool:
-    """Whether a link at ``path`` that says ``target`` points out of the folder that ``path`` is relative to."""
+    """Whether a link at ``path`` with this target leaves the folder that ``path`` is relative to."""
     if target.startswith("/"):
         return True
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), target)).split("/")[0] == ".."
 
 
 def is_canonical(path: str) -> bool:
-    """Whether a path is relative, has no ``..`` and no part that means nothing."""
+    """Whether a path is relative and normalised, without ``..``."""
     return path == posixpath.normpath(path) and path != "." and path.split("/", maxsplit=1)[0] not in ("", "..")
 
 
@@ -129,20 +129,20 @@ def _upwards(path: str) -> Iterator[str]:
 
 def _bad(entry: Entry, reason: str) -> EnvironmentBuildError:
     return EnvironmentBuildError(
-        f"a server would refuse {entry.path!r} of {entry.package}: it {reason}",
+        f"a server would reject {entry.path!r} of {entry.package}: it {reason}",
         kind="bad-archive",
-        hint="leave it out with --exclude, or leave out the package that it belongs to",
+        hint="leave it out with --exclude, or remove its package from the requirements",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A portion as it is written.
+    """A portion of an archive, ready to be written.
 
     Attributes:
         result: its bytes; valid until the buffer is used again.
-        buffer: what it was read into, if anybody still needs that.
-        content: where in the buffer a part of a large file is.
+        buffer: the memory it was read into, if it is still in use.
+        content: the slice of the buffer with a part of a large file.
 
     """
 
@@ -153,12 +153,12 @@ class _Packed:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What one thread does at once: some whole entries, or a part of one large file.
+    """The work of one thread at a time: some whole entries, or a part of one large file.
 
     Attributes:
         entries: in order.
-        start: where in the only entry's file the part starts.
-        stop: where it ends; 0 for whole entries.
+        start: offset of the part in the file of the only entry.
+        stop: end of the part; 0 for whole entries.
 
     """
 
@@ -168,7 +168,7 @@ class Portion:
 
 
 def portions(entries: Iterable[Entry]) -> Iterator[Portion]:
-    """Divide entries; the same entries are always divided in the same way."""
+    """Divide entries into portions; the same entries are always divided in the same way."""
     gathered: list[Entry] = []
     size = 0
     for entry in entries:
@@ -186,10 +186,10 @@ def portions(entries: Iterable[Entry]) -> Iterator[Portion]:
 
 
 class Packer:
-    """Turns portions into compressed bytes, in order, with several threads. To be used in a ``with`` block."""
+    """Turns portions into compressed bytes, in order, with several threads. Use it in a ``with`` block."""
 
     def __init__(self, prefix: Path, compress: Compress | None, threads: int = 0) -> None:
-        """``compress`` is None to leave bytes as they are; ``threads`` is 0 for one for each core of this process."""
+        """``compress`` is None to leave the bytes as they are; ``threads`` is 0 for one per core of this process."""
         self._prefix = str(prefix)
         self._compress = compress
         self._threads = min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS)
@@ -233,7 +233,7 @@ class Packer:
                 yield packed.result
             elif packed.buffer is not None and packed.content is not None:  # of a large file, whose parts come in order
                 verified = self._verifier.submit(digest.update, memoryview(packed.buffer)[packed.content])
-                yield packed.result  # is written meanwhile; what turns out to be damaged is thrown away
+                yield packed.result  # written while it is verified; a damaged archive is discarded
                 verified.result()
                 (entry,) = portion.entries
                 if portion.stop == entry.size:
@@ -278,7 +278,7 @@ class Packer:
         return _Packed(self._compress(room[:end]) if self._compress else room[:end], buffer, content)
 
     def _buffer(self, length: int) -> bytearray:
-        """One that was used before, where possible: the kernel has to clear each new page."""
+        """A used buffer if possible, since the kernel has to clear each page of a new one."""
         try:
             buffer = self._free.pop()
         except IndexError:
@@ -298,7 +298,7 @@ class Packer:
                 raise damaged(self._prefix, entry) from None
             raise
         try:
-            beyond = bytearray(1)  # stays unused, or the file has grown; cheaper than to ask for its size
+            beyond = bytearray(1)  # filled only if the file has grown; cheaper than fstat
             expected = len(room) if start + len(room) == entry.size else len(room) + 1
             if os.preadv(file, (room, beyond), start) != expected:
                 raise damaged(self._prefix, entry)
@@ -307,16 +307,16 @@ class Packer:
 
 
 def _padded(room: memoryview, end: int, size: int) -> int:
-    """Fill up the last block of ``size`` bytes that end at ``end``; where the next one begins."""
+    """Pad the last block of ``size`` bytes that end at ``end``; returns the start of the next block."""
     after = padding(size)
     room[end : end + len(after)] = after
     return end + len(after)
 
 
 def damaged(prefix: str, entry: Entry) -> EnvironmentBuildError:
-    """The error for a file that is not what it was when the environment was built."""
+    """The error for a file that changed since the environment was built."""
     return EnvironmentBuildError(
-        f"{entry.path} of {entry.package} is not what it was when the environment was built",
+        f"{entry.path} of {entry.package} changed since the environment was built",
         kind="store-damaged",
         where=prefix,
         hint=f"remove {prefix} and build again; nothing but envpack may write there",

@@ -39,8 +39,8 @@ _FLUSH = 16 << 20  # bytes
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """One archive: the same fields, the same archive."""
+class _ArchiveRequest:
+    """An archive to make: the same fields give the same archive."""
 
     environment: Environment
     form: TarFormat
@@ -49,29 +49,29 @@ class _Wanted:
 
     @property
     def made_by(self) -> str:
-        """What decides its bytes besides the files."""
+        """Name of the program and settings that decide its bytes, besides the files."""
         from envpack.archive.segments import compressor
 
         if self.packer == "conda-pack":
             return f"conda-pack {conda_pack_version()}"
         return compressor() if self.form == "tar.gz" else "tar"
 
-    def place(self) -> Path:
-        """Where the store keeps it."""
-        told = [self.environment.key, self.environment.content, self.form, self.selection.digest, self.made_by]
-        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    def path(self) -> Path:
+        """Path of the archive in the store."""
+        key_parts = [self.environment.key, self.environment.content, self.form, self.selection.digest, self.made_by]
+        digest = hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]
         return cache_root() / "archives" / f"{digest}.{self.form}"
 
     def is_at(self, archive: Path) -> bool:
-        """Whether a file is this archive, by what lies beside it; its content is read only if its time has changed."""
+        """Whether a file is this archive, by its metadata file; its content is read only if the time stamp differs."""
         try:
-            told = json.loads(archive_metadata_file(archive).read_text(encoding="utf-8"))
+            metadata = json.loads(archive_metadata_file(archive).read_text(encoding="utf-8"))
             status = archive.stat()
-            if told["schema"] != SCHEMA or not describes(told, self.environment, self.selection):
+            if metadata["schema"] != SCHEMA or not describes(metadata, self.environment, self.selection):
                 return False
-            if (told["form"], told["made_by"], told["size"]) != (self.form, self.made_by, status.st_size):
+            if (metadata["form"], metadata["made_by"], metadata["size"]) != (self.form, self.made_by, status.st_size):
                 return False
-            return bool(told["mtime_ns"] == status.st_mtime_ns or told["sha256"] == _sha256(archive))
+            return bool(metadata["mtime_ns"] == status.st_mtime_ns or metadata["sha256"] == _sha256(archive))
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
@@ -86,42 +86,44 @@ def pack_archive(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> bool:
-    """Write an environment as an archive with ``bin/activate`` at its root, readable for everybody.
+    """Write an environment as an archive with ``bin/activate`` at its root, readable for all users.
 
     The same environment gives the same bytes, for any number of threads and whether or not its packages were packed
     before. The archive is a hard link to the store if the file system allows it, otherwise a copy. A file beside it
     (`archive_metadata_file`) describes it.
 
     Args:
-        environment: to be packed.
-        destination: the archive.
+        environment: the environment to pack.
+        destination: the archive to create or replace.
         form: ``"tar"`` is larger, and faster to load.
-        selection: which files; by default all but those that no model needs when it runs.
-        packer: ``"conda-pack"`` packs with conda-pack's library instead, in its way: all files, whatever the selection.
-        threads: how many compress; 0 for one for each core.
-        progress: told of the packing; an archive that is there takes no step.
+        selection: which files; by default all but those that no model needs at run time.
+        packer: ``"conda-pack"`` packs with conda-pack's library instead, which packs all files whatever the selection.
+        threads: number of threads that compress; 0 for one per core.
+        progress: receives one step if the archive has to be packed, none if the store has it.
 
     Returns:
-        Whether it was written: ``False`` if ``destination`` held this archive already.
+        Whether anything was written; ``False`` if ``destination`` already is this archive.
 
     Raises:
         UsageError: kind ``bad-pattern``.
-        EnvironmentBuildError: the disk is full, or a file cannot be packed; an archive that was there is intact.
+        EnvironmentBuildError: the disk is full, or a file cannot be packed; an existing archive stays as it was.
 
     """
     everything = Selection(include=("**",))
-    wanted = _Wanted(environment, form, everything if packer == "conda-pack" else selection or Selection(), packer)
-    if wanted.is_at(destination):
+    request = _ArchiveRequest(
+        environment, form, everything if packer == "conda-pack" else selection or Selection(), packer
+    )
+    if request.is_at(destination):
         return False
 
     from envpack.archive.folder import locked_destination
 
-    stored = wanted.place()
+    stored = request.path()
     with locked_destination(stored):
-        if not wanted.is_at(stored):
-            _pack(wanted, stored, threads, progress or NoProgress())
+        if not request.is_at(stored):
+            _pack(request, stored, threads, progress or NoProgress())
     with locked_destination(destination):
-        if wanted.is_at(destination):
+        if request.is_at(destination):
             return False
         with replaced_file(destination) as partial:
             partial.unlink()
@@ -133,22 +135,22 @@ def pack_archive(
     return True
 
 
-def _pack(wanted: _Wanted, stored: Path, threads: int, progress: Progress) -> None:
-    selected = select_files(wanted.environment, wanted.selection)
-    progress.begin(f"pack {len(selected.entries)} files as {wanted.form}")
+def _pack(request: _ArchiveRequest, stored: Path, threads: int, progress: Progress) -> None:
+    selected = select_files(request.environment, request.selection)
+    progress.begin(f"pack {len(selected.entries)} files as {request.form}")
     from envpack.archive.segments import DamagedSegmentError, write_index
 
     while True:
         try:
-            digest, segments = _write(wanted, selected, stored, threads)
+            digest, segments = _write(request, selected, stored, threads)
             break
-        except DamagedSegmentError as error:  # known to nobody any more
+        except DamagedSegmentError as error:  # its index is removed, so the next attempt does not use it
             progress.detail(str(error))
     status = stored.stat()
     measured = {
-        "form": wanted.form,
-        "made_by": wanted.made_by,
-        "packer": wanted.packer,
+        "form": request.form,
+        "made_by": request.made_by,
+        "packer": request.packer,
         "sha256": digest,
         "size": status.st_size,
         "mtime_ns": status.st_mtime_ns,
@@ -159,16 +161,18 @@ def _pack(wanted: _Wanted, stored: Path, threads: int, progress: Progress) -> No
     progress.end(f"{status.st_size / 1e6:.1f} MB")
 
 
-def _write(wanted: _Wanted, selected: SelectedFiles, stored: Path, threads: int) -> tuple[str, dict[str, Segment]]:
-    """Write an archive into the store; its SHA-256, and where it has which package."""
-    prefix = wanted.environment.prefix
+def _write(
+    request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threads: int
+) -> tuple[str, dict[str, Segment]]:
+    """Write an archive into the store; returns its SHA-256 and the positions of its segments."""
+    prefix = request.environment.prefix
     segments: dict[str, Segment] = {}
     with replaced_file(stored) as partial:
-        if wanted.packer == "conda-pack":
-            pack_with_conda_pack(prefix, partial, wanted.form)
+        if request.packer == "conda-pack":
+            pack_with_conda_pack(prefix, partial, request.form)
             return _sha256(partial), segments
         with partial.open("wb", buffering=0) as raw, _Hashed(raw) as out:
-            if wanted.form == "tar":
+            if request.form == "tar":
                 _write_plain(prefix, selected, out, threads)
             else:
                 segments = _write_compressed(prefix, selected, out, stored.parent, threads)
@@ -201,19 +205,19 @@ def _write_compressed(
 
 
 def _head(selected: SelectedFiles) -> bytes:
-    """The two files that describe the rest: first, so that whoever reads the archive can verify it as it comes."""
+    """Manifest and inventory: they come first, so that a reader can verify the rest while it reads."""
     from envpack.archive.tar_members import header, padding
 
     pieces = []
     for entry in selected.own_entries():
-        pieces += [header(entry), selected.described[entry.path], padding(entry.size)]
+        pieces += [header(entry), selected.descriptions[entry.path], padding(entry.size)]
     return b"".join(pieces)
 
 
 class _Hashed:
-    """A file that is written to from start to end, and the SHA-256 of what was. To be used in a ``with`` block.
+    """A file that is written from start to end, and its SHA-256. Use it in a ``with`` block.
 
-    It is flushed to the disk while more is being made, so that the flush in the end has little to wait for.
+    It is flushed to the disk while more is compressed, so that the final flush does not take long.
     """
 
     def __init__(self, file: io.FileIO | BinaryIO) -> None:
@@ -232,7 +236,7 @@ class _Hashed:
         self._hasher.shutdown(wait=True)
         self._flusher.shutdown(wait=True)
         if self._flushing and kind is None:
-            self._flushing.result()  # the kernel tells of a failure once only
+            self._flushing.result()  # the kernel reports a failure only once
 
     def write(self, content: bytes | memoryview) -> None:
         hashed = self._hasher.submit(self.digest.update, content)
@@ -242,7 +246,7 @@ class _Hashed:
             while left:
                 left = left[os.write(self._handle, left) :]
         finally:
-            hashed.result()  # the caller may change what was written
+            hashed.result()  # the caller may change the buffer afterwards
         if self.size - self._flushed >= _FLUSH:
             self._flush()
 
@@ -261,7 +265,7 @@ def _sha256(file: Path) -> str:
 
 
 def conda_pack_version() -> str:
-    """The version that is installed.
+    """The installed version of conda-pack.
 
     Raises:
         EnvironmentBuildError: kind ``conda-pack-missing``: the extra is not installed.
@@ -279,10 +283,10 @@ def conda_pack_version() -> str:
 
 
 def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
-    """Let conda-pack write an archive of a conda prefix.
+    """Write an archive of a conda prefix with conda-pack.
 
     Raises:
-        EnvironmentBuildError: kind ``conda-pack-failed``: the prefix is none that conda-pack accepts.
+        EnvironmentBuildError: kind ``conda-pack-failed``: conda-pack rejects the prefix.
         OSError: reading or writing failed.
 
     """
@@ -290,13 +294,13 @@ def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that our records name no package cache, which is on purpose
+            warnings.simplefilter("ignore")  # about records without a package cache, which is intended
             found = CondaEnv.from_prefix(str(prefix), on_missing_cache="ignore", ignore_missing_files=True)
             found.pack(output=str(file), format=form, force=True)
     except CondaPackException as error:
         raise EnvironmentBuildError(
-            f"conda-pack refuses the environment: {error}",
+            f"conda-pack rejects the environment: {error}",
             kind="conda-pack-failed",
             where=str(prefix),
-            hint="leave --packer out: envpack's own packer takes it",
+            hint="leave out --packer, to pack with envpack's own packer",
         ) from error

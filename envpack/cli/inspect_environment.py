@@ -51,8 +51,8 @@ def _write_sbom(found: Inspection, file: Path) -> None:
     from envpack.support.replacement import write_text
     from envpack.support.storage_errors import storage_errors
 
-    version = str(found.told.get("content") or found.sha256)
-    python = str(found.told.get("python", ""))
+    version = str(found.manifest.get("content") or found.sha256)
+    python = str(found.manifest.get("python", ""))
     text = bill_of_materials(found.packages, name=found.path.name, version=version, python=python)
     with storage_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def _as_json(found: Inspection, mismatches: Sequence[Mismatch]) -> dict[str, obj
         "size": found.size,
         "sha256": found.sha256 or None,
         "verified": found.verified,
-        "manifest": {name: found.told[name] for name in _MANIFEST_KEYS if name in found.told} or None,
+        "manifest": {name: found.manifest[name] for name in _MANIFEST_KEYS if name in found.manifest} or None,
         "packages": [dataclasses.asdict(package) for package in found.packages],
         "findings": [dataclasses.asdict(finding) for finding in found.findings],
         "counts": found.count,
@@ -81,14 +81,14 @@ def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -
 
     table = Table(box=None, show_header=False)
     table.add_row("form", found.form)
-    if found.told:
+    if found.manifest:
         table.add_row(
             "Python",
             escape(
-                f"{found.told.get('python')} for {found.told.get('platform')}, glibc {found.told.get('glibc')} or newer"
+                f"{found.manifest.get('python')} for {found.manifest.get('platform')}, glibc {found.manifest.get('glibc')} or newer"
             ),
         )
-        table.add_row("content", escape(str(found.told.get("content"))))
+        table.add_row("content", escape(str(found.manifest.get("content"))))
     if found.sha256:
         table.add_row("SHA-256", found.sha256)
     table.add_row("files", f"{found.files}, {found.size / 1e6:.1f} MB, {found.verified} verified")

@@ -37,7 +37,7 @@ _OTHER_FORMATS = {
     b"hsqs": "squashfs",
     b"7z\xbc\xaf": "7z",
 }
-_BELOW_A_LINK = "it lies below a link"
+_BELOW_A_LINK = "it is below a link"
 
 
 def folder_findings(repository: Path) -> Iterator[Finding]:

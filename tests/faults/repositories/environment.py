@@ -235,7 +235,7 @@ ENTRIES = (
         "a name in the packed environment leads out of it",
         lambda s: packed(s, extra=[_member("../../etc/cron.d/job")]),
         "archive-refused",
-        "../../etc/cron.d/job: its name has .. in it",
+        "../../etc/cron.d/job: its name contains ..",
         "build it with `envpack build`",
     ),
     Broken(
@@ -243,7 +243,7 @@ ENTRIES = (
         "a link in the packed environment leads out of it",
         lambda s: packed(s, extra=[_member("lib/libssl.so", "/opt/conda/lib/libssl.so.3")]),
         "archive-refused",
-        "lib/libssl.so: it leads out of the environment, to /opt/conda/lib/libssl.so.3",
+        "lib/libssl.so: the link leaves the environment: /opt/conda/lib/libssl.so.3",
         "build it with `envpack build`",
     ),
     Broken(
@@ -251,7 +251,7 @@ ENTRIES = (
         "a file in the packed environment lies below a link",
         lambda s: packed(s, extra=[_member("lib64", "lib"), _member("lib64/libx.so")]),
         "archive-refused",
-        "lib64/libx.so: it lies below a link",
+        "lib64/libx.so: it is below a link",
         "build it with `envpack build`",
         options=("--triton", "26.06"),
     ),
