@@ -81,12 +81,11 @@ def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -
 
     table = Table(box=None, show_header=False)
     table.add_row("form", found.form)
-    if found.manifest:
+    manifest = found.manifest
+    if manifest:
         table.add_row(
             "Python",
-            escape(
-                f"{found.manifest.get('python')} for {found.manifest.get('platform')}, glibc {found.manifest.get('glibc')} or newer"
-            ),
+            escape(f"{manifest.get('python')} for {manifest.get('platform')}, glibc {manifest.get('glibc')} or newer"),
         )
         table.add_row("content", escape(str(found.manifest.get("content"))))
     if found.sha256:

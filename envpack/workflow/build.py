@@ -7,6 +7,7 @@ from pathlib import Path
 
 from envpack.archive import Format, PackageSize, format_costs, package_sizes, read_metadata
 from envpack.environment import Environment, environment_from_prefix
+from envpack.inspection import record_requirements
 from envpack.preflight import (
     EnvironmentFacts,
     find_mismatches,
@@ -92,8 +93,10 @@ def build(request: BuildRequest, progress: Progress) -> BuiltModel:
             binary = _fitting_stub(facts, request.release, request.toolchain, progress)
         progress.begin(f"{request.model.name}: Python {environment.python}, {len(environment.packages)} packages")
         placed = place(request, environment, binary, progress)
+        source = request.source
+        record_requirements(placed.environment, None if isinstance(source, PrefixRequest) else source.requirements)
         progress.end(f"placed as {placed.environment.name}" if placed.changed else "up to date")
-        told = read_metadata(placed.environment)
+        metadata = read_metadata(placed.environment)
         return BuiltModel(
             name=request.model.name,
             python=environment.python,
@@ -103,8 +106,8 @@ def build(request: BuildRequest, progress: Progress) -> BuiltModel:
             stub=placed.stub if placed.stub.exists() else None,
             backend=placed.backend or PYTHON_BACKEND,
             changed=placed.changed,
-            forms=format_costs(told),
-            sizes=package_sizes(environment, told),
+            forms=format_costs(metadata),
+            sizes=package_sizes(environment, metadata),
         )
 
 

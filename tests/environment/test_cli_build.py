@@ -295,6 +295,20 @@ def test_sizes_and_forms_are_said(repository, changes, stored):
     assert not (Path(model["environment"]) / "lib/python3.8/site-packages/six.py").exists()
 
 
+@pytest.mark.parametrize("archive_format", ["dir", "tar.gz"])
+def test_inspect_warns_when_requirements_changed_since_the_build(repository, changes, stored, archive_format):
+    def kinds():
+        return {finding["kind"] for finding in envpack("inspect", repository, "--json").document["findings"]}
+
+    require(repository, "numpy", "six")
+    assert "not-built" in kinds()
+    assert build(repository, "--format", archive_format, changes=changes).code == 0
+    require(repository, "# the same in another order", "six", "numpy")
+    assert not {"not-built", "requirements-changed"} & kinds()
+    require(repository, "numpy", "six", "packaging")
+    assert "requirements-changed" in kinds()
+
+
 def test_models_with_one_archive_are_warned_of(repository, changes, stored):
     shutil.copytree(repository / "m", repository / "n")
     for name in ("m", "n"):
