@@ -1,4 +1,4 @@
-"""From requirements to an execution environment that can be moved."""
+"""Builds relocatable execution environments from locks, or from prefixes that exist already."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an environment needs of a system: asked of the files of each package once, and kept.
+"""What the files of an execution environment require of a system; determined once per package, and cached.
 
-Looking into every library takes longer than reading them all, and most packages come again in the next environment.
+Parsing every library takes longer than reading it, and most packages occur in the next environment again.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _CUDA = re.compile(
     r"(?:^|/)(lib(?:cudart|cublas|cublasLt|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse|cupti|nccl|nvinfer\w*|nvrtc\w*"
     r"|nvToolsExt|nvJitLink)\.so(?:\.[\d.]+)?)$"
 )
-# Libraries that the server, or its image, has too. Those in an environment's `lib` come first for the stub.
+# Libraries that the server or its image has too. The stub loads those in an environment's `lib` first.
 _SYSTEM = re.compile(r"^lib/(lib(?:crypto|ssl|curl|gcc_s|stdc\+\+|tinfo|z|cudart|nccl)\.so(?:\.[\d.]+)?)$")
-_RECIPE = 1  # counts the changes of how files are asked
+_RECIPE = 1  # raised when the way of reading files changes
 
 
 def environment_needs(prefix: Path, entries: Iterable[Entry], kept: Path) -> AbiRequirements:
-    """The newest symbol versions that any file of an environment needs.
+    """The newest symbol versions that any file of an environment requires.
 
     Args:
         prefix: root of the environment.
         entries: its files.
-        kept: folder where the answers are kept for the next environment; a damaged one is asked for again.
+        kept: folder that caches the result per package; a damaged entry is determined again.
 
     Raises:
-        OSError: a file cannot be read, or an answer cannot be kept.
+        OSError: a file cannot be read, or the cache cannot be written.
 
     """
     glibc = glibcxx = RequiredVersion()
@@ -48,14 +48,14 @@ def environment_needs(prefix: Path, entries: Iterable[Entry], kept: Path) -> Abi
 
 
 def _package_needs(prefix: Path, entries: Sequence[Entry], kept: Path) -> AbiRequirements:
-    told = [_RECIPE, [[entry.path, entry.sha256] for entry in entries]]
-    place = kept / f"{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]}.json"
-    known = _read(place, prefix)
+    key_parts = [_RECIPE, [[entry.path, entry.sha256] for entry in entries]]
+    path = kept / f"{hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]}.json"
+    known = _read(path, prefix)
     if known is None:
         files = (prefix / entry.path for entry in entries if entry.kind in ("file", "program"))
         known = required_abi(file for file in files if is_elf(file))
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with replaced_file(place, durable=False) as partial:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replaced_file(path, durable=False) as partial:
             partial.write_text(json.dumps([_written(need, prefix) for need in (known.glibc, known.glibcxx)]))
     return known
 
@@ -64,25 +64,25 @@ def _written(need: RequiredVersion, prefix: Path) -> list[str]:
     return [need.version, need.file.relative_to(prefix).as_posix() if need.file else ""]
 
 
-def _read(place: Path, prefix: Path) -> AbiRequirements | None:
+def _read(path: Path, prefix: Path) -> AbiRequirements | None:
     try:
-        told = json.loads(place.read_bytes())
-        glibc, glibcxx = (RequiredVersion(str(version), prefix / file if file else None) for version, file in told)
+        versions = json.loads(path.read_bytes())
+        glibc, glibcxx = (RequiredVersion(str(version), prefix / file if file else None) for version, file in versions)
     except (FileNotFoundError, ValueError, TypeError):
         return None
     return AbiRequirements(glibc, glibcxx)
 
 
 def numpy_abi(packages: Iterable[Package]) -> str:
-    """The major version of NumPy, which names its binary interface; ``""`` without NumPy."""
+    """The major version of NumPy, which identifies its binary interface; ``""`` without NumPy."""
     return next((package.version.partition(".")[0] for package in packages if package.name == "numpy"), "")
 
 
 def cuda_libraries(entries: Sequence[Entry]) -> list[str]:
-    """The names of CUDA's libraries that an environment brings, wherever they lie."""
+    """File names of the CUDA libraries in an environment, in any folder."""
     return sorted({match[1] for entry in entries if (match := _CUDA.search(entry.path))})
 
 
 def hidden_libraries(entries: Sequence[Entry]) -> list[str]:
-    """The names of the system's libraries that an environment has copies of where loaders look first."""
+    """File names of system libraries that an environment has in ``lib``, where the loader looks first."""
     return sorted({match[1] for entry in entries if (match := _SYSTEM.search(entry.path))})

@@ -1,4 +1,4 @@
-"""Making an environment from a lock in an empty folder: installed, relocatable, compiled, checked and listed."""
+"""Makes an execution environment in an empty folder: installs, relocates, compiles, checks and lists it."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
 from envpack.support.text import normalise_name
 
-_GLIBC_HINT = "ask for an older version of it, or take a release with a newer system with --triton"
+_GLIBC_HINT = "require an older version of the package, or use --triton with a release that has a newer system"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly:
-    """What an environment is made of, and with what.
+    """The lock to install, and the settings to install it with.
 
     Attributes:
-        lock: its packages.
+        lock: the packages.
         cache: root of the cache.
         settings: the user's settings for conda.
         credentials: passwords and tokens for channels, by host.
-        indexes: lines of a requirements file that say where wheels come from; they may hold passwords.
-        strip: whether libraries and programs lose their debug information.
-        progress: told of each step.
-        key: names the environment in the store, where more than the lock decides what it holds.
+        indexes: index options of a requirements file; they may contain passwords.
+        strip: whether to remove debug information from libraries and programs.
+        progress: receives each step.
+        key: key of the environment in the store, if more than the lock decides its content.
 
     """
 
@@ -67,126 +67,130 @@ class Assembly:
 
     @property
     def runs_here(self) -> bool:
-        """Whether programs of the target start on this machine."""
+        """Whether this machine can run programs of the target."""
         return self.lock.target.machine == host.machine()
 
 
-def assemble(how: Assembly, prefix: Path) -> None:
-    """Fill an empty folder with the environment; the manifest comes last, so that it says that all is there.
+def assemble(assembly: Assembly, prefix: Path) -> None:
+    """Fill an empty folder with the environment; the manifest comes last and marks it as complete.
 
     Raises:
-        EnvironmentBuildError: a package cannot be had or installed, or the result is none that a server could use.
+        EnvironmentBuildError: a package cannot be downloaded or installed, or no server could use the result.
 
     """
-    install(how, prefix)
-    finish(how, prefix)
+    install(assembly, prefix)
+    finish(assembly, prefix)
 
 
 def finish(
-    how: Assembly,
+    assembly: Assembly,
     prefix: Path,
     *,
     prefix_paths: Sequence[Path] = (),
     changed: Set[Path] = frozenset(),
     adopt: Callable[[Owners], Owners] = lambda owners: owners,
 ) -> None:
-    """Make what was installed an environment that can be moved: relocatable, compiled, checked and listed.
+    """Turn installed packages into an execution environment: relocate, compile, check and list them.
 
     Args:
-        how: what it is made of.
+        assembly: the lock and the settings.
         prefix: the folder that packages were installed to.
-        prefix_paths: more folders that its scripts may name as their own.
-        changed: files that are not as their packages brought them, though the records should say they are.
-        adopt: says of whom files are that have no installation record.
+        prefix_paths: more folders that scripts may contain as the path of their environment.
+        changed: files that differ from their packages; their records are updated.
+        adopt: assigns an owner to files without installation record.
 
     Raises:
-        EnvironmentBuildError: it is none that a server could use.
+        EnvironmentBuildError: no server could use the environment.
 
     """
-    minor = how.lock.target.python
-    how.progress.begin("make the environment relocatable")
-    relocate(prefix, (prefix, Path(PREFIX_PLACEHOLDER), *prefix_paths, _python(how, prefix).parent.parent), minor=minor)
-    update_records(prefix, {*changed, *(strip_environment(prefix) if how.strip else ())})
+    minor = assembly.lock.target.python
+    assembly.progress.begin("make the environment relocatable")
+    relocate(
+        prefix, (prefix, Path(PREFIX_PLACEHOLDER), *prefix_paths, _python(assembly, prefix).parent.parent), minor=minor
+    )
+    update_records(prefix, {*changed, *(strip_environment(prefix) if assembly.strip else ())})
     write_activation(prefix)
     owners = adopt(find_owners(prefix, minor))
     refuse_external_references(prefix, minor, owners)
-    _compile(how, prefix, owners)
-    version = _started(prefix, minor) if how.runs_here else _said_version(how.lock)
+    _compile(assembly, prefix, owners)
+    version = _started(prefix, minor) if assembly.runs_here else _locked_version(assembly.lock)
     entries = take_inventory(prefix, owners)
-    needs = _checked_needs(how, prefix, entries)
-    _write_manifest(how, prefix, version, needs, owners, entries)
-    how.progress.end(f"{len(entries)} files")
+    needs = _checked_needs(assembly, prefix, entries)
+    _write_manifest(assembly, prefix, version, needs, owners, entries)
+    assembly.progress.end(f"{len(entries)} files")
 
 
-def install(how: Assembly, prefix: Path) -> None:
+def install(assembly: Assembly, prefix: Path) -> None:
     """Install the packages of a lock into an empty folder.
 
     Raises:
-        EnvironmentBuildError: a package cannot be had or installed.
+        EnvironmentBuildError: a package cannot be downloaded or installed.
 
     """
-    lock, minor = how.lock, how.lock.target.python
-    how.progress.begin(f"install {len(lock.conda)} conda packages")
-    conda = [_at_hand(package, how) for package in lock.conda]
-    install_conda(conda, prefix, lock.target, settings=how.settings, credentials=how.credentials, cache=how.cache)
+    lock, minor = assembly.lock, assembly.lock.target.python
+    assembly.progress.begin(f"install {len(lock.conda)} conda packages")
+    conda = [_located(package, assembly) for package in lock.conda]
+    install_conda(
+        conda, prefix, lock.target, settings=assembly.settings, credentials=assembly.credentials, cache=assembly.cache
+    )
     require_library(prefix, minor)
-    how.progress.end("installed")
+    assembly.progress.end("installed")
     _site_packages(prefix, minor).mkdir(exist_ok=True)
     if lock.pip:
-        how.progress.begin(f"install {len(lock.pip)} wheels")
-        install_pip(lock.pip, prefix, lock.target, python=_python(how, prefix), indexes=how.indexes)
-        if how.runs_here:
+        assembly.progress.begin(f"install {len(lock.pip)} wheels")
+        install_pip(lock.pip, prefix, lock.target, python=_python(assembly, prefix), indexes=assembly.indexes)
+        if assembly.runs_here:
             check_consistency(prefix, prefix / "bin" / "python3")
-        how.progress.end("installed")
+        assembly.progress.end("installed")
 
 
-def _at_hand(package: CondaPackage, how: Assembly) -> CondaPackage:
-    """The package where it lies now, if it came from a local channel: of another machine, or of one that is gone."""
+def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
+    """The package at its present location, if its local channel was on another machine or has been removed."""
     address = urlsplit(package.url)
     file = Path(unquote(address.path))
     if address.scheme != "file" or file.is_file():
         return package
-    for other in sorted((how.cache / "channel").glob(f"*/{package.subdir}/{file.name}")):
+    for other in sorted((assembly.cache / "channel").glob(f"*/{package.subdir}/{file.name}")):
         return dataclasses.replace(package, url=other.as_uri())
     if package.build.startswith("local_"):
         with contextlib.suppress(EnvironmentBuildError):
-            interpreter = interpreter_for(how.lock.target.python)
+            interpreter = interpreter_for(assembly.lock.target.python)
             if package.build == f"local_{fingerprint(interpreter)}":
-                again = local_channel(interpreter, cache=how.cache, progress=how.progress).package
+                again = local_channel(interpreter, cache=assembly.cache, progress=assembly.progress).package
                 return dataclasses.replace(package, url=again.file.as_uri())
     raise EnvironmentBuildError(
         f"conda package {package.name} {package.version} is not on this machine",
         kind="package-missing",
         where=str(file),
-        hint="lock again; or copy that channel here, or serve it over http, and lock with its address as --channel",
+        hint="run `envpack lock` again; or copy that channel here or serve it over HTTP, and add --channel ADDRESS",
     )
 
 
-def _python(how: Assembly, prefix: Path) -> Path:
-    """An interpreter of the right minor version that starts here."""
-    return prefix / "bin" / "python3" if how.runs_here else interpreter_for(how.lock.target.python).executable
+def _python(assembly: Assembly, prefix: Path) -> Path:
+    """An interpreter of the same minor version that this machine can run."""
+    return prefix / "bin" / "python3" if assembly.runs_here else interpreter_for(assembly.lock.target.python).executable
 
 
-def _compile(how: Assembly, prefix: Path, owners: Owners) -> None:
-    minor = how.lock.target.python
+def _compile(assembly: Assembly, prefix: Path, owners: Owners) -> None:
+    minor = assembly.lock.target.python
     sources: dict[str, list[str]] = {}
     for path, package in owners.of.items():
         if path.startswith(f"lib/python{minor}/") and path.endswith(".py") and _is_wanted(prefix, path, minor):
             sources.setdefault(package, []).append(path)
-    contents = {normalise_name(package.name): package.sha256 or package.md5 for package in how.lock.conda}
-    contents |= {package.name: package.sha256 for package in how.lock.pip}
+    contents = {normalise_name(package.name): package.sha256 or package.md5 for package in assembly.lock.conda}
+    contents |= {package.name: package.sha256 for package in assembly.lock.pip}
     named = {contents.get(name) or _digest(prefix, paths): paths for name, paths in sources.items()}
-    compile_packages(prefix, named, minor=minor, python=_python(how, prefix), cache=how.cache / "bytecode")
+    compile_packages(prefix, named, minor=minor, python=_python(assembly, prefix), cache=assembly.cache / "bytecode")
 
 
 def _digest(prefix: Path, sources: Sequence[str]) -> str:
-    """Names the content of sources that belong to no package of the lock: a name alone would fit other versions."""
-    told = [[path, hashlib.sha256((prefix / path).read_bytes()).hexdigest()] for path in sorted(sources)]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    """Digest of sources that belong to no package of the lock; a name alone would match other versions."""
+    digests = [[path, hashlib.sha256((prefix / path).read_bytes()).hexdigest()] for path in sorted(sources)]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
 
 def _is_wanted(prefix: Path, path: str, minor: str) -> bool:
-    """Whether a source is there and has no byte code of the right kind, as our own Python packages bring it."""
+    """Whether a source exists and has no byte code with unchecked hash, as envpack's Python packages contain it."""
     file = prefix / path
     if not file.is_file():
         return False
@@ -200,28 +204,28 @@ def _is_wanted(prefix: Path, path: str, minor: str) -> bool:
 
 
 def _started(prefix: Path, minor: str) -> str:
-    """Start the environment's Python with nothing but itself; the full version that it says."""
-    question = "import json, sys; print(json.dumps(['%d.%d.%d' % sys.version_info[:3], sys.prefix, sys.path]))"
-    answer = run([prefix / "bin" / "python3", "-I", "-B", "-c", question], env=bare_environment())
-    version, root, path = json.loads(answer.stdout) if answer.returncode == 0 else ("", "", [])
+    """Start the environment's Python in isolation; returns its full version."""
+    program = "import json, sys; print(json.dumps(['%d.%d.%d' % sys.version_info[:3], sys.prefix, sys.path]))"
+    result = run([prefix / "bin" / "python3", "-I", "-B", "-c", program], env=bare_environment())
+    version, root, path = json.loads(result.stdout) if result.returncode == 0 else ("", "", [])
     found = {Path(folder).resolve() for folder in path}
     if Path(root).resolve() != prefix.resolve() or _site_packages(prefix, minor).resolve() not in found:
         raise EnvironmentBuildError(
-            f"the environment's Python does not start by itself: {answer.last_lines(4)}",
+            f"the environment's Python does not start by itself: {result.last_lines(4)}",
             kind="environment-broken",
             hint="look for a requirement that replaces parts of Python, or use another interpreter of this version",
         )
     return str(version)
 
 
-def _said_version(lock: Lock) -> str:
+def _locked_version(lock: Lock) -> str:
     return next(package.version for package in lock.conda if package.name == "python")
 
 
-def _checked_needs(how: Assembly, prefix: Path, entries: Sequence[Entry]) -> AbiRequirements:
-    """What the files need of a system; refused if the target's C library cannot give it."""
-    needs = environment_needs(prefix, entries, how.cache / "needs")
-    need, target = needs.glibc, how.lock.target
+def _checked_needs(assembly: Assembly, prefix: Path, entries: Sequence[Entry]) -> AbiRequirements:
+    """What the files require of a system; an error if the target's C library is too old."""
+    needs = environment_needs(prefix, entries, assembly.cache / "needs")
+    need, target = needs.glibc, assembly.lock.target
     if version_key(need.version) > version_key(target.glibc):
         file = need.file.relative_to(prefix) if need.file else ""
         raise EnvironmentBuildError(
@@ -233,13 +237,13 @@ def _checked_needs(how: Assembly, prefix: Path, entries: Sequence[Entry]) -> Abi
 
 
 def _write_manifest(
-    how: Assembly, prefix: Path, version: str, needs: AbiRequirements, owners: Owners, entries: Sequence[Entry]
+    assembly: Assembly, prefix: Path, version: str, needs: AbiRequirements, owners: Owners, entries: Sequence[Entry]
 ) -> None:
-    target = how.lock.target
-    packages = installed_packages(prefix, target.python, entries, how.lock)
+    target = assembly.lock.target
+    packages = installed_packages(prefix, target.python, entries, assembly.lock)
     manifest = {
         "schema": SCHEMA,
-        "key": how.key or how.lock.environment_key(strip=how.strip),
+        "key": assembly.key or assembly.lock.environment_key(strip=assembly.strip),
         "python": version,
         "minor": target.python,
         "platform": target.platform,

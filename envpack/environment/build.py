@@ -1,4 +1,4 @@
-"""From requirements, or a lock of them, to an environment in the store: what everything else here serves."""
+"""Builds execution environments from requirements or a lock, once per content, in the store."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def build_environment(
     platform: str = "",
     sources: Sequence[str] = (),
 ) -> Environment:
-    """Give the environment for some requirements: from the store if it is there, else built now.
+    """Return the environment for requirements: from the store if it is there, otherwise built now.
 
-    What was chosen for the same requirements before is chosen again, until the cache forgets it.
+    The same requirements resolve to the same packages as before, as long as the cache has their lock.
 
     Args:
-        requirements: what it must hold.
-        python: minor version, for example ``"3.10"``; ``""`` takes the one that the requirements name.
+        requirements: what it must contain.
+        python: minor version, for example ``"3.10"``; ``""`` for the one in the requirements.
         channels: conda channels in order of preference; ``"local"`` is this machine's own interpreters as packages,
             anything else the name, URL or path of a channel.
         cache: folder of the store, `envpack.support.cache_locations.cache_root` by default.
-        progress: told of each step; a finished environment takes no step.
-        glibc: version of the C library that the environment will meet.
-        cuda: version of CUDA that it will meet, ``""`` for none.
+        progress: receives each step; none for an environment that the store has.
+        glibc: version of the C library on the server.
+        cuda: version of CUDA on the server, ``""`` for none.
         platform: ``"linux-64"`` or ``"linux-aarch64"``, this machine's by default.
         sources: pip packages that may be built from source; ``":all:"`` for any.
 
     Raises:
         UsageError: ``python`` is no supported version, or a channel's address is wrong.
-        EnvironmentBuildError: it cannot be solved, installed or started; the store stays as it was.
+        EnvironmentBuildError: it cannot be resolved, installed or started; the store stays as it was.
 
     """
     minor = python or requirements.python
@@ -129,19 +129,19 @@ def environment_of(
     indexes: Sequence[str] = (),
     strip: bool = False,
 ) -> Environment:
-    """Give the environment of a lock: from the store if it is there, else built from exactly those packages.
+    """Return the environment of a lock: from the store if it is there, otherwise built from exactly those packages.
 
     Args:
-        lock: what it holds.
+        lock: the packages.
         cache: folder of the store.
-        progress: told of each step.
+        progress: receives each step.
         settings: the user's settings for conda, read now by default.
         credentials: passwords and tokens for conda channels, by host; those of the settings' channels by default.
-        indexes: lines of a requirements file that say where wheels come from; they may hold passwords.
-        strip: whether libraries and programs lose their debug information.
+        indexes: index options of a requirements file; they may contain passwords.
+        strip: whether to remove debug information from libraries and programs.
 
     Raises:
-        EnvironmentBuildError: something cannot be had, is not what its hash says, or does not start.
+        EnvironmentBuildError: a package cannot be downloaded, has another hash, or the environment does not start.
 
     """
     root = (cache or cache_root()).absolute()
@@ -149,7 +149,7 @@ def environment_of(
     found = read_environment(place)
     if found:
         with contextlib.suppress(OSError):
-            os.utime(lock_of(place))  # so that pruning knows what is in use
+            os.utime(lock_of(place))  # pruning goes by the time of the last use
         return found
 
     from envpack.environment.assemble import Assembly, assemble
@@ -170,16 +170,16 @@ def environment_of(
 
 
 def lock_of(place: Path) -> Path:
-    """The file that is locked while an environment is built, and tells when it was used last."""
+    """The file that is locked while an environment is built; its time is that of the last use."""
     return place.with_name(f".{place.name}.lock")
 
 
 def build_once(place: Path, fill: Callable[[Path], None]) -> Environment:
-    """Build an environment in the store; other processes wait for it, and then read what it built.
+    """Build an environment in the store; other processes that need it wait until it is complete.
 
     Args:
-        place: its folder in the store.
-        fill: makes it in an empty folder; the manifest comes last.
+        place: folder of the environment in the store.
+        fill: makes the environment in an empty folder; the manifest comes last.
 
     """
     from filelock import FileLock
@@ -192,13 +192,13 @@ def build_once(place: Path, fill: Callable[[Path], None]) -> Environment:
             found = read_environment(place)
             if found:
                 return found
-            shutil.rmtree(place, ignore_errors=True)  # without a manifest it is nothing
+            shutil.rmtree(place, ignore_errors=True)  # incomplete without a manifest
             with new_folder(place) as partial:
                 fill(partial)
     finished = read_environment(place)
     if finished is None:
         raise EnvironmentBuildError(
-            "the environment has vanished",
+            "the environment disappeared from the store",
             kind="environment-broken",
             where=str(place),
             hint="let nothing else write to the cache while it builds, and build again",

@@ -1,4 +1,4 @@
-"""From locked wheels to an installed prefix: exactly the packages of the lock, through uv."""
+"""Installs the wheels of a lock into a prefix with uv."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from envpack.requirements import PipPackage, Target
 from envpack.support.processes import CompletedProcess
 from envpack.support.temp_dirs import temp_dir
 
-_TRIES = 3  # to install from uv's cache, before all is asked for again; each names one wheel that is not there
+_TRIES = 3  # offline attempts; each failure names one wheel that uv's cache does not have
 
 
 def install_pip(
     packages: Sequence[PipPackage], prefix: Path, target: Target, *, python: Path, indexes: Sequence[str] = ()
 ) -> None:
-    """Install exactly these wheels into a prefix that holds a Python.
+    """Install exactly these wheels into a prefix that contains a Python.
 
     Args:
-        packages: wheels, by address and hash; source distributions are built. None means nothing to do.
+        packages: wheels, by URL and hash; source distributions are built. Empty means nothing to do.
         prefix: root of the environment.
-        target: decides which wheels fit.
-        python: an interpreter of the same minor version that runs here: the prefix's own if it does.
-        indexes: lines of a requirements file that say where wheels come from; they may hold passwords.
+        target: platform and Python that the wheels must fit.
+        python: an interpreter of the same minor version that this machine can run, if possible the prefix's own.
+        indexes: index options of a requirements file; they may contain passwords.
 
     Raises:
-        EnvironmentBuildError: what uv says: ``hash-mismatch``, ``index-unreachable``, ``not-in-cache`` and so on.
+        EnvironmentBuildError: uv failed: ``hash-mismatch``, ``index-unreachable``, ``not-in-cache`` and others.
 
     """
     if not packages:
@@ -54,10 +54,10 @@ def install_pip(
 
 
 def _not_cached(packages: Sequence[PipPackage], installed: Callable[..., CompletedProcess]) -> Sequence[PipPackage]:
-    """Install the wheels that uv has in its cache, and give the rest.
+    """Install the wheels that uv has in its cache; returns the others.
 
-    uv asks an index again for what it has if the index did not say for how long it may be kept, as many mirrors do
-    not, and then downloads all of it once more. A wheel with this hash cannot have changed.
+    Many mirrors send no cache lifetime. uv then revalidates what it has and downloads it again, although a wheel with
+    this hash cannot have changed.
     """
     tried = [package for package in packages if package.url.endswith(".whl")]
     for _ in range(_TRIES):
@@ -72,6 +72,6 @@ def _not_cached(packages: Sequence[PipPackage], installed: Callable[..., Complet
 
 
 def index_variables(lines: Sequence[str]) -> dict[str, str]:
-    """The indexes that a requirements file names, as variables for uv, which finds passwords there by their host."""
+    """The indexes of a requirements file as variables for uv, which looks up their passwords by host."""
     named = [line.split(maxsplit=1)[1] for line in lines if line.startswith(("--index-url ", "--extra-index-url "))]
     return {"UV_INDEX": " ".join(named)} if named else {}

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 INVENTORY = "envpack-files.json"
 SCHEMA = 1
-OWN = "envpack"  # the package that files belong to which no package brought
-_BATCH = 64  # files that a thread reads at once
+OWN = "envpack"  # owner of files that belong to no package
+_BATCH = 64  # files per task of a thread
 _SMALL = 1 << 20  # bytes of a file that is read in one piece
 _UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
 
@@ -38,15 +38,15 @@ _LONGEST_LICENSE = 100  # characters; some packages give the whole text in place
 
 
 class Entry(NamedTuple):
-    """One file, link or empty folder of an environment. There are tens of thousands, so it is no more than a tuple.
+    """One file, link or empty folder of an environment. A tuple, since there are tens of thousands.
 
     Attributes:
         path: relative to the environment's root, with ``/``.
-        kind: ``"program"`` is a file that may be executed; ``"folder"`` is an empty one, others need no entry.
-        package: normalised name of the package that brought it last, `OWN` for envpack itself.
+        kind: ``"program"`` is an executable file; ``"folder"`` is an empty folder, others have no entry.
+        package: normalised name of the package that installed it last, `OWN` for envpack itself.
         size: bytes; 0 for links and folders.
         sha256: of the content; ``""`` for links and folders.
-        target: where a link points, as it is written in the link.
+        target: target of a link, as written in the link.
         placeholder: ``"text"`` or ``"binary"`` if the file contains `envpack.conda.PREFIX_PLACEHOLDER`, which the
             folder of the environment replaces as soon as it is known; else ``""``.
 
@@ -63,12 +63,12 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class ReplacedFile:
-    """A file that one package brought and another replaced or removed.
+    """A file of one package that another package replaced or removed.
 
     Attributes:
         path: as in `Entry`.
-        before: source and name of the package that brought it, for example ``"conda numpy"``.
-        after: the same of the one that replaced it; ``""`` if the file is gone.
+        before: source and name of the package that installed it, for example ``"conda numpy"``.
+        after: source and name of the package that replaced it; ``""`` if the file was removed.
 
     """
 
@@ -79,12 +79,12 @@ class ReplacedFile:
 
 @dataclass(frozen=True)
 class Owners:
-    """What installation records say of files, by path.
+    """The owners of files according to installation records, by path.
 
     Attributes:
-        of: the package that each file belongs to.
-        changed: files that belonged to another package first.
-        placeholders: how files name the stand-in of their prefix, of those that do.
+        of: package of each file.
+        changed: files that belonged to another package before.
+        placeholders: kind of the prefix placeholder, of files that contain one.
 
     """
 
@@ -94,7 +94,7 @@ class Owners:
 
 
 def find_owners(prefix: Path, minor: str) -> Owners:
-    """Read the installation records: conda's first, since pip packages are installed over them."""
+    """Read the installation records: conda's first, since pip packages are installed after them."""
     last: dict[str, tuple[str, str]] = {}
     changed: list[ReplacedFile] = []
     for name, path in _conda_claims(prefix):
@@ -105,7 +105,7 @@ def find_owners(prefix: Path, minor: str) -> Owners:
         if not os.path.lexists(f"{prefix}/{path}"):
             changed.append(ReplacedFile(path, f"{source} {name}", ""))
     changed.sort(key=lambda replaced: (replaced.path, replaced.before))
-    placeholders = {path: mode for path, mode in _conda_stand_ins(prefix) if last[path][0] == "conda"}
+    placeholders = {path: mode for path, mode in _conda_placeholders(prefix) if last[path][0] == "conda"}
     return Owners({path: name for path, (_, name) in last.items()}, tuple(changed), placeholders)
 
 
@@ -117,7 +117,7 @@ def _claim(last: dict[str, tuple[str, str]], changed: list[ReplacedFile], path: 
 
 
 def take_inventory(prefix: Path, owners: Owners) -> tuple[Entry, ...]:
-    """Read every file of an environment; sorted by path. Files are read by several threads.
+    """List and hash every file of an environment with several threads; sorted by path.
 
     Raises:
         OSError: a file cannot be read.
@@ -131,44 +131,47 @@ def take_inventory(prefix: Path, owners: Owners) -> tuple[Entry, ...]:
 
 
 def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:
-    """Write `INVENTORY` into an environment; the SHA-256 of that file."""
+    """Write `INVENTORY` into an environment; returns the SHA-256 of that file."""
     content = inventory_text(entries)
     write_text(prefix / INVENTORY, content)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def inventory_text(entries: Sequence[Entry]) -> str:
-    """What `write_inventory` writes: a line for each entry."""
+    """The text that `write_inventory` writes: one line per entry."""
     encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # `dumps` makes one for each call
     text = ",\n".join(map(encode, entries))
     return f'{{"schema": {SCHEMA}, "files": [\n{text}\n]}}\n'
 
 
 def read_inventory(prefix: Path) -> tuple[Entry, ...]:
-    """Read what `write_inventory` wrote.
+    """Read the inventory of an environment.
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: it is none, or one of a newer envpack.
+        ValueError: the file is damaged, or was written by a newer envpack.
 
     """
     return parse_inventory((prefix / INVENTORY).read_bytes())
 
 
 def parse_inventory(content: bytes) -> tuple[Entry, ...]:
-    """The entries that the content of an `INVENTORY` lists.
+    """The entries of an inventory.
+
+    Args:
+        content: content of an `INVENTORY` file.
 
     Raises:
-        ValueError: it is none, or one of a newer envpack.
+        ValueError: it is damaged, or was written by a newer envpack.
 
     """
-    told = json.loads(content)
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
-        raise ValueError("not a list of files that this envpack knows")
+    inventory = json.loads(content)
+    if not isinstance(inventory, dict) or inventory.get("schema") != SCHEMA:
+        raise ValueError("not an inventory of a known version")
     try:
-        return tuple(map(Entry._make, told["files"]))
+        return tuple(map(Entry._make, inventory["files"]))
     except (TypeError, KeyError) as error:
-        raise ValueError("a damaged list of files") from error
+        raise ValueError("a damaged inventory") from error
 
 
 def _walk(root: str, below: str = "") -> Iterator[str]:
@@ -202,37 +205,37 @@ def _entry(prefix: Path, path: str, owners: Owners) -> Entry:
     kind: Kind = "program" if status.st_mode & 0o100 else "file"
     placeholder: PlaceholderKind = owners.placeholders.get(path, "")
     if placeholder and PREFIX_PLACEHOLDER.encode() not in Path(place).read_bytes():
-        placeholder = ""  # as in scripts, which find their interpreter otherwise
+        placeholder = ""  # relocated, as in scripts
     return Entry(path, kind, package, status.st_size, digest, placeholder=placeholder)
 
 
 def _digest(content: io.FileIO, size: int) -> str:
-    """The SHA-256 of a file; `hashlib.file_digest` makes a large buffer for each, which takes longer than most do."""
+    """The SHA-256 of a file. Small files are read at once: `hashlib.file_digest` allocates a large buffer for each."""
     if size > _SMALL:
         return hashlib.file_digest(content, "sha256").hexdigest()
     return hashlib.sha256(content.readall()).hexdigest()
 
 
 def _source_of(path: str) -> str:
-    """The source that byte code was made from; ``path`` itself if it is none."""
+    """The source of a byte code file; ``path`` itself for other files."""
     folder, _, name = path.rpartition("/__pycache__/")
     return f"{folder}/{name.partition('.')[0]}.py" if folder and name.endswith(".pyc") else path
 
 
 def _conda_claims(prefix: Path) -> Iterator[tuple[str, str]]:
     for record in sorted((prefix / "conda-meta").glob("*.json")):
-        told = json.loads(record.read_text(encoding="utf-8"))
-        name = normalise_name(str(told["name"]))
+        metadata = json.loads(record.read_text(encoding="utf-8"))
+        name = normalise_name(str(metadata["name"]))
         yield name, f"conda-meta/{record.name}"
-        for path in told.get("files", ()):
+        for path in metadata.get("files", ()):
             yield name, str(path)
 
 
-def _conda_stand_ins(prefix: Path) -> Iterator[tuple[str, PlaceholderKind]]:
+def _conda_placeholders(prefix: Path) -> Iterator[tuple[str, PlaceholderKind]]:
     for record in sorted((prefix / "conda-meta").glob("*.json")):
-        told = json.loads(record.read_text(encoding="utf-8"))
-        for entry in told.get("paths_data", {}).get("paths", ()):
-            if entry.get("prefix_placeholder") and entry["_path"] in told["files"]:
+        metadata = json.loads(record.read_text(encoding="utf-8"))
+        for entry in metadata.get("paths_data", {}).get("paths", ()):
+            if entry.get("prefix_placeholder") and entry["_path"] in metadata["files"]:
                 yield entry["_path"], "binary" if entry.get("file_mode") == "binary" else "text"
 
 
@@ -240,8 +243,8 @@ def _pip_claims(prefix: Path, minor: str, of_conda: set[str]) -> Iterator[tuple[
     site = f"lib/python{minor}/site-packages"
     for record in sorted((prefix / site).glob("*.dist-info/RECORD")):
         folder = f"{site}/{record.parent.name}"
-        if f"{folder}/RECORD" in of_conda and not _is_of_pip(record):
-            continue  # conda's own record has the same files
+        if f"{folder}/RECORD" in of_conda and not _is_from_pip(record):
+            continue  # conda's record lists the same files
         name = normalise_name(record.parent.name.partition("-")[0])
         with record.open(encoding="utf-8", newline="") as content:
             for row in csv.reader(content):
@@ -249,7 +252,7 @@ def _pip_claims(prefix: Path, minor: str, of_conda: set[str]) -> Iterator[tuple[
                     yield name, os.path.normpath(f"{site}/{row[0]}")
 
 
-def _is_of_pip(record: Path) -> bool:
+def _is_from_pip(record: Path) -> bool:
     installer = record.with_name("INSTALLER")
     return installer.is_file() and installer.read_text(encoding="utf-8").strip() == "uv"
 
@@ -260,7 +263,7 @@ def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock:
     Args:
         prefix: root of the environment.
         minor: its Python minor version.
-        entries: its files, which say how large each package is.
+        entries: its files, for the sizes of the packages.
         lock: where its packages came from.
 
     """
@@ -276,26 +279,26 @@ def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock:
     for metadata in sorted((prefix / "lib" / f"python{minor}" / "site-packages").glob("*.dist-info/METADATA")):
         if str(metadata.relative_to(prefix)) not in of_conda:
             package = _of_pip(metadata, sizes, origins)
-            found[package.name] = package  # also in place of one of conda's, over which pip has installed it
+            found[package.name] = package  # replaces a conda package that pip installed over
     return tuple(sorted(found.values(), key=lambda package: (package.source, package.name)))
 
 
 def _of_conda(record: dict[str, object], sizes: Counter[str]) -> Package:
     name = normalise_name(str(record["name"]))
-    told = {key: str(record.get(key) or "") for key in ("version", "license", "url", "sha256")}
+    fields = {key: str(record.get(key) or "") for key in ("version", "license", "url", "sha256")}
     return Package(
         name=name,
-        version=told["version"],
+        version=fields["version"],
         source="conda",
-        license=told["license"],
-        url=told["url"],
-        sha256=told["sha256"],
+        license=fields["license"],
+        url=fields["url"],
+        sha256=fields["sha256"],
         size=sizes[name],
     )
 
 
 def _origin(url: str) -> str:
-    """An address, or only the name of a file of this machine: where it lay is nobody else's business."""
+    """A URL; of a local file only its name, since its folder is private."""
     return url.rpartition("/")[2] if url.startswith("file:") else url
 
 
@@ -303,14 +306,14 @@ def _of_pip(metadata: Path, sizes: Counter[str], origins: Mapping[str, tuple[str
     import email.parser
 
     with metadata.open(encoding="utf-8", errors="replace") as content:
-        told = email.parser.HeaderParser().parse(content)
-    name = normalise_name(str(told["Name"]))
+        headers = email.parser.HeaderParser().parse(content)
+    name = normalise_name(str(headers["Name"]))
     url, sha256 = origins.get(name, ("", ""))
     return Package(
         name=name,
-        version=str(told["Version"]),
+        version=str(headers["Version"]),
         source="pip",
-        license=_license(told),
+        license=_license(headers),
         url=url,
         sha256=sha256,
         size=sizes[name],
@@ -318,9 +321,9 @@ def _of_pip(metadata: Path, sizes: Counter[str], origins: Mapping[str, tuple[str
 
 
 def _license(metadata: Message) -> str:
-    said = str(metadata["License-Expression"] or metadata["License"] or "").strip()
-    if said and len(said) <= _LONGEST_LICENSE and "\n" not in said:
-        return said
+    text = str(metadata["License-Expression"] or metadata["License"] or "").strip()
+    if text and len(text) <= _LONGEST_LICENSE and "\n" not in text:
+        return text
     classified = [
         str(line).rpartition(" :: ")[2] for line in metadata.get_all("Classifier", ()) if "License ::" in line
     ]

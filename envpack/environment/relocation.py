@@ -50,21 +50,21 @@ unset _envpack_root _envpack_script
 return 0 2>/dev/null || true
 """
 
-# Keeps the user's site-packages out on servers that never run activate. There is no "home" line on purpose: the
+# Disables the user's site-packages on servers that never run activate. There is no "home" line on purpose: the
 # environment stays its own base, wherever it is moved.
 PYVENV_CFG = "include-system-site-packages = false\n"
 _STRINGS = re.compile(rb"[^\0]*" + re.escape(PREFIX_PLACEHOLDER.encode()) + rb"[^\0]*\0")
 
 
 def relocate(prefix: Path, built_at: Sequence[Path], *, minor: str) -> None:
-    """Make an installed environment independent of where it lies.
+    """Make an installed environment independent of its folder.
 
-    Scripts find their interpreter through ``PATH``, which starts with the environment's ``bin`` wherever it is used;
-    the installation records of Python packages (``RECORD``) and of conda follow.
+    Scripts find their interpreter through ``PATH``, which starts with the environment's ``bin`` wherever it is used.
+    The installation records of Python packages (``RECORD``) and of conda are updated.
 
     Args:
         prefix: root of the environment.
-        built_at: folders that must not be named any more: where it was built, where it is kept.
+        built_at: folders to remove from the scripts: where the environment was built, and where it is kept.
         minor: Python minor version of the environment.
 
     """
@@ -96,14 +96,14 @@ def _rewrite_scripts(folder: Path, built_at: Sequence[Path], minor: str) -> set[
 
 
 def relocatable_script(content: bytes, built_at: Sequence[Path], *, minor: str) -> bytes:
-    """A script whose first line names an interpreter below one of ``built_at``, with a first line that names none.
+    """A script without an interpreter below one of ``built_at`` in its first line.
 
-    Long paths come as lines that hand over from ``/bin/sh``, of which installers know two forms; both are understood.
+    For long paths installers write lines that start Python from ``/bin/sh``, in two forms; both are replaced.
     """
-    places = b"|".join(re.escape(os.fsencode(place)) for place in built_at)
-    direct = rb"#![ \t]*(?:" + places + rb")/bin/python[\d.]*([^\n]*)\n"
-    trampoline = rb"#!/bin/sh\n'''exec' ['\"]?(?:" + places + rb")/bin/python[\d.]*['\"]?([^\n]*)\n' '''\n"
-    comment = rb"#!/bin/sh\n'''exec' ['\"]?(?:" + places + rb")/bin/python[\d.]*['\"]? \"\$0\" \"\$@\" #'''\n"
+    folders = b"|".join(re.escape(os.fsencode(folder)) for folder in built_at)
+    direct = rb"#![ \t]*(?:" + folders + rb")/bin/python[\d.]*([^\n]*)\n"
+    trampoline = rb"#!/bin/sh\n'''exec' ['\"]?(?:" + folders + rb")/bin/python[\d.]*['\"]?([^\n]*)\n' '''\n"
+    comment = rb"#!/bin/sh\n'''exec' ['\"]?(?:" + folders + rb")/bin/python[\d.]*['\"]? \"\$0\" \"\$@\" #'''\n"
     env_line = b"#!/usr/bin/env python" + minor.encode() + b"\n"
     for pattern in (direct, trampoline, comment):
         match = re.match(pattern, content)
@@ -127,7 +127,7 @@ def _forget_local_origin(record: Path) -> None:
 
 
 def update_records(prefix: Path, changed: set[Path]) -> None:
-    """Bring the installation records of Python packages in line with files that were changed after installing."""
+    """Update the installation records of Python packages for files that changed after the installation."""
     for record in sorted(prefix.glob("lib/python3.*/site-packages/*.dist-info/RECORD")):
         _update_record(record, changed)
 
@@ -159,32 +159,32 @@ def _write_rows(record: Path, rows: list[list[str]]) -> None:
 
 
 def _forget_cache(record: Path) -> None:
-    """Blank what points into the package cache: nobody needs it, and packers would take files from there."""
-    told = json.loads(record.read_text(encoding="utf-8"))
+    """Blank references into the package cache, from which packers would take unmodified files."""
+    metadata = json.loads(record.read_text(encoding="utf-8"))
     for key in _RECORD_PATHS:
-        if key in told:
-            told[key] = ""
-    told["link"] = {"type": 1, "source": ""}
-    if str(told.get("url", "")).startswith("file:"):
-        told["url"] = str(told.get("fn", ""))
-        told["channel"] = "local"
+        if key in metadata:
+            metadata[key] = ""
+    metadata["link"] = {"type": 1, "source": ""}
+    if str(metadata.get("url", "")).startswith("file:"):
+        metadata["url"] = str(metadata.get("fn", ""))
+        metadata["channel"] = "local"
     with replaced_file(record) as partial:
-        partial.write_text(json.dumps(told, indent=1, sort_keys=True), encoding="utf-8")
+        partial.write_text(json.dumps(metadata, indent=1, sort_keys=True), encoding="utf-8")
 
 
 def write_activation(prefix: Path) -> None:
-    """Write ``bin/activate`` and ``pyvenv.cfg`` into an environment, replacing what packages may have put there."""
+    """Write ``bin/activate`` and ``pyvenv.cfg`` into an environment, over files that packages installed there."""
     write_text(prefix / "bin" / "activate", ACTIVATE)
     write_text(prefix / "pyvenv.cfg", PYVENV_CFG)
 
 
 def replace_placeholder(content: bytes, prefix: str, kind: PlaceholderKind) -> bytes:
-    """The content of a file with its environment's folder in it.
+    """Replace the prefix placeholder in the content of a file.
 
     Args:
-        content: as it is in the store.
-        prefix: the folder, as the server that uses it sees it.
-        kind: in ``"binary"`` files texts keep their length, with zeros behind them.
+        content: content in the store.
+        prefix: folder of the environment on the server.
+        kind: in ``"binary"`` files strings keep their length, padded with zeros.
 
     """
     old, new = PREFIX_PLACEHOLDER.encode(), os.fsencode(prefix)
@@ -194,7 +194,7 @@ def replace_placeholder(content: bytes, prefix: str, kind: PlaceholderKind) -> b
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse a folder whose name is too long to take the stand-in's place.
+    """Reject a folder whose path is longer than the prefix placeholder.
 
     Raises:
         UsageError: kind ``path-too-long``.
@@ -202,7 +202,7 @@ def check_prefix(prefix: str) -> None:
     """
     if len(os.fsencode(prefix)) > len(PREFIX_PLACEHOLDER):
         raise UsageError(
-            f"the path has more than {len(PREFIX_PLACEHOLDER)} bytes, and files of this environment must name it",
+            f"the path has more than {len(PREFIX_PLACEHOLDER)} bytes, too long for the files that must contain it",
             kind="path-too-long",
             where=prefix,
             hint="put the model repository into a folder with a shorter path",
@@ -210,5 +210,5 @@ def check_prefix(prefix: str) -> None:
 
 
 def rewrite(source: Path, target: Path, prefix: str, kind: PlaceholderKind) -> None:
-    """Write a file of the store with its environment's folder in it."""
+    """Write a file of the store with the prefix instead of the placeholder."""
     target.write_bytes(replace_placeholder(source.read_bytes(), prefix, kind))

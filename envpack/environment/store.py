@@ -1,4 +1,4 @@
-"""The store of finished environments: what names them, what describes them. Cheap to import and to ask."""
+"""The store of finished environments: their keys and manifests. Cheap to import."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Package:
         name: normalised, for example ``"scikit-learn"``.
         version: for example ``"1.5.2"``.
         source: ``"conda"`` or ``"pip"``.
-        license: as the package says it, ``""`` if it does not.
-        url: where it came from, without user name or password; ``""`` if unknown.
+        license: license in the package's metadata, ``""`` if it has none.
+        url: where it was downloaded from, without user name or password; ``""`` if unknown.
         sha256: of the downloaded file, ``""`` if unknown.
         size: bytes of its files in the environment.
 
@@ -36,20 +36,20 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """A finished environment in the store. Read it, link it, pack it; never change it.
+    """A finished environment in the store. It may be read, linked and packed, but never changed.
 
     Attributes:
-        key: names the packages that it is made of: the key of its lock.
+        key: key of its lock, which identifies its packages.
         python: full version, for example ``"3.8.18"``.
         minor: for example ``"3.8"``.
         prefix: its folder in the store.
-        packages: what is installed, conda packages first.
-        glibc: the oldest C library that its files run with, for example ``"2.35"``.
-        glibcxx: newest symbol version that its files need of libstdc++, for example ``"3.4.29"``; ``""`` for none.
+        packages: installed packages, conda packages first.
+        glibc: the oldest version of the C library that its files run with, for example ``"2.35"``.
+        glibcxx: newest symbol version of libstdc++ that its files require, for example ``"3.4.29"``; ``""`` for none.
         platform: ``"linux-64"`` or ``"linux-aarch64"``.
         size: bytes of all its files.
-        content: SHA-256 of the list of its files (`envpack.environment.inventory`): same content, same digest.
-        placeholders: how many files name a stand-in for the folder that the environment will be in.
+        content: SHA-256 of its inventory (`envpack.environment.inventory`); the same content has the same digest.
+        placeholders: number of files that contain the prefix placeholder.
         fresh: whether this call built it.
 
     """
@@ -71,21 +71,21 @@ class Environment:
 def read_environment(folder: Path) -> Environment | None:
     """The environment in a folder, ``None`` if there is none or it is not complete."""
     try:
-        told = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         return None
     return Environment(
-        key=told["key"],
-        python=told["python"],
-        minor=told["minor"],
+        key=manifest["key"],
+        python=manifest["python"],
+        minor=manifest["minor"],
         prefix=folder,
-        packages=tuple(Package(**package) for package in told["packages"]),
-        glibc=told["glibc"],
-        glibcxx=told["glibcxx"],
-        platform=told["platform"],
-        size=told["size"],
-        content=told["content"],
-        placeholders=told["stand_ins"],
+        packages=tuple(Package(**package) for package in manifest["packages"]),
+        glibc=manifest["glibc"],
+        glibcxx=manifest["glibcxx"],
+        platform=manifest["platform"],
+        size=manifest["size"],
+        content=manifest["content"],
+        placeholders=manifest["stand_ins"],
     )

@@ -236,7 +236,7 @@ class TestVirtual:
         (info / "RECORD").write_text("mine-1.0.dist-info/RECORD,,\n")
         error = refused(copied, EnvironmentBuildError)
         assert (error.kind, error.where) == ("points-outside", str(copied))
-        assert "mine is installed as editable" in error.message
+        assert "mine is an editable installation" in error.message
 
     def test_a_path_to_somewhere_else_is_refused(self, copied):
         (copied / SITE / "outward.pth").write_text("/somewhere/else\n")

@@ -1,4 +1,4 @@
-"""From an environment that somebody else made, conda's or a virtual one, to one of ours."""
+"""Copies an existing conda or virtual environment into an execution environment of the store."""
 
 from envpack.environment.prefix.build import environment_from_prefix
 from envpack.environment.prefix.detect import Prefix, detect_prefix

@@ -1,4 +1,4 @@
-"""From somebody's environment to one in the store that can be moved."""
+"""Builds a relocatable execution environment from an existing conda or virtual environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 
-_LAYOUT = 1  # counts the changes of how an environment is taken over
+_LAYOUT = 1  # raised when the way of copying an environment changes
 
 
 def environment_from_prefix(
@@ -40,24 +40,24 @@ def environment_from_prefix(
     progress: Progress | None = None,
     strip: bool = False,
 ) -> Environment:
-    """Give the environment that holds what an existing one does: from the store if it is there, else copied now.
+    """Return a copy of an existing environment: from the store if it is there, otherwise copied now.
 
-    The original is read, never changed, and may be changed afterwards. If it was not since it was read last, only its
-    files' sizes and times are looked at.
+    The original is only read, and may change afterwards. Files whose size and times did not change since the last call
+    are not read again.
 
     Args:
-        root: folder of a conda environment, or of one that venv, virtualenv or uv made.
+        root: folder of a conda environment, or of a virtual environment of venv, virtualenv or uv.
         python: the minor version that it must have, ``""`` for any.
         platform: ``"linux-64"`` or ``"linux-aarch64"``, this machine's by default.
-        glibc: version of the C library that it will meet.
+        glibc: version of the C library on the server.
         cache: folder of the store.
-        progress: told of each step.
-        strip: whether libraries and programs lose their debug information.
+        progress: receives each step.
+        strip: whether to remove debug information from libraries and programs.
 
     Raises:
-        InputError: the folder is no environment, or none that can be used, or was changed while it was read.
+        InputError: the folder is not an environment, cannot be used, or changed while it was read.
         UsageError: its Python is too old or too new.
-        EnvironmentBuildError: it points outside of itself, its Python is not here, or the result does not start.
+        EnvironmentBuildError: it refers to files outside of it, its Python is missing, or the result does not start.
 
     """
     progress = progress or NoProgress()
@@ -87,7 +87,7 @@ def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:
             f"it is for {prefix.platform}, the target is {target.platform}",
             kind="other-platform",
             where=str(prefix.root),
-            hint=f"make one on a machine of that kind, or give --platform {prefix.platform}",
+            hint=f"make one on a machine with that platform, or give --platform {prefix.platform}",
         )
     if python not in ("", prefix.minor):
         raise InputError(
@@ -99,7 +99,7 @@ def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:
 
 
 def _base(prefix: Prefix) -> Interpreter | None:
-    """The interpreter that a virtual environment was made from."""
+    """The interpreter that a virtual environment was created from."""
     if prefix.home is None:
         return None
     place = prefix.home / f"python{prefix.minor}"
@@ -107,10 +107,10 @@ def _base(prefix: Prefix) -> Interpreter | None:
         return interpreter_at(place if place.is_file() else prefix.home / "python3", prefix.minor)
     except EnvironmentBuildError as error:
         raise InputError(
-            f"the Python that it was made from cannot be taken: {error.message}",
+            f"the Python that it was created from cannot be used: {error.message}",
             kind="prefix-unsupported",
             where=str(prefix.root),
-            hint=f"make it with a Python of this machine that has a shared library (pyvenv.cfg says {prefix.home})",
+            hint=f"create it with a Python of this machine that has a shared library (pyvenv.cfg names {prefix.home})",
         ) from error
 
 
@@ -139,13 +139,13 @@ def _python_package(prefix: Prefix, base: Interpreter | None, progress: Progress
 
 
 def _key(lock: Lock, files: Sequence[PrefixFile], digests: dict[str, str]) -> str:
-    told = [RECIPE, _LAYOUT, dataclasses.asdict(lock.target), lock.key, content_digest(files, digests)]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    key_parts = [RECIPE, _LAYOUT, dataclasses.asdict(lock.target), lock.key, content_digest(files, digests)]
+    return hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]
 
 
 @dataclasses.dataclass(frozen=True)
 class _PrefixCopy:
-    """An environment that is taken over: what it is, its files, and the names of what is made of it."""
+    """The copy of an environment: the original, its files, and the key of the copy."""
 
     prefix: Prefix
     files: tuple[PrefixFile, ...]
@@ -180,10 +180,10 @@ class _PrefixCopy:
         copied = copy_files(self.prefix.root, self.files, folder, prefix_paths, declared)
         if list_files(self.prefix) != self.files:
             raise InputError(
-                "it was changed while it was copied",
+                "it changed while it was copied",
                 kind="prefix-changed",
                 where=str(self.prefix.root),
-                hint="wait until whatever installs into it has ended, and build again",
+                hint="wait until the installation into it has ended, and build again",
             )
         changed = changed_files(self.prefix, declared, self.digests, prefix_paths)
         self.progress.end(_outcome(len(changed), copied, activation_variables(self.prefix.root)))
@@ -202,27 +202,27 @@ class _PrefixCopy:
             refuse_external_references(root, minor, find_owners(root, minor))
         except EnvironmentBuildError as error:
             error.where = str(root)
-            error.hint = "install it there as a copy, without -e: pip install FOLDER"
+            error.hint = "install it without -e: pip install FOLDER"
             raise
 
 
 def _outcome(changed: int, copied: CopyResult, variables: Sequence[str]) -> str:
-    told = [f"{changed} of them not as their packages brought them"] if changed else []
+    notes = [f"{changed} of them differ from their packages"] if changed else []
     if copied.left:
-        told.append(f"{len(copied.left)} binaries name the old folder, such as {copied.left[0]}")
+        notes.append(f"{len(copied.left)} binaries contain the old folder, such as {copied.left[0]}")
     if variables:
-        told.append(f"without the variables that conda would set: {', '.join(variables)}; set them in the model")
-    return "; ".join(told) or "copied"
+        notes.append(f"variables that conda sets are not copied: {', '.join(variables)}; set them in the model")
+    return "; ".join(notes) or "copied"
 
 
 def _adopted(owners: Owners, files: Sequence[PrefixFile], copied: CopyResult, drift: Sequence[ReplacedFile]) -> Owners:
-    """Owners with what is particular to a taken-over environment: files of nobody, and files that were edited.
+    """Owners of a copied environment: with files that no record lists, and files that were edited.
 
-    Byte code is made anew, so that it is gone or different says nothing.
+    Byte code is compiled again, so its changes do not count.
     """
     of = {file.path: UNKNOWN for file in files} | owners.of
     replaced = {replaced.path for replaced in owners.changed}
-    edited = [one for one in drift if one.path not in replaced]
+    edited = [file for file in drift if file.path not in replaced]
     changed = [replaced for replaced in (*owners.changed, *edited) if not replaced.path.endswith(".pyc")]
     return Owners(
         of,

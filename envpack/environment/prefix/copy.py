@@ -1,4 +1,4 @@
-"""Copying the files of an environment; its owner may go on changing them, so nothing is linked."""
+"""Copies the files of an environment. Nothing is linked, since its owner may change the files afterwards."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _UNDECLARED = DeclaredFile("")
 
 @dataclass(frozen=True)
 class CopyResult:
-    """What was done to files on the way.
+    """What copying did to the files.
 
     Attributes:
-        placeholders: how files name the stand-in now, of those that do.
-        changed: files whose content is not that of the original, absolute.
-        left: binaries that still name the old place, where nothing can be done about it.
+        placeholders: kind of the prefix placeholder, of files that contain one now.
+        changed: absolute paths of files whose content differs from the original.
+        left: binaries that still contain the old path, because it cannot be replaced.
 
     """
 
@@ -50,17 +50,17 @@ def copy_files(
     prefix_paths: Sequence[Path],
     declared: Mapping[str, DeclaredFile],
 ) -> CopyResult:
-    """Copy files, with the stand-in for the prefix_paths that they name.
+    """Copy files, with the prefix placeholder instead of the prefix paths that they contain.
 
     Args:
         source: root of the environment.
-        files: what to copy.
-        target: folder; what is there is replaced, never written into, since it may be a link to a cache.
-        prefix_paths: where files may believe that the environment lies, the longest first.
-        declared: what packages say of files.
+        files: the files to copy.
+        target: folder; existing files are replaced, never written into, since they may be links to a cache.
+        prefix_paths: paths that files may contain as their prefix, the longest first.
+        declared: what the packages' records declare about files.
 
     Raises:
-        InputError: kind ``prefix-unsupported``: a binary names its place without room for another.
+        InputError: kind ``prefix-unsupported``: a binary contains its prefix without room for a longer one.
         OSError: a file cannot be read or written.
 
     """
@@ -73,8 +73,8 @@ def copy_files(
         if file.target:
             place.symlink_to(_relative(file, prefix_paths))
             continue
-        said = declared.get(file.path, _UNDECLARED)
-        content = _rewritten(source, file, prefix_paths, said)
+        declaration = declared.get(file.path, _UNDECLARED)
+        content = _rewritten(source, file, prefix_paths, declaration)
         if content is None:
             shutil.copyfile(source / file.path, place)
         else:
@@ -83,53 +83,55 @@ def copy_files(
                 done.changed.add(place)
         place.chmod(0o755 if file.program else 0o644)
         if content is not None and PREFIX_PLACEHOLDER.encode() in content:
-            done.placeholders[file.path] = "binary" if said.binary else "text"
-        elif content is None and _names(source / file.path, prefix_paths) and not said.placeholder:
+            done.placeholders[file.path] = "binary" if declaration.binary else "text"
+        elif content is None and _names(source / file.path, prefix_paths) and not declaration.placeholder:
             left.append(file.path)
     return CopyResult(done.placeholders, done.changed, tuple(left))
 
 
 def _relative(link: PrefixFile, prefix_paths: Sequence[Path]) -> str:
-    """Where a link points, relative to it if that is in the environment itself."""
+    """The target of a link, relative if it is in the environment."""
     for place in prefix_paths:
         if link.target.startswith(f"{place}/"):
             return os.path.relpath(link.target.removeprefix(f"{place}/"), os.path.dirname(link.path) or ".")  # noqa: PTH120
     return link.target
 
 
-def _rewritten(source: Path, one: PrefixFile, prefix_paths: Sequence[Path], said: DeclaredFile) -> bytes | None:
-    """The new content of a file, ``None`` if it stays."""
+def _rewritten(source: Path, one: PrefixFile, prefix_paths: Sequence[Path], declaration: DeclaredFile) -> bytes | None:
+    """The new content of a file, ``None`` if it does not change."""
     file = source / one.path
     if one.path.startswith("conda-meta/") and one.path.endswith(".json"):
         return _SECRETS.sub(b"", file.read_bytes())
     if one.path.endswith(".dist-info/RECORD"):
         return _BYTE_CODE.sub(b"", file.read_bytes())
-    if not said.placeholder and (not _names(file, prefix_paths) or is_elf(file)):
+    if not declaration.placeholder and (not _names(file, prefix_paths) or is_elf(file)):
         return None
     content = file.read_bytes()
-    changed = _with_stand_in(content, file, prefix_paths, said)
+    changed = _with_placeholder(content, file, prefix_paths, declaration)
     return changed if changed != content or PREFIX_PLACEHOLDER.encode() in content else None
 
 
-def _with_stand_in(content: bytes, file: Path, prefix_paths: Sequence[Path], said: DeclaredFile) -> bytes:
-    if not said.binary:
-        is_text = bool(said.placeholder) or b"\0" not in content
+def _with_placeholder(content: bytes, file: Path, prefix_paths: Sequence[Path], declaration: DeclaredFile) -> bytes:
+    if not declaration.binary:
+        is_text = bool(declaration.placeholder) or b"\0" not in content
         return (
-            insert_placeholder_in_text(content, prefix_paths, declared=bool(said.placeholder)) if is_text else content
+            insert_placeholder_in_text(content, prefix_paths, declared=bool(declaration.placeholder))
+            if is_text
+            else content
         )
-    changed = insert_placeholder_in_binary(content, prefix_paths, len(said.placeholder))
+    changed = insert_placeholder_in_binary(content, prefix_paths, len(declaration.placeholder))
     if changed is None:
         raise InputError(
-            "this binary names the folder of the environment, and has no room for a longer name",
+            "this binary contains the folder of the environment, and has no room for a longer path",
             kind="prefix-unsupported",
             where=str(file),
-            hint=f"build from requirements instead, or install {said.package} again",
+            hint=f"build from requirements instead, or reinstall {declaration.package}",
         )
     return changed
 
 
 def _names(file: Path, prefix_paths: Sequence[Path]) -> bool:
-    """Whether a file names one of the prefix_paths, so that nobody else could be meant."""
+    """Whether a file contains one of the distinctive prefix paths."""
     with file.open("rb") as content:
         if not os.fstat(content.fileno()).st_size:
             return False

@@ -12,21 +12,21 @@ from envpack.pythons import check_minor
 from envpack.requirements import host_platform
 from envpack.support.errors import InputError
 
-_HINT = "give the folder of a conda environment or of a virtual one: conda-meta or pyvenv.cfg lies in it"
+_HINT = "give the folder of a conda or virtual environment, which contains conda-meta or pyvenv.cfg"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prefix:
-    """An environment that is to be copied.
+    """An environment to copy.
 
     Attributes:
         root: its folder, absolute.
         kind: ``"virtual"`` for what venv, virtualenv and uv make.
         minor: Python minor version.
-        version: full version, as the environment itself says it; ``""`` if it does not.
+        version: full version from the environment's own metadata; ``""`` if it has none.
         platform: for example ``"linux-64"``.
-        home: folder of the interpreter that a virtual environment was made from; ``None`` for conda's.
-        records: conda's records of its packages.
+        home: folder of the interpreter that a virtual environment was created from; ``None`` for conda's.
+        records: conda's records of the packages.
 
     """
 
@@ -40,10 +40,10 @@ class Prefix:
 
 
 def detect_prefix(root: Path) -> Prefix:
-    """Say what a folder is.
+    """Detect the kind of environment in a folder.
 
     Raises:
-        InputError: it is no environment (kind ``not-a-prefix``), or one that no server could use: of another system
+        InputError: it is not an environment (kind ``not-a-prefix``), or no server could use it: of another system
             (``other-platform``), with another implementation of Python or with packages of the system
             (``prefix-unsupported``).
         UsageError: its Python is too old or too new.
@@ -65,11 +65,11 @@ def _conda(root: Path) -> Prefix:
     records = tuple(_record(file) for file in sorted((root / "conda-meta").glob("*.json")))
     python = next((record for record in records if record["name"] == "python"), None)
     if python is None:
-        raise _unsupported(
-            "no Python is installed in this conda environment", root, "install one: conda install python"
-        )
+        raise _unsupported("this conda environment has no Python", root, "install one: conda install python")
     if re.search(r"pypy|graalpy", str(python.get("build", ""))):
-        raise _unsupported("its Python is not CPython", root, "use one whose Python is; Triton's stub needs it")
+        raise _unsupported(
+            "its Python is not CPython", root, "use an environment with CPython, which Triton's stub requires"
+        )
     version = str(python["version"])
     platform = str(python.get("subdir") or host_platform())
     return Prefix(
@@ -84,14 +84,14 @@ def _conda(root: Path) -> Prefix:
 
 def _record(file: Path) -> dict[str, Any]:
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
-        fits = isinstance(told, dict) and isinstance(told["name"], str) and isinstance(told["version"], str)
-        fits = fits and isinstance(told.setdefault("files", []), list)
+        record = json.loads(file.read_text(encoding="utf-8"))
+        fits = isinstance(record, dict) and isinstance(record["name"], str) and isinstance(record["version"], str)
+        fits = fits and isinstance(record.setdefault("files", []), list)
     except (OSError, ValueError, KeyError) as error:
         raise _damaged(file) from error
     if not fits:
         raise _damaged(file)
-    return dict(told)
+    return dict(record)
 
 
 def _damaged(file: Path) -> InputError:
@@ -99,12 +99,12 @@ def _damaged(file: Path) -> InputError:
         "this record of an installed package cannot be read",
         kind="not-a-prefix",
         where=str(file),
-        hint="repair the environment: install that package again",
+        hint="repair the environment: reinstall that package",
     )
 
 
 def _virtual(root: Path) -> Prefix:
-    told = _settings(root / "pyvenv.cfg")
+    settings = _settings(root / "pyvenv.cfg")
     if (root / "Scripts").is_dir() and not (root / "bin").is_dir():
         raise InputError(
             "this virtual environment was made on Windows",
@@ -112,22 +112,26 @@ def _virtual(root: Path) -> Prefix:
             where=str(root),
             hint="make it on Linux, or build from its requirements: pip freeze writes them",
         )
-    if told.get("include-system-site-packages", "").lower() == "true":
+    if settings.get("include-system-site-packages", "").lower() == "true":
         raise _unsupported(
-            "it takes packages from the system beside its own (include-system-site-packages)",
+            "it uses packages of the system (include-system-site-packages)",
             root,
-            "make one without --system-site-packages, so that it holds all that the model needs",
+            "create one without --system-site-packages, with all packages that the model needs",
         )
-    if told.get("implementation", "cpython").lower() != "cpython" or list(root.glob("lib/pypy3*")):
-        raise _unsupported("its Python is not CPython", root, "use one whose Python is; Triton's stub needs it")
+    if settings.get("implementation", "cpython").lower() != "cpython" or list(root.glob("lib/pypy3*")):
+        raise _unsupported(
+            "its Python is not CPython", root, "use an environment with CPython, which Triton's stub requires"
+        )
     folders = sorted(folder.parent.name for folder in root.glob("lib/python3.*/site-packages"))
-    if not told.get("home") or len(folders) != 1:
-        missing = "pyvenv.cfg does not say where its Python is" if folders else "it has no lib/python3.*/site-packages"
+    if not settings.get("home") or len(folders) != 1:
+        missing = (
+            "pyvenv.cfg does not name the folder of its Python" if folders else "it has no lib/python3.*/site-packages"
+        )
         missing = "it has site-packages of several Pythons" if len(folders) > 1 else missing
         raise InputError(missing, kind="not-a-prefix", where=str(root), hint=_HINT)
-    version = re.match(r"[\d.]+", told.get("version_info", told.get("version", "")))
+    version = re.match(r"[\d.]+", settings.get("version_info", settings.get("version", "")))
     minor = folders[0].removeprefix("python")
-    home = Path(told["home"])
+    home = Path(settings["home"])
     return Prefix(
         root=root,
         kind="virtual",
@@ -149,10 +153,10 @@ def _unsupported(reason: str, root: Path, hint: str) -> InputError:
 
 
 def activation_variables(root: Path) -> tuple[str, ...]:
-    """The names of the variables of a conda environment; never their values, which may be secret.
+    """The names of the variables that conda's activation sets; never their values, which may be secret.
 
-    Those of ``conda env config vars`` are in ``conda-meta/state``, those of packages in ``etc/conda/env_vars.d``. What
-    cannot be read conda does not set either.
+    Those of ``conda env config vars`` are in ``conda-meta/state``, those of packages in ``etc/conda/env_vars.d``. Files
+    that cannot be read are ignored, as conda does.
     """
     found = set(_table(_table(_read(root / "conda-meta/state")).get("env_vars")))
     for file in (root / "etc/conda/env_vars.d").glob("*.json"):
@@ -167,5 +171,5 @@ def _read(file: Path) -> object:
         return None
 
 
-def _table(told: object) -> dict[str, Any]:
-    return told if isinstance(told, dict) else {}
+def _table(content: object) -> dict[str, Any]:
+    return content if isinstance(content, dict) else {}

@@ -1,7 +1,7 @@
-"""The files of an existing environment that are taken over, and their content by its SHA-256.
+"""The files of an existing environment that are copied, and their SHA-256.
 
-Digests are remembered by size, times and inode of each file, as compiler caches do, so that an environment that nobody
-changed is not read twice.
+Digests are cached by size, times and inode of each file, as compiler caches do, so that an unchanged environment is not
+read twice.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from envpack.support.errors import InputError
 from envpack.support.replacement import write_text
 
 _SCHEMA = 1
-_SETTLED = 2.0  # seconds after which a file that is changed once more has another time stamp, on any file system
+_SETTLED = 2.0  # seconds after which another change gives another time stamp, on any file system
 _NEVER = {"CACHEDIR.TAG", ".lock", ".gitignore", "pyvenv.cfg", "lib64", INVENTORY, MANIFEST}
 _NEVER_OF_CONDA = {"pkgs", "envs", "conda-bld", "conda-meta/history", "conda-meta/state", ".condarc", ".conda_lock"}
 _NEVER_OF_VIRTUAL = re.compile(r"bin/(python[\d.]*[td]?|activate(\..*|_this\.py)?|Activate\.ps1|deactivate(\..*)?)")
-_PATCHES = {"_virtualenv.py", "_virtualenv.pth"}  # of virtualenv and uv, for the environment that they made
+_PATCHES = {"_virtualenv.py", "_virtualenv.pth"}  # of virtualenv and uv, for the environment that they created
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class PrefixFile:
     Attributes:
         path: relative to the root, with ``/``.
         stamp: size, time of change of content and of anything, inode; 0 for links.
-        program: whether it may be executed.
-        target: where a link points; ``""`` for a file.
+        program: whether it is executable.
+        target: target of a link; ``""`` for a file.
 
     """
 
@@ -51,14 +51,14 @@ class PrefixFile:
 
 
 def list_files(prefix: Prefix) -> tuple[PrefixFile, ...]:
-    """The files that belong to an environment, sorted: no byte code, no caches, nothing that only holds in its place.
+    """The files of an environment, sorted; without byte code, caches and files that depend on its folder.
 
     Raises:
-        InputError: kind ``prefix-unsupported``: there is something that is neither file nor link nor folder.
+        InputError: kind ``prefix-unsupported``: there is a special file, such as a socket.
         OSError: a folder cannot be read.
 
     """
-    return tuple(sorted(_walk(prefix, ""), key=lambda one: one.path))
+    return tuple(sorted(_walk(prefix, ""), key=lambda file: file.path))
 
 
 def _walk(prefix: Prefix, below: str) -> Iterator[PrefixFile]:
@@ -95,12 +95,12 @@ def _left_out(prefix: Prefix, path: str) -> bool:
 
 
 def hash_files(prefix: Prefix, files: Sequence[PrefixFile], memory: Path) -> dict[str, str]:
-    """The SHA-256 of each file, by path; those that are as they were when they were read last are not read.
+    """The SHA-256 of each file, by path; files that did not change since the last call are not read.
 
     Args:
         prefix: the environment.
-        files: of `list_files`.
-        memory: file that remembers.
+        files: the result of `list_files`.
+        memory: file that caches the digests.
 
     Raises:
         OSError: a file cannot be read.
@@ -128,19 +128,19 @@ def _digest(file: str) -> str:
 
 def _remembered(memory: Path) -> dict[str, tuple[int | str, ...]]:
     try:
-        told = json.loads(memory.read_text(encoding="utf-8"))
-        return {path: tuple(known) for path, known in told["files"].items()} if told["schema"] == _SCHEMA else {}
+        cached = json.loads(memory.read_text(encoding="utf-8"))
+        return {path: tuple(known) for path, known in cached["files"].items()} if cached["schema"] == _SCHEMA else {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
 
 
 def _remember(memory: Path, known: Mapping[str, tuple[int | str, ...]]) -> None:
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+    with contextlib.suppress(OSError):  # without the cache the next call takes longer
         memory.parent.mkdir(parents=True, exist_ok=True)
         write_text(memory, json.dumps({"schema": _SCHEMA, "files": known}))
 
 
 def content_digest(files: Sequence[PrefixFile], digests: Mapping[str, str]) -> str:
-    """Names the content of an environment: the same wherever a copy of it lies."""
-    told = [[file.path, file.program, file.target, digests.get(file.path, "")] for file in files]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    """Digest of the content of an environment; the same for copies in other folders."""
+    contents = [[file.path, file.program, file.target, digests.get(file.path, "")] for file in files]
+    return hashlib.sha256(json.dumps(contents).encode()).hexdigest()

@@ -19,17 +19,17 @@ from envpack.support.text import normalise_name
 _SHEBANG = re.compile(rb"#!(?:/bin/sh\n'''exec' ['\"]?)?[ \t]*(/[^\n]+?)/bin/python[\d.]*['\"]?(?=[\s])")
 _ACTIVATE = re.compile(rb"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n$]+)""", re.MULTILINE)
 _SYSTEM = {"/usr", "/usr/local", "/bin", ""}
-_START = 1024  # bytes of a script in which the line that names its interpreter is
-UNKNOWN = "unknown"  # who changed a file, or brought it, if no record says so
+_START = 1024  # bytes of a script that contain the line with its interpreter
+UNKNOWN = "unknown"  # owner of a file that no record lists
 
 
 def named_prefix_paths(prefix: Prefix) -> tuple[Path, ...]:
-    """Where files of an environment believe that it lies: where it is, and where it was before it was moved."""
-    said = {str(prefix.root), str(prefix.root.resolve()), PREFIX_PLACEHOLDER, *_said(prefix.root / "bin")}
-    return tuple(Path(place) for place in sorted(said - _SYSTEM, key=lambda one: (-len(one), one)))
+    """The paths that files may contain as their prefix: the present folder, and those before it was moved."""
+    paths = {str(prefix.root), str(prefix.root.resolve()), PREFIX_PLACEHOLDER, *_script_paths(prefix.root / "bin")}
+    return tuple(Path(place) for place in sorted(paths - _SYSTEM, key=lambda path: (-len(path), path)))
 
 
-def _said(folder: Path) -> Iterator[str]:
+def _script_paths(folder: Path) -> Iterator[str]:
     for script in sorted(folder.iterdir()) if folder.is_dir() else ():
         if script.is_file() and not script.is_symlink():
             with script.open("rb") as content:
@@ -42,13 +42,13 @@ def _said(folder: Path) -> Iterator[str]:
 
 
 def insert_placeholder_in_text(content: bytes, prefix_paths: Sequence[Path], *, declared: bool) -> bytes:
-    """A text with the stand-in for any of some prefix_paths.
+    """Replace prefix paths in a text by the placeholder.
 
     Args:
         content: the text.
         prefix_paths: folders, the longest first.
-        declared: whether the package says that the text names its prefix; others are only changed where the name of
-            the folder ends, and where the folder is not one that texts name for other reasons.
+        declared: whether the package's record declares a placeholder; other texts change only where a whole path
+            matches, and the path is distinctive.
 
     """
     if declared:
@@ -58,15 +58,15 @@ def insert_placeholder_in_text(content: bytes, prefix_paths: Sequence[Path], *, 
 
 
 def is_distinctive(place: Path) -> bool:
-    """Whether a text that has this path in it means the environment: ``/env`` may be anything."""
+    """Whether a path in a text must be that of the environment; ``/env`` may be anything."""
     return len(place.parts) > 2
 
 
 def insert_placeholder_in_binary(content: bytes, prefix_paths: Sequence[Path], room: int) -> bytes | None:
-    """A binary with the stand-in for any of some prefix_paths, of the same length; ``None`` if it does not fit.
+    """Replace prefix paths in a binary by the placeholder, at the same length; ``None`` if there is no room.
 
-    Installers replace a long placeholder by the prefix and fill what is left of the string with zeros, so the zeros
-    behind it are the room for another prefix.
+    Installers replace a long placeholder by the prefix and pad the string with zeros. These zeros are the room
+    for another prefix.
 
     Args:
         content: the binary.
@@ -91,7 +91,7 @@ def insert_placeholder_in_binary(content: bytes, prefix_paths: Sequence[Path], r
 
 
 def restored(content: bytes, place: Path, placeholder: str, *, binary: bool) -> bytes:
-    """What a file was before an installer replaced the placeholder in it by a place."""
+    """The content of a file before an installer replaced its placeholder by a path."""
     old, new = os.fsencode(place), os.fsencode(placeholder)
     if not binary:
         return content.replace(old, new)
@@ -111,13 +111,13 @@ def _any(prefix_paths: Sequence[Path]) -> re.Pattern[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredFile:
-    """What a package says of a file.
+    """What a package's record declares about a file.
 
     Attributes:
         package: normalised name.
-        placeholder: what the file named in place of its prefix when the package was made; ``""`` if it names none.
-        binary: whether it is one, for the placeholder.
-        hashes: SHA-256 that the file may have, as packed and as installed.
+        placeholder: placeholder for the prefix in the packed file; ``""`` if it has none.
+        binary: whether the placeholder is in a binary file.
+        hashes: SHA-256 of the file as packed and as installed.
 
     """
 
@@ -128,15 +128,15 @@ class DeclaredFile:
 
 
 def declared_files(prefix: Prefix) -> dict[str, DeclaredFile]:
-    """What packages say of their files, by path."""
+    """What the packages' records declare about their files, by path."""
     return dict(_declared(prefix))
 
 
 def _declared(prefix: Prefix) -> Iterator[tuple[str, DeclaredFile]]:
     for record in prefix.records:
         name = normalise_name(record["name"])
-        said = record.get("paths_data") or {}
-        for declared_path in said.get("paths", ()):
+        paths = record.get("paths_data") or {}
+        for declared_path in paths.get("paths", ()):
             yield str(declared_path.get("_path", "")), _of(declared_path, name)
 
 
@@ -150,36 +150,42 @@ def _of(one: dict[str, Any], name: str) -> DeclaredFile:
 def changed_files(
     prefix: Prefix, declared: Mapping[str, DeclaredFile], digests: Mapping[str, str], prefix_paths: Sequence[Path]
 ) -> tuple[ReplacedFile, ...]:
-    """Files that are not as conda's packages brought them, and that somebody else changed without a record.
+    """Files that differ from conda's packages without a record of the change.
 
     Args:
         prefix: the environment.
-        declared: of `declared_files`.
-        digests: SHA-256 by path, of the files that are there.
-        prefix_paths: where files may believe that the environment lies.
+        declared: the result of `declared_files`.
+        digests: SHA-256 of the existing files, by path.
+        prefix_paths: paths that files may contain as their prefix.
 
     """
     found = []
-    for path, said in declared.items():
+    for path, declaration in declared.items():
         digest = digests.get(path)
-        if digest and said.hashes and digest not in said.hashes and not _is_as_packed(prefix, path, said, prefix_paths):
-            found.append(ReplacedFile(path, f"conda {said.package}", UNKNOWN))
+        if (
+            digest
+            and declaration.hashes
+            and digest not in declaration.hashes
+            and not _is_as_packed(prefix, path, declaration, prefix_paths)
+        ):
+            found.append(ReplacedFile(path, f"conda {declaration.package}", UNKNOWN))
     return tuple(found)
 
 
-def _is_as_packed(prefix: Prefix, path: str, said: DeclaredFile, prefix_paths: Sequence[Path]) -> bool:
-    """Whether a file differs from the package's only by where it believes to lie, as after conda-unpack."""
-    if not said.placeholder:
+def _is_as_packed(prefix: Prefix, path: str, declaration: DeclaredFile, prefix_paths: Sequence[Path]) -> bool:
+    """Whether a file differs from the package's only by its prefix, as after conda-unpack."""
+    if not declaration.placeholder:
         return False
     content = (prefix.root / path).read_bytes()
     heads: list[tuple[bytes, bytes]] = [(b"", content)]
-    if content.startswith(b"#!"):  # installers word a first line anew where a kernel could not read it
+    if content.startswith(b"#!"):  # installers rewrite a first line that is too long for the kernel
         line, _, rest = relocatable_script(content, prefix_paths, minor=prefix.minor).partition(b"\n")
         if line.startswith(b"#!/usr/bin/env python"):
             names = ("python", "python3", f"python{prefix.minor}")
-            heads += [(f"#!{said.placeholder}/bin/{name}\n".encode(), rest) for name in names]
+            heads += [(f"#!{declaration.placeholder}/bin/{name}\n".encode(), rest) for name in names]
     return any(
-        hashlib.sha256(head + restored(body, place, said.placeholder, binary=said.binary)).hexdigest() in said.hashes
+        hashlib.sha256(head + restored(body, place, declaration.placeholder, binary=declaration.binary)).hexdigest()
+        in declaration.hashes
         for head, body in heads
         for place in prefix_paths
     )
