@@ -98,12 +98,12 @@ def test_an_image_serves_by_itself(request, engine, models, pythons, tmp_path):
         assert image.labels["org.opencontainers.image.base.name"] == base
         assert image.labels["org.opencontainers.image.title"] == "deployed"
         with serving(client) as (container, url):
-            client = Client(url, timeout=15)
-            wait_until_ready(client, container)
+            triton = Client(url, timeout=15)
+            wait_until_ready(triton, container)
             inside = container.exec_run(["cat", "/opt/envpack/envpack-layout.json"]).output
             assert json.loads(inside) == document["description"]
             x = Tensor("X", "FP32", (2,), (1.0, 2.0))
-            found = {name: client.infer(name, (x,))[0].data[0].decode() for name in ("own", "beside", "behind")}
+            found = {name: triton.infer(name, (x,))[0].data[0].decode() for name in ("own", "beside", "behind")}
             server, other = pythons
             minors = {name: version.rpartition(".")[0] for name, version in found.items()}
             assert minors == {"own": server, "beside": other, "behind": other}
@@ -137,10 +137,10 @@ def test_the_printed_command_serves_archives_of_several_backends(daemon, models,
     started = subprocess.run(command, capture_output=True, text=True, check=True)
     container = daemon.client.containers.get(started.stdout.strip())
     try:
-        client = Client(address_of(container), timeout=15)
-        wait_until_ready(client, container)
+        triton = Client(address_of(container), timeout=15)
+        wait_until_ready(triton, container)
         x = Tensor("X", "FP32", (2,), (1.0, 2.0))
-        found = {name: client.infer(name, (x,))[0].data[0].decode() for name in ("own", "beside", "behind")}
+        found = {name: triton.infer(name, (x,))[0].data[0].decode() for name in ("own", "beside", "behind")}
         minors = {name: version.rpartition(".")[0] for name, version in found.items()}
         assert minors == {"own": server, "beside": other, "behind": other}
     finally:
@@ -182,11 +182,11 @@ class serving:  # noqa: N801 - used like a function
         self.container.remove(force=True, v=True)
 
 
-def wait_until_ready(client, container):
+def wait_until_ready(triton, container):
     until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
-            if client._send("GET", "/v2/health/ready").status_code == 200:
+            if triton._send("GET", "/v2/health/ready").status_code == 200:
                 return
         except Exception:
             container.reload()
