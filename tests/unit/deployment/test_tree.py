@@ -113,7 +113,7 @@ from envpack.project import Project
 from envpack.releases import find_release
 from envpack.repository import backends_folder
 
-project = Project(Path(sys.argv[1]))
+project = Project(repository=Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
     assemble(plan_deployment(project, backends_folder(project), find_release("24.10")), Path(sys.argv[2]))

@@ -225,7 +225,8 @@ class TestStorage:
         code = (
             "import sys; from pathlib import Path; from envpack.project import Project;"
             "from envpack.doctor.host import shared_memory, temporary_folder; place = Path(sys.argv[1]);"
-            "print(*temporary_folder(Project(place), place), *shared_memory(Project(place), place), sep='\\n')"
+            "project = Project(repository=place);"
+            "print(*temporary_folder(project, place), *shared_memory(project, place), sep='\\n')"
         )
         script = f'mount -t tmpfs -o {options} none "$1" && exec "$2" -c "$3" "$1"'
         command = ["unshare", "--mount", "sh", "-c", script, "sh", tmp_path, sys.executable, code]
