@@ -1,4 +1,4 @@
-"""From a Python to the stub that embeds it."""
+"""Compiles the stub that embeds a Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compile a stub, once for each combination of sources, Python, releases and tools."""
+"""Compiles a stub once for each combination of sources, Python, releases and compiler."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Stub:
 
     Attributes:
         path: the executable in the cache; copy it, do not move it.
-        facts: what was read from the file.
+        facts: the facts in the file.
         fresh: whether this call compiled it.
-        seconds: how long this call took.
+        seconds: duration of this call.
     """
 
     path: Path
@@ -51,7 +51,7 @@ def build_stub(
 ) -> Stub:
     """Compile the stub for one Python, or take it from ``triton-envpack-stubs`` or the cache.
 
-    What is the same for every Python is compiled once, and kept in the cache as well.
+    The parts that are the same for every Python are compiled once, and cached as well.
 
     Args:
         target: the Python to embed.
@@ -61,12 +61,12 @@ def build_stub(
         platform: ``"linux-aarch64"``, for example: what the target must be for; ``""`` leaves it to the target.
         cache: folder of compiled stubs, by default the user's cache.
         jobs: how many compilers run at once, 0 for as many as there are cores.
-        progress: told about the steps.
+        progress: receives the steps.
 
     Raises:
-        UsageError: the compiler cannot do what is asked, or the target is for another platform.
-        StubError: no compiler, or it fails (the compiler's first error is in the message), or what it made is not
-            what was asked for.
+        UsageError: the compiler does not support the target or the glibc, or the target is for another platform.
+        StubError: no compiler, or it fails (the compiler's first error is in the message), or the compiled
+            stub does not meet its specification.
         EnvironmentBuildError: the cache cannot be written to, or the disk is full.
     """
     started = time.monotonic()
@@ -90,10 +90,10 @@ def build_stub(
 def build_from_recipe(
     recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress | None = None
 ) -> Stub:
-    """What `build_stub` does once it is clear what goes into the stub; ``progress`` hears of details only.
+    """Compile a stub by its recipe, or take it from the cache; ``progress`` receives details only.
 
     Raises:
-        StubError: the stub does not compile, or is not what was asked for.
+        StubError: the stub does not compile, or does not meet its specification.
         EnvironmentBuildError: the cache cannot be written to, or the disk is full.
     """
     started = time.monotonic()
@@ -105,7 +105,7 @@ def build_from_recipe(
 
 
 def compile_shared(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress) -> None:
-    """Compile the parts of a stub that are the same for every Python, unless they are in the cache.
+    """Compile the parts of a stub that are the same for every Python, unless the cache has them.
 
     Raises:
         StubError: they do not compile.
@@ -115,7 +115,7 @@ def compile_shared(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, 
 
 
 def cached_stub(recipe: Recipe, *, cache: Path | None = None) -> Path | None:
-    """The stub in the cache, if it is there and intact."""
+    """The stub in the cache; ``None`` if it is missing or damaged."""
     folder = (cache or stub_cache()) / recipe.entry
     return folder / STUB_NAME if is_intact(folder) else None
 
@@ -127,7 +127,7 @@ def stub_cache() -> Path:
 
 @dataclass(frozen=True)
 class _StubBuild:
-    """Where one recipe is carried out."""
+    """The compilation of one recipe."""
 
     recipe: Recipe
     cache: Path
@@ -137,7 +137,7 @@ class _StubBuild:
     def compile_stub(self, into: Path) -> None:
         common = self.shared_parts()
         target = self.recipe.target
-        self.progress.detail(f"compile what is for Python {target.minor}")
+        self.progress.detail(f"compile the part for Python {target.minor}")
         tree = self._configured_tree(
             into / "build",
             ENVPACK_COMMON=str(common),
@@ -156,7 +156,7 @@ class _StubBuild:
     def shared_parts(self) -> Path:
         common = self.cache / self.recipe.common_entry
         if ensure_entry(common, self._compile_common, self.progress):
-            self.progress.detail("compiled what every Python shares")
+            self.progress.detail("compiled the part that all Pythons share")
         return common
 
     def _compile_common(self, into: Path) -> None:

@@ -1,4 +1,4 @@
-"""Folders that are made once, named after everything that decides their content, and checked at each use."""
+"""Folders that are made once, named by a digest of everything that decides their content, and verified at each use."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _MANIFEST = "sha256.json"
 
 
 def entry_name(label: str, parts: list[str]) -> str:
-    """Name of an entry: a label for people and a hash of everything that decides its content."""
+    """Name of an entry: a readable label and a digest of everything that decides its content."""
     return f"{label}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]}"
 
 
 def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress) -> bool:
-    """Make sure that an entry is there and holds what was once put into it.
+    """Make an entry unless it exists and is intact.
 
-    Whoever comes second waits for whoever is making the same entry. A process that is killed leaves no entry, and what
-    it leaves instead is removed when the entry is made. An intact entry needs no right to write.
+    If another process is making the same entry, this one waits. A killed process leaves no entry; its temporary files
+    are removed when the entry is made. For an intact entry no write permission is needed.
 
     Args:
         folder: the entry.
-        make: fills the empty folder that it is given.
-        progress: told about waiting.
+        make: fills an empty folder.
+        progress: receives a detail while it waits.
 
     Returns:
         Whether this call made it.
@@ -65,7 +65,7 @@ def _locked(file: Path, progress: Progress) -> Iterator[None]:
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        progress.detail("wait for another process that does the same")
+        progress.detail("wait for another process that makes the same")
         _wait_for(lock)
     try:
         yield
@@ -84,7 +84,7 @@ def _wait_for(lock: BaseFileLock) -> None:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether an entry is there and nothing of it has changed."""
+    """Whether an entry exists and is unchanged."""
     try:
         expected = json.loads((folder / _MANIFEST).read_text(encoding="ascii"))
         return bool(expected) and _digests(folder) == expected

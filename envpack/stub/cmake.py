@@ -1,4 +1,4 @@
-"""CMake and Ninja: configuring a build tree, compiling, and what to say when that fails."""
+"""Configures and compiles a build tree with CMake and Ninja, and reports failures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BuildTree:
         own = {
             "CMAKE_MAKE_PROGRAM": str(find_tool("ninja")),
             "CMAKE_CXX_COMPILER": ";".join(self.tools.compiler),
-            # Says that what is compiled may not run here, whether it is for this machine or not.
+            # With a system name CMake cross-compiles: it never runs what it compiled.
             "CMAKE_SYSTEM_NAME": "Linux",
             "CMAKE_SYSTEM_PROCESSOR": self.tools.machine,
         }
@@ -57,11 +57,11 @@ class BuildTree:
         self._cmake("--build", self.folder, *(["--parallel", str(self.jobs)] if self.jobs else []))
 
     def install(self, prefix: Path) -> None:
-        """Copy what is to be kept into a folder."""
+        """Install the results into a folder."""
         self._cmake("--install", self.folder, "--prefix", prefix)
 
     def _cmake(self, *arguments: str | Path) -> None:
-        # zig keeps its caches in HOME unless told otherwise; the global one holds its C++ runtime, worth keeping.
+        # By default zig keeps its caches in HOME. The global one contains its C++ runtime, which is worth keeping.
         caches = {"ZIG_LOCAL_CACHE_DIR": str(self.folder / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(cache_root() / "zig")}
         try:
             done = run([find_tool("cmake"), *arguments], env=clean_environment() | caches)

@@ -18,22 +18,22 @@ from envpack.support.processes import run
 
 _FACTS = ".envpack.facts"
 _BODY = ".envpack.body"
-# Libraries of a C++ runtime. An environment may bring older ones than the stub was compiled with.
+# Libraries of a C++ runtime. An environment may contain older ones than the stub was compiled with.
 _RUNTIMES = ("libstdc++.so", "libgcc_s.so", "libc++.so", "libc++abi.so", "libunwind.so")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StubFacts:
-    """What a stub needs and serves.
+    """What a stub requires and supports.
 
     Attributes:
         machine: ``"x86_64"`` or ``"aarch64"``.
         python: minor version of the Python it embeds.
         libpython: the shared library it loads, for example ``"libpython3.8.so.1.0"``.
-        epochs: the wires that it speaks, each named after the first release that spoke it.
-        version: version of envpack that its sources came with.
-        glibc: newest glibc symbol version that it needs, for example ``"2.34"``.
-        compiler: what compiled it, for example ``"GNU 12.2.0"``.
+        epochs: the ABI epochs that it supports, each named after its first release.
+        version: version of envpack that its sources belong to.
+        glibc: newest glibc symbol version that it requires, for example ``"2.34"``.
+        compiler: compiler that compiled it, for example ``"GNU 12.2.0"``.
         numpy: major versions of NumPy that it runs with.
         needs: shared libraries that the loader looks for when the stub starts, libpython first.
     """
@@ -50,13 +50,13 @@ class StubFacts:
 
 
 def inspect_stub(path: Path) -> StubFacts:
-    """Read a stub of ours.
+    """Read the facts of a stub that envpack compiled.
 
     Raises:
-        StubError: the file is missing, no ELF file, damaged, or somebody else's (``not-a-stub``).
+        StubError: the file is missing, no ELF file, damaged, or a stub of another maker (``not-a-stub``).
     """
     if path.exists() and not path.is_file():
-        raise _not_a_stub(path, "this is no file")
+        raise _not_a_stub(path, "it is not a file")
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def inspect_stub(path: Path) -> StubFacts:
             return _read(file, path)
         except StubError:
             raise
-        except Exception as error:  # of a damaged file the parser makes whatever its first wrong step leads to
+        except Exception as error:  # a damaged file raises whatever the parser runs into
             raise _not_a_stub(path, "not a readable ELF file, or a damaged one") from error
 
 
@@ -78,12 +78,12 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
     outer = ELFFile(file)
     facts_section, body_section = outer.get_section_by_name(_FACTS), outer.get_section_by_name(_BODY)
     if facts_section is None or body_section is None:
-        raise _not_a_stub(path, "it was not built by envpack")
+        raise _not_a_stub(path, "it was not compiled by envpack")
     facts = json.loads(facts_section.data())
     body = ELFFile(io.BytesIO(body_section.data()))
     needed = needed_libraries(body)
     if facts["libpython"] not in needed:
-        raise _not_a_stub(path, f"it says {facts['libpython']} but needs {', '.join(needed)}")
+        raise _not_a_stub(path, f"its facts name {facts['libpython']}, but it requires {', '.join(needed)}")
     return StubFacts(
         machine=machine_named(outer["e_machine"]),
         python=facts["python"],
@@ -104,15 +104,15 @@ def _not_a_stub(path: Path, why: str) -> StubError:
 
 
 def check_compiled_stub(made: Path, target: StubTarget, releases: Sequence[Release] | None, tools: Toolchain) -> None:
-    """Look into a stub that was just compiled, and start it if it is for this machine.
+    """Check the facts of a stub that was just compiled, and start it if it is for this machine.
 
     Raises:
-        StubError: it is for something else than was asked for, needs more than it may, or does not start.
+        StubError: it does not match its target and releases, requires too much of a system, or does not start.
     """
     wrong = [*_mismatches(inspect_stub(made), target, releases, tools), *_failures(made, target)]
     if wrong:
         raise StubError(
-            f"the stub that was compiled is not fit for use: {'; '.join(wrong)}",
+            f"the compiled stub is unusable: {'; '.join(wrong)}",
             kind="compile-failed",
             where=str(made),
             hint=OTHER_COMPILER,
@@ -128,10 +128,10 @@ def _mismatches(
         yield f"it is for Python {facts.python}, not for {target.minor}"
     unknown = [release.name for release in releases or () if release.stub_abi not in facts.epochs]
     if unknown:
-        yield f"it cannot talk to Triton {', '.join(unknown)}"
+        yield f"it does not support Triton {', '.join(unknown)}"
     if tools.glibc and version_key(facts.glibc) > version_key(tools.glibc):
-        yield f"it needs glibc {facts.glibc}, newer than {tools.glibc}"
-    yield from (f"it needs {library}" for library in facts.needs if library.startswith(_RUNTIMES))
+        yield f"it requires glibc {facts.glibc}, newer than {tools.glibc}"
+    yield from (f"it requires {library}" for library in facts.needs if library.startswith(_RUNTIMES))
 
 
 def _failures(made: Path, target: StubTarget) -> Iterator[str]:
@@ -140,4 +140,4 @@ def _failures(made: Path, target: StubTarget) -> Iterator[str]:
     # The server's trial run: without arguments and without any library path it must exit with status 1.
     status = run([made], env={}).returncode
     if status != 1:
-        yield f"it ends with status {status} where the server expects 1"
+        yield f"it exits with status {status}; the server expects 1"

@@ -24,7 +24,7 @@ from envpack.support.progress import NoProgress, Progress
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Made = TypeVar("_Made")
-# Does one piece of work with so many cores, telling its progress.
+# Does one piece of work with a number of cores, and reports its progress.
 _Work = Callable[[int, Progress], _Made]
 _Ended = Callable[[_Key, _Made | EnvpackError], None]
 
@@ -35,7 +35,7 @@ class Cell:
 
     Attributes:
         target: the Python to embed.
-        release: the Triton release to talk to, ``None`` for every one.
+        release: the Triton release to support, ``None`` for all.
     """
 
     target: StubTarget
@@ -43,7 +43,7 @@ class Cell:
 
     @property
     def releases(self) -> tuple[Release, ...] | None:
-        """The releases as `build_stub` takes them."""
+        """The releases as an argument of `build_stub`."""
         return (self.release,) if self.release else None
 
     @property
@@ -54,11 +54,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class FoundPythons:
-    """What stubs can be compiled against on this machine.
+    """The Pythons of this machine that stubs can be compiled against.
 
     Attributes:
         targets: one for each minor version, oldest first.
-        missing: why there is none, by minor version.
+        missing: the reason why there is none, by minor version.
     """
 
     targets: tuple[StubTarget, ...]
@@ -80,7 +80,7 @@ def find_pythons() -> FoundPythons:
             missing[minor] = error
     if not targets:
         raise EnvironmentBuildError(
-            "no Python on this machine that a stub can embed: "
+            "this machine has no Python that a stub can embed: "
             + "; ".join(f"{minor}: {error.message}" for minor, error in missing.items()),
             kind="unknown-python",
             hint="install one: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.10, or uv python install 3.10",
@@ -96,14 +96,14 @@ def plan_matrix(
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
 ) -> tuple[Cell, ...]:
-    """One stub for each Python, or for each Python and release, less what is not selected.
+    """One stub per Python, or per Python and release, filtered by identifier.
 
     Args:
         targets: the Pythons; one that is given twice counts once.
-        releases: a stub of its own for each; none for one stub that talks to all.
-        platforms: ``"linux-aarch64"``, for example: what the targets must be for; none leaves it to them.
-        only: patterns, as file names have them, of the identifiers to take; none for all.
-        skip: patterns of those to leave out.
+        releases: one stub per release; none for one stub that supports all.
+        platforms: platforms of the targets, such as ``"linux-aarch64"``; none for any.
+        only: glob patterns of the identifiers to keep; none for all.
+        skip: glob patterns of the identifiers to leave out.
 
     Raises:
         UsageError: a target is for another platform, or a platform has none (``wrong-platform``); two Pythons have the
@@ -124,12 +124,12 @@ def plan_matrix(
 def _selected(identifiers: list[str], only: Sequence[str], skip: Sequence[str]) -> list[str]:
     for pattern in (*only, *skip):
         if not any(fnmatchcase(name, pattern) for name in identifiers):
-            raise _nothing_selected(f"no stub is called {pattern!r}", identifiers)
+            raise _nothing_selected(f"no stub matches {pattern!r}", identifiers)
     wanted = [name for name in identifiers if not only or any(fnmatchcase(name, pattern) for pattern in only)]
     left = [name for name in wanted if not any(fnmatchcase(name, pattern) for pattern in skip)]
     if not left:
         raise _nothing_selected(
-            "every stub is skipped" if wanted == identifiers else "all that is left is skipped", identifiers
+            "every stub is skipped" if wanted == identifiers else "every selected stub is skipped", identifiers
         )
     return left
 
@@ -158,15 +158,15 @@ def compile_stubs(
 
     Args:
         recipes: what to compile.
-        ended: called with each stub as soon as it is there, or with what went wrong, always in the caller's thread.
-            The others go on in any case.
+        ended: called with each stub as soon as it is compiled, or with its error, always in the caller's thread. An
+            error does not stop the others.
         cache: folder of compiled stubs, by default the user's cache.
         jobs: how many compilers run at once, 0 for as many as there are cores.
-        progress: told about details, in the caller's thread.
+        progress: receives details, in the caller's thread.
 
     Raises:
-        KeyboardInterrupt: from Ctrl-C, or from ``ended``; then everything that was going on has ended. The same is true
-            of any other exception that is no `EnvpackError`.
+        KeyboardInterrupt: from Ctrl-C or ``ended``, after all compilations have been stopped. The same holds for any
+            exception other than an `EnvpackError`.
     """
     progress, jobs = progress or NoProgress(), jobs or usable_cores()
     failed: dict[str, EnvpackError] = {}
@@ -194,7 +194,7 @@ def compile_stubs(
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -222,7 +222,7 @@ class _ThreadProgress:
 def _run_in_threads(
     work: Mapping[_Key, _Work[_Made]], ended: _Ended[_Key, _Made], jobs: int, progress: Progress
 ) -> None:
-    """Do all of it in threads, as many as there are cores, and share the cores among them."""
+    """Run all work in threads, at most one per core, and divide the cores among them."""
     if not work:
         return
     threads = min(len(work), jobs)

@@ -14,7 +14,7 @@ from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain, required_package_folder
 from envpack.support.errors import StubError
 
-# None stands for every release that the sources know.
+# None means all releases in the sources.
 Releases = Sequence[Release] | None
 
 # Where the headers are, by the package that is imported and the one that is installed.
@@ -23,11 +23,11 @@ _HEADERS = {"pybind11": "pybind11", "libboost_headers": "libboost-headers"}
 
 @dataclass(frozen=True)
 class Recipe:
-    """What goes into a stub.
+    """The inputs of a stub.
 
     Attributes:
         target: the Python to embed.
-        releases: the Triton releases to talk to, ``None`` for every one.
+        releases: the Triton releases to support, ``None`` for all.
         tools: the compiler.
         sources: folder of the sources.
     """
@@ -39,14 +39,14 @@ class Recipe:
 
     @property
     def identifier(self) -> str:
-        """What people call the stub: ``cp310-x86_64`` for all releases, ``cp310-24.10-x86_64`` for one."""
+        """The identifier of the stub: ``cp310-x86_64`` for all releases, ``cp310-24.10-x86_64`` for one."""
         return identifier(self.target, self.releases)
 
     @property
     def entry(self) -> str:
         """Name of the stub in the cache.
 
-        The Python counts by its minor version and its own configuration header, since that is all the stub sees of it.
+        Of the Python only the minor version and the configuration header count, since the stub depends on nothing else.
         """
         configuration = hashlib.sha256(self.target.configuration.read_bytes()).hexdigest()
         return entry_name(self.identifier, [envpack.__version__, self.target.minor, configuration, *self._common_parts])
@@ -63,7 +63,7 @@ class Recipe:
 
     @property
     def cmake_releases(self) -> str:
-        """The releases as CMake is told: by names that the sources know."""
+        """The releases for CMake, by the names in the sources."""
         return ";".join(sorted(release.name_for_stub for release in self.releases or ())) or "all"
 
     @property
@@ -82,7 +82,7 @@ def identifier(target: StubTarget, releases: Releases) -> str:
 
 
 def describe_releases(releases: Releases) -> str:
-    """The releases in words."""
+    """The releases as text for messages."""
     return f"Triton {', '.join(_release_names(releases))}" if releases else "every Triton"
 
 
@@ -94,7 +94,7 @@ def source_folder() -> Path:
     """The folder with ``CMakeLists.txt`` and ``stub_src``: inside the installed package, or the checkout around it.
 
     Raises:
-        StubError: this copy of envpack came without them.
+        StubError: this installation of envpack does not contain them.
     """
     package = Path(__file__).parent.parent
     for folder in (package / "_source", package.parent):
@@ -109,7 +109,7 @@ def source_folder() -> Path:
 
 
 def source_digest(folder: Path) -> str:
-    """SHA-256 over names and contents of everything that goes into the stub; its documentation does not."""
+    """SHA-256 of names and contents of all sources of the stub, without its documentation."""
     digest = hashlib.sha256()
     sources = (path for path in (folder / "stub_src").rglob("*") if path.is_file() and path.suffix != ".md")
     files = [folder / "CMakeLists.txt", *sorted(sources)]

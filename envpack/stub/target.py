@@ -13,13 +13,13 @@ from envpack.support.errors import StubError, UsageError
 from envpack.support.platforms import PLATFORMS, platform_name, platform_of_machine
 
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
-_HINT = f"stubs are made for {' and '.join(PLATFORMS)}, with glibc; use a Python of one of those"
-# Where prefixes have their libraries: those of conda and of Pythons' own installations, and unpacked distributions'.
+_HINT = f"stubs exist for {' and '.join(PLATFORMS)} with glibc; use a Python for one of these"
+# Library folders of prefixes: of conda, of Python installations, and of unpacked packages of a distribution.
 _LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib/*-linux-gnu", "usr/lib", "usr/lib64")
 
 
 def machine_named(elf_machine: str) -> str:
-    """``"x86_64"`` for ELF's ``EM_X86_64``; what stubs are not made for keeps ELF's name."""
+    """``"x86_64"`` for ELF's ``EM_X86_64``; unsupported machines keep ELF's name."""
     return _MACHINES.get(elf_machine, elf_machine)
 
 
@@ -63,7 +63,7 @@ def _unusable(library: Path, why: str) -> StubError:
 
 @dataclass(frozen=True)
 class StubTarget:
-    """A Python with everything that compiling against it takes. It is never run.
+    """A Python with headers and library to compile against. It is never run.
 
     Attributes:
         minor: for example ``"3.8"``.
@@ -132,7 +132,7 @@ def target_from_prefix(prefix: Path) -> StubTarget:
 
 
 def check_platforms(targets: Sequence[StubTarget], platforms: Sequence[str]) -> None:
-    """Refuse targets for other platforms than those that are wanted, and platforms without a target.
+    """Reject targets for other platforms than the given ones, and platforms without a target.
 
     Raises:
         UsageError: kind ``wrong-platform``.
@@ -157,7 +157,7 @@ def check_platforms(targets: Sequence[StubTarget], platforms: Sequence[str]) -> 
 
 def _without_library(where: Path) -> StubError:
     return StubError(
-        "no shared libpython (libpython3.x.so.1.0), which a stub needs",
+        "no shared libpython (libpython3.x.so.1.0), which a stub requires",
         kind="libpython-missing",
         where=str(where),
         hint="give an environment made by `envpack build`, or a Python that was built with --enable-shared",

@@ -1,4 +1,4 @@
-"""The programs that build a stub: CMake and Ninja from their wheels, and a C++ compiler."""
+"""Finds the programs that compile a stub: CMake and Ninja from their wheels, and a C++ compiler."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _GLIBCS = f"give one from {OLDEST_GLIBC} on; Debian 10 has 2.28, Ubuntu 20.04 an
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What CMake is told.
+    """A compiler and its settings for CMake.
 
     Attributes:
         name: ``"system"`` or ``"zig"``.
         compiler: the C++ compiler and its fixed arguments.
-        identity: first line that the compiler says of itself; part of the cache key.
+        identity: first line of the compiler's version output; part of the cache key.
         machine: what it compiles for, such as ``"x86_64"``.
-        glibc: the newest glibc that what it makes may need; ``""`` for the one of this machine.
+        glibc: the newest glibc that the compiled stub may require; ``""`` for the one of this machine.
     """
 
     name: str
@@ -85,7 +85,7 @@ def find_toolchain(wanted: ToolchainName = "auto", *, machine: str = "", glibc: 
 
 
 def check_glibc(glibc: str) -> None:
-    """Refuse what is no version of glibc, or one that no stub can run with.
+    """Reject a text that is not a version of glibc, or a version that no stub can run with.
 
     Raises:
         UsageError: kind ``bad-glibc``.
@@ -97,7 +97,7 @@ def check_glibc(glibc: str) -> None:
 
 
 def _beyond_system(machine: str, glibc: str) -> str:
-    """What this machine's compiler cannot do of what is asked, nothing if it can do all of it."""
+    """Why this machine's compiler does not suffice; ``""`` if it does."""
     if machine != this_machine():
         return f"cannot compile for {machine}"
     return "cannot choose the glibc: what it makes needs one as new as this machine's" if glibc else ""
@@ -117,7 +117,7 @@ def _zig(machine: str, glibc: str) -> Toolchain | None:
         return None
     zig = str(folder / "zig")
     target = f"{machine}-linux-gnu.{glibc}"
-    # -s: zig adds debug information unless told otherwise, and builds its C++ runtime once with and once without it.
+    # -s: by default zig adds debug information, and builds its C++ runtime once with and once without it.
     # CMake's own checks are linked with one of these too, so one set of flags for everything saves most of a minute.
     compiler = (zig, "c++", "-target", target, "-s")
     return Toolchain("zig", compiler, f"zig {_identity([zig, 'version'])} {target}", machine, glibc)

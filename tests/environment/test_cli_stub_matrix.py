@@ -119,7 +119,7 @@ def test_what_two_want_at_the_same_time_is_compiled_once(raced, own_cache):
     compiled = [[cell["compiled"] for cell in json.loads(out)["cells"]] for out, _ in said]
     assert [sum(pair) for pair in zip(*compiled, strict=True)] == [1, 1]
     assert any(b"wait for another process" in err for _, err in said)
-    shared = b"".join(err for _, err in said).count(b"compiled what every Python shares")
+    shared = b"".join(err for _, err in said).count(b"compiled the part that all Pythons share")
     assert shared == 1
     entries = [path.name for path in (own_cache / "stubs").iterdir() if path.is_dir()]
     assert sorted(name.rpartition("-")[0] for name in entries) == ["common-24.10", *NAMES]

@@ -254,10 +254,10 @@ class TestVirtual:
     @pytest.mark.parametrize(
         ("before", "after", "kind", "says"),
         [
-            ("site-packages = false", "site-packages = true", "prefix-unsupported", "from the system"),
+            ("site-packages = false", "site-packages = true", "prefix-unsupported", "of the system"),
             ("home = ", "implementation = PyPy\nhome = ", "prefix-unsupported", "not CPython"),
-            ("home = ", "home = /nowhere", "prefix-unsupported", "the Python that it was made from"),
-            ("home = ", "hme = ", "not-a-prefix", "where its Python is"),
+            ("home = ", "home = /nowhere", "prefix-unsupported", "the Python that it was created from"),
+            ("home = ", "hme = ", "not-a-prefix", "the folder of its Python"),
         ],
     )  # fmt: skip
     def test_what_no_server_could_use_is_refused(self, copied, before, after, kind, says):

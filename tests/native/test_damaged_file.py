@@ -79,15 +79,15 @@ def test_a_stub_with_wrong_bytes_where_its_parts_are_described_is_read_or_refuse
 def test_a_program_for_another_machine_is_refused(file, capsys, machine, bits):
     write_header(file, machine, bits)
     code = run(["inspect", "--json", str(file)])
-    assert_refused(Ended(code, *capsys.readouterr()), 5, "not-a-stub", "not built by envpack")
+    assert_refused(Ended(code, *capsys.readouterr()), 5, "not-a-stub", "not compiled by envpack")
 
 
 def test_the_interpreter_and_its_library_are_refused(target, capsys):
     for foreign in (sys.executable, target.library):
         code = run(["inspect", "--json", str(foreign)])
-        assert_refused(Ended(code, *capsys.readouterr()), 5, "not-a-stub", "not built by envpack")
+        assert_refused(Ended(code, *capsys.readouterr()), 5, "not-a-stub", "not compiled by envpack")
 
 
 def test_a_device_is_refused_and_not_waited_for(capsys):
     code = run(["inspect", "--json", "/dev/zero"])
-    assert_refused(Ended(code, *capsys.readouterr()), 5, "not-a-stub", "this is no file")
+    assert_refused(Ended(code, *capsys.readouterr()), 5, "not-a-stub", "it is not a file")

@@ -29,7 +29,7 @@ def test_a_script(tmp_path):
 def test_a_program_of_somebody_else(tmp_path):
     file = tmp_path / "stub"
     shutil.copy("/bin/true", file)
-    assert "not built by envpack" in _refusal(file)
+    assert "not compiled by envpack" in _refusal(file)
 
 
 def test_a_truncated_program(tmp_path):
