@@ -74,4 +74,4 @@ def test_a_stub_that_does_not_end_as_the_server_expects_is_refused(accept, made)
     made.write_text("#!/bin/sh\nexit 127\n")
     with pytest.raises(StubError) as caught:
         accept()
-    assert "status 127;  the server expects 1" in caught.value.message
+    assert "status 127; the server expects 1" in caught.value.message
