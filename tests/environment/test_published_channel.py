@@ -48,7 +48,7 @@ def test_several_interpreters_are_listed(channel, changes):
     listed = envpack("channel", "ls", channel, "--json", changes=changes).document["packages"]
     assert [package["version"].rpartition(".")[0] for package in listed] == list(MINORS)
     assert all((channel / package["subdir"] / package["file"]).stat().st_size == package["size"] for package in listed)
-    assert f"--channel {channel.as_uri()}" in envpack("channel", "ls", channel, changes=changes).err
+    assert f"--channel {channel.as_uri()}" in envpack("channel", "ls", channel, changes=changes).out
 
 
 def test_a_package_that_is_there_is_not_added_again(channel, changes):
