@@ -142,7 +142,7 @@ def _pack(request: _ArchiveRequest, stored: Path, threads: int, progress: Progre
 
     while True:
         try:
-            digest, segments = _write(request, selected, stored, threads)
+            digest, segments = _write(request, selected, stored, threads, progress)
             break
         except DamagedSegmentError as error:  # its index is removed, so the next attempt does not use it
             progress.detail(str(error))
@@ -162,7 +162,7 @@ def _pack(request: _ArchiveRequest, stored: Path, threads: int, progress: Progre
 
 
 def _write(
-    request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threads: int
+    request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threads: int, progress: Progress
 ) -> tuple[str, dict[str, Segment]]:
     """Write an archive into the store; returns its SHA-256 and the positions of its segments."""
     prefix = request.environment.prefix
@@ -171,7 +171,7 @@ def _write(
         if request.packer == "conda-pack":
             pack_with_conda_pack(prefix, partial, request.form)
             return _sha256(partial), segments
-        with partial.open("wb", buffering=0) as raw, _Hashed(raw) as out:
+        with partial.open("wb", buffering=0) as raw, _Hashed(raw, progress) as out:
             if request.form == "tar":
                 _write_plain(prefix, selected, out, threads)
             else:
@@ -220,7 +220,8 @@ class _Hashed:
     It is flushed to the disk while more is compressed, so that the final flush does not take long.
     """
 
-    def __init__(self, file: io.FileIO | BinaryIO) -> None:
+    def __init__(self, file: io.FileIO | BinaryIO, progress: Progress) -> None:
+        self._progress = progress
         self._handle = file.fileno()
         self._hasher = ThreadPoolExecutor(1)
         self._flusher = ThreadPoolExecutor(1)
@@ -247,6 +248,7 @@ class _Hashed:
                 left = left[os.write(self._handle, left) :]
         finally:
             hashed.result()  # the caller may change the buffer afterwards
+        self._progress.advance(self.size, 0, "bytes")
         if self.size - self._flushed >= _FLUSH:
             self._flush()
 

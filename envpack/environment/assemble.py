@@ -114,7 +114,7 @@ def finish(
     refuse_external_references(prefix, minor, owners)
     _compile(assembly, prefix, owners)
     version = _started(prefix, minor) if assembly.runs_here else _locked_version(assembly.lock)
-    entries = take_inventory(prefix, owners)
+    entries = take_inventory(prefix, owners, assembly.progress)
     needs = _checked_needs(assembly, prefix, entries)
     _write_manifest(assembly, prefix, version, needs, owners, entries)
     assembly.progress.end(f"{len(entries)} files")

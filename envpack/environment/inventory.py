@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import itertools
 import json
 import os
 from collections import Counter
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.store import Package
+from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.support.text import normalise_name
 
@@ -116,18 +116,25 @@ def _claim(last: dict[str, tuple[str, str]], changed: list[ReplacedFile], path: 
     last[path] = package
 
 
-def take_inventory(prefix: Path, owners: Owners) -> tuple[Entry, ...]:
+def take_inventory(prefix: Path, owners: Owners, progress: Progress | None = None) -> tuple[Entry, ...]:
     """List and hash every file of an environment with several threads; sorted by path.
 
     Raises:
         OSError: a file cannot be read.
 
     """
+    progress = progress or NoProgress()
     paths = sorted(_walk(str(prefix)))
     batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         read = pool.map(lambda batch: [_entry(prefix, path, owners) for path in batch], batches)
-        return tuple(itertools.chain.from_iterable(read))
+        entries: list[Entry] = []
+        size = 0
+        for batch in read:
+            entries += batch
+            size += sum(entry.size for entry in batch)
+            progress.advance(len(entries), len(paths), "files", size=size)
+        return tuple(entries)
 
 
 def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:

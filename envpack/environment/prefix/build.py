@@ -177,7 +177,7 @@ class _PrefixCopy:
             install(how, folder)
         self.progress.begin(f"copy {len(self.files)} files of {self.prefix.root}")
         prefix_paths, declared = named_prefix_paths(self.prefix), declared_files(self.prefix)
-        copied = copy_files(self.prefix.root, self.files, folder, prefix_paths, declared)
+        copied = copy_files(self.prefix.root, self.files, folder, prefix_paths, declared, progress=self.progress)
         if list_files(self.prefix) != self.files:
             raise InputError(
                 "it changed while it was copied",

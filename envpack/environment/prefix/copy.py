@@ -21,6 +21,7 @@ from envpack.environment.prefix.prefix_paths import (
 )
 from envpack.support.elf import is_elf
 from envpack.support.errors import InputError
+from envpack.support.progress import NoProgress, Progress
 
 _SECRETS = re.compile(rb'(?<=://)[^/\s"@]+@|/t/[^/\s"]+(?=/)')  # in addresses: accounts, and conda's tokens
 _BYTE_CODE = re.compile(rb"^[^\n,]*(?:__pycache__(?:/[^\n,]*)?|\.pyc),[^\n]*\n", re.MULTILINE)
@@ -49,6 +50,8 @@ def copy_files(
     target: Path,
     prefix_paths: Sequence[Path],
     declared: Mapping[str, DeclaredFile],
+    *,
+    progress: Progress | None = None,
 ) -> CopyResult:
     """Copy files, with the prefix placeholder instead of the prefix paths that they contain.
 
@@ -58,6 +61,7 @@ def copy_files(
         target: folder; existing files are replaced, never written into, since they may be links to a cache.
         prefix_paths: paths that files may contain as their prefix, the longest first.
         declared: what the packages' records declare about files.
+        progress: receives the number of files and their bytes.
 
     Raises:
         InputError: kind ``prefix-unsupported``: a binary contains its prefix without room for a longer one.
@@ -66,7 +70,11 @@ def copy_files(
     """
     done = CopyResult({}, set(), ())
     left = []
-    for file in files:
+    progress = progress or NoProgress()
+    size = 0
+    for number, file in enumerate(files, start=1):
+        size += file.stamp[0]
+        progress.advance(number, len(files), "files", size=size)
         place = target / file.path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.unlink(missing_ok=True)
