@@ -9,6 +9,7 @@ from typing import Any
 
 from envpack.archive import read_metadata
 from envpack.environment import find_environment, find_remembered_lock
+from envpack.inspection import BuildState, build_state
 from envpack.lock import Lock, read_lock
 from envpack.project import Project
 from envpack.repository import environment_of, in_model_folder, open_model
@@ -73,11 +74,11 @@ def plan_model(project: Project, name: str, options: BuildOptions | None = None)
         python=source.target.python,
         python_source=source.python_source,
         release=request.release.name,
-        changes=tuple(_changes(request, source)),
+        changes=tuple(_changes(request, source, build_state(project, model, request.release))),
     )
 
 
-def _changes(request: BuildRequest, source: LockRequest) -> Iterator[PlannedChange]:
+def _changes(request: BuildRequest, source: LockRequest, state: BuildState) -> Iterator[PlannedChange]:
     lock = read_lock(source.lock_file)
     if lock is not None:
         refuse_stale(lock, source)
@@ -87,11 +88,13 @@ def _changes(request: BuildRequest, source: LockRequest) -> Iterator[PlannedChan
         yield PlannedChange("resolve the packages", "these requirements were not resolved on this machine before")
     elif find_environment(lock, cache=source.options.cache, strip=request.strip) is None:
         yield PlannedChange(f"install {len(lock.conda) + len(lock.pip)} packages", "the store has no such environment")
-    yield from _placement(request, source, lock)
+    yield from _placement(request, source, lock, state)
     yield from _stub(request, source, lock)
 
 
-def _placement(request: BuildRequest, source: LockRequest, lock: Lock | None) -> Iterator[PlannedChange]:
+def _placement(
+    request: BuildRequest, source: LockRequest, lock: Lock | None, state: BuildState
+) -> Iterator[PlannedChange]:
     model = request.model
     suffix = "" if request.archive_format == "dir" else f".{request.archive_format}"
     path = model.folder / f"python{source.target.python}{suffix}"
@@ -103,7 +106,8 @@ def _placement(request: BuildRequest, source: LockRequest, lock: Lock | None) ->
     elif has != path:
         yield PlannedChange(f"place an environment as {path.name}", f"it has {Path(has or '').name}")
     else:
-        reasons = list(_differences(metadata, request, lock))
+        changed = [state.reason] if state.status == "changed" else []
+        reasons = [*changed, *_differences(metadata, request, lock)]
         if reasons:
             yield PlannedChange(f"replace {path.name}", "; ".join(reasons))
     if has != path:
@@ -112,8 +116,9 @@ def _placement(request: BuildRequest, source: LockRequest, lock: Lock | None) ->
 
 def _differences(metadata: Mapping[str, Any], request: BuildRequest, lock: Lock | None) -> Iterator[str]:
     """Why a placed environment is not the one that a build would place."""
+    if metadata.get("selection", {}).get("digest") not in (None, request.selection.digest):
+        yield "other files are excluded"
     if lock is None:
-        yield "the requirements changed since it was built"
         return
     has = {package["name"]: package["version"] for package in metadata.get("packages", ())}
     wanted = {package.name: package.version for package in lock.conda} | {
@@ -127,8 +132,6 @@ def _differences(metadata: Mapping[str, Any], request: BuildRequest, lock: Lock 
         named.append(f"and {len(different) - _MOST_NAMED} more")
     if named:
         yield ", ".join(named)
-    if metadata.get("selection", {}).get("digest") not in (None, request.selection.digest):
-        yield "other files are excluded"
 
 
 def _is_separate(metadata: Mapping[str, Any], name: str) -> bool:

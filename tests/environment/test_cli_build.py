@@ -75,7 +75,7 @@ def test_init_build_and_build_again(tmp_path, changes):
     before = listing(repository)
     second = envpack(*words, changes=changes)
     assert "preprocessing: Python 3.8" in second.err
-    assert second.err.splitlines()[-1].endswith("up to date")
+    assert "… up to date" in second.err.splitlines()[-1]
     assert second.document["models"] == [model | {"changed": False}]
     assert envpack(*words[:-2], "--quiet", words[-1], changes=changes).out == ""
     assert listing(repository) == before

@@ -41,7 +41,7 @@ def test_a_second_build_without_options_makes_the_same_environment(built):
     before = listing(built.repository)
     again = built("m")
     assert "m: Python 3.8" in again.err
-    assert again.err.splitlines()[-1].endswith("up to date")
+    assert "… up to date" in again.err.splitlines()[-1]
     assert listing(built.repository) == before
 
 
@@ -57,9 +57,10 @@ def test_a_dry_run_says_that_nothing_would_change_and_a_build_agrees(built):
     [
         (("--format", "dir"), ("numpy", "six"), "place an environment as python3.8", "it has python3.8.tar"),
         ((), ("numpy",), "resolve the packages", "were not resolved on this machine before"),
+        ((), ("numpy",), "replace python3.8.tar", "requirements.txt changed since python3.8.tar was built"),
         (("--exclude", "*.md"), ("numpy", "six"), "replace python3.8.tar", "other files are excluded"),
     ],
-    ids=["format", "requirements", "exclude"],
+    ids=["format", "resolution", "requirements", "exclude"],
 )
 def test_a_dry_run_names_each_change_with_its_reason_and_changes_nothing(built, words, lines, action, reason):
     if lines == ("numpy",):
