@@ -1,4 +1,4 @@
-"""Says all that is wrong with a model repository by its files alone: nothing is started, run or unpacked."""
+"""Finds all problems of a model repository from its files alone: nothing is started, run or unpacked."""
 
 from __future__ import annotations
 

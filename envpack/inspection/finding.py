@@ -1,4 +1,4 @@
-"""What is found."""
+"""Findings of an inspection."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class Finding:
 
 
 def fault(kind: str, where: Path, what: str, fix: str) -> Finding:
-    """Something that no server will serve."""
+    """An error: no server can serve it."""
     return Finding(kind, "error", where, what, fix)
 
 
 def caution(kind: str, where: Path, what: str, fix: str) -> Finding:
-    """Something that some servers will not serve."""
+    """A warning: some servers cannot serve it."""
     return Finding(kind, "warning", where, what, fix)
 
 
 def finding_of_error(error: EnvpackError, where: Path) -> Finding:
-    """An error as it would be raised by a command; ``where`` if it does not say."""
+    """The finding for an error that a command would raise; ``where`` if the error names no place."""
     return Finding(error.kind, "error", Path(error.where) if error.where else where, error.message, error.hint)
 
 
 def finding_of_mismatch(mismatch: Mismatch, where: Path) -> Finding:
-    """Two things that do not go together."""
+    """The finding for an incompatibility."""
     return Finding(mismatch.kind, "error", where, mismatch.reason, mismatch.fix)

@@ -1,4 +1,4 @@
-"""A whole repository: each folder in it, each model, each backend, and what they are to each other."""
+"""Inspects a whole repository: folders, models, backend directories, and how they refer to each other."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from envpack.support.errors import InputError
 
 @dataclass(frozen=True)
 class RepositoryInspection:
-    """What was found in a repository.
+    """The result of inspecting a repository.
 
     Attributes:
         repository: its folder.
-        release: the server that it was inspected for.
-        models: names of the folders that are models.
-        findings: what is wrong, by where it is.
+        release: the release that it was inspected for.
+        models: names of the model folders.
+        findings: all findings, sorted by path.
     """
 
     repository: Path
@@ -45,12 +45,12 @@ class RepositoryInspection:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong for certain."""
+        """Whether there is no error; warnings do not count."""
         return all(finding.severity != "error" for finding in self.findings)
 
 
 def is_repository(folder: Path) -> bool:
-    """Whether a folder holds models, and is no environment."""
+    """Whether a folder contains models, and is not an execution environment."""
     if (folder / ACTIVATE).is_file() or not folder.is_dir():
         return False
     return (folder / FILE_NAME).is_file() or any(looks_like_model(f) for f in folder.iterdir() if f.is_dir())
@@ -59,13 +59,13 @@ def is_repository(folder: Path) -> bool:
 def inspect_repository(
     project: Project, release: Release, names: Sequence[str] = (), *, backends: Path | None = None
 ) -> RepositoryInspection:
-    """Find all that is wrong with a repository.
+    """Find all problems of a repository.
 
     Args:
-        project: whose repository.
-        release: the server that it is for.
-        names: models to look at; by default all, and the repository itself.
-        backends: folder of the backends for one Python each; by default as `backends_folder` says.
+        project: the repository and its settings.
+        release: the release to serve it.
+        names: models to inspect; by default all, and the repository itself.
+        backends: folder of backend directories; by default that of `backends_folder`.
 
     Raises:
         InputError: a model that was named is not there (``model-missing``), or something cannot be read
@@ -159,7 +159,7 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
 
 
 def _cycles(models: Mapping[str, Model]) -> Iterator[Finding]:
-    """Ensembles that run each other, each circle once."""
+    """Ensembles that run each other, each cycle once."""
     seen: set[str] = set()
     for name in models:
         circle = _circle(models, (name,))
@@ -174,7 +174,7 @@ def _cycles(models: Mapping[str, Model]) -> Iterator[Finding]:
 
 
 def _circle(models: Mapping[str, Model], way: tuple[str, ...]) -> tuple[str, ...]:
-    """The way from the first model of ``way`` back to it, if its last one leads there."""
+    """The cycle that starts with ``way``, empty if there is none."""
     for step in models[way[-1]].steps if way[-1] in models else ():
         if step == way[0]:
             return (*way, step)

@@ -1,7 +1,7 @@
-"""Says before anything is started what will not go together: stub, environment, Triton release, machine.
+"""Finds incompatibilities of stub, execution environment, Triton release and host before anything is started.
 
-Files are read, nothing of them is run. `preflight_model` looks at a model of a repository, `find_mismatches` compares
-what its caller has read.
+Files are read, never run. `preflight_model` checks a model of a repository, `find_mismatches` compares facts that the
+caller has read.
 """
 
 from __future__ import annotations

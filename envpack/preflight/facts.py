@@ -31,12 +31,12 @@ _LIBPYTHON = re.compile(r"libpython(3\.\d+)\.so\.1\.0")
 
 @dataclass(frozen=True)
 class EnvironmentFacts:
-    """What counts of an environment for the stub that is to start in it.
+    """The facts about an execution environment that matter to a stub.
 
     Attributes:
         path: folder or archive.
         python: Python minor version of its libpython, ``""`` if it has none.
-        machine: what that libpython is for, such as ``"x86_64"``; ``""`` without one.
+        machine: machine of that libpython, such as ``"x86_64"``; ``""`` without one.
         glibc: the oldest glibc that it runs with, as far as is known: of all files for an environment of envpack's, of
             libpython for others.
         glibcxx: newest symbol version of its own libstdc++, ``""`` if it has none.
@@ -53,10 +53,10 @@ class EnvironmentFacts:
 
 
 def read_environment_facts(path: Path) -> EnvironmentFacts:
-    """Look into an environment: a folder, or an archive that is read from its beginning until all is known.
+    """Read the facts of a folder, or of an archive, which is read only as far as necessary.
 
     Raises:
-        InputError: there is nothing, or it is no archive (``environment-unreadable``).
+        InputError: the path does not exist, or is not an archive (``environment-unreadable``).
     """
     try:
         found = _in_folder(path) if path.is_dir() else _in_archive(path)
@@ -68,7 +68,7 @@ def read_environment_facts(path: Path) -> EnvironmentFacts:
 
 @dataclass
 class _Libraries:
-    """What the libraries that were looked into say."""
+    """The facts of the libraries read so far."""
 
     python: str = ""
     machine: str = ""
@@ -76,7 +76,7 @@ class _Libraries:
     glibcxx: str = ""
 
     def take(self, name: str, read: Callable[[], BinaryIO | None]) -> None:
-        """Look into a member called ``name`` if it is a library that counts."""
+        """Read a member called ``name`` if it is libpython or libstdc++."""
         from elftools.elf.elffile import ELFFile
 
         libpython = _LIBPYTHON_FILE.fullmatch(name)
@@ -85,7 +85,7 @@ class _Libraries:
         content = read()
         if content is None:
             return
-        # A damaged library is none. The parser makes of it whatever its first wrong step leads to.
+        # A damaged library is ignored; the parser raises any error for one.
         with contextlib.suppress(Exception):
             self._take(ELFFile(content), libpython[1] if libpython else "")
 
@@ -125,7 +125,7 @@ def _in_archive(file: Path) -> _Libraries:
 
 
 def _libraries_listed(inventory: bytes) -> set[str] | None:
-    """The files that count, if the archive begins with a list of its files."""
+    """The relevant libraries of an inventory, ``None`` if the inventory is damaged."""
     try:
         paths = [entry.path for entry in parse_inventory(inventory) if entry.kind in ("file", "program")]
     except ValueError:
@@ -134,7 +134,7 @@ def _libraries_listed(inventory: bytes) -> set[str] | None:
 
 
 def _noted(path: Path) -> tuple[str, str]:
-    """The needs of all files, as envpack noted them when it built the environment; nothing if it did not."""
+    """The requirements of all files in envpack's metadata; empty without metadata."""
     environment = read_environment(path) if path.is_dir() else None
     if environment:
         return environment.glibc, environment.glibcxx
@@ -156,17 +156,17 @@ def _unreadable(path: Path, reason: str) -> InputError:
 
 @dataclass(frozen=True, kw_only=True)
 class StubRequirements:
-    """What a stub needs to be able to serve.
+    """What a stub requires of an environment and a host.
 
     Attributes:
         path: the stub.
         machine: such as ``"x86_64"``.
         python: Python minor version that it embeds.
         glibc: the oldest glibc that it runs with.
-        glibcxx: newest symbol version that it needs of libstdc++, ``""`` if it does without that library.
-        epochs: names of the wires that it speaks, see `envpack.releases.Release.stub_abi`; empty if its file does not
-            tell, as those of other makers.
-        release_file: what the release file beside it says, ``""`` if there is none.
+        glibcxx: newest symbol version of libstdc++ that it requires, ``""`` for none.
+        epochs: ABI epochs that it supports, see `envpack.releases.Release.stub_abi`; empty if unknown, as for stubs of
+            other makers.
+        release_file: release in the release file beside it, ``""`` if there is none.
     """
 
     path: Path
@@ -179,10 +179,10 @@ class StubRequirements:
 
 
 def read_stub_requirements(path: Path) -> StubRequirements:
-    """Read a stub's file, and the release file beside it; nothing of it is run.
+    """Read a stub and the release file beside it, without running anything.
 
     Raises:
-        StubError: it is no stub, or damaged (``not-a-stub``).
+        StubError: it is not a stub, or damaged (``not-a-stub``).
     """
     release_file = _first_line(path.with_name(RELEASE_FILE))
     try:
@@ -201,7 +201,7 @@ def read_stub_requirements(path: Path) -> StubRequirements:
 
 
 def _needs_of_another(path: Path, release_file: str, error: StubError) -> StubRequirements:
-    """Needs of a stub that envpack did not build; ``error`` if it is none."""
+    """Requirements of a stub that envpack did not compile; raises ``error`` if it is not a stub."""
     from elftools.elf.elffile import ELFFile
 
     try:
@@ -219,7 +219,7 @@ def _needs_of_another(path: Path, release_file: str, error: StubError) -> StubRe
                     epochs=(),
                     release_file=release_file,
                 )
-    except Exception:  # of a damaged file the parser makes whatever its first wrong step leads to
+    except Exception:  # a damaged file raises whatever the parser runs into
         raise error from None
     raise error
 
@@ -236,10 +236,10 @@ class Host:
     """A system that a server runs in.
 
     Attributes:
-        name: what to call it in a sentence.
+        name: its name in messages.
         glibc: version of its C library, ``""`` if unknown.
         glibcxx: newest symbol version of its libstdc++, ``""`` if unknown.
-        machine: such as ``"x86_64"``; ``""`` where it is not settled, as for an image that exists for several.
+        machine: such as ``"x86_64"``; ``""`` if unknown, as for an image that exists for several.
     """
 
     name: str
@@ -254,6 +254,6 @@ def image_host(release: Release) -> Host:
 
 
 def this_host() -> Host:
-    """The system that this process runs in. Where its libstdc++ is, if it has one, is the linker's business."""
+    """The system that this process runs in; the version of its libstdc++ is not determined."""
     glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ")
     return Host("this machine", glibc, "", this_machine())

@@ -1,4 +1,4 @@
-"""Preflight of a model as it stands in its repository."""
+"""Preflight of a model in its repository."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def preflight_model(
     host: Host | None = None,
     backends: Path | None = None,
 ) -> tuple[Mismatch, ...]:
-    """What will not go together when a server loads the model; empty if nothing is known to be wrong.
+    """Find incompatibilities that prevent a server from serving the model; empty if none is known.
 
     Args:
         model: the model.
-        default_stub: the stub of the server's Python backend, which serves models that have none of their own.
-        release: the server's release, None if it is not known.
-        host: what the server runs in.
-        backends: folder of further backends, for models that name one.
+        default_stub: the stub of the server's Python backend, which serves models without a stub of their own.
+        release: the server's release, None if unknown.
+        host: the system that the server runs in.
+        backends: folder of additional backend directories, for models that name one.
     """
     if model.is_ensemble:
         return ()
@@ -41,7 +41,7 @@ def preflight_model(
 
 
 def _backends_stub(model: Model, default_stub: Path | None, backends: Path | None) -> Path | None:
-    """The stub of the backend that the model names, if it is known."""
+    """The stub of the backend that the model names, None if unknown."""
     if model.backend == PYTHON_BACKEND:
         return default_stub
     stub = backends / model.backend / STUB_NAME if backends else None
@@ -49,9 +49,9 @@ def _backends_stub(model: Model, default_stub: Path | None, backends: Path | Non
 
 
 def _environment(model: Model) -> EnvironmentFacts | None:
-    """The model's environment, None if it has none, or none that can be judged.
+    """Facts of the model's environment, None if it has none, or they cannot be determined.
 
-    What cannot be read the server complains about. One without a libpython, such as a venv, may use the system's.
+    The server reports an environment that cannot be read. One without libpython, such as a venv, may use the system's.
     """
     path = environment_of(model)
     try:

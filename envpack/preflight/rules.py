@@ -1,4 +1,4 @@
-"""What must hold between a stub, an environment, a Triton release and the system under them."""
+"""The compatibility rules of stub, execution environment, Triton release and host."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from envpack.support.elf import version_key
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Two things that do not go together.
+    """An incompatibility.
 
     Attributes:
         kind: slug of its entry in ``docs/reference/errors.md``.
         reason: one sentence without a full stop.
-        fix: what to do about it.
+        fix: how to resolve it.
     """
 
     kind: str
@@ -31,7 +31,7 @@ def find_mismatches(
     release: Release | None = None,
     host: Host | None = None,
 ) -> tuple[Mismatch, ...]:
-    """Compare what is given; what is ``None`` or says nothing of itself is taken to fit."""
+    """Compare the given facts; missing and unknown facts count as compatible."""
     return (
         *(_python_and_machine(stub, environment) if stub and environment else ()),
         *_libstdcxx(stub, environment, host),
