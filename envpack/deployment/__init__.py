@@ -1,4 +1,4 @@
-"""A tree, or a container image, that holds all that a server needs beyond itself: models and backends."""
+"""Deployments: a folder or a container image with the models and backend directories that a server needs."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ class ImageOptions:
     """How to build an image.
 
     Attributes:
-        base: image to build upon; ``""`` for the official one of the release.
-        pull: whether it may be fetched from its registry. If not, it must be there.
+        base: base image; ``""`` for the official one of the release.
+        pull: whether the base image may be pulled from its registry.
     """
 
     base: str = ""
@@ -46,10 +46,10 @@ class BuiltImage:
     """An image.
 
     Attributes:
-        tag: as it was asked for.
-        id: by which the daemon knows it.
-        base: what it was built upon.
-        size: bytes, with those of the base.
+        tag: name of the image.
+        id: ID of the image in the daemon.
+        base: the base image.
+        size: bytes, including the base image.
     """
 
     tag: str
@@ -65,14 +65,14 @@ def build_image(
     options: ImageOptions | None = None,
     progress: Progress | None = None,
 ) -> BuiltImage:
-    """Build an image that serves a deployment when it is run.
+    """Build an image that serves a deployment.
 
     Args:
-        deployment: what the tree holds.
+        deployment: the content of the tree.
         tree: made by `assemble`.
         tag: name of the image.
         options: how to build it.
-        progress: told of each step.
+        progress: receives each step.
 
     Raises:
         ServerError: no daemon answers (``docker-missing``); the base is not there and must not be fetched, or cannot
@@ -175,11 +175,11 @@ def _build(daemon: Daemon, context: Iterator[bytes], tag: str, labels: dict[str,
 
 @contextlib.contextmanager
 def context_of(tree: Path, dockerfile: str) -> Iterator[Iterator[bytes]]:
-    """The archive, in parts. What is linked in the tree is linked in the archive, and sent once.
+    """The build context as a tar archive, in parts. Hard links of the tree stay links, so each file is sent once.
 
     Args:
         tree: the files.
-        dockerfile: text of the file that says how to build.
+        dockerfile: text of the Dockerfile.
     """
     source, sink = os.pipe()
     writer = _Writer(tree, dockerfile, sink)
@@ -211,7 +211,7 @@ class _Writer(threading.Thread):
                 archive.addfile(entry, io.BytesIO(self._dockerfile))
                 for file in sorted(self._tree.iterdir()):
                     archive.add(file, file.name, filter=_for_everybody)
-        except OSError as error:  # a broken pipe, too: the daemon has had enough, and says why
+        except OSError as error:  # also a broken pipe, if the daemon stops reading; its own error explains why
             self._error = error
 
     def parts(self, source: int) -> Generator[bytes, None, None]:
@@ -224,7 +224,7 @@ class _Writer(threading.Thread):
 
 
 def _for_everybody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Of root, and readable for whatever user the server runs as."""
+    """Owned by root, and readable for any user of the server."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode |= 0o555 if entry.isdir() or entry.mode & 0o100 else 0o444

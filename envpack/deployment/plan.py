@@ -35,9 +35,9 @@ class DeployedModel:
 
     Attributes:
         name: its folder's name.
-        folder: where it is now.
+        folder: its present folder.
         backend: the backend that runs it; ``""`` for an ensemble.
-        environment: its execution environment within the folder; None if it has none there.
+        environment: its execution environment in the folder; None if there is none.
     """
 
     name: str
@@ -48,15 +48,15 @@ class DeployedModel:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What is to be deployed.
+    """The content of a deployment.
 
     Attributes:
         models: sorted by name.
-        backends: those that models name and that a server does not bring.
-        release: the server that it is for.
-        served_from: where the models will be on the server.
+        backends: backend directories that models name and the server does not contain.
+        release: the release that serves it.
+        served_from: path of the models on the server.
         unpacking: backends that unpack archives, see `envpack.repository.placement`.
-        cautions: what may be wrong, but need not be; sentences.
+        cautions: possible problems, one sentence each.
     """
 
     models: tuple[DeployedModel, ...]
@@ -70,12 +70,12 @@ class Deployment:
 def plan_deployment(
     project: Project, backends: Path, release: Release, names: Sequence[str] = (), *, served_from: str = ""
 ) -> Deployment:
-    """Find out what belongs to a deployment of a repository.
+    """Determine the content of a deployment of a repository.
 
     Args:
-        project: whose repository.
-        backends: folder of the backends for one Python each.
-        release: the server that it is for.
+        project: the repository and its settings.
+        backends: folder of backend directories.
+        release: the release that serves it.
         names: folders of the models, with those that their ensembles run; all by default.
         served_from: where the models will be on the server; by default what the project says, else ``/models``.
 
@@ -177,7 +177,7 @@ def _named_otherwise(model: Model, environment: Path, served_from: str) -> list[
 
 
 def server_arguments(deployment: Deployment) -> tuple[str, ...]:
-    """The command line of the server."""
+    """The command line that starts the server."""
     several = len(deployment.unpacking) > 1
     one_at_a_time = (ONE_AT_A_TIME,) if several else ()
     return ("tritonserver", f"--model-repository={deployment.served_from}", *one_at_a_time)

@@ -1,4 +1,4 @@
-"""The tree of a deployment: models and backends in one folder, replaced in one step."""
+"""Writes the tree of a deployment: models and backend directories in one folder, replaced in one step."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def _fill(deployment: Deployment, tree: Path) -> None:
 
 
 def _linked(model: DeployedModel) -> set[Path]:
-    """What only ever gets replaced as a whole, so that a link is as good as a copy."""
+    """Files and folders that are only replaced as a whole, so that a hard link is safe."""
     return {model.folder / STUB_NAME, *({model.environment} if model.environment else ())}
 
 
 class _Copy:
-    """Copies a folder without what starts with a dot; some of its files and folders become hard links."""
+    """Copies a folder without hidden files; some of its files and folders become hard links."""
 
     def __init__(self, folder: Path, linked: set[Path]) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Triton's model repository: open models, check and edit their configuration, place stubs and environments."""
+"""Triton's model repository: opens models, checks and edits their configuration, places stubs and environments."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Model:
 
 
 def open_model(folder: Path) -> Model:
-    """Read the model in ``folder`` and check what the server would trip over.
+    """Read the model in ``folder``, and check what would fail on the server.
 
     Raises:
         InputError: kinds ``model-missing``, ``bad-path``, ``bad-config``, ``model-name-mismatch``,

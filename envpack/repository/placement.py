@@ -35,7 +35,7 @@ _NAME = re.compile(r"python_3_(\d+)")
 
 
 def in_model_folder(name: str) -> str:
-    """The way to write, in config.pbtxt, a file or folder called ``name`` in the model's own folder."""
+    """The path of a file or folder ``name`` in the model's own folder, as config.pbtxt spells it."""
     return f"{_MODEL_DIRECTORY}/{name}"
 
 
@@ -46,15 +46,15 @@ def environment_of(model: Model) -> Path | None:
 
 
 def point_to_environment(model: Model, path_value: str, backend: str = "") -> bool:
-    """Let the model's config.pbtxt name its execution environment; create the file if there is none.
+    """Set the execution environment in the model's config.pbtxt; creates the file if there is none.
 
     Args:
         model: the model.
         path_value: an absolute path, or what `in_model_folder` gives.
-        backend: the backend that it shall name too, in the same step; ``""`` leaves that as it is.
+        backend: backend to set in the same step; ``""`` leaves it as it is.
 
     Returns:
-        Whether the file was changed; False if it already said so.
+        Whether the file changed.
 
     Raises:
         InputError: the path is neither (kind ``bad-environment-path``): the server would take it from its own
