@@ -66,7 +66,7 @@ ENTRIES = (
         written(execute=_BIG),
         "shared-memory-full",
         "Failed to increase the shared memory pool size",
-        "give the server more /dev/shm: --shm-size 1g",
+        "enlarge the server's /dev/shm: --shm-size 1g",
         options=("--shm-size", "4m"),
     ),
     _v(
