@@ -97,7 +97,7 @@ def test_a_model_above_the_memory_limit_is_reported(envpack, repository):
     failure = document["verdict"]["models"][0]["failure"]
     assert (code, failure["kind"]) == (1, "stub-died")
     assert "SIGKILL" in failure["reason"]
-    assert "when memory runs out" in failure["fix"]
+    assert "memory ran out" in failure["fix"]
     assert envpack.verify("double", "--memory", "400m")[0] == 0
 
 
