@@ -134,7 +134,7 @@ def place(repository, name, environment, stub=None, backend=""):
 
 
 def load(client, names):
-    """Load models side by side; gives what was said of those that failed."""
+    """Load models side by side; returns the errors of failed loads."""
 
     def failure(name):
         try:

@@ -82,7 +82,7 @@ def test_a_completed_configuration_and_rows_of_numbers(served):
 
 
 def test_models_of_one_backend_ask_those_of_another(served):
-    question = f"return told(question('other', {PYTHON!r}).exec())"
+    question = f"return fetch(bls_call('other', {PYTHON!r}).exec())"
     assert served.run(question) == served.run(PYTHON, model="other")
 
 
@@ -91,9 +91,9 @@ def test_errors_are_those_of_the_model(served):
 
 
 def test_streams(served):
-    sends = "sender = request.get_response_sender()\nsender.send(tell('sent'))\nsender.send(flags=1)"
-    told = served.run(f"return [told(response) for response in question('stream', {sends!r}).exec(decoupled=True)]")
-    assert json.dumps([value for value in told if value is not None]) == '["sent"]'
+    sends = "sender = request.get_response_sender()\nsender.send(reply('sent'))\nsender.send(flags=1)"
+    replies = served.run(f"return [fetch(response) for response in bls_call('stream', {sends!r}).exec(decoupled=True)]")
+    assert json.dumps([value for value in replies if value is not None]) == '["sent"]'
 
 
 def test_a_stub_beside_its_model_goes_on_beside_them(served):

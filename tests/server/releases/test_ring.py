@@ -85,11 +85,11 @@ class TestErrors:
         assert "ZeroDivisionError: division by zero" in served.refusal("return 1 / 0").message
 
     def test_an_error_in_a_response(self, served):
-        code = "return tell(0, pb_utils.TritonError('not today'))"
+        code = "return reply(0, pb_utils.TritonError('not today'))"
         assert served.refusal(code).message == "not today"
 
     def test_the_code_of_an_error(self, served):
-        error = served.refusal("return tell(0, pb_utils.TritonError('no such thing', pb_utils.TritonError.NOT_FOUND))")
+        error = served.refusal("return reply(0, pb_utils.TritonError('no such thing', pb_utils.TritonError.NOT_FOUND))")
         if served.own_stub and served.release < "23.09":
             assert "'c_python_backend_utils.TritonError' has no attribute 'NOT_FOUND'" in error.message
         else:
@@ -102,77 +102,77 @@ class TestErrors:
 
 class TestBls:
     def test_one_response(self, served):
-        assert served.run("return told(question('other', 'return 6 * 7').exec())") == 42
+        assert served.run("return fetch(bls_call('other', 'return 6 * 7').exec())") == 42
 
     def test_all_properties_of_the_request_arrive(self, served):
         inner = "return [request.request_id(), request.correlation_id(), request.flags()]"
-        code = f"return told(question('other', {inner!r}, request_id='an id', correlation_id=7, flags=2).exec())"
+        code = f"return fetch(bls_call('other', {inner!r}, request_id='an id', correlation_id=7, flags=2).exec())"
         assert served.run(code) == ["an id", 7, 2]
 
     def test_awaited_together(self, served):
         code = (
             "import asyncio\n"
-            "async def ask():\n"
-            "    asked = [question('other', 'return %d' % i).async_exec() for i in range(5)]\n"
-            "    return [told(response) for response in await asyncio.gather(*asked)]\n"
-            "return asyncio.run(ask())"
+            "async def run_calls():\n"
+            "    calls = [bls_call('other', 'return %d' % i).async_exec() for i in range(5)]\n"
+            "    return [fetch(response) for response in await asyncio.gather(*calls)]\n"
+            "return asyncio.run(run_calls())"
         )
         assert served.run(code) == [0, 1, 2, 3, 4]
 
     def test_large_tensors(self, served):
-        code = "return len(told(question('other', \"return 'x' * 5_000_000\").exec()))"
+        code = "return len(fetch(bls_call('other', \"return 'x' * 5_000_000\").exec()))"
         assert served.run(code) == 5_000_000
 
     @pytest.mark.parametrize(
-        ("asked", "text"),
+        ("call", "text"),
         [
-            ("question('nobody')", "'nobody'"),
-            ("question('other', 'return 1 / 0')", "ZeroDivisionError"),
-            ("question('other', 'return tell(0, pb_utils.TritonError(\"not today\"))')", "not today"),
+            ("bls_call('nobody')", "'nobody'"),
+            ("bls_call('other', 'return 1 / 0')", "ZeroDivisionError"),
+            ("bls_call('other', 'return reply(0, pb_utils.TritonError(\"not today\"))')", "not today"),
         ],
     )
-    def test_an_error(self, served, asked, text):
-        assert text in served.run(f"return told({asked}.exec())")
+    def test_an_error(self, served, call, text):
+        assert text in served.run(f"return fetch({call}.exec())")
 
     def test_again_and_again(self, served):
         # The server of 23.04 crashes once in some thousands of such requests, with its own stub as with ours.
         times = 10 if served.release == "23.04" else 100
-        code = f"return sum(told(question('other', 'return %d' % i).exec()) for i in range({times}))"
+        code = f"return sum(fetch(bls_call('other', 'return %d' % i).exec()) for i in range({times}))"
         assert served.run(code) == sum(range(times))
 
 
 SENDS = (
     "sender = request.get_response_sender()\n"
-    "for i in range({}):\n    sender.send(tell(i))\n"
+    "for i in range({}):\n    sender.send(reply(i))\n"
     "sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)"
 )
 LATER = (
     "import threading\n"
     "sender = request.get_response_sender()\n"
-    "threading.Timer(0.2, sender.send, [tell('later')], {'flags': 1}).start()"
+    "threading.Timer(0.2, sender.send, [reply('later')], {'flags': 1}).start()"
 )
-TELLS = "return [told(response) for response in question('stream', {!r}).exec(decoupled=True)]"
+FETCHES = "return [fetch(response) for response in bls_call('stream', {!r}).exec(decoupled=True)]"
 
 
 class TestStreams:
     @pytest.mark.parametrize("count", [0, 1, 100])
     def test_another_model_reads_them(self, served, count):
-        told = served.run(TELLS.format(SENDS.format(count)))
-        assert [value for value in told if value is not None] == list(range(count))
+        replies = served.run(FETCHES.format(SENDS.format(count)))
+        assert [value for value in replies if value is not None] == list(range(count))
 
     def test_two_at_the_same_time(self, served):
         code = (
-            "streams = [question('stream', {!r}).exec(decoupled=True) for _ in range(2)]\n"
-            "return [[told(r) for r in stream if r.output_tensors()] for stream in streams]"
+            "streams = [bls_call('stream', {!r}).exec(decoupled=True) for _ in range(2)]\n"
+            "return [[fetch(r) for r in stream if r.output_tensors()] for stream in streams]"
         )
         assert served.run(code.format(SENDS.format(20))) == [list(range(20)), list(range(20))]
 
     def test_they_may_end_after_execute(self, served):
-        assert [value for value in served.run(TELLS.format(LATER)) if value is not None] == ["later"]
+        assert [value for value in served.run(FETCHES.format(LATER)) if value is not None] == ["later"]
 
     def test_an_error_in_them(self, served):
-        inner = "sender = request.get_response_sender()\nsender.send(tell(0, pb_utils.TritonError('torn')), flags=1)"
-        assert "torn" in served.run(TELLS.format(inner))
+        inner = "sender = request.get_response_sender()\nsender.send(reply(0, pb_utils.TritonError('torn')), flags=1)"
+        assert "torn" in served.run(FETCHES.format(inner))
 
     def test_clients_read_them(self, served):
         if served.release >= "23.10":
@@ -220,10 +220,10 @@ GAINED = {
     "rescheduling": ("23.11", RESCHEDULES, 3),
     "correlation id as text": (
         "24.04",
-        "return told(question('other', 'return request.correlation_id()', correlation_id='abc').exec())",
+        "return fetch(bls_call('other', 'return request.correlation_id()', correlation_id='abc').exec())",
         "abc",
     ),
-    "sender in default mode": ("24.06", "request.get_response_sender().send(tell('sent'), flags=1)", "sent"),
+    "sender in default mode": ("24.06", "request.get_response_sender().send(reply('sent'), flags=1)", "sent"),
     "answer after execute": ("24.06", LATER, "later"),
     "histogram": (
         "24.08",
@@ -233,12 +233,12 @@ GAINED = {
     ),
     "parameters of a response": (
         "25.02",
-        "return pb_utils.InferenceResponse(tell('yes').output_tensors(), parameters={'a': 1})",
+        "return pb_utils.InferenceResponse(reply('yes').output_tensors(), parameters={'a': 1})",
         "yes",
     ),
     "cancelling a stream": (
         "25.04",
-        f"question('stream', {FINAL!r}).exec(decoupled=True).cancel()\nreturn 'yes'",
+        f"bls_call('stream', {FINAL!r}).exec(decoupled=True).cancel()\nreturn 'yes'",
         "yes",
     ),
 }
@@ -261,9 +261,9 @@ def test_what_releases_have_gained(served, name):
     "code",
     [
         "return 'x' * 10_000",
-        "return told(question('other', 'return 1').exec())",
-        "return told(question('other', 'return 1 / 0').exec())",
-        TELLS.format(SENDS.format(3)),
+        "return fetch(bls_call('other', 'return 1').exec())",
+        "return fetch(bls_call('other', 'return 1 / 0').exec())",
+        FETCHES.format(SENDS.format(3)),
     ],
     ids=["answer", "question", "error", "stream"],
 )
@@ -293,8 +293,8 @@ class TestWhichReleaseTheServerIsOf:
                 Path(f"{placed}.release").write_text(release_file)
             # Regions have had names of this kind in other releases only.
             region = "other_1" if served.release >= "24.04" else f"other_{uuid.uuid4()}"
-            told = ["/m/1/model.py", region, "1048576", "1048576", str(served.server.pid), "/nowhere", "336", "m_0"]
-            command = [placed, *told, *(["DEFAULT"] if served.release >= "23.07" else [])]
+            words = ["/m/1/model.py", region, "1048576", "1048576", str(served.server.pid), "/nowhere", "336", "m_0"]
+            command = [placed, *words, *(["DEFAULT"] if served.release >= "23.07" else [])]
             done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=20)
             assert done.returncode == 1
             assert done.stderr.count("\n") == 1
@@ -303,10 +303,10 @@ class TestWhichReleaseTheServerIsOf:
         return run
 
     def test_its_program_alone_names_it(self, served, says):
-        said = says()
+        output = says()
         server = find_release(served.release).server.rpartition(".")[0]
-        assert f"names Triton {server} ({served.release}), but the server that started this stub" in said
-        assert "its regions are named like other_" in said
+        assert f"names Triton {server} ({served.release}), but the server that started this stub" in output
+        assert "its regions are named like other_" in output
 
     def test_each_other_source_agrees_with_it(self, served, says):
         for variables in (
@@ -325,9 +325,9 @@ class TestWhichReleaseTheServerIsOf:
             {"TRITON_SERVER_VERSION": other.server},
             {"release_file": other.name},
         ):
-            said = says(**variables)
-            assert "the wrong one would crash the server" in said
-            assert f"({served.release})" in said
+            output = says(**variables)
+            assert "the wrong one would crash the server" in output
+            assert f"({served.release})" in output
 
 
 class TestEnd:
@@ -343,7 +343,7 @@ class TestEnd:
 
     def test_it_can_be_loaded_again(self, served):
         served.client.load("other", timeout=30)
-        assert served.run("return told(question('other', 'return 1').exec())") == 1
+        assert served.run("return fetch(bls_call('other', 'return 1').exec())") == 1
 
     def test_the_server_leaves_nothing_behind(self, served):
         stopped = served.server.stop()

@@ -81,7 +81,7 @@ class Served:
         self.client = Client(self.server.url, timeout=30)
 
     def load(self, names):
-        """Load models side by side; remembers what was said of those that failed."""
+        """Load models side by side; stores the errors of failed loads."""
         with ThreadPoolExecutor(8) as pool:
             self.failures |= {name: text for name, text in zip(names, pool.map(self._load, names), strict=True) if text}
 
@@ -99,17 +99,17 @@ class Served:
         outputs = self.client.infer(model, tensors, binary=binary, parameters=parameters)
         return {output.name: output for output in outputs}
 
-    def ask(self, expression, **options):
+    def evaluate(self, expression, **options):
         """What a Python expression is inside of the model, by way of JSON."""
-        return json.loads(self.run(f"return [tell({expression})]", **options)["OUT"].data[0])
+        return json.loads(self.run(f"return [reply({expression})]", **options)["OUT"].data[0])
 
-    def ask_code(self, code, **options):
-        """The value that code answers with by ``tell``."""
+    def run_code(self, code, **options):
+        """The value that code answers with by ``reply``."""
         return json.loads(self.run(code, **options)["OUT"].data[0])
 
     def free(self, model="script"):
         """Free bytes of the region, while this question is being answered."""
-        return self.ask("c_python_backend_utils.shared_memory.free_memory()", model=model)
+        return self.evaluate("c_python_backend_utils.shared_memory.free_memory()", model=model)
 
     @staticmethod
     def about(free):

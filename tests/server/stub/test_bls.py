@@ -1,4 +1,4 @@
-"""Business logic scripting: models that ask other models."""
+"""Business logic scripting: models that send requests to other models."""
 
 import json
 
@@ -9,43 +9,43 @@ from envpack.server.tensors import Tensor
 
 class TestOneResponse:
     def test_a_model_asks_another(self, served):
-        code = "return [tell(told(question('customized', 'return [tell(6 * 7)]').exec()))]"
-        assert served.ask_code(code) == 42
+        code = "return [reply(fetch(bls_call('customized', 'return [reply(6 * 7)]').exec()))]"
+        assert served.run_code(code) == 42
 
     def test_all_properties_of_the_request_arrive(self, served):
         inner = (
-            "return [tell([request.request_id(), request.correlation_id(), request.timeout(), request.flags(),"
+            "return [reply([request.request_id(), request.correlation_id(), request.timeout(), request.flags(),"
             " json.loads(request.parameters()), sorted(request.requested_output_names())])]"
         )
         options = (
             "request_id='id', correlation_id=7, timeout=5000000, parameters={'a': 1, 'b': 'two', 'c': True},"
             " outputs=['OUT', 'OTHER']"
         )
-        told = served.ask_code(f"return [tell(told(question('customized', {inner!r}, {options}).exec()))]")
-        assert told == ["id", 7, 5000000, 0, {"a": 1, "b": "two", "c": True}, ["OTHER", "OUT"]]
+        facts = served.run_code(f"return [reply(fetch(bls_call('customized', {inner!r}, {options}).exec()))]")
+        assert facts == ["id", 7, 5000000, 0, {"a": 1, "b": "two", "c": True}, ["OTHER", "OUT"]]
 
     def test_a_correlation_id_may_be_text(self, served):
-        inner = "return [tell(request.correlation_id())]"
+        inner = "return [reply(request.correlation_id())]"
         assert (
-            served.ask_code(f"return [tell(told(question('customized', {inner!r}, correlation_id='abc').exec()))]")
+            served.run_code(f"return [reply(fetch(bls_call('customized', {inner!r}, correlation_id='abc').exec()))]")
             == "abc"
         )
 
     def test_the_same_request_may_be_run_again(self, served):
-        code = "r = question('customized', 'return [tell(1)]')\nreturn [tell([told(r.exec()) for _ in range(3)])]"
-        assert served.ask_code(code) == [1, 1, 1]
+        code = "r = bls_call('customized', 'return [reply(1)]')\nreturn [reply([fetch(r.exec()) for _ in range(3)])]"
+        assert served.run_code(code) == [1, 1, 1]
 
     def test_outputs_are_handed_on_as_they_are(self, served):
-        code = "return [question('customized', 'return [tell([1, 2])]').exec()]"
-        assert served.ask_code(code) == [1, 2]
+        code = "return [bls_call('customized', 'return [reply([1, 2])]').exec()]"
+        assert served.run_code(code) == [1, 2]
 
     def test_inputs_are_handed_on_as_they_are(self, served):
-        inner = "return [tell(pb_utils.get_input_tensor_by_name(request, 'X').as_numpy().tolist())]"
+        inner = "return [reply(pb_utils.get_input_tensor_by_name(request, 'X').as_numpy().tolist())]"
         code = (
             f"r = pb_utils.InferenceRequest(model_name='customized', requested_output_names=['OUT'],"
-            f" inputs=[question('x', {inner!r}).inputs()[0], request.inputs()[1]])\n"
+            f" inputs=[bls_call('x', {inner!r}).inputs()[0], request.inputs()[1]])\n"
             "request.inputs()[1].as_numpy()[:] = 0\n"
-            "return [tell(told(r.exec()))]"
+            "return [reply(fetch(r.exec()))]"
         )
         x = Tensor("X", "FP32", (3,), (1.5, 2.0, -1.0))
         assert json.loads(served.run(code, inputs=[x])["OUT"].data[0]) == [1.5, 2.0, -1.0]
@@ -54,114 +54,114 @@ class TestOneResponse:
         inner = "return [pb_utils.InferenceResponse([pb_utils.Tensor(n, np.array(['x'], dtype=object))"
         inner += " for n in ('OUT', 'OTHER')])]"
         code = (
-            f"r = question('customized', {inner!r}, outputs=[]).exec()\n"
-            "return [tell([t.name() for t in r.output_tensors()])]"
+            f"r = bls_call('customized', {inner!r}, outputs=[]).exec()\n"
+            "return [reply([t.name() for t in r.output_tensors()])]"
         )
-        assert served.ask_code(code) == ["OUT", "OTHER"]
+        assert served.run_code(code) == ["OUT", "OTHER"]
 
     def test_large_tensors_make_the_region_grow(self, served):
-        inner = "x = pb_utils.get_input_tensor_by_name(request, 'X').as_numpy()\nreturn [tell([x.size, float(x[-1])])]"
+        inner = "x = pb_utils.get_input_tensor_by_name(request, 'X').as_numpy()\nreturn [reply([x.size, float(x[-1])])]"
         code = (
             "x = np.arange(3000000, dtype=np.float32)\n"
             f"r = pb_utils.InferenceRequest(model_name='customized', requested_output_names=['OUT'],"
-            f" inputs=[question('x', {inner!r}).inputs()[0], pb_utils.Tensor('X', x)])\n"
-            "return [tell(told(r.exec()))]"
+            f" inputs=[bls_call('x', {inner!r}).inputs()[0], pb_utils.Tensor('X', x)])\n"
+            "return [reply(fetch(r.exec()))]"
         )
-        assert served.ask_code(code) == [3000000, 2999999.0]
+        assert served.run_code(code) == [3000000, 2999999.0]
 
     def test_three_deep(self, served, deepest):
-        third = "return [tell('third')]"
-        second = f"return [question({deepest!r}, {third!r}).exec()]"
-        first = f"return [question('customized', {second!r}).exec()]"
-        assert served.ask_code(first) == "third"
+        third = "return [reply('third')]"
+        second = f"return [bls_call({deepest!r}, {third!r}).exec()]"
+        first = f"return [bls_call('customized', {second!r}).exec()]"
+        assert served.run_code(first) == "third"
 
     def test_from_many_threads(self, served):
         code = (
             "from concurrent.futures import ThreadPoolExecutor\n"
-            "def ask(i):\n"
-            "    return told(question('customized', 'return [tell(%d)]' % i).exec())\n"
+            "def call(i):\n"
+            "    return fetch(bls_call('customized', 'return [reply(%d)]' % i).exec())\n"
             "with ThreadPoolExecutor(6) as pool:\n"
-            "    return [tell(list(pool.map(ask, range(120))))]"
+            "    return [reply(list(pool.map(call, range(120))))]"
         )
-        assert served.ask_code(code) == list(range(120))
+        assert served.run_code(code) == list(range(120))
 
     def test_from_forked_workers(self, served):
         code = (
             "import multiprocessing\n"
             "with multiprocessing.get_context('fork').Pool(2) as pool:\n"
-            "    return [tell(pool.map(ask_for_twice, range(6)))]"
+            "    return [reply(pool.map(request_twice, range(6)))]"
         )
-        assert served.ask_code(code) == [0, 2, 4, 6, 8, 10]
+        assert served.run_code(code) == [0, 2, 4, 6, 8, 10]
 
     def test_a_forked_worker_gets_no_stream(self, served):
         code = (
             "import multiprocessing\n"
             "with multiprocessing.get_context('fork').Pool(1) as pool:\n"
-            "    return [tell(pool.apply(ask_for_stream))]"
+            "    return [reply(pool.apply(request_stream))]"
         )
-        assert "available in the model's process only" in served.ask_code(code)
+        assert "available in the model's process only" in served.run_code(code)
 
     def test_awaited_together(self, served):
         code = (
             "import asyncio\n"
-            "async def ask():\n"
-            "    asked = [question('customized', 'return [tell(%d)]' % i).async_exec() for i in range(8)]\n"
-            "    return [told(response) for response in await asyncio.gather(*asked)]\n"
-            "return [tell(asyncio.run(ask()))]"
+            "async def run_calls():\n"
+            "    calls = [bls_call('customized', 'return [reply(%d)]' % i).async_exec() for i in range(8)]\n"
+            "    return [fetch(response) for response in await asyncio.gather(*calls)]\n"
+            "return [reply(asyncio.run(run_calls()))]"
         )
-        assert served.ask_code(code) == list(range(8))
+        assert served.run_code(code) == list(range(8))
 
     def test_awaiting_needs_a_loop(self, served):
         code = (
-            "try:\n    question('customized', 'return [tell(1)]').async_exec()\n"
-            "except RuntimeError as error:\n    return [tell(str(error))]"
+            "try:\n    bls_call('customized', 'return [reply(1)]').async_exec()\n"
+            "except RuntimeError as error:\n    return [reply(str(error))]"
         )
-        assert served.ask_code(code) == "no running event loop"
+        assert served.run_code(code) == "no running event loop"
 
     def test_preferred_memory(self, served):
         code = (
             "where = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)\n"
-            "r = question('customized', 'return [tell(1)]', preferred_memory=where).exec()\n"
-            "return [tell([told(r), r.output_tensors()[0].is_cpu()])]"
+            "r = bls_call('customized', 'return [reply(1)]', preferred_memory=where).exec()\n"
+            "return [reply([fetch(r), r.output_tensors()[0].is_cpu()])]"
         )
-        assert served.ask_code(code) == [1, True]
+        assert served.run_code(code) == [1, True]
 
     def test_the_trace_is_passed_on(self, served):
-        code = "return [tell(told(question('customized', 'return [tell(1)]', trace=request.trace()).exec()))]"
-        assert served.ask_code(code) == 1
+        code = "return [reply(fetch(bls_call('customized', 'return [reply(1)]', trace=request.trace()).exec()))]"
+        assert served.run_code(code) == 1
 
 
 class TestErrors:
     @pytest.mark.parametrize(
         ("request_code", "text"),
         [
-            ("question('nobody', '')", "Model nobody - Error when running inference: "),
-            ("question('customized', '', outputs=['NOT'])", "unexpected inference output 'NOT' for model 'customized'"),
-            ("question('customized', 'raise ValueError(1)')", "ValueError: 1"),
-            ("question('customized', '', model_version=9)", "Model customized - Error when running inference: "),
+            ("bls_call('nobody', '')", "Model nobody - Error when running inference: "),
+            ("bls_call('customized', '', outputs=['NOT'])", "unexpected inference output 'NOT' for model 'customized'"),
+            ("bls_call('customized', 'raise ValueError(1)')", "ValueError: 1"),
+            ("bls_call('customized', '', model_version=9)", "Model customized - Error when running inference: "),
             (
                 "pb_utils.InferenceRequest(model_name='customized', inputs=[], requested_output_names=['OUT'])",
                 "for model 'customized'",
             ),
-            ("question('stream', 'request.get_response_sender().send(flags=1)')", "decoupled=True"),
+            ("bls_call('stream', 'request.get_response_sender().send(flags=1)')", "decoupled=True"),
         ],
     )
     def test_errors_come_as_responses(self, served, request_code, text):
-        code = f"r = {request_code}.exec()\nreturn [tell([told(r), len(r.output_tensors()), r.has_error()])]"
-        message, outputs, has_error = served.ask_code(code)
+        code = f"r = {request_code}.exec()\nreturn [reply([fetch(r), len(r.output_tensors()), r.has_error()])]"
+        message, outputs, has_error = served.run_code(code)
         assert text in message
         assert (outputs, has_error) == (0, True)
 
     def test_not_before_initialize_has_returned(self, served):
-        assert served.ask("self.asked_too_early") == "BLS is only supported during the 'execute' function."
+        assert served.evaluate("self.early_request") == "BLS is only supported during the 'execute' function."
 
     def test_its_own_request_is_never_cancelled_and_has_no_client(self, served):
         code = (
-            "r = question('customized', '')\n"
-            "try:\n    r.get_response_sender().send(tell(1), flags=1)\n"
-            "except pb_utils.TritonModelException as error:\n    return [tell([r.is_cancelled(), str(error)])]"
+            "r = bls_call('customized', '')\n"
+            "try:\n    r.get_response_sender().send(reply(1), flags=1)\n"
+            "except pb_utils.TritonModelException as error:\n    return [reply([r.is_cancelled(), str(error)])]"
         )
-        assert served.ask_code(code) == [
+        assert served.run_code(code) == [
             False,
             "Unable to send response. Response sender has no reference to the decoupled state of the model.",
         ]
@@ -169,7 +169,7 @@ class TestErrors:
 
 SENDS = (
     "s = request.get_response_sender()\n"
-    "for i in range({count}):\n    s.send(tell(i), flags=1 if {last} and i == {count} - 1 else 0)\n"
+    "for i in range({count}):\n    s.send(reply(i), flags=1 if {last} and i == {count} - 1 else 0)\n"
     "if not ({last}):\n    s.send(flags=1)"
 )
 
@@ -188,42 +188,42 @@ class TestStreams:
     )
     def test_every_response_in_order(self, served, count, last, expected):
         inner = SENDS.format(count=count, last=last)
-        code = f"return [tell([told(r) for r in question('stream', {inner!r}).exec(decoupled=True)])]"
-        assert served.ask_code(code) == expected
+        code = f"return [reply([fetch(r) for r in bls_call('stream', {inner!r}).exec(decoupled=True)])]"
+        assert served.run_code(code) == expected
 
     def test_a_default_model_is_a_stream_of_one(self, served):
-        code = "return [tell([told(r) for r in question('customized', 'return [tell(1)]').exec(decoupled=True)])]"
-        assert served.ask_code(code) == [1]
+        code = "return [reply([fetch(r) for r in bls_call('customized', 'return [reply(1)]').exec(decoupled=True)])]"
+        assert served.run_code(code) == [1]
 
     def test_iterating_again_starts_from_the_first(self, served):
         inner = SENDS.format(count=3, last=True)
         code = (
-            f"it = question('stream', {inner!r}).exec(decoupled=True)\n"
-            "first = told(next(it))\n"
-            "rest = [told(r) for r in it]\n"
-            "again = [told(r) for r in it]\n"
+            f"it = bls_call('stream', {inner!r}).exec(decoupled=True)\n"
+            "first = fetch(next(it))\n"
+            "rest = [fetch(r) for r in it]\n"
+            "again = [fetch(r) for r in it]\n"
             "for r in it:\n    break\n"
-            "resumed = [told(r) for r in it]\n"
-            "return [tell([first, rest, again, resumed, iter(it) is it])]"
+            "resumed = [fetch(r) for r in it]\n"
+            "return [reply([first, rest, again, resumed, iter(it) is it])]"
         )
-        assert served.ask_code(code) == [0, [1, 2], [0, 1, 2], [1, 2], True]
+        assert served.run_code(code) == [0, [1, 2], [0, 1, 2], [1, 2], True]
 
     def test_an_iterator_may_be_dropped_in_the_middle(self, served):
         inner = SENDS.format(count=5, last=True)
         code = (
-            f"it = question('stream', {inner!r}).exec(decoupled=True)\nfirst = told(next(it))\ndel it\n"
-            "return [tell([first, [told(r) for r in question('stream', %r).exec(decoupled=True)]])]" % inner
+            f"it = bls_call('stream', {inner!r}).exec(decoupled=True)\nfirst = fetch(next(it))\ndel it\n"
+            "return [reply([first, [fetch(r) for r in bls_call('stream', %r).exec(decoupled=True)]])]" % inner
         )
-        assert served.ask_code(code) == [0, [0, 1, 2, 3, 4]]
+        assert served.run_code(code) == [0, [0, 1, 2, 3, 4]]
 
     @pytest.mark.parametrize(
         ("sends", "expected"),
         [
-            ("s.send(tell(0)); s.send(error); s.send(flags=1)", [0, "oops", None]),
-            ("s.send(tell(0)); s.send(error, flags=1)", [0, "oops"]),
-            ("s.send(tell(0)); s.send(error); s.send(tell(7)); s.send(flags=1)", [0, "oops", 7, None]),
+            ("s.send(reply(0)); s.send(error); s.send(flags=1)", [0, "oops", None]),
+            ("s.send(reply(0)); s.send(error, flags=1)", [0, "oops"]),
+            ("s.send(reply(0)); s.send(error); s.send(reply(7)); s.send(flags=1)", [0, "oops", 7, None]),
             ("s.send(error, flags=1)", ["oops"]),
-            ("s.send(error); s.send(tell(1)); s.send(flags=1)", ["oops"]),
+            ("s.send(error); s.send(reply(1)); s.send(flags=1)", ["oops"]),
         ],
     )
     def test_an_error_in_the_middle_reaches_the_iterator(self, served, sends, expected):
@@ -231,14 +231,14 @@ class TestStreams:
             "s = request.get_response_sender()\n"
             "error = pb_utils.InferenceResponse(error=pb_utils.TritonError('oops'))\n" + sends
         )
-        code = f"return [tell([told(r) for r in question('stream', {inner!r}).exec(decoupled=True)])]"
+        code = f"return [reply([fetch(r) for r in bls_call('stream', {inner!r}).exec(decoupled=True)])]"
         for _ in range(20):  # the first response and what follows race each other
-            assert served.ask_code(code) == expected
+            assert served.run_code(code) == expected
 
     def test_an_exception_after_a_response_reaches_the_iterator(self, served):
-        inner = "request.get_response_sender().send(tell(0))\nraise ValueError('broken')"
-        code = f"return [tell([told(r) for r in question('stream', {inner!r}).exec(decoupled=True)])]"
-        first, error = served.ask_code(code)
+        inner = "request.get_response_sender().send(reply(0))\nraise ValueError('broken')"
+        code = f"return [reply([fetch(r) for r in bls_call('stream', {inner!r}).exec(decoupled=True)])]"
+        first, error = served.run_code(code)
         assert first == 0
         assert "ValueError: broken" in error
 
@@ -246,9 +246,9 @@ class TestStreams:
         inner = SENDS.format(count=20, last=True)
         code = (
             "from concurrent.futures import ThreadPoolExecutor\n"
-            "def ask(i):\n"
-            f"    return [told(r) for r in question('stream', {inner!r}).exec(decoupled=True)]\n"
+            "def call(i):\n"
+            f"    return [fetch(r) for r in bls_call('stream', {inner!r}).exec(decoupled=True)]\n"
             "with ThreadPoolExecutor(4) as pool:\n"
-            "    return [tell(list(pool.map(ask, range(8))))]"
+            "    return [reply(list(pool.map(call, range(8))))]"
         )
-        assert served.ask_code(code) == [list(range(20))] * 8
+        assert served.run_code(code) == [list(range(20))] * 8

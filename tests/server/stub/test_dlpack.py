@@ -39,9 +39,9 @@ def capsule_of(array, shape, strides=None, code=2, bits=32, device=1, lanes=1):
 """
 
 
-def told(served, what):
-    code = RECORD + f"try:\n    {what}\nexcept pb_utils.TritonModelException as error:\n    return [tell(str(error))]"
-    return served.ask_code(code)
+def fetch(served, what):
+    code = RECORD + f"try:\n    {what}\nexcept pb_utils.TritonModelException as error:\n    return [reply(str(error))]"
+    return served.run_code(code)
 
 
 class TestExport:
@@ -50,7 +50,7 @@ class TestExport:
             SHARE + "view = np.from_dlpack(X)\n"
             "first = view.tolist()\n"
             "again = np.from_dlpack(X)\n"
-            "return [tell([first, view.ctypes.data == again.ctypes.data, view.base is not None])]"
+            "return [reply([first, view.ctypes.data == again.ctypes.data, view.base is not None])]"
         )
         assert json.loads(served.run(code, inputs=[X])["OUT"].data[0]) == [[0, 1, 2], True, True]
 
@@ -59,9 +59,9 @@ class TestExport:
             "import gc\n"
             "view = np.from_dlpack(pb_utils.Tensor('T', np.arange(100000)))\n"
             "gc.collect()\n"
-            "return [tell(int(view.sum()))]"
+            "return [reply(int(view.sum()))]"
         )
-        assert served.ask_code(code) == 4999950000
+        assert served.run_code(code) == 4999950000
 
     def test_a_capsule_holds_one_reference(self, served):
         code = (
@@ -76,12 +76,12 @@ class TestExport:
             "counts.append(sys.getrefcount(t))\n"
             "del view\n"
             "counts.append(sys.getrefcount(t))\n"
-            "return [tell([count - counts[0] for count in counts])]"
+            "return [reply([count - counts[0] for count in counts])]"
         )
-        assert served.ask_code(code) == [0, 1, 0, 1, 0]
+        assert served.run_code(code) == [0, 1, 0, 1, 0]
 
     def test_the_device_is_the_host(self, served):
-        assert served.ask("pb_utils.Tensor('T', np.arange(4)).__dlpack_device__()") == [1, 0]
+        assert served.evaluate("pb_utils.Tensor('T', np.arange(4)).__dlpack_device__()") == [1, 0]
 
     @pytest.mark.parametrize(
         ("dtype", "code"),
@@ -99,11 +99,11 @@ class TestExport:
             "view = record_of(capsule).view\n"
             "back = pb_utils.Tensor.from_dlpack('B', t).as_numpy()\n"
             "same = back.dtype == t.as_numpy().dtype and (back == t.as_numpy()).all()\n"
-            "return [tell([view.code, view.bits, view.lanes, list(view.shape[:view.ndim]), bool(same)])]"
+            "return [reply([view.code, view.bits, view.lanes, list(view.shape[:view.ndim]), bool(same)])]"
         )
         bits = {"bool": 8}.get(dtype) or int("".join(filter(str.isdigit, dtype)))
         shape = [2, 0, 3] if dtype == "int8" else [2, 3]
-        assert served.ask_code(code_of) == [code, bits, 1, shape, True]
+        assert served.run_code(code_of) == [code, bits, 1, shape, True]
 
     def test_newer_keywords(self, served):
         code = (
@@ -113,22 +113,22 @@ class TestExport:
             "for options in ({'dl_device': (2, 0)}, {'copy': True}):\n"
             "    try:\n        t.__dlpack__(**options)\n"
             "    except BufferError as error:\n        refused.append(str(error))\n"
-            "return [tell(refused)]"
+            "return [reply(refused)]"
         )
-        assert [text.split()[0] for text in served.ask_code(code)] == ["a", "a"]
+        assert [text.split()[0] for text in served.run_code(code)] == ["a", "a"]
 
     def test_strings_cannot_be_exported(self, served):
         what = "pb_utils.Tensor('T', np.array(['a'], dtype=object)).to_dlpack()"
-        assert told(served, what) == "DLPack does not have support for string tensors."
+        assert fetch(served, what) == "DLPack does not have support for string tensors."
 
 
 class TestImport:
     def test_of_a_numpy_array_and_back_to_the_client(self, served):
         code = (
             "t = pb_utils.Tensor.from_dlpack('OUT', np.arange(6, dtype=np.int64).reshape(2, 3))\n"
-            "return [tell([t.name(), t.shape(), t.triton_dtype(), t.is_cpu(), t.as_numpy().tolist()])]"
+            "return [reply([t.name(), t.shape(), t.triton_dtype(), t.is_cpu(), t.as_numpy().tolist()])]"
         )
-        assert served.ask_code(code) == ["OUT", [2, 3], 9, True, [[0, 1, 2], [3, 4, 5]]]
+        assert served.run_code(code) == ["OUT", [2, 3], 9, True, [[0, 1, 2], [3, 4, 5]]]
 
     def test_a_response_may_be_made_of_it(self, served):
         outputs = served.run(
@@ -137,23 +137,23 @@ class TestImport:
         assert list(outputs["OUT"].data) == [0.0, 1.0, 2.0]
 
     def test_another_models_input_may_be_made_of_it(self, served):
-        inner = "return [tell(pb_utils.get_input_tensor_by_name(request, 'X').as_numpy().tolist())]"
+        inner = "return [reply(pb_utils.get_input_tensor_by_name(request, 'X').as_numpy().tolist())]"
         code = (
             "x = pb_utils.Tensor.from_dlpack('X', np.arange(3, dtype=np.float32))\n"
             f"r = pb_utils.InferenceRequest(model_name='customized', requested_output_names=['OUT'],"
-            f" inputs=[question('x', {inner!r}).inputs()[0], x])\n"
-            "return [tell(told(r.exec()))]"
+            f" inputs=[bls_call('x', {inner!r}).inputs()[0], x])\n"
+            "return [reply(fetch(r.exec()))]"
         )
-        assert served.ask_code(code) == [0.0, 1.0, 2.0]
+        assert served.run_code(code) == [0.0, 1.0, 2.0]
 
     def test_the_producers_memory_is_given_back_once(self, served):
         what = (
             "t = pb_utils.Tensor.from_dlpack('T', capsule_of(np.ones(3, dtype=np.float32), [3]))\n"
             "    before = len(deleted)\n"
             "    del t\n"
-            "    return [tell([before, len(deleted)])]"
+            "    return [reply([before, len(deleted)])]"
         )
-        assert told(served, what) == [0, 1]
+        assert fetch(served, what) == [0, 1]
 
     def test_a_capsule_can_be_taken_once(self, served):
         what = (
@@ -161,7 +161,7 @@ class TestImport:
             "    pb_utils.Tensor.from_dlpack('A', capsule)\n"
             "    pb_utils.Tensor.from_dlpack('B', capsule)"
         )
-        assert "a capsule can be consumed once" in told(served, what)
+        assert "a capsule can be consumed once" in fetch(served, what)
 
     def test_bf16_passes_through_and_has_no_numpy(self, served):
         what = (
@@ -169,9 +169,9 @@ class TestImport:
             "    view = record_of(t.to_dlpack()).view\n"
             "    facts = [t.triton_dtype(), view.code, view.bits]\n"
             "    try:\n        t.as_numpy()\n"
-            "    except pb_utils.TritonModelException as error:\n        return [tell(facts + [str(error)])]"
+            "    except pb_utils.TritonModelException as error:\n        return [reply(facts + [str(error)])]"
         )
-        dtype, code, bits, text = told(served, what)
+        dtype, code, bits, text = fetch(served, what)
         assert (dtype, code, bits) == (14, 4, 16)
         assert text == (
             "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
@@ -193,17 +193,17 @@ class TestImport:
         ],
     )
     def test_what_triton_has_no_tensors_for_is_refused(self, served, argument, text):
-        assert text in told(served, f"pb_utils.Tensor.from_dlpack('T', {argument})")
+        assert text in fetch(served, f"pb_utils.Tensor.from_dlpack('T', {argument})")
 
     def test_strides_of_dimensions_of_one_do_not_matter(self, served):
         what = (
             "t = pb_utils.Tensor.from_dlpack('T', capsule_of(np.ones(3, np.float32), [1, 3], strides=[77, 1]))\n"
-            "    return [tell(t.shape())]"
+            "    return [reply(t.shape())]"
         )
-        assert told(served, what) == [1, 3]
+        assert fetch(served, what) == [1, 3]
 
     def test_an_empty_name_is_refused(self, served):
-        assert told(served, "pb_utils.Tensor.from_dlpack('', np.ones(3))") == "Tensor name cannot be an empty string."
+        assert fetch(served, "pb_utils.Tensor.from_dlpack('', np.ones(3))") == "Tensor name cannot be an empty string."
 
     def test_a_tensor_of_a_gpu_without_a_driver_says_so(self, served):
         what = (
@@ -212,5 +212,5 @@ class TestImport:
             "        def __dlpack__(self, stream=None):\n            raise AssertionError('not reached')\n"
             "    pb_utils.Tensor.from_dlpack('T', OnGpu())"
         )
-        message = told(served, what)
+        message = fetch(served, what)
         assert "CUDA" in message

@@ -1,4 +1,4 @@
-"""What execute may return and raise, and what the client is told; what a request says of itself."""
+"""What execute may return and raise, and what the client receives; the facts of a request."""
 
 import json
 import re
@@ -29,15 +29,15 @@ def code_request(code, **fields):
 def test_only_the_outputs_asked_for_are_sent(served):
     code = (
         "kinds = [pb_utils.Tensor(name, np.array([name], dtype=object)) for name in ('OUT', 'OTHER')]\n"
-        "self.asked = sorted(request.requested_output_names())\n"
+        "self.requested = sorted(request.requested_output_names())\n"
         "self.response = pb_utils.InferenceResponse(kinds)\n"
         "return [self.response]"
     )
     assert set(served.run(code)) == {"OUT", "OTHER"}
     answer = served.post("script", code_request(code, outputs=[{"name": "OTHER"}]))
     assert [(output["name"], output["data"]) for output in answer["outputs"]] == [("OTHER", ["OTHER"])]
-    assert served.ask("self.asked") == ["OTHER"]
-    assert served.ask("[tensor.name() for tensor in self.response.output_tensors()]") == ["OTHER"]
+    assert served.evaluate("self.requested") == ["OTHER"]
+    assert served.evaluate("[tensor.name() for tensor in self.response.output_tensors()]") == ["OTHER"]
 
 
 def test_requests_of_a_batch_are_answered_one_by_one(served):
@@ -68,7 +68,7 @@ def test_an_error_response_has_its_code(served, code):
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         ("raise ValueError('boom')", "ValueError: boom"),
         ("raise SystemExit(3)", "SystemExit: 3"),
@@ -79,13 +79,13 @@ def test_an_error_response_has_its_code(served, code):
         ("return [pb_utils.Tensor('', np.zeros(1))]", "TritonModelException: Tensor name cannot be an empty string."),
     ],
 )
-def test_an_exception_is_told_with_the_place_where_it_happened(served, code, told):
+def test_an_exception_is_reported_with_its_place(served, code, message):
     refusal = served.refusal(code)
     first, _, frames = refusal.message.partition("\n\nAt:\n")
-    assert first == PREFIX + told
+    assert first == PREFIX + message
     assert re.search(r"  \S+/script/1/model\.py\(\d+\): execute\n", frames)
     assert refusal.status == 500
-    assert served.ask("1 + 1") == 2
+    assert served.evaluate("1 + 1") == 2
 
 
 WRONG_LENGTH = (
@@ -96,23 +96,23 @@ WRONG_ITEM = "Expected an 'InferenceResponse' object in the execute function ret
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"),
+    ("returned", "message"),
     [
         ("(1, 2)", "Expected a list in the execute return, found type '<class 'tuple'>'."),
         ("7", "Expected a list in the execute return, found type '<class 'int'>'."),
         ("(r for r in requests)", "Expected a list in the execute return, found type '<class 'generator'>'."),
-        ("[tell(1), tell(2)]", WRONG_LENGTH + "2\n"),
+        ("[reply(1), reply(2)]", WRONG_LENGTH + "2\n"),
         ("[]", WRONG_LENGTH + "0\n"),
         ("['text']", WRONG_ITEM + "'<class 'str'>'."),
         ("[request]", WRONG_ITEM + "'<class 'c_python_backend_utils.InferenceRequest'>'."),
     ],
 )
-def test_a_wrong_return_value_is_told_in_the_words_of_the_contract(served, returned, told):
-    assert served.refusal(f"return {returned}").message == PREFIX + told
+def test_a_wrong_return_value_is_reported(served, returned, message):
+    assert served.refusal(f"return {returned}").message == PREFIX + message
 
 
 def test_a_list_of_another_class_is_a_list(served):
-    code = "class Mine(list):\n    pass\nreturn Mine([tell(5)])"
+    code = "class Mine(list):\n    pass\nreturn Mine([reply(5)])"
     assert served.run(code)["OUT"].data == (b"5",)
 
 
@@ -131,7 +131,7 @@ def test_a_model_without_execute_loads_and_says_so(served):
 
 def test_a_request_tells_what_the_client_said(served):
     code = (
-        "return [tell([request.request_id(), request.correlation_id(), request.flags(), request.timeout(),\n"
+        "return [reply([request.request_id(), request.correlation_id(), request.flags(), request.timeout(),\n"
         "              json.loads(request.parameters()), request.trace().get_context()])]"
     )
     parameters = {
@@ -146,12 +146,12 @@ def test_a_request_tells_what_the_client_said(served):
     }
     answer = served.post("script", code_request(code, id="request 7", parameters=parameters))
     assert answer["id"] == "request 7"
-    told = ["request 7", 42, 3, 1234567, {"whole": -3, "yes": True, "text": "größe", "half": 0.5}, None]
-    assert answer["outputs"][0]["data"] == [json.dumps(told)]
+    facts = ["request 7", 42, 3, 1234567, {"whole": -3, "yes": True, "text": "größe", "half": 0.5}, None]
+    assert answer["outputs"][0]["data"] == [json.dumps(facts)]
 
 
 def test_a_correlation_id_may_be_text(served):
-    code = "return [tell([request.correlation_id(), request.flags()])]"
+    code = "return [reply([request.correlation_id(), request.flags()])]"
     answer = served.post("script", code_request(code, parameters={"sequence_id": "of größe"}))
     assert answer["outputs"][0]["data"] == [r'["of gr\u00f6\u00dfe", 0]']
 
@@ -161,8 +161,8 @@ def test_a_request_that_says_nothing(served):
         "[request.request_id(), request.correlation_id(), request.flags(), request.timeout(), request.parameters(), "
         "sorted(request.requested_output_names())]"
     )
-    assert served.ask(expression) == ["", 0, 0, 0, "{}", ["OTHER", "OUT"]]
+    assert served.evaluate(expression) == ["", 0, 0, 0, "{}", ["OTHER", "OUT"]]
 
 
 def test_flags_can_be_set(served):
-    assert served.ask("[request.set_flags(2), request.flags()]") == [None, 2]
+    assert served.evaluate("[request.set_flags(2), request.flags()]") == [None, 2]

@@ -14,9 +14,9 @@ def test_a_forked_worker_can_be_terminated_as_soon_as_it_is_there(served):
         "    codes.append(process.exitcode)\n"
         "    process.kill()\n"
         "    if process.exitcode is None: break\n"
-        "return [tell(codes)]"
+        "return [reply(codes)]"
     )
-    assert served.ask_code(code) == [-15] * 20
+    assert served.run_code(code) == [-15] * 20
 
 
 def test_a_forked_worker_keeps_the_handler_that_its_parent_has_installed(served):
@@ -30,18 +30,18 @@ def test_a_forked_worker_keeps_the_handler_that_its_parent_has_installed(served)
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        os._exit(1)\n"
         "    os._exit(os.WEXITSTATUS(os.waitpid(grandchild, 0)[1]))\n"
-        "return [tell(os.WEXITSTATUS(os.waitpid(child, 0)[1]))]"
+        "return [reply(os.WEXITSTATUS(os.waitpid(child, 0)[1]))]"
     )
-    assert served.ask_code(code) == 7
+    assert served.run_code(code) == 7
 
 
 def test_a_pool_of_forked_workers_leaves_the_region_as_it_was(served):
     code = START + (
-        "with context.Pool(3) as pool:\n    squares = pool.map(abs, range(-20, 0))\nreturn [tell(sum(squares))]"
+        "with context.Pool(3) as pool:\n    squares = pool.map(abs, range(-20, 0))\nreturn [reply(sum(squares))]"
     )
     free = served.free()
     for _ in range(3):
-        assert served.ask_code(code) == 210
+        assert served.run_code(code) == 210
     assert served.free() == served.about(free)
 
 
@@ -61,9 +61,9 @@ def _statuses(served, ends):
         "    if child == 0:\n"
         "        return end(number)\n"
         "    children.append(child)\n"
-        "return [tell([os.WEXITSTATUS(os.waitpid(child, 0)[1]) for child in children])]"
+        "return [reply([os.WEXITSTATUS(os.waitpid(child, 0)[1]) for child in children])]"
     )
-    return served.ask_code(code)
+    return served.run_code(code)
 
 
 def test_a_forked_process_that_leaves_execute_ends_and_answers_nothing(served):
@@ -90,7 +90,7 @@ def test_what_a_forked_process_forgets_stays_in_the_server(served):
         "    os._exit(0)\n"
         "status = os.waitpid(child, 0)[1]\n"
         "metric.increment(1)\n"
-        "return [tell([status, metric.value()])]"
+        "return [reply([status, metric.value()])]"
     )
-    assert served.ask_code(code) == [0, 1.0]
+    assert served.run_code(code) == [0, 1.0]
     assert served.soon_logged("from the forked process")

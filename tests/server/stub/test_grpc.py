@@ -43,19 +43,19 @@ def request(model, code):
 def seen(served, model="script"):
     """What the model has noted, once it has noted both."""
     for _ in range(100):
-        noted = served.ask("self.seen") if model == "script" else served.stream(NOTED)[0]
+        noted = served.evaluate("self.seen") if model == "script" else served.stream(NOTED)[0]
         if len(noted) == 2:
             return noted
         time.sleep(0.1)
     return noted
 
 
-NOTED = "request.get_response_sender().send(tell(self.seen), flags=1)"
+NOTED = "request.get_response_sender().send(reply(self.seen), flags=1)"
 
 
 @pytest.mark.parametrize("who", ["request", "request.get_response_sender()"])
 def test_a_model_sees_that_its_request_is_cancelled(served, stub, who):
-    call = stub.ModelInfer.future(request("script", UNTIL_CANCELLED.format(who=who) + "return [tell('too late')]"))
+    call = stub.ModelInfer.future(request("script", UNTIL_CANCELLED.format(who=who) + "return [reply('too late')]"))
     time.sleep(0.5)
     call.cancel()
     assert seen(served) == [False, True]
@@ -75,7 +75,7 @@ def test_a_decoupled_model_sees_that_its_stream_is_cancelled(served, stub):
 
 @pytest.mark.parametrize("code", CODES)
 def test_an_error_keeps_its_code(stub, code):
-    told = f"return [pb_utils.InferenceResponse(error=pb_utils.TritonError('no', pb_utils.TritonError.{code}))]"
+    code_to_run = f"return [pb_utils.InferenceResponse(error=pb_utils.TritonError('no', pb_utils.TritonError.{code}))]"
     with pytest.raises(grpc.RpcError) as caught:
-        stub.ModelInfer(request("script", told), timeout=20)
+        stub.ModelInfer(request("script", code_to_run), timeout=20)
     assert (caught.value.code(), caught.value.details()) == (CODES[code], "no")

@@ -8,31 +8,31 @@ SENDER = "s = request.get_response_sender()\n"
 MEASURE = (
     "import gc, os, threading\n"
     "gc.collect()\n"
-    "return [tell([c_python_backend_utils.shared_memory.free_memory(), len(os.listdir('/proc/self/fd')),"
+    "return [reply([c_python_backend_utils.shared_memory.free_memory(), len(os.listdir('/proc/self/fd')),"
     " len(os.listdir('/proc/self/task'))])]"
 )
-STREAMED = "s = request.get_response_sender()\nfor i in range(3):\n    s.send(tell(i))\ns.send(flags=1)"
+STREAMED = "s = request.get_response_sender()\nfor i in range(3):\n    s.send(reply(i))\ns.send(flags=1)"
 EXCHANGES = {
-    "answer": "return [tell('x' * 1000)]",
+    "answer": "return [reply('x' * 1000)]",
     "error response": "return [pb_utils.InferenceResponse(error=pb_utils.TritonError('no'))]",
     "exception": "raise ValueError('no')",
-    "sender": SENDER + "s.send(tell(1), flags=1)\nreturn None",
-    "sender that may not send": SENDER + "s.send(tell(1), flags=1)\ns.send(tell(2))",
-    "unanswered and dropped": "return [tell(1)]\nrequest.get_response_sender()",
-    "log": "for i in range(20):\n    pb_utils.Logger.log_info('line')\nreturn [tell(1)]",
-    "cancel query": "return [tell(request.is_cancelled())]",
+    "sender": SENDER + "s.send(reply(1), flags=1)\nreturn None",
+    "sender that may not send": SENDER + "s.send(reply(1), flags=1)\ns.send(reply(2))",
+    "unanswered and dropped": "return [reply(1)]\nrequest.get_response_sender()",
+    "log": "for i in range(20):\n    pb_utils.Logger.log_info('line')\nreturn [reply(1)]",
+    "cancel query": "return [reply(request.is_cancelled())]",
     "metrics": (
         "f = pb_utils.MetricFamily('hygiene', 'x', pb_utils.MetricFamily.COUNTER)\n"
-        "m = f.Metric(labels={'a': 'b'})\nm.increment(1)\nm.value()\nreturn [tell(1)]"
+        "m = f.Metric(labels={'a': 'b'})\nm.increment(1)\nm.value()\nreturn [reply(1)]"
     ),
-    "readiness": "return [tell(pb_utils.is_model_ready('customized'))]",
-    "another model": "return [tell(told(question('customized', 'return [tell(1)]').exec()))]",
-    "another model's response": "return [question('customized', 'return [tell(1)]').exec()]",
-    "another model's error": "return [tell(told(question('customized', 'raise ValueError(1)').exec()))]",
-    "an unknown model": "return [tell(told(question('nobody', '').exec()))]",
-    "stream": f"return [tell([told(r) for r in question('stream', {STREAMED!r}).exec(decoupled=True)])]",
-    "stream left alone": f"next(question('stream', {STREAMED!r}).exec(decoupled=True))\nreturn [tell(1)]",
-    "dlpack": "np.from_dlpack(pb_utils.Tensor('T', np.ones(1000)))\nreturn [tell(1)]",
+    "readiness": "return [reply(pb_utils.is_model_ready('customized'))]",
+    "another model": "return [reply(fetch(bls_call('customized', 'return [reply(1)]').exec()))]",
+    "another model's response": "return [bls_call('customized', 'return [reply(1)]').exec()]",
+    "another model's error": "return [reply(fetch(bls_call('customized', 'raise ValueError(1)').exec()))]",
+    "an unknown model": "return [reply(fetch(bls_call('nobody', '').exec()))]",
+    "stream": f"return [reply([fetch(r) for r in bls_call('stream', {STREAMED!r}).exec(decoupled=True)])]",
+    "stream left alone": f"next(bls_call('stream', {STREAMED!r}).exec(decoupled=True))\nreturn [reply(1)]",
+    "dlpack": "np.from_dlpack(pb_utils.Tensor('T', np.ones(1000)))\nreturn [reply(1)]",
 }
 TIMES = 30
 
@@ -52,7 +52,7 @@ def settled(served):
     """What is measured once the exchanges that run behind an answer have ended: the same twice in a row."""
     last = None
     for _ in range(20):
-        measured = served.ask_code(MEASURE)
+        measured = served.run_code(MEASURE)
         if measured == last:
             break
         last = measured

@@ -1,4 +1,4 @@
-"""How stubs start and end: every failure is told, nothing hangs, nothing is left behind."""
+"""How stubs start and end: every failure is reported, nothing hangs, nothing is left behind."""
 
 import os
 import re
@@ -34,8 +34,8 @@ def test_a_failed_load_says_why(served, model):
 
 
 def test_the_frames_of_a_failed_load_are_told_innermost_first(served):
-    told = served.failures["raises"]
-    assert re.findall(r"  \S+/raises/1/model\.py\(\d+\): (\w+)\n", told) == ["open_weights", "initialize"]
+    message = served.failures["raises"]
+    assert re.findall(r"  \S+/raises/1/model\.py\(\d+\): (\w+)\n", message) == ["open_weights", "initialize"]
 
 
 def test_nothing_but_the_broken_models_failed(served):
@@ -45,9 +45,9 @@ def test_nothing_but_the_broken_models_failed(served):
 def test_an_environment_of_another_python_is_told(served, python):
     if not (served.repository / "wrong_environment").exists():
         pytest.skip(f"this machine has libpython{python} installed for every program")
-    told = served.failures["wrong_environment"]
-    assert f"this stub needs libpython{python}.so.1.0 (Python {python}), which could not be loaded" in told
-    assert f"must contain Python {python} with a shared libpython" in told
+    message = served.failures["wrong_environment"]
+    assert f"this stub needs libpython{python}.so.1.0 (Python {python}), which could not be loaded" in message
+    assert f"must contain Python {python} with a shared libpython" in message
 
 
 def test_failed_models_leave_neither_process_nor_region(served):
@@ -68,7 +68,7 @@ def test_finalize_runs_when_the_model_is_unloaded(served):
     assert finalized.read_text() == f"{pid}\n"
     assert _soon(lambda: len(served.regions()) == regions - 1)
     assert served.server.log().count('"from finalize"') == 1
-    assert served.soon_logged("asked too late: BLS is only supported during the 'execute' function.")
+    assert served.soon_logged("requested too late: BLS is only supported during the 'execute' function.")
 
 
 @pytest.mark.spoils
@@ -77,7 +77,7 @@ def test_a_model_whose_stub_was_killed_can_be_unloaded(served):
     os.kill(pid, signal.SIGKILL)
     served.client.unload("completed")
     assert _soon(lambda: len(served.regions()) == len(served.stubs()) > 0)
-    assert served.ask("2 + 2") == 4
+    assert served.evaluate("2 + 2") == 4
 
 
 @pytest.mark.spoils
@@ -120,9 +120,9 @@ def test_a_crash_prints_where_python_was_and_in_which_model(served, model, line)
     log = served.server.log()
     notice = f"envpack stub: crash in '{model}'. Python traceback:\n"
     assert notice in log
-    told = log.partition(notice)[2]
-    assert told.startswith("Fatal Python error: Segmentation fault\n")
-    assert f'/{model}/1/model.py", line {line} in auto_complete_config\n' in told
+    message = log.partition(notice)[2]
+    assert message.startswith("Fatal Python error: Segmentation fault\n")
+    assert f'/{model}/1/model.py", line {line} in auto_complete_config\n' in message
 
 
 @pytest.mark.spoils
@@ -134,7 +134,7 @@ def test_a_crash_in_execute_is_told_and_harms_no_other_model(servers, interprete
         assert "Stub process 'first_0' is not healthy" in crashed.message
         assert served.soon_logged("envpack stub: crash in 'first_0'. Python traceback:\nFatal Python error: Segm")
         assert served.soon_logged(" in execute\n")
-        assert served.ask("2 + 2", model="second") == 4
+        assert served.evaluate("2 + 2", model="second") == 4
         served.server.stop(force=True)
 
 
@@ -156,17 +156,17 @@ def test_a_model_that_never_completes_its_configuration_goes_with_the_server(ser
     repository.mkdir()
     parts = servers.model_environments
     servers.place(repository, "quits", "quits", parts.environments(python)[0], parts.stub(python))
-    told = tmp_path / "pid"
+    pid_file = tmp_path / "pid"
     (repository / "quits/1/model.py").write_text(
-        f"import os, time\nopen({str(told)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+        f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
     with ExitStack() as stack:
         served = servers.start(python, repository, stack)
         with pytest.raises(RequestError):
             served.client.load("quits", timeout=5)
         (stub,) = served.stubs()
-        assert _soon(lambda: told.exists() and told.read_text(), seconds=30)
-        child = int(told.read_text())
+        assert _soon(lambda: pid_file.exists() and pid_file.read_text(), seconds=30)
+        child = int(pid_file.read_text())
         assert child != stub
         os.kill(served.server._process.pid, signal.SIGKILL)
         assert _soon(lambda: not _runs(stub) and not _runs(child), seconds=10)
@@ -178,7 +178,7 @@ def _a_dead_stub_fails_its_requests_only(served):
     os.kill(served.stubs("completed")[0], signal.SIGKILL)
     with pytest.raises(RequestError, match="Stub process 'completed_0' is not healthy"):
         served.post("completed", {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [2], "data": [1, 2]}]})
-    assert served.ask("2 + 2") == 4
+    assert served.evaluate("2 + 2") == 4
 
 
 def _runs(pid):

@@ -4,9 +4,9 @@ import uuid
 
 import pytest
 
-TOLD = (
-    "try:\n    {what}\n    return [tell('nothing')]\n"
-    "except pb_utils.TritonModelException as error:\n    return [tell(str(error))]"
+REPLY_ERROR = (
+    "try:\n    {what}\n    return [reply('nothing')]\n"
+    "except pb_utils.TritonModelException as error:\n    return [reply(str(error))]"
 )
 SERVER_PART = "Failed to process the request for model 'script_0', message: "
 
@@ -16,16 +16,16 @@ def family(kind, name=None):
     return f"family = pb_utils.MetricFamily('{name}', 'for a test', pb_utils.MetricFamily.{kind})\n"
 
 
-def told(served, setup, what):
-    return served.ask_code(setup + TOLD.format(what=what))
+def error_of(served, setup, what):
+    return served.run_code(setup + REPLY_ERROR.format(what=what))
 
 
 def test_a_counter_counts(served):
     code = family("COUNTER") + (
         "metric = family.Metric(labels={'model': 'script'})\nmetric.increment(2)\nmetric.increment(0.5)\n"
-        "return [tell(metric.value())]"
+        "return [reply(metric.value())]"
     )
-    assert served.ask_code(code) == 2.5
+    assert served.run_code(code) == 2.5
 
 
 def test_a_gauge_goes_up_and_down_and_can_be_set(served):
@@ -33,25 +33,25 @@ def test_a_gauge_goes_up_and_down_and_can_be_set(served):
         "metric = family.Metric()\nvalues = []\n"
         "for change in (lambda: metric.set(7), lambda: metric.increment(-9)):\n"
         "    change()\n    values.append(metric.value())\n"
-        "return [tell(values)]"
+        "return [reply(values)]"
     )
-    assert served.ask_code(code) == [7, -2]
+    assert served.run_code(code) == [7, -2]
 
 
 def test_a_histogram_observes(served):
     code = family("HISTOGRAM") + (
         "metric = family.Metric(labels={}, buckets=[0.1, 1.0, 2.5])\nfor v in (0.5, 3):\n    metric.observe(v)\n"
-        "return [tell('observed')]"
+        "return [reply('observed')]"
     )
-    assert served.ask_code(code) == "observed"
+    assert served.run_code(code) == "observed"
 
 
 def test_the_same_labels_are_the_same_metric(served):
     code = family("COUNTER") + (
         "one, other = (family.Metric(labels={'a': 'b'}) for _ in range(2))\none.increment(3)\n"
-        "return [tell(other.value())]"
+        "return [reply(other.value())]"
     )
-    assert served.ask_code(code) == 3
+    assert served.run_code(code) == 3
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_same_labels_are_the_same_metric(served):
     ],
 )
 def test_wrong_arguments_are_named(served, kind, arguments, text):
-    assert told(served, family(kind), f"family.Metric({arguments})") == text
+    assert error_of(served, family(kind), f"family.Metric({arguments})") == text
 
 
 @pytest.mark.parametrize(
@@ -78,19 +78,19 @@ def test_wrong_arguments_are_named(served, kind, arguments, text):
     ],
 )
 def test_what_the_server_refuses_is_told(served, kind, arguments, operation, prefix, reason):
-    message = told(served, family(kind) + f"metric = family.Metric({arguments})\n", f"metric.{operation}")
+    message = error_of(served, family(kind) + f"metric = family.Metric({arguments})\n", f"metric.{operation}")
     assert message.startswith(prefix + SERVER_PART)
     assert reason in message
 
 
 def test_a_family_of_another_kind_under_the_same_name_is_refused(served):
-    message = told(served, family("COUNTER", "taken") + "self.family = family\n", family("GAUGE", "taken").strip())
+    message = error_of(served, family("COUNTER", "taken") + "self.family = family\n", family("GAUGE", "taken").strip())
     assert message.startswith("Error when creating MetricFamily: " + SERVER_PART)
-    served.run("self.family = None\nreturn [tell(1)]")
+    served.run("self.family = None\nreturn [reply(1)]")
 
 
 def test_a_metric_does_not_outlive_its_family(served):
-    message = told(served, family("COUNTER") + "metric = family.Metric()\ndel family\n", "metric.increment(1)")
+    message = error_of(served, family("COUNTER") + "metric = family.Metric()\ndel family\n", "metric.increment(1)")
     assert message.startswith(
         "Failed to increment metric value: "
         "Invalid metric operation as the corresponding 'MetricFamily' has been deleted."
@@ -104,14 +104,14 @@ def test_a_thousand_error_replies_end_neither_stub_nor_server(served):
         "for _ in range(1000):\n"
         "    try:\n        metric.increment(-1)\n"
         "    except pb_utils.TritonModelException as error:\n        texts.add(str(error))\n"
-        "return [tell(sorted(texts))]"
+        "return [reply(sorted(texts))]"
     )
-    (text,) = served.ask_code(code)
+    (text,) = served.run_code(code)
     assert "non-negative" in text
 
 
 def test_metrics_leave_no_memory_behind(served):
-    code = family("GAUGE") + "metric = family.Metric(labels={'a': 'b'})\nmetric.set(1)\nreturn [tell(metric.value())]"
+    code = family("GAUGE") + "metric = family.Metric(labels={'a': 'b'})\nmetric.set(1)\nreturn [reply(metric.value())]"
     served.run(code)
     before = served.free()
     for _ in range(20):

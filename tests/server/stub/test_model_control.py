@@ -6,25 +6,25 @@ import pytest
 
 from envpack.releases import DEFAULT_RELEASE, find_release
 
-TOLD = "try:\n    {what}\n    return [tell('nothing')]\nexcept {error} as error:\n    return [tell(str(error))]"
+ERROR = "try:\n    {what}\n    return [reply('nothing')]\nexcept {error} as error:\n    return [reply(str(error))]"
 SERVER_PART = "Failed to process the request for model 'script_0', message: "
 
 
-def told(served, what, error="pb_utils.TritonModelException"):
-    return served.ask_code(TOLD.format(what=what, error=error))
+def error_of(served, what, error="pb_utils.TritonModelException"):
+    return served.run_code(ERROR.format(what=what, error=error))
 
 
 def test_readiness_of_loaded_and_unknown_models(served):
-    assert served.ask("[pb_utils.is_model_ready('batches'), pb_utils.is_model_ready('nobody')]") == [True, False]
+    assert served.evaluate("[pb_utils.is_model_ready('batches'), pb_utils.is_model_ready('nobody')]") == [True, False]
 
 
 def test_readiness_of_a_version(served):
-    assert served.ask("[pb_utils.is_model_ready('batches', v) for v in ('1', '2')]") == [True, False]
+    assert served.evaluate("[pb_utils.is_model_ready('batches', v) for v in ('1', '2')]") == [True, False]
 
 
 def test_a_version_that_is_no_number_is_told_a_hundred_times(served):
     for _ in range(100):
-        message = told(served, "pb_utils.is_model_ready('batches', 'first')")
+        message = error_of(served, "pb_utils.is_model_ready('batches', 'first')")
         assert message.startswith("Failed to check model readiness: " + SERVER_PART)
         assert "version should be an integral value > 0" in message
 
@@ -37,9 +37,9 @@ def test_a_model_is_unloaded_and_loaded_again(served):
         "while pb_utils.is_model_ready('batches') and time.monotonic() < until:\n    time.sleep(0.05)\n"
         "gone = not pb_utils.is_model_ready('batches')\n"
         "pb_utils.load_model('batches')\n"
-        "return [tell([gone, pb_utils.is_model_ready('batches')])]"
+        "return [reply([gone, pb_utils.is_model_ready('batches')])]"
     )
-    assert served.ask_code(code) == [True, True]
+    assert served.run_code(code) == [True, True]
 
 
 def test_a_model_is_loaded_from_a_configuration_and_a_file(served, python):
@@ -47,7 +47,7 @@ def test_a_model_is_loaded_from_a_configuration_and_a_file(served, python):
     release = find_release(DEFAULT_RELEASE)
     if python != release.python:
         pytest.skip(f"a model that is one file is served by the release's own stub, which has Python {release.python}")
-    config = json.loads(served.ask("self.args['model_config']"))
+    config = json.loads(served.evaluate("self.args['model_config']"))
     config["name"] = "from_a_file"
     del config["instance_group"]
     code = (
@@ -56,16 +56,17 @@ def test_a_model_is_loaded_from_a_configuration_and_a_file(served, python):
         "pb_utils.load_model('from_a_file', config=config, files={'file:1/model.py': model})\n"
         "ready = pb_utils.is_model_ready('from_a_file')\n"
         "pb_utils.unload_model('from_a_file', unload_dependents=True)\n"
-        "return [tell(ready)]"
+        "return [reply(ready)]"
     )
-    assert served.ask_code(code) is True
+    assert served.run_code(code) is True
 
 
 def test_an_unknown_model_is_told(served):
-    assert told(served, "pb_utils.load_model('nobody')").startswith("Failed to load model: " + SERVER_PART)
+    assert error_of(served, "pb_utils.load_model('nobody')").startswith("Failed to load model: " + SERVER_PART)
 
 
 def test_wrong_files_are_told(served):
     text = "failed to load model 'x', files should be a dictionary of file paths and file contents"
-    assert told(served, "pb_utils.load_model('x', files=[])") == text
-    assert "must be bytes" in told(served, "pb_utils.load_model('x', files={'file:1/model.py': 'text'})", "TypeError")
+    assert error_of(served, "pb_utils.load_model('x', files=[])") == text
+    call = "pb_utils.load_model('x', files={'file:1/model.py': 'text'})"
+    assert "must be bytes" in error_of(served, call, "TypeError")

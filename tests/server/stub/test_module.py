@@ -22,12 +22,12 @@ TIME_AND_PROCESS = r"\d{4} [\d:.]+ \d+"
 
 
 def test_the_interpreter_looks_as_if_started_without_arguments(served):
-    assert served.ask("[ARGV, __name__, hasattr(sys.modules['__main__'], '__file__')]") == [[""], "1.model", False]
-    assert served.ask("sys.stdout.encoding.lower()") == "utf-8"
+    assert served.evaluate("[ARGV, __name__, hasattr(sys.modules['__main__'], '__file__')]") == [[""], "1.model", False]
+    assert served.evaluate("sys.stdout.encoding.lower()") == "utf-8"
 
 
 def test_the_folders_of_the_model_are_last_on_the_path(served):
-    path = served.ask("PATH")
+    path = served.evaluate("PATH")
     model = served.repository / "script"
     assert path[0] == ""
     assert path[-3:-1] == [str(model / "1"), str(model)]
@@ -36,11 +36,11 @@ def test_the_folders_of_the_model_are_last_on_the_path(served):
 
 
 def test_the_model_knows_its_folder(served):
-    assert served.ask("pb_utils.get_model_dir()") == str(served.repository / "script/1")
+    assert served.evaluate("pb_utils.get_model_dir()") == str(served.repository / "script/1")
 
 
 def test_initialize_is_given_seven_strings(served):
-    args = served.ask("self.args")
+    args = served.evaluate("self.args")
     config = args.pop("model_config")
     assert '"name":"script"' in config.replace(" ", "")
     assert args == {
@@ -54,24 +54,25 @@ def test_initialize_is_given_seven_strings(served):
 
 
 def test_names_are_there_when_the_model_is_imported(served):
-    assert served.ask("self.tensor_class is pb_utils.Tensor")
-    assert served.ask("respond.__annotations__['return'].__name__") == "InferenceResponse"
+    assert served.evaluate("self.tensor_class is pb_utils.Tensor")
+    assert served.evaluate("respond.__annotations__['return'].__name__") == "InferenceResponse"
 
 
 def test_our_module_is_built_in(served):
-    assert served.ask("['c_python_backend_utils' in sys.builtin_module_names, pb_utils.Tensor.__module__]") == [
+    assert served.evaluate("['c_python_backend_utils' in sys.builtin_module_names, pb_utils.Tensor.__module__]") == [
         True,
         "c_python_backend_utils",
     ]
-    assert served.ask("isinstance(c_python_backend_utils.shared_memory.free_memory(), int)")
+    assert served.evaluate("isinstance(c_python_backend_utils.shared_memory.free_memory(), int)")
 
 
 def test_error_codes_are_read_only(served):
     names = ["UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS"]
     expression = "[int(getattr(pb_utils.TritonError, name)) for name in {}]".format([*names, "CANCELLED"])
-    assert served.ask(expression) == list(range(8))
-    assert served.ask("(lambda e: [e.message(), e.code() == e.INTERNAL])(pb_utils.TritonError('m'))") == ["m", True]
-    assert served.ask("issubclass(pb_utils.TritonError, BaseException)") is False
+    assert served.evaluate(expression) == list(range(8))
+    fields = "(lambda e: [e.message(), e.code() == e.INTERNAL])(pb_utils.TritonError('m'))"
+    assert served.evaluate(fields) == ["m", True]
+    assert served.evaluate("issubclass(pb_utils.TritonError, BaseException)") is False
 
 
 @pytest.mark.parametrize(
@@ -97,8 +98,8 @@ def test_a_wrong_argument_is_a_type_error(served, call):
 
 
 def test_no_tensor_among_the_outputs_is_refused(served):
-    told = "TritonModelException: Output tensor for inference response should not be empty."
-    assert told in served.refusal("pb_utils.InferenceResponse([None])").message
+    message = "TritonModelException: Output tensor for inference response should not be empty."
+    assert message in served.refusal("pb_utils.InferenceResponse([None])").message
 
 
 def test_an_array_is_kept_by_reference_until_it_is_sent(served):
@@ -110,11 +111,11 @@ def test_a_tensor_describes_itself(served):
     expression = (
         "(lambda t: [t.name(), t.shape(), t.is_cpu(), t.triton_dtype()])(pb_utils.Tensor('n', np.zeros((2, 3))))"
     )
-    assert served.ask(expression) == ["n", [2, 3], True, 12]
+    assert served.evaluate(expression) == ["n", [2, 3], True, 12]
 
 
 def test_log_lines_name_the_line_that_logs(served):
-    served.run("self.log_at_all_levels()\nreturn [tell(0)]")
+    served.run("self.log_at_all_levels()\nreturn [reply(0)]")
     source = (served.repository / "script/1/model.py").read_text().splitlines()
     for call, letter in LEVELS.items():
         line = next(number for number, text in enumerate(source, 1) if call in text)
@@ -124,7 +125,7 @@ def test_log_lines_name_the_line_that_logs(served):
 
 
 def test_a_log_line_may_be_long_and_of_any_language(served):
-    served.run("pb_utils.Logger.log_info('größe ' + 'x' * 5000)\nreturn [tell(0)]")
+    served.run("pb_utils.Logger.log_info('größe ' + 'x' * 5000)\nreturn [reply(0)]")
     _assert_logged(served, r'\] "größe x{5000}"')
 
 
@@ -137,7 +138,7 @@ def test_log_lines_of_many_threads_all_arrive(served):
         "threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]\n"
         "[thread.start() for thread in threads]\n"
         "[thread.join() for thread in threads]\n"
-        "return [tell(0)]"
+        "return [reply(0)]"
     )
     served.run(code)
     _assert_logged(served, r"thread 3 line 49\.")
@@ -162,22 +163,22 @@ def test_auto_complete_fills_the_configuration(served):
 
 
 def test_pythonpath_and_sitecustomize_are_honoured(served):
-    assert served.ask("getattr(sys, 'customized', None)", model="customized") == "by PYTHONPATH"
-    assert served.ask("getattr(sys, 'customized', None)") is None
+    assert served.evaluate("getattr(sys, 'customized', None)", model="customized") == "by PYTHONPATH"
+    assert served.evaluate("getattr(sys, 'customized', None)") is None
 
 
 def test_the_user_site_is_off_with_an_environment_unless_asked_for(served):
     expression = "[sys.flags.no_user_site, __import__('importlib.util').util.find_spec('from_user_site') is not None]"
-    assert served.ask(expression) == [1, False]
-    assert served.ask(expression, model="customized") == [0, True]
+    assert served.evaluate(expression) == [1, False]
+    assert served.evaluate(expression, model="customized") == [0, True]
 
 
 def test_programs_started_by_the_model_see_the_library_path_of_the_server(served):
-    assert served.ask("os.environ.get('LD_LIBRARY_PATH', '')") == served.libraries
+    assert served.evaluate("os.environ.get('LD_LIBRARY_PATH', '')") == served.libraries
 
 
 def test_the_process_survives_the_signals_of_a_terminal(served):
     (pid,) = served.stubs("script")
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(pid, number)
-    assert served.ask("os.getpid()") == pid
+    assert served.evaluate("os.getpid()") == pid

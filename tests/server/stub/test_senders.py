@@ -17,19 +17,19 @@ LATER = (
 
 class TestDefaultMode:
     def test_a_sender_answers_in_place_of_the_list(self, served):
-        assert served.ask_code(SENDER + "sender.send(tell('sent'), flags=1)\nreturn None") == "sent"
+        assert served.run_code(SENDER + "sender.send(reply('sent'), flags=1)\nreturn None") == "sent"
 
     def test_a_sender_answers_after_execute_has_returned(self, served):
-        code = SENDER + LATER.format(answer="sender.send(tell('later'), flags=1)")
-        assert served.ask_code(code) == "later"
+        code = SENDER + LATER.format(answer="sender.send(reply('later'), flags=1)")
+        assert served.run_code(code) == "later"
 
     def test_response_and_final_flag_may_come_apart(self, served):
-        assert served.ask_code(SENDER + "sender.send(tell('first'))\nsender.send(flags=1)\nreturn [None]") == "first"
+        assert served.run_code(SENDER + "sender.send(reply('first'))\nsender.send(flags=1)\nreturn [None]") == "first"
 
     @pytest.mark.parametrize(
         ("calls", "text"),
         [
-            ("sender.send(tell(1), flags=2)", "Unable to send response. Unsupported flag provided."),
+            ("sender.send(reply(1), flags=2)", "Unable to send response. Unsupported flag provided."),
             (
                 "sender.send()",
                 "Inference Response object must be provided when the response flags is set to zero.",
@@ -39,11 +39,11 @@ class TestDefaultMode:
                 "Unable to send response. Non-decoupled model cannot send complete final before sending a response.",
             ),
             (
-                "sender.send(tell(1)); sender.send(tell(2))",
+                "sender.send(reply(1)); sender.send(reply(2))",
                 "Unable to send response. Non-decoupled model cannot send more than one response.",
             ),
             (
-                "sender.send(tell(1), flags=1); sender.send(flags=1)",
+                "sender.send(reply(1), flags=1); sender.send(flags=1)",
                 "Unable to send response. Response sender has been closed.",
             ),
         ],
@@ -53,11 +53,11 @@ class TestDefaultMode:
             f"{SENDER}"
             "try:\n"
             f"    {calls}\n"
-            "    self.told = 'nothing'\n"
+            "    self.error = 'nothing'\n"
             "except pb_utils.TritonModelException as error:\n"
-            "    self.told = str(error)\n"
+            "    self.error = str(error)\n"
             "try:\n"
-            "    sender.send(tell('end'), flags=1)\n"
+            "    sender.send(reply('end'), flags=1)\n"
             "except pb_utils.TritonModelException:\n"
             "    try:\n"
             "        sender.send(flags=1)\n"
@@ -66,33 +66,34 @@ class TestDefaultMode:
             "return None"
         )
         served.run(code)
-        assert served.ask("self.told") == text
+        assert served.evaluate("self.error") == text
 
     def test_a_response_after_a_response_fails_and_the_server_lives(self, served):
         """The server would delete the request's response factory twice, and abort."""
         for flags in (0, 1):
-            served.try_to(SENDER + f"sender.send(tell(1), flags={flags})\nreturn [tell(2)]")
-        assert served.ask("'alive'") == "alive"
+            served.try_to(SENDER + f"sender.send(reply(1), flags={flags})\nreturn [reply(2)]")
+        assert served.evaluate("'alive'") == "alive"
 
     def test_an_exception_after_the_final_response_does_not_end_the_server(self, served):
         for _ in range(3):
-            served.try_to(SENDER + "sender.send(tell(1), flags=1)\nraise ValueError('too late')")
-        assert served.ask("'alive'") == "alive"
+            served.try_to(SENDER + "sender.send(reply(1), flags=1)\nraise ValueError('too late')")
+        assert served.evaluate("'alive'") == "alive"
 
     def test_nothing_can_be_sent_after_the_batch_has_failed(self, served):
         served.refusal(SENDER + "self.sender = sender\nraise ValueError('failed')")
         code = (
-            "try:\n    self.sender.send(tell(1), flags=1)\n"
-            "except pb_utils.TritonModelException as error:\n    return [tell(str(error))]"
+            "try:\n    self.sender.send(reply(1), flags=1)\n"
+            "except pb_utils.TritonModelException as error:\n    return [reply(str(error))]"
         )
-        assert served.ask_code(code) == "Unable to send response. Response sender has been closed."
+        assert served.run_code(code) == "Unable to send response. Response sender has been closed."
 
     def test_a_request_of_a_living_client_is_not_cancelled(self, served):
-        assert served.ask("[request.is_cancelled(), request.get_response_sender().is_cancelled()]") == [False, False]
+        states = "[request.is_cancelled(), request.get_response_sender().is_cancelled()]"
+        assert served.evaluate(states) == [False, False]
 
     def test_a_sender_that_is_kept_says_what_it_knew(self, served):
-        served.run(SENDER + "self.kept = sender\nreturn [tell(1)]")
-        assert served.ask("self.kept.is_cancelled()") is False
+        served.run(SENDER + "self.kept = sender\nreturn [reply(1)]")
+        assert served.evaluate("self.kept.is_cancelled()") is False
 
     def test_a_request_that_is_rescheduled_comes_again(self, served):
         code = (
@@ -100,17 +101,17 @@ class TestDefaultMode:
             "if self.rounds < 3:\n"
             "    request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)\n"
             "    return [None]\n"
-            "return [tell(self.rounds)]"
+            "return [reply(self.rounds)]"
         )
-        assert served.ask_code(code, model="reschedule") == 3
+        assert served.run_code(code, model="reschedule") == 3
 
     def test_a_response_for_a_rescheduled_request_is_refused(self, served):
-        code = "request.set_release_flags(2)\nreturn [tell(1)]"
-        told = served.refusal(code, model="reschedule").message
-        assert "Expected a None object in the execute function return list for reschduled request" in told
+        code = "request.set_release_flags(2)\nreturn [reply(1)]"
+        message = served.refusal(code, model="reschedule").message
+        assert "Expected a None object in the execute function return list for reschduled request" in message
 
     def test_senders_leave_no_memory_behind(self, served):
-        code = SENDER + "sender.send(tell(1), flags=1)\nreturn None"
+        code = SENDER + "sender.send(reply(1), flags=1)\nreturn None"
         served.run(code)
         before = served.free()
         for _ in range(50):
@@ -124,65 +125,65 @@ class TestCoroutines:
             "import asyncio\n"
             "async def run():\n"
             "    values = await asyncio.gather(*[asyncio.sleep(0.01, number) for number in range(3)])\n"
-            "    return [tell(values)]\n"
+            "    return [reply(values)]\n"
             "return run()"
         )
-        assert served.ask_code(code) == [0, 1, 2]
+        assert served.run_code(code) == [0, 1, 2]
 
     def test_all_coroutines_share_one_loop_outside_of_the_main_thread(self, served):
         code = (
             "import asyncio, threading\n"
             "async def run():\n"
             "    main = threading.current_thread() is threading.main_thread()\n"
-            "    return [tell([id(asyncio.get_running_loop()), main])]\n"
+            "    return [reply([id(asyncio.get_running_loop()), main])]\n"
             "return run()"
         )
-        first, second = served.ask_code(code), served.ask_code(code)
+        first, second = served.run_code(code), served.run_code(code)
         assert first == second
         assert first[1] is False
 
     def test_what_a_coroutine_raises_is_the_error(self, served):
-        told = served.refusal("async def run():\n    raise ValueError('from a coroutine')\nreturn run()").message
-        assert told.startswith(PREFIX + "ValueError: from a coroutine")
+        message = served.refusal("async def run():\n    raise ValueError('from a coroutine')\nreturn run()").message
+        assert message.startswith(PREFIX + "ValueError: from a coroutine")
 
 
 class TestDecoupledMode:
     def test_any_number_of_responses_arrive_in_order(self, served):
-        code = SENDER + "for number in range(20):\n    sender.send(tell(number))\nsender.send(flags=1)"
+        code = SENDER + "for number in range(20):\n    sender.send(reply(number))\nsender.send(flags=1)"
         assert served.stream(code) == list(range(20))
 
     def test_the_last_response_may_carry_the_final_flag(self, served):
-        assert served.stream(SENDER + "sender.send(tell('only'), flags=1)") == ["only"]
+        assert served.stream(SENDER + "sender.send(reply('only'), flags=1)") == ["only"]
 
     def test_no_response_at_all_is_legal(self, served):
         assert served.stream(SENDER + "sender.send(flags=1)") == []
 
     def test_a_thread_sends_after_execute_has_returned(self, served):
-        answer = "sender.send(tell('one')); sender.send(tell('two'), flags=1)"
+        answer = "sender.send(reply('one')); sender.send(reply('two'), flags=1)"
         assert served.stream(SENDER + LATER.format(answer=answer)) == ["one", "two"]
 
     def test_an_error_response_is_one_of_them(self, served):
         code = SENDER + (
-            "sender.send(tell(1))\n"
+            "sender.send(reply(1))\n"
             "sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError('no more')), flags=1)"
         )
         assert served.stream(code) == [1, "no more"]
 
     def test_returning_a_list_is_refused(self, served):
-        (told,) = served.stream("return [tell(1)]")
-        assert told == (
+        (message,) = served.stream("return [reply(1)]")
+        assert message == (
             STREAM_PREFIX
             + "Python model 'stream_0' is using the decoupled mode and the execute function must return None."
         )
 
     def test_an_exception_ends_the_stream_with_its_text(self, served):
-        first, told = served.stream(SENDER + "sender.send(tell(1))\nraise ValueError('in the middle')")
+        first, message = served.stream(SENDER + "sender.send(reply(1))\nraise ValueError('in the middle')")
         assert first == 1
-        assert told.startswith(STREAM_PREFIX + "ValueError: in the middle")
+        assert message.startswith(STREAM_PREFIX + "ValueError: in the middle")
 
     def test_an_exception_after_the_final_flag_does_not_end_the_server(self, served):
-        assert served.stream(SENDER + "sender.send(tell(1), flags=1)\nraise ValueError('too late')") == [1]
-        assert served.stream(SENDER + "sender.send(tell(2), flags=1)") == [2]
+        assert served.stream(SENDER + "sender.send(reply(1), flags=1)\nraise ValueError('too late')") == [1]
+        assert served.stream(SENDER + "sender.send(reply(2), flags=1)") == [2]
 
     def test_a_coroutine_runs_by_itself(self, served):
         code = SENDER + (
@@ -190,7 +191,7 @@ class TestDecoupledMode:
             "async def run():\n"
             "    for number in range(3):\n"
             "        await asyncio.sleep(0.01)\n"
-            "        sender.send(tell(number))\n"
+            "        sender.send(reply(number))\n"
             "    sender.send(flags=1)\n"
             "return run()"
         )
@@ -204,7 +205,7 @@ class TestDecoupledMode:
         assert served.soon_logged("ValueError: in the background")
 
     def test_large_responses_come_whole(self, served):
-        code = SENDER + "sender.send(tell('x' * 3_000_000))\nsender.send(tell('y' * 3_000_000), flags=1)"
+        code = SENDER + "sender.send(reply('x' * 3_000_000))\nsender.send(reply('y' * 3_000_000), flags=1)"
         assert served.stream(code) == ["x" * 3_000_000, "y" * 3_000_000]
 
 
@@ -213,12 +214,12 @@ def test_asking_for_cancellation_while_the_final_response_is_sent(served):
     code = (
         "import threading\n"
         "sender = request.get_response_sender()\n"
-        "asked = []\n"
+        "calls = []\n"
         "def later():\n"
-        "    while len(asked) < 200:\n        asked.append(sender.is_cancelled())\n"
+        "    while len(calls) < 200:\n        calls.append(sender.is_cancelled())\n"
         "threads = [threading.Thread(target=later) for _ in range(3)]\n"
         "for thread in threads: thread.start()\n"
-        "return [tell('answered')]"
+        "return [reply('answered')]"
     )
     for _ in range(20):
-        assert served.ask_code(code) == "answered"
+        assert served.run_code(code) == "answered"

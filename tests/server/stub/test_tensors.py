@@ -56,10 +56,10 @@ def made(run):
 
 
 def test_the_model_runs_with_the_python_and_numpy_of_its_environment(served, python, numpy):
-    told = served.ask("[sys.version.split()[0], np.__version__, sys.prefix]", model=f"script_numpy{numpy[0]}")
-    assert told[0].startswith(python + ".")
-    assert told[1] == numpy
-    assert told[2].endswith(f"numpy{numpy}")
+    facts = served.evaluate("[sys.version.split()[0], np.__version__, sys.prefix]", model=f"script_numpy{numpy[0]}")
+    assert facts[0].startswith(python + ".")
+    assert facts[1] == numpy
+    assert facts[2].endswith(f"numpy{numpy}")
 
 
 @pytest.mark.parametrize("datatype", VALUES)
@@ -164,7 +164,7 @@ def test_twenty_megabytes_in_and_out_make_the_region_grow(run, served, numpy):
     output = run(code, inputs=[sent], binary=True)["OUT"]
     assert output.shape == (5000000,)
     assert output.data == (9.0, 7.0, 5.0, 3.0, 1.0) * 1000000
-    free = served.ask("c_python_backend_utils.shared_memory.free_memory()", model=f"script_numpy{numpy[0]}")
+    free = served.evaluate("c_python_backend_utils.shared_memory.free_memory()", model=f"script_numpy{numpy[0]}")
     assert free > 40_000_000
 
 
@@ -222,19 +222,19 @@ class TestEmpty:
             "array[-1] = 1.5\n"
             "facts = [array.flags.writeable, array.flags.aligned, array.dtype.name, array[-1]]\n"
             "del array\n"
-            "return [tell([taken >= 8000, still >= 8000, abs(before - free()) < 96, facts])]"
+            "return [reply([taken >= 8000, still >= 8000, abs(before - free()) < 96, facts])]"
         )
-        assert served.ask_code(code) == [True, True, True, [True, True, "float64", 1.5]]
+        assert served.run_code(code) == [True, True, True, [True, True, "float64", 1.5]]
 
     def test_a_sender_and_another_model_take_it_too(self, served):
-        inner = "return [tell(pb_utils.get_input_tensor_by_name(request, 'X').as_numpy().tolist())]"
+        inner = "return [reply(pb_utils.get_input_tensor_by_name(request, 'X').as_numpy().tolist())]"
         code = (
             "x = pb_utils.Tensor.empty('X', [3], np.float32)\n"
             "x.as_numpy()[:] = [1, 2, 3]\n"
             f"r = pb_utils.InferenceRequest(model_name='customized', requested_output_names=['OUT'],"
-            f" inputs=[question('x', {inner!r}).inputs()[0], x])\n"
+            f" inputs=[bls_call('x', {inner!r}).inputs()[0], x])\n"
             "answer = pb_utils.Tensor.empty('OUT', (3,), np.int64)\n"
-            "answer.as_numpy()[:] = told(r.exec())\n"
+            "answer.as_numpy()[:] = fetch(r.exec())\n"
             "request.get_response_sender().send(pb_utils.InferenceResponse([answer]), flags=1)\n"
             "return None"
         )
@@ -253,9 +253,9 @@ class TestEmpty:
         code = (
             f"t = pb_utils.Tensor.empty('T', [2, 0, 5], {dtype!r})\n"
             f"u = pb_utils.Tensor.empty('T', [], {dtype!r})\n"
-            "return [tell([t.shape(), t.as_numpy().dtype.name, u.shape(), u.as_numpy().size])]"
+            "return [reply([t.shape(), t.as_numpy().dtype.name, u.shape(), u.as_numpy().size])]"
         )
-        assert served.ask_code(code) == [[2, 0, 5], dtype, [], 1]
+        assert served.run_code(code) == [[2, 0, 5], dtype, [], 1]
 
     @pytest.mark.parametrize(
         ("arguments", "text"),
@@ -269,6 +269,6 @@ class TestEmpty:
     def test_what_cannot_be_is_refused(self, served, arguments, text):
         code = (
             f"try:\n    pb_utils.Tensor.empty({arguments})\n"
-            "except pb_utils.TritonModelException as error:\n    return [tell(str(error))]"
+            "except pb_utils.TritonModelException as error:\n    return [reply(str(error))]"
         )
-        assert served.ask_code(code) == text
+        assert served.run_code(code) == text

@@ -7,14 +7,14 @@ import pytest
 
 TYPINGS = Path(__file__).parents[3] / "typings"
 MODULES = ["c_python_backend_utils", "triton_python_backend_utils"]
-# What an enumeration of pybind11 has besides its constants is said once, in a base class that is not there.
+# What an enumeration of pybind11 has besides its constants is declared once, in a base class that does not exist.
 NAMES = (
     "def public(thing):\n    return sorted(name for name in dir(thing) if not name.startswith('_'))\n"
     "module = __import__('{module}')\n"
     "classes = {{name: public(getattr(module, name)) for name in public(module)"
     " if isinstance(getattr(module, name), type) and getattr(module, name).__module__ == '{module}'}}\n"
     "classes.pop('TritonModelException', None)\n"
-    "return [tell([public(module), classes])]"
+    "return [reply([public(module), classes])]"
 )
 # Private helpers and imports of the server's module.
 NOT_OURS = {"json", "np", "struct", "async_event_future_done_callback"}
@@ -48,7 +48,7 @@ def _public(names):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_they_name_what_the_module_has(served, module):
-    names, classes = served.ask_code(NAMES.format(module=module))
+    names, classes = served.run_code(NAMES.format(module=module))
     declared_names, declared_classes = declared(module)
     assert declared_names == [name for name in names if name not in NOT_OURS]
     declared_classes.pop("TritonModelException", None)

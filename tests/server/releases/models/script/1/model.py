@@ -7,19 +7,19 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
-def tell(value, error=None):
+def reply(value, error=None):
     """A response that tells a value as JSON."""
     return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([json.dumps(value)], dtype=object))], error)
 
 
-def question(model, code="return None", **options):
+def bls_call(model, code="return None", **options):
     """A request to a script model."""
     code = pb_utils.Tensor("CODE", np.array([code], dtype=object))
     return pb_utils.InferenceRequest(model_name=model, inputs=[code], requested_output_names=["OUT"], **options)
 
 
-def told(response):
-    """What a script model told, or the error that it answered with."""
+def fetch(response):
+    """What a script model text, or the error that it answered with."""
     if response.has_error():
         return response.error().message()
     tensors = response.output_tensors()
@@ -43,7 +43,7 @@ class TritonPythonModel:
             value = names["body"]()
         finally:
             names.clear()  # a function and its globals are a cycle, which would keep the request
-        return value if value is None or isinstance(value, pb_utils.InferenceResponse) else tell(value)
+        return value if value is None or isinstance(value, pb_utils.InferenceResponse) else reply(value)
 
     def finalize(self):
         pb_utils.Logger.log_info("finalized " + self.args["model_name"])

@@ -19,5 +19,5 @@ class TritonPythonModel:
         self.args = args
 
     def execute(self, requests):
-        told = np.array([json.dumps(self.args)], dtype=object)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", told)]) for _ in requests]
+        text = np.array([json.dumps(self.args)], dtype=object)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", text)]) for _ in requests]

@@ -17,31 +17,31 @@ def respond(array, name: str = "OUT", error=None) -> pb_utils.InferenceResponse:
     return pb_utils.InferenceResponse([pb_utils.Tensor(name, array)], error)
 
 
-def tell(value) -> pb_utils.InferenceResponse:
+def reply(value) -> pb_utils.InferenceResponse:
     return respond(np.array([json.dumps(value)], dtype=object))
 
 
-def question(model, code, outputs=("OUT",), **options):
+def bls_call(model, code, outputs=("OUT",), **options):
     """A request to a script model."""
     code = pb_utils.Tensor("CODE", np.array([textwrap.dedent(code)], dtype=object))
     return pb_utils.InferenceRequest(model_name=model, inputs=[code], requested_output_names=list(outputs), **options)
 
 
-def told(response):
-    """What a script model told, or the error that it answered with."""
+def fetch(response):
+    """What a script model text, or the error that it answered with."""
     if response.has_error():
         return response.error().message()
     tensors = response.output_tensors()
     return json.loads(tensors[0].as_numpy()[0]) if tensors else None
 
 
-def ask_for_twice(number):
-    return told(question("customized", f"return [tell(2 * {number})]").exec())
+def request_twice(number):
+    return fetch(bls_call("customized", f"return [reply(2 * {number})]").exec())
 
 
-def ask_for_stream():
+def request_stream():
     try:
-        return [told(r) for r in question("stream", "").exec(decoupled=True)]
+        return [fetch(r) for r in bls_call("stream", "").exec(decoupled=True)]
     except pb_utils.TritonModelException as error:
         return str(error)
 
@@ -52,11 +52,11 @@ class TritonPythonModel:
     def initialize(self, args):
         self.args = args
         pb_utils.Logger.log_info("from initialize")
-        self.asked_too_early = self.ask_at_the_wrong_time()
+        self.early_request = self.request_at_the_wrong_time()
 
-    def ask_at_the_wrong_time(self):
+    def request_at_the_wrong_time(self):
         try:
-            return told(question("customized", "return [tell(1)]").exec())
+            return fetch(bls_call("customized", "return [reply(1)]").exec())
         except pb_utils.TritonModelException as error:
             return str(error)
 
@@ -82,6 +82,6 @@ class TritonPythonModel:
 
     def finalize(self):
         pb_utils.Logger.log_info("from finalize")
-        pb_utils.Logger.log_info("asked too late: " + self.ask_at_the_wrong_time())
+        pb_utils.Logger.log_info("requested too late: " + self.request_at_the_wrong_time())
         with open(os.path.join(pb_utils.get_model_dir(), "finalized"), "a") as file:
             file.write("%d\n" % os.getpid())
