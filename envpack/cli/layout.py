@@ -23,9 +23,7 @@ from envpack.support.text import counted
     help="Where to put the tree. One that envpack made is replaced.",
 )
 @click.option("--image", default="", metavar="TAG", help="Build a container image with it too.")
-@click.option(
-    "--from", "base", default="", metavar="IMAGE", help="Image to build upon. Default: the release's official one."
-)
+@click.option("--from", "base", default="", metavar="IMAGE", help="Base image. Default: the release's official one.")
 @click.option("--pull", is_flag=True, help="Fetch that image if the daemon does not have it.")
 @click.option(
     "--served-from",

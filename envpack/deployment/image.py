@@ -34,7 +34,7 @@ class ImageOptions:
 
     Attributes:
         base: base image; ``""`` for the official one of the release.
-        pull: whether the base image may be pulled from its registry.
+        pull: pull the base image from its registry if the daemon does not have it.
     """
 
     base: str = ""
@@ -43,12 +43,12 @@ class ImageOptions:
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """An image.
+    """A container image that was built.
 
     Attributes:
         tag: name of the image.
         id: ID of the image in the daemon.
-        base: the base image.
+        base: name of the base image.
         size: bytes, including the base image.
     """
 
@@ -68,15 +68,15 @@ def build_image(
     """Build an image that serves a deployment.
 
     Args:
-        deployment: the content of the tree.
-        tree: made by `assemble`.
-        tag: name of the image.
+        deployment: content of the tree.
+        tree: folder written by `assemble`.
+        tag: name for the image.
         options: how to build it.
         progress: receives each step.
 
     Raises:
-        ServerError: no daemon answers (``docker-missing``); the base is not there and must not be fetched, or cannot
-            be (``image-missing``); the build failed (``image-failed``).
+        ServerError: no daemon responds (``docker-missing``); the base image is missing and cannot be pulled
+            (``image-missing``); the build failed (``image-failed``).
     """
     options, progress = options or ImageOptions(), progress or NoProgress()
     base = options.base or deployment.release.image
@@ -103,19 +103,18 @@ def _base(daemon: Daemon, name: str, *, pull: bool, progress: Progress) -> Any:
                 return daemon.client.images.get(name)
             except docker.errors.ImageNotFound:
                 if not pull:
-                    raise _missing(name, "this daemon does not have it", "allow it to be fetched: --pull") from None
-            progress.detail(f"fetch {name}")
+                    raise _missing(name, "the daemon does not have it", "add --pull to fetch it") from None
+            progress.detail(f"pull {name}")
             return daemon.client.images.pull(name)
     except ServerError as error:
         if error.kind == "docker-failed":
-            raise _missing(
-                name, f"it cannot be fetched: {error.message}", "look at its name; --from names another"
-            ) from (error)
+            hint = "check its name, or give another image with --from"
+            raise _missing(name, f"it cannot be pulled: {error.message}", hint) from error
         raise
 
 
 def _missing(name: str, why: str, hint: str) -> ServerError:
-    return ServerError(f"no image to build upon: {why}", kind="image-missing", where=name, hint=hint)
+    return ServerError(f"the base image is not available: {why}", kind="image-missing", where=name, hint=hint)
 
 
 def _dockerfile(deployment: Deployment, base: str) -> str:
@@ -150,35 +149,35 @@ def _labels(deployment: Deployment, tag: str, base: str, image: Any) -> dict[str
 
 
 def _now() -> datetime.datetime:
-    """The time, or the one that https://reproducible-builds.org/specs/source-date-epoch says."""
-    said = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if said.isdecimal():
-        return datetime.datetime.fromtimestamp(int(said), datetime.UTC)
+    """The time from https://reproducible-builds.org/specs/source-date-epoch if it is set, else the current time."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch.isdecimal():
+        return datetime.datetime.fromtimestamp(int(epoch), datetime.UTC)
     return datetime.datetime.now(datetime.UTC).replace(microsecond=0)
 
 
 def _build(daemon: Daemon, context: Iterator[bytes], tag: str, labels: dict[str, str]) -> None:
     client: docker.APIClient = daemon.client.api
     with daemon_errors():
-        said = client.build(
+        messages = client.build(
             fileobj=context, custom_context=True, tag=tag, labels=labels, rm=True, forcerm=True, pull=False, decode=True
         )
-        for line in said:
-            if "error" in line:
+        for message in messages:
+            if "error" in message:
                 raise ServerError(
-                    f"the image could not be built: {str(line['error']).strip()}",
+                    f"the image could not be built: {str(message['error']).strip()}",
                     kind="image-failed",
                     where=tag,
-                    hint="the daemon's disk may be full; docker system df shows what it keeps",
+                    hint="the daemon's disk may be full; `docker system df` shows what uses it",
                 )
 
 
 @contextlib.contextmanager
 def context_of(tree: Path, dockerfile: str) -> Iterator[Iterator[bytes]]:
-    """The build context as a tar archive, in parts. Hard links of the tree stay links, so each file is sent once.
+    """Stream the build context as a tar archive. Hard links stay links, so each file is sent once.
 
     Args:
-        tree: the files.
+        tree: folder with the files of the context.
         dockerfile: text of the Dockerfile.
     """
     source, sink = os.pipe()
@@ -210,8 +209,8 @@ class _Writer(threading.Thread):
                 entry.size = len(self._dockerfile)
                 archive.addfile(entry, io.BytesIO(self._dockerfile))
                 for file in sorted(self._tree.iterdir()):
-                    archive.add(file, file.name, filter=_for_everybody)
-        except OSError as error:  # also a broken pipe, if the daemon stops reading; its own error explains why
+                    archive.add(file, file.name, filter=_world_readable)
+        except OSError as error:  # or a broken pipe if the daemon stops reading; its own error explains why
             self._error = error
 
     def parts(self, source: int) -> Generator[bytes, None, None]:
@@ -223,8 +222,8 @@ class _Writer(threading.Thread):
             raise self._error
 
 
-def _for_everybody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Owned by root, and readable for any user of the server."""
+def _world_readable(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Make an entry owned by root and readable by any user, because the server may run as any user."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode |= 0o555 if entry.isdir() or entry.mode & 0o100 else 0o444

@@ -34,10 +34,10 @@ class DeployedModel:
     """A model of a deployment.
 
     Attributes:
-        name: its folder's name.
-        folder: its present folder.
+        name: name of its folder.
+        folder: its folder in the repository.
         backend: the backend that runs it; ``""`` for an ensemble.
-        environment: its execution environment in the folder; None if there is none.
+        environment: its execution environment if that is in the folder, else None.
     """
 
     name: str
@@ -52,11 +52,11 @@ class Deployment:
 
     Attributes:
         models: sorted by name.
-        backends: backend directories that models name and the server does not contain.
+        backends: backend directories that models use and the server does not contain.
         release: the release that serves it.
         served_from: path of the models on the server.
         unpacking: backends that unpack archives, see `envpack.repository.placement`.
-        cautions: possible problems, one sentence each.
+        cautions: warnings, one sentence each.
     """
 
     models: tuple[DeployedModel, ...]
@@ -76,13 +76,13 @@ def plan_deployment(
         project: the repository and its settings.
         backends: folder of backend directories.
         release: the release that serves it.
-        names: folders of the models, with those that their ensembles run; all by default.
-        served_from: where the models will be on the server; by default what the project says, else ``/models``.
+        names: folder names of the models, all by default; the models that an ensemble runs are added.
+        served_from: path of the models on the server; by default the project's setting, else ``/models``.
 
     Raises:
-        InputError: the repository or a model is wrong, or has no models (``repository-empty``); a backend is not there
-            (``backend-missing``); an environment is not there (``environment-missing``), or named by a path that will
-            be another one (``environment-elsewhere``).
+        InputError: the repository or a model is invalid; the repository has no models (``repository-empty``); a backend
+            is missing (``backend-missing``); an execution environment is missing (``environment-missing``), or
+            config.pbtxt refers to it by a path that differs on the server (``environment-elsewhere``).
     """
     models = _chosen(project.repository, names)
     if not models:
@@ -103,27 +103,27 @@ def _chosen(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
     if not names:
         return find_models(repository)
     chosen: dict[str, Model] = {}
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
         if name not in chosen:
             chosen[name] = open_model(repository / name)
-            waiting += [step for step in chosen[name].steps if (repository / step).is_dir()]
+            pending += [step for step in chosen[name].steps if (repository / step).is_dir()]
     return tuple(chosen[name] for name in sorted(chosen))
 
 
 def _needed(models: Iterable[Model], backends: Path) -> tuple[Backend, ...]:
-    there = {backend.name: backend for backend in find_backends(backends)}
+    available = {backend.name: backend for backend in find_backends(backends)}
     needed: dict[str, Backend] = {}
     for model in models:
-        if model.backend in there:
-            needed[model.backend] = there[model.backend]
+        if model.backend in available:
+            needed[model.backend] = available[model.backend]
         elif model.backend not in ("", PYTHON_BACKEND):
             raise InputError(
                 f"config.pbtxt names the backend {model.backend!r}, which is not in {backends}",
                 kind="backend-missing",
                 where=str(model.folder),
-                hint=f"run `envpack build --layout backend {model.folder.name}`, or say where it is: --backends",
+                hint=f"run `envpack build --layout backend {model.folder.name}`, or give its folder with --backends",
             )
     return tuple(needed[name] for name in sorted(needed))
 
@@ -135,10 +135,10 @@ def _deployed(model: Model) -> DeployedModel:
 
 
 def _cautions(model: Model, repository: Path, served_from: str) -> list[str]:
-    """What may be wrong with a model's environment on the server.
+    """Possible problems of a model's execution environment on the server.
 
     Raises:
-        InputError: what is wrong with it for certain.
+        InputError: the environment will not work on the server.
     """
     environment = environment_of(model)
     if environment is None:
@@ -147,33 +147,33 @@ def _cautions(model: Model, repository: Path, served_from: str) -> list[str]:
     if environment.is_relative_to(model.folder) and written.startswith("$$"):
         if not environment.exists():
             raise InputError(
-                f"EXECUTION_ENV_PATH names {environment.name}, which is not there",
+                f"EXECUTION_ENV_PATH names {environment.name}, which does not exist",
                 kind="environment-missing",
                 where=str(model.folder),
                 hint=f"run `envpack build {model.folder.name}`",
             )
-        return _named_otherwise(model, environment, served_from)
+        return _other_prefix(model, environment, served_from)
     if environment.is_relative_to(repository):
         raise InputError(
-            f"EXECUTION_ENV_PATH names {written}, and the server will have it elsewhere",
+            f"EXECUTION_ENV_PATH names {written}, which will have another path on the server",
             kind="environment-elsewhere",
             where=str(model.folder),
-            hint=f"run `envpack build {model.folder.name}`, which names it from the model's folder",
+            hint=f"run `envpack build {model.folder.name}`, which writes a path relative to the model's folder",
         )
-    return [f"{model.name} takes its environment from {written}, which is no part of this: the server must have it"]
+    return [f"{model.name} uses {written}, which is not part of the deployment and must exist on the server"]
 
 
-def _named_otherwise(model: Model, environment: Path, served_from: str) -> list[str]:
-    """Some files must name their folder, and were written for one that the server will not have."""
+def _other_prefix(model: Model, environment: Path, served_from: str) -> list[str]:
+    """A caution if the files that contain the environment's prefix were written for another path on the server."""
     try:
-        told = json.loads((environment / ENVIRONMENT_MANIFEST).read_text(encoding="utf-8"))
-        named = str(told["selection"]["final_prefix"])
+        manifest = json.loads((environment / ENVIRONMENT_MANIFEST).read_text(encoding="utf-8"))
+        prefix = str(manifest["selection"]["final_prefix"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    if named in ("", f"{served_from}/{model.folder.name}/{environment.name}"):
+    if prefix in ("", f"{served_from}/{model.folder.name}/{environment.name}"):
         return []
     command = f"envpack build --served-from {served_from} {model.folder.name}"
-    return [f"files of {model.name}'s environment name their folder as {named}: run `{command}`"]
+    return [f"files of {model.name}'s execution environment contain the path {prefix}: run `{command}`"]
 
 
 def server_arguments(deployment: Deployment) -> tuple[str, ...]:
@@ -188,8 +188,8 @@ def docker_command(deployment: Deployment, tree: Path, image: str = "") -> tuple
 
     Args:
         deployment: what was deployed.
-        tree: folder that holds it.
-        image: an image that holds it too; by default the release's own, which the tree is mounted into.
+        tree: folder that contains it.
+        image: image that contains it; by default the tree is mounted into the release's own image.
     """
     start = ("docker", "run", "--rm", "--shm-size=1g", "-p", "8000:8000", "-p", "8001:8001")
     if image:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import envpack
 from envpack.archive import locked_destination
@@ -19,32 +19,62 @@ MANIFEST_NAME = "envpack-layout.json"
 SCHEMA = 1
 
 
-def assemble(deployment: Deployment, output: Path) -> dict[str, Any]:
-    """Make ``output`` a folder that holds the models, the backends, and a description of them.
+class ModelEntry(TypedDict):
+    """A model in the manifest. ``environment`` is a path in the model's folder, None if it has no environment there."""
 
-    Environments and stubs are hard links where the file system allows it; what people edit is copied. Whenever this is
-    interrupted, ``output`` is what it was before or complete.
+    name: str
+    backend: str
+    environment: str | None
+    stub: bool
+
+
+class BackendEntry(TypedDict):
+    """A backend directory in the manifest, with the Python version that it is for."""
+
+    name: str
+    python: str
+
+
+class DeploymentManifest(TypedDict):
+    """The content of the file `MANIFEST_NAME`. ``command`` starts the server; ``size`` is in bytes."""
+
+    schema: int
+    envpack: str
+    triton: str
+    served_from: str
+    models: list[ModelEntry]
+    backends: list[BackendEntry]
+    files: int
+    size: int
+    command: list[str]
+
+
+def assemble(deployment: Deployment, output: Path) -> DeploymentManifest:
+    """Write a deployment to a folder: the models, the backend directories and a manifest.
+
+    Execution environments and stubs are hard links where the file system supports them; files that users edit are
+    copied. If the process is interrupted, ``output`` is unchanged or complete.
 
     Args:
-        deployment: what it is to hold.
-        output: made, or replaced if it holds a deployment already.
+        deployment: content of the folder.
+        output: the folder; it is created, or replaced if it contains a deployment.
 
     Returns:
-        The description, as the file `MANIFEST_NAME` in the folder has it.
+        The content of the file `MANIFEST_NAME` in the folder.
 
     Raises:
-        UsageError: ``output`` and a model's folder are within each other (``output-inside``).
-        InputError: there is something else at ``output`` (``output-not-ours``).
-        EnvironmentBuildError: the disk is full, or the folder cannot be written to.
+        UsageError: ``output`` is inside the repository or contains it (``output-inside``).
+        InputError: ``output`` exists and is not a deployment (``output-not-ours``).
+        EnvironmentBuildError: the disk is full, or the folder is not writable.
     """
     output = output.absolute()
     _check_output(output, deployment)
     with locked_destination(output), replaced_folder(output) as partial:
         _fill(deployment, partial)
-        description = _describe(deployment, partial)
-        text = json.dumps(description, indent=1, sort_keys=True)
+        manifest = _manifest(deployment, partial)
+        text = json.dumps(manifest, indent=1, sort_keys=True)
         (partial / MANIFEST_NAME).write_text(f"{text}\n", encoding="utf-8")
-    return description
+    return manifest
 
 
 def _check_output(output: Path, deployment: Deployment) -> None:
@@ -53,7 +83,7 @@ def _check_output(output: Path, deployment: Deployment) -> None:
         folder = model.folder.resolve()
         if real.is_relative_to(folder.parent) or folder.is_relative_to(real):
             raise UsageError(
-                "the tree cannot be within the repository, nor around it",
+                "the output folder cannot be inside the repository or contain it",
                 kind="output-inside",
                 where=str(output),
                 hint=f"give a folder outside of {folder.parent}",
@@ -62,10 +92,10 @@ def _check_output(output: Path, deployment: Deployment) -> None:
         return
     if output.is_symlink() or output.exists():
         raise InputError(
-            "there is something here that `envpack layout` has not made, and it would be replaced",
+            "this exists, and `envpack layout` did not create it",
             kind="output-not-ours",
             where=str(output),
-            hint="name a folder that does not exist, or remove this one",
+            hint="give a folder that does not exist, or remove this one",
         )
 
 
@@ -79,12 +109,12 @@ def _fill(deployment: Deployment, tree: Path) -> None:
 
 
 def _linked(model: DeployedModel) -> set[Path]:
-    """Files and folders that are only replaced as a whole, so that a hard link is safe."""
+    """Files and folders that envpack only replaces as a whole, so that hard links to them are safe."""
     return {model.folder / STUB_NAME, *({model.environment} if model.environment else ())}
 
 
 class _Copy:
-    """Copies a folder without hidden files; some of its files and folders become hard links."""
+    """Copies a folder without hidden files, and hard-links the files and folders in ``linked``."""
 
     def __init__(self, folder: Path, linked: set[Path]) -> None:
         self._folder = folder
@@ -99,7 +129,7 @@ class _Copy:
         with os.scandir(folder) as entries:
             for entry in entries:
                 path = Path(entry.path)
-                # Within an environment every file counts, and is as envpack wrote it.
+                # An execution environment is copied whole: its hidden files belong to packages.
                 if is_linked or not entry.name.startswith("."):
                     self._entry_to(path, target / entry.name, is_linked=is_linked or path in self._linked)
 
@@ -118,29 +148,29 @@ class _Copy:
             shutil.copy2(path, target)
 
     def _resolved(self, link: Path) -> Path:
-        """What a link leads to if that is outside of the folder, and would be missing in the tree; else the link."""
+        """The target of a link if that is outside the folder and so missing in the tree, else the link itself."""
         if str(link.readlink()).startswith(f"../{PYTHON_BACKEND}/"):
-            return link  # of a backend, to the server's own
+            return link  # from a backend directory into the server's own
         real = link.resolve()
         return real if real.exists() and not real.is_relative_to(self._inside) else link
 
 
-def _describe(deployment: Deployment, tree: Path) -> dict[str, Any]:
+def _manifest(deployment: Deployment, tree: Path) -> DeploymentManifest:
     files = [Path(folder, name) for folder, _, names in os.walk(tree) for name in names]
     return {
         "schema": SCHEMA,
         "envpack": envpack.__version__,
         "triton": deployment.release.name,
         "served_from": deployment.served_from,
-        "models": [_described(model) for model in deployment.models],
-        "backends": [_described_backend(backend) for backend in deployment.backends],
+        "models": [_model_entry(model) for model in deployment.models],
+        "backends": [_backend_entry(backend) for backend in deployment.backends],
         "files": len(files),
         "size": sum(file.lstat().st_size for file in files),
         "command": list(server_arguments(deployment)),
     }
 
 
-def _described(model: DeployedModel) -> dict[str, Any]:
+def _model_entry(model: DeployedModel) -> ModelEntry:
     environment = model.environment.relative_to(model.folder) if model.environment else None
     return {
         "name": model.name,
@@ -150,5 +180,5 @@ def _described(model: DeployedModel) -> dict[str, Any]:
     }
 
 
-def _described_backend(backend: Backend) -> dict[str, Any]:
+def _backend_entry(backend: Backend) -> BackendEntry:
     return {"name": backend.name, "python": python_of_backend(backend.name)}

@@ -4,16 +4,16 @@ from envpack.project import Project
 from envpack.releases import find_release
 from envpack.repository import backend_for, in_model_folder, open_model, place_backend, point_to_environment
 
-BRINGS_ITS_OWN = {"early": "python_3_8", "late": ""}
+BACKENDS = {"early": "python_3_8", "late": ""}
 
 
 @pytest.fixture
 def project(tmp_path):
-    """Two models, of which one names a backend, with small folders for environments, and an ensemble."""
+    """A repository of two models with small environments, one of them with its own backend, and an ensemble."""
     repository = tmp_path / "repository"
     stub = tmp_path / "stub"
     stub.write_bytes(b"\x7fELF")
-    for name, backend in BRINGS_ITS_OWN.items():
+    for name, backend in BACKENDS.items():
         folder = repository / name
         (folder / "1").mkdir(parents=True)
         (folder / "1/model.py").write_text("code")
@@ -26,7 +26,7 @@ def project(tmp_path):
     (repository / "late/triton_python_backend_stub").chmod(0o755)
     (repository / "both").mkdir()
     (repository / "both/1").mkdir()
-    steps = ", ".join(f'{{ model_name: "{name}" model_version: -1 }}' for name in BRINGS_ITS_OWN)
+    steps = ", ".join(f'{{ model_name: "{name}" model_version: -1 }}' for name in BACKENDS)
     (repository / "both/config.pbtxt").write_text(f"ensemble_scheduling {{ step [ {steps} ] }}")
     (repository / ".git").mkdir()
     (repository / "notes").mkdir()

@@ -7,7 +7,7 @@ import pytest
 from envpack.deployment.image import context_of
 
 
-def test_what_is_linked_is_sent_once_and_everybody_may_read(tmp_path):
+def test_hard_links_are_sent_once_and_every_user_can_read(tmp_path):
     (tmp_path / "models/1").mkdir(parents=True)
     (tmp_path / "models/1/big").write_bytes(os.urandom(100_000))
     (tmp_path / "models/1/big").chmod(0o600)
@@ -27,13 +27,13 @@ def test_what_is_linked_is_sent_once_and_everybody_may_read(tmp_path):
         assert {(entry.uid, entry.uname) for entry in archive} == {(0, "")}
 
 
-def test_who_stops_reading_stops_the_writing(tmp_path):
+def test_the_writer_stops_when_the_reader_stops(tmp_path):
     (tmp_path / "big").write_bytes(bytes(10_000_000))
     with context_of(tmp_path, "") as parts:
         next(parts)
 
 
-def test_a_file_that_cannot_be_read_is_not_left_out_in_silence(tmp_path, monkeypatch):
+def test_an_unreadable_file_is_an_error(tmp_path, monkeypatch):
     def refuse(*_args, **_options):
         raise PermissionError(13, "Permission denied")
 

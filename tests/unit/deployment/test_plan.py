@@ -13,31 +13,31 @@ def plan(project, release, *names, **options):
     return plan_deployment(project, backends_folder(project), release, names, **options)
 
 
-def test_all_models_and_the_backends_that_they_name(project, release):
-    found = plan(project, release)
-    assert [(model.name, model.backend) for model in found.models] == [
+def test_a_plan_has_all_models_and_their_backends(project, release):
+    deployment = plan(project, release)
+    assert [(model.name, model.backend) for model in deployment.models] == [
         ("both", ""),
         ("early", "python_3_8"),
         ("late", "python"),
     ]
-    assert [backend.name for backend in found.backends] == ["python_3_8"]
-    assert (found.served_from, found.cautions, found.unpacking) == ("/models", (), ())
+    assert [backend.name for backend in deployment.backends] == ["python_3_8"]
+    assert (deployment.served_from, deployment.cautions, deployment.unpacking) == ("/models", (), ())
 
 
-def test_some_models_with_those_that_their_ensembles_run(project, release):
+def test_named_models_include_the_steps_of_ensembles(project, release):
     assert [model.name for model in plan(project, release, "late").models] == ["late"]
     assert plan(project, release, "late").backends == ()
     assert [model.name for model in plan(project, release, "both").models] == ["both", "early", "late"]
 
 
 def test_the_start_command_mounts_each_part_and_keeps_archives_apart(project, release, tmp_path):
-    found = plan(project, release)
-    command = " ".join(docker_command(found, tmp_path / "tree"))
+    deployment = plan(project, release)
+    command = " ".join(docker_command(deployment, tmp_path / "tree"))
     assert f"-v {tmp_path}/tree/models:/models:ro " in command
     backend = "backends/python_3_8"
     assert f"-v {tmp_path}/tree/{backend}:/opt/tritonserver/{backend}:ro " in command
     assert command.endswith("nvcr.io/nvidia/tritonserver:24.10-py3 tritonserver --model-repository=/models")
-    assert docker_command(found, tmp_path, "mine:1")[-1] == "mine:1"
+    assert docker_command(deployment, tmp_path, "mine:1")[-1] == "mine:1"
     for name in ("early", "late"):
         (project.repository / name / "env.tar").touch()
         point_to_environment(open_model(project.repository / name), "$$TRITON_MODEL_DIRECTORY/env.tar")
@@ -51,7 +51,7 @@ def test_the_start_command_mounts_each_part_and_keeps_archives_apart(project, re
         ("{repository}/late/python3.8", "environment-elsewhere"),
     ],
 )
-def test_an_environment_that_the_server_would_not_find(project, release, named, kind):
+def test_an_environment_that_the_server_cannot_find_is_an_error(project, release, named, kind):
     model = open_model(project.repository / "late")
     point_to_environment(model, named.format(repository=project.repository))
     with pytest.raises(InputError) as caught:
@@ -59,13 +59,13 @@ def test_an_environment_that_the_server_would_not_find(project, release, named, 
     assert caught.value.kind == kind
 
 
-def test_an_environment_of_the_server_is_cautioned_about(project, release):
+def test_an_environment_outside_the_deployment_is_a_caution(project, release):
     point_to_environment(open_model(project.repository / "late"), "/opt/envs/late")
     (caution,) = plan(project, release).cautions
-    assert "late takes its environment from /opt/envs/late" in caution
+    assert "late uses /opt/envs/late" in caution
 
 
-def test_files_that_name_another_folder_are_cautioned_about(project, release):
+def test_files_with_another_prefix_are_a_caution(project, release):
     manifest = project.repository / "late/python3.8" / MANIFEST
     for prefix, count in (("/models/late/python3.8", 0), ("/srv/late/python3.8", 1), ("", 0)):
         manifest.write_text(json.dumps({"selection": {"final_prefix": prefix}}))
@@ -74,13 +74,13 @@ def test_files_that_name_another_folder_are_cautioned_about(project, release):
     assert plan(Project(repository=project.repository, served_from="/srv/"), release).cautions == ()
 
 
-def test_a_backend_that_is_not_there(project, release, tmp_path):
+def test_a_missing_backend_is_an_error(project, release, tmp_path):
     with pytest.raises(InputError, match="'python_3_8'") as caught:
         plan_deployment(project, tmp_path / "elsewhere", release)
     assert caught.value.kind == "backend-missing"
 
 
-def test_a_repository_without_models(tmp_path, release):
+def test_a_repository_without_models_is_an_error(tmp_path, release):
     with pytest.raises(InputError) as caught:
         plan(Project(repository=tmp_path), release)
     assert caught.value.kind == "repository-empty"

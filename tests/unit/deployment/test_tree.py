@@ -21,10 +21,10 @@ def everything(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_the_tree(plan, tmp_path):
+def test_the_tree_has_models_backends_and_a_manifest(plan, tmp_path):
     output = tmp_path / "tree"
-    described = assemble(plan, output)
-    assert json.loads((output / MANIFEST_NAME).read_text()) == described
+    manifest = assemble(plan, output)
+    assert json.loads((output / MANIFEST_NAME).read_text()) == manifest
     assert everything(output / "backends") == [
         "python_3_8",
         *(f"python_3_8/{name}" for name in ("libtriton_python_3_8.so", "model.py")),
@@ -38,7 +38,7 @@ def test_the_tree(plan, tmp_path):
     assert os.listdir(output / "models/both/1") == []
     library = output / "backends/python_3_8/libtriton_python_3_8.so"
     assert os.readlink(library) == "../python/libtriton_python.so"
-    assert described["models"][2] == {
+    assert manifest["models"][2] == {
         "name": "late",
         "backend": "python",
         "environment": "python3.8",
@@ -46,7 +46,7 @@ def test_the_tree(plan, tmp_path):
     }
 
 
-def test_what_is_shared_is_linked_and_what_people_edit_is_not(plan, project, tmp_path):
+def test_environments_and_stubs_are_linked_and_edited_files_are_copied(plan, project, tmp_path):
     output = tmp_path / "tree"
     assemble(plan, output)
 
@@ -59,19 +59,19 @@ def test_what_is_shared_is_linked_and_what_people_edit_is_not(plan, project, tmp
     assert not same("1/model.py")
 
 
-def test_across_file_systems_it_is_copied(plan, project, tmp_path, monkeypatch):
+def test_files_are_copied_across_file_systems(plan, project, tmp_path, monkeypatch):
     other = os.stat("/dev/shm").st_dev
     if other == tmp_path.stat().st_dev:
         pytest.skip("needs /dev/shm on another file system than the temporary folder")
     import tempfile
 
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        described = assemble(plan, type(tmp_path)(folder) / "tree")
-        assert described["files"] > 8
+        manifest = assemble(plan, type(tmp_path)(folder) / "tree")
+        assert manifest["files"] > 8
         assert (type(tmp_path)(folder) / "tree/models/late/python3.8/bin/.hidden").read_text() == "activate"
 
 
-def test_links_that_lead_outside_of_a_model_become_what_they_lead_to(plan, project, tmp_path):
+def test_links_out_of_a_model_are_replaced_by_their_targets(plan, project, tmp_path):
     (tmp_path / "weights").write_text("w")
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared/table").write_text("t")
@@ -87,7 +87,7 @@ def test_links_that_lead_outside_of_a_model_become_what_they_lead_to(plan, proje
     assert os.readlink(placed / "latest") == "model.py"
 
 
-def test_a_tree_is_replaced_and_nothing_else_is(plan, project, tmp_path):
+def test_only_an_earlier_tree_is_replaced(plan, project, tmp_path):
     output = tmp_path / "tree"
     assemble(plan, output)
     (output / "models/old").mkdir()
@@ -121,17 +121,17 @@ while True:
 
 
 def test_a_kill_leaves_a_complete_tree(plan, project, tmp_path):
-    output = tmp_path / "place/tree"
+    output = tmp_path / "parent/tree"
     for number in range(200):
         (project.repository / f"late/1/{number}").write_text("x")
-    described = assemble(plan, output)
+    manifest = assemble(plan, output)
     for delay in (0.05, 0.11, 0.17, 0.23):
         command = [sys.executable, "-c", PROGRAM, project.repository, output]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             child.stdout.readline()
             time.sleep(delay)
             child.send_signal(signal.SIGKILL)
-        assert json.loads((output / MANIFEST_NAME).read_text()) == described
+        assert json.loads((output / MANIFEST_NAME).read_text()) == manifest
         assert len(os.listdir(output / "models/late/1")) == 201
     assemble(plan, output)
     assert os.listdir(output.parent) == ["tree"]
