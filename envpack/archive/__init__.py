@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     )
     from envpack.archive.inspection import inspect_environment as inspect_environment
     from envpack.archive.manifest import (
+        PlacedMetadata as PlacedMetadata,
         archive_metadata_file as archive_metadata_file,
         read_metadata as read_metadata,
         record_in_metadata as record_in_metadata,

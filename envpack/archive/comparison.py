@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import cast
 
+from envpack.archive.manifest import PlacedMetadata
 from envpack.archive.tar_members import BLOCK, leaves
 from envpack.environment import INVENTORY, MANIFEST, Entry, Package, parse_inventory
 from envpack.support.text import normalise_name
@@ -60,7 +61,7 @@ class Inspection:
 
     path: Path
     form: str
-    manifest: dict[str, Any] = field(default_factory=dict)
+    manifest: PlacedMetadata = field(default_factory=PlacedMetadata)
     packages: tuple[Package, ...] = ()
     files: int = 0
     size: int = 0
@@ -126,7 +127,7 @@ class Comparison:
                 self._listed = {entry.path: _plausible(entry) for entry in parse_inventory(content)}
             else:
                 manifest = json.loads(content)
-                self.result.manifest = manifest if isinstance(manifest, dict) else {}
+                self.result.manifest = cast("PlacedMetadata", manifest) if isinstance(manifest, dict) else {}
         except (ValueError, TypeError, RecursionError) as error:
             self.result.find("changed", name, f"it is damaged: {error}")
 

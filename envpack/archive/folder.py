@@ -1,6 +1,6 @@
-"""An execution environment as a plain folder of hard links to the store, and the lock that guards a destination.
+"""Places an execution environment as a folder of hard links to the store, and locks destinations.
 
-One process at a time writes a destination, and removes what killed processes left there.
+Only one process writes to a destination at a time. It removes partial files that killed processes left there.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _fill(source: Path, target: Path, selected: SelectedFiles) -> None:
 
 
 class _Transfer:
-    """Links files; copies them from the first one on that cannot be linked."""
+    """Links files; copies all remaining files once a link fails."""
 
     def __init__(self) -> None:
         self._do: Callable[[str, str], object] = os.link

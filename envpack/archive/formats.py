@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from envpack.archive.manifest import PlacedMetadata
 from envpack.environment import Environment
 
 # Fitted to measurements of benchmarks/unpack.py: libarchive 3.6, which servers use too, unpacks four archives of 854 to
@@ -53,9 +53,14 @@ class PackageSize:
     left_out: int
 
 
-def format_costs(metadata: dict[str, Any]) -> tuple[Format, ...]:
-    """What each format of a placed environment costs, by its metadata (`read_metadata`)."""
-    unpacked = metadata.get("unpacked", {})
+def format_costs(metadata: PlacedMetadata) -> tuple[Format, ...]:
+    """Bytes and seconds that each format of a placed environment costs.
+
+    Args:
+        metadata: the result of `read_metadata`.
+
+    """
+    unpacked = metadata.get("unpacked", {"files": 0, "size": 0})
     files, size = int(unpacked.get("files", 0)), int(unpacked.get("size", 0))
     archive = int(metadata.get("size", 0)) if "form" in metadata else 0
     plain = size + files * _HEADER
@@ -72,8 +77,14 @@ def format_costs(metadata: dict[str, Any]) -> tuple[Format, ...]:
     )
 
 
-def package_sizes(environment: Environment, metadata: dict[str, Any]) -> tuple[PackageSize, ...]:
-    """The size of each package of a placed environment, the largest first; ``metadata`` as of `read_metadata`."""
+def package_sizes(environment: Environment, metadata: PlacedMetadata) -> tuple[PackageSize, ...]:
+    """The bytes of each package of a placed environment, the largest first.
+
+    Args:
+        environment: the environment in the store.
+        metadata: the result of `read_metadata` for the placed one.
+
+    """
     placed = {package["name"]: int(package["size"]) for package in metadata.get("packages", ())}
     sizes = (
         PackageSize(

@@ -77,12 +77,12 @@ def _walk(result: Inspection, root: str, below: str = "") -> Iterator[str]:
 
 
 def _actual_entry(root: Path, path: str) -> ActualEntry:
-    place = f"{root}/{path}"
+    file = f"{root}/{path}"
     if path.endswith("/"):
         return ActualEntry("folder", 0, "", "")
-    if os.path.islink(place):  # noqa: PTH114 - text is faster
-        return ActualEntry("link", 0, "", os.readlink(place))  # noqa: PTH115
-    with open(place, "rb") as content:  # noqa: PTH123
+    if os.path.islink(file):  # noqa: PTH114 - text is faster
+        return ActualEntry("link", 0, "", os.readlink(file))  # noqa: PTH115
+    with open(file, "rb") as content:  # noqa: PTH123
         status = os.fstat(content.fileno())
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     return ActualEntry("program" if status.st_mode & 0o100 else "file", status.st_size, digest, "")

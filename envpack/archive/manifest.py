@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from envpack.archive.selection import Selection
 from envpack.archive.tar_members import check_entries
@@ -17,6 +17,7 @@ from envpack.environment import (
     OWN,
     Entry,
     Environment,
+    EnvironmentManifest,
     inventory_text,
     parse_inventory,
     read_inventory,
@@ -34,6 +35,61 @@ _NAMED = (
 )
 
 
+class FileCount(TypedDict):
+    """A number of files, and the bytes of their content."""
+
+    files: int
+    size: int
+
+
+class SelectionKey(TypedDict):
+    """What decides which files are selected, and their content: the same values describe the same files.
+
+    Attributes:
+        final_prefix: folder that replaces the prefix placeholder, ``""`` if it is not known.
+        digest: `Selection.digest`.
+        of: SHA-256 of the inventory of the whole environment.
+        exclude: the user's patterns.
+        include: the user's patterns.
+
+    """
+
+    final_prefix: str
+    digest: str
+    of: str
+    exclude: list[str]
+    include: list[str]
+
+
+class SelectionEntry(SelectionKey):
+    """The selection in placed metadata; ``left_out`` counts the excluded files."""
+
+    left_out: FileCount
+
+
+class PlacedMetadata(EnvironmentManifest, total=False):
+    """The metadata of a placed environment: the manifest in a folder, or the file beside an archive.
+
+    Attributes:
+        unpacked: the selected files, once unpacked.
+        selection: how they were selected.
+        form: ``"tar.gz"`` or ``"tar"``; only of archives, as the following keys. There ``size`` is the archive's.
+        made_by: program and settings that decide the bytes of the archive.
+        packer: ``"envpack"`` or ``"conda-pack"``.
+        sha256: SHA-256 of the archive.
+        mtime_ns: time stamp of the archive in nanoseconds.
+
+    """
+
+    unpacked: FileCount
+    selection: SelectionEntry
+    form: str
+    made_by: str
+    packer: str
+    sha256: str
+    mtime_ns: int
+
+
 @dataclass(frozen=True)
 class SelectedFiles:
     """The files of an environment that leave the store, and the metadata that describes exactly those.
@@ -49,7 +105,7 @@ class SelectedFiles:
 
     entries: tuple[Entry, ...]
     descriptions: dict[str, bytes]
-    manifest: dict[str, Any]
+    manifest: PlacedMetadata
     folder: Path
     final_prefix: str = ""
 
@@ -63,21 +119,21 @@ def archive_metadata_file(archive: Path) -> Path:
     return archive.with_name(f"{archive.name}.json")
 
 
-def read_metadata(place: Path) -> dict[str, Any]:
-    """The metadata of a placed folder or archive; empty if there is none that can be read."""
+def read_metadata(path: Path) -> PlacedMetadata:
+    """The metadata of a placed folder or archive; empty if it is missing or unreadable."""
     try:
-        metadata = json.loads(metadata_file(place).read_text(encoding="utf-8"))
+        metadata = json.loads(metadata_file(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return metadata if isinstance(metadata, dict) else {}
+    return cast("PlacedMetadata", metadata) if isinstance(metadata, dict) else {}
 
 
-def record_in_metadata(place: Path, key: str, value: str) -> bool:
-    """Record something about one placed folder or archive, without a change to the store or to what is packed.
+def record_in_metadata(path: Path, key: str, value: str) -> bool:
+    """Add a key to the metadata of a placed folder or archive. The store and the packed files do not change.
 
     Args:
-        place: the folder or archive; without metadata nothing is recorded.
-        key: one that the store's manifest does not use.
+        path: the folder or archive; without metadata nothing is recorded.
+        key: a key that the store's manifest does not use.
         value: ``""`` removes the key.
 
     Returns:
@@ -87,17 +143,17 @@ def record_in_metadata(place: Path, key: str, value: str) -> bool:
         OSError: it cannot be written.
 
     """
-    metadata = read_metadata(place)
+    metadata = read_metadata(path)
     if not metadata or metadata.get(key, "") == value:
         return False
     changed = {name: entry for name, entry in metadata.items() if name != key} | ({key: value} if value else {})
-    write_text(metadata_file(place), json.dumps(changed, indent=1, sort_keys=True) + "\n")
+    write_text(metadata_file(path), json.dumps(changed, indent=1, sort_keys=True) + "\n")
     return True
 
 
-def metadata_file(place: Path) -> Path:
+def metadata_file(path: Path) -> Path:
     """The file that describes a placed folder or archive: in the folder, or beside the archive."""
-    return place / MANIFEST if place.is_dir() else archive_metadata_file(place)
+    return path / MANIFEST if path.is_dir() else archive_metadata_file(path)
 
 
 def select_files(environment: Environment, selection: Selection, final_prefix: str = "") -> SelectedFiles:
@@ -145,7 +201,7 @@ def _cache(folder: Path, selected: SelectedFiles) -> None:
 
 
 def _select(environment: Environment, selection: Selection, folder: Path, final_prefix: str) -> SelectedFiles:
-    all_entries, manifest = _read(environment.prefix)
+    all_entries, stored = _read(environment.prefix)
     entries = selection.of(all_entries)
     if final_prefix:
         entries = tuple(_finished(entry, environment.prefix, final_prefix) for entry in entries)
@@ -155,13 +211,14 @@ def _select(environment: Environment, selection: Selection, folder: Path, final_
         sizes[entry.package] += entry.size
     size = sum(sizes.values())
     inventory = inventory_text(entries).encode()
-    manifest |= {
+    left_out: FileCount = {"files": len(all_entries) - len(entries), "size": environment.size - size}
+    manifest: PlacedMetadata = {
+        **cast("PlacedMetadata", stored),
         "unpacked": {"files": len(entries), "size": size},
         "content": hashlib.sha256(inventory).hexdigest(),
         "size": size,
-        "packages": [package | {"size": sizes[package["name"]]} for package in manifest["packages"]],
-        "selection": _selected(environment, selection, final_prefix)
-        | {"left_out": {"files": len(all_entries) - len(entries), "size": environment.size - size}},
+        "packages": [{**package, "size": sizes[package["name"]]} for package in stored["packages"]],
+        "selection": {**_selected(environment, selection, final_prefix), "left_out": left_out},
     }
     descriptions = {MANIFEST: json.dumps(manifest, indent=1, sort_keys=True).encode() + b"\n", INVENTORY: inventory}
     return SelectedFiles(entries, descriptions, manifest, folder, final_prefix)
@@ -192,7 +249,7 @@ def holds(folder: Path, environment: Environment, selection: Selection, final_pr
         return False
 
 
-def _selected(environment: Environment, selection: Selection, final_prefix: str) -> dict[str, object]:
+def _selected(environment: Environment, selection: Selection, final_prefix: str) -> SelectionKey:
     return {
         "final_prefix": final_prefix,
         "digest": selection.digest,
@@ -202,7 +259,7 @@ def _selected(environment: Environment, selection: Selection, final_prefix: str)
     }
 
 
-def _read(prefix: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
+def _read(prefix: Path) -> tuple[tuple[Entry, ...], EnvironmentManifest]:
     try:
         manifest = json.loads((prefix / MANIFEST).read_text(encoding="utf-8"))
         if not all(isinstance(package, dict) and "name" in package for package in manifest["packages"]):
@@ -219,6 +276,6 @@ def _read(prefix: Path) -> tuple[tuple[Entry, ...], dict[str, Any]]:
 
 def archive_metadata(selected: SelectedFiles, **measured: object) -> str:
     """The text of the metadata file beside an archive: what it contains, and how it was made."""
-    metadata = {name: selected.manifest.get(name) for name in _NAMED}
+    metadata: dict[str, object] = {name: selected.manifest.get(name) for name in _NAMED}
     metadata["schema"] = SCHEMA
     return json.dumps(metadata | measured, indent=1, sort_keys=True) + "\n"

@@ -1,6 +1,6 @@
 """Compressed segments of archives, one per package, and the index that lets later archives copy them.
 
-A gzip file may consist of several members, and a tar file is nothing but its members' blocks, so an archive is the
+A gzip file may consist of several members, and a tar file is a sequence of its members' blocks, so an archive is the
 concatenation of the segments of its packages. An index file beside each archive in the store, ``NAME.segments``,
 records where each package's segment starts. It is valid only while the archive has the size and time that the index
 records; the checksum of a segment is verified whenever the segment is copied.
@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from envpack.archive.tar_members import PORTION, Packer, portions
 from envpack.environment import OWN, Entry
@@ -26,6 +26,21 @@ _SCHEMA = 1
 _BUFFER = 2 << 20
 RECIPE = 2  # raised when the bytes of members change
 LEVEL = 2  # the best trade-off in the table of docs/explanation/archives.md
+
+
+class _Index(TypedDict):
+    """The content of an index file.
+
+    Attributes:
+        schema: version of this schema.
+        archive: size of the archive in bytes, and its time stamp in nanoseconds.
+        segments: start, size in bytes and CRC-32 of each segment, by the digest of its content.
+
+    """
+
+    schema: int
+    archive: list[int]
+    segments: dict[str, list[int]]
 
 
 class DamagedSegmentError(Exception):
@@ -70,8 +85,8 @@ def write_index(archive: Path, segments: dict[str, Segment]) -> None:
         OSError: it cannot be written.
 
     """
-    positions = {name: [one.start, one.size, one.checksum] for name, one in segments.items()}
-    index = {"schema": _SCHEMA, "archive": _identity(archive.stat()), "segments": positions}
+    positions = {name: [segment.start, segment.size, segment.checksum] for name, segment in segments.items()}
+    index: _Index = {"schema": _SCHEMA, "archive": _identity(archive.stat()), "segments": positions}
     with replaced_file(index_of(archive), durable=False) as partial:
         partial.write_text(json.dumps(index), encoding="utf-8")
 
@@ -123,7 +138,7 @@ def _indexes(store: Path) -> Iterator[Path]:
 def _read(index: Path, archive: Path) -> dict[str, Segment]:
     """The segments of an index; empty if it is damaged, or not the index of this archive."""
     try:
-        content = json.loads(index.read_bytes())
+        content: _Index = json.loads(index.read_bytes())
         status = archive.stat()
         if (content["schema"], content["archive"]) != (_SCHEMA, _identity(status)):
             return {}
@@ -160,7 +175,7 @@ def compressed(content: bytes | memoryview) -> bytes:
 
 
 def compressor() -> str:
-    """Name of everything that decides the compressed bytes of a content: library, version, level and portions."""
+    """Name of the settings that decide the compressed bytes: library, version, level and portions."""
     import isal
 
     return f"isa-l {isal.ISAL_VERSION}, level {LEVEL}, portions of {PORTION} bytes, recipe {RECIPE}"
@@ -176,7 +191,7 @@ def by_package(entries: Sequence[Entry]) -> list[tuple[str, tuple[Entry, ...]]]:
     ordered = sorted(
         entries, key=lambda entry: (entry.package != OWN, entry.package not in early, entry.package, entry.path)
     )
-    return [(name, tuple(group)) for name, group in itertools.groupby(ordered, key=lambda one: one.package)]
+    return [(name, tuple(group)) for name, group in itertools.groupby(ordered, key=lambda entry: entry.package)]
 
 
 def write_segments(

@@ -1,7 +1,8 @@
-"""The files of an execution environment as the bytes of a tar file, read, verified and compressed by several threads.
+"""Turns the files of an execution environment into the bytes of a tar file, with several threads.
 
-Headers are the same bytes wherever and whenever they are written. The entries' sizes alone decide how the work is
-divided, so the result is the same for any number of threads, and only a few portions are in memory at any time.
+The threads read, verify and compress. Headers have the same bytes on every machine and at any time. The work is divided
+by the entries' sizes alone, so the result is the same for any number of threads. Only a few portions are in memory at
+any time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from envpack.environment import Entry
 from envpack.support.errors import EnvironmentBuildError
 
-BLOCK = 512  # bytes; what tar files are made of
+BLOCK = 512  # bytes of a block of a tar file
 TIME = 315532800  # 1980-01-01: the same bytes whenever it is packed
 END = bytes(2 * BLOCK)  # end of an archive
 _NAME = 100  # bytes of the name field in a header
@@ -189,12 +190,19 @@ class Packer:
     """Turns portions into compressed bytes, in order, with several threads. Use it in a ``with`` block."""
 
     def __init__(self, prefix: Path, compress: Compress | None, threads: int = 0) -> None:
-        """``compress`` is None to leave the bytes as they are; ``threads`` is 0 for one per core of this process."""
+        """Start the threads.
+
+        Args:
+            prefix: root of the environment.
+            compress: compresses a portion; ``None`` leaves the bytes as they are.
+            threads: number of threads; 0 for one per core of this process.
+
+        """
         self._prefix = str(prefix)
         self._compress = compress
         self._threads = min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS)
         self._pool = ThreadPoolExecutor(self._threads)
-        self._verifier = ThreadPoolExecutor(1)  # of large files, whose parts have to come in order
+        self._verifier = ThreadPoolExecutor(1)  # verifies large files, whose parts must be hashed in order
         self._free: list[bytearray] = []
 
     def __enter__(self) -> Packer:
@@ -205,13 +213,13 @@ class Packer:
         self._verifier.shutdown(wait=True)
 
     def packed(self, divided: Sequence[Sequence[Portion]]) -> Iterator[Iterator[Bytes]]:
-        """For each group of portions its compressed bytes, each piece to be used before the next is asked for.
+        """The compressed bytes of each group of portions, in order.
 
-        A group is to be used up before the next is asked for.
+        Buffers are reused: use each piece before you request the next, and exhaust a group before the next one.
 
         Raises:
-            EnvironmentBuildError: kind ``store-damaged``: a file is not the one that the entry is about.
-            OSError: it cannot be read.
+            EnvironmentBuildError: kind ``store-damaged``: a file differs from its entry.
+            OSError: a file cannot be read.
 
         """
         waiting: deque[Future[_Packed]] = deque()
@@ -231,7 +239,7 @@ class Packer:
             packed = result()
             if not portion.stop:
                 yield packed.result
-            elif packed.buffer is not None and packed.content is not None:  # of a large file, whose parts come in order
+            elif packed.buffer is not None and packed.content is not None:  # a part of a large file
                 verified = self._verifier.submit(digest.update, memoryview(packed.buffer)[packed.content])
                 yield packed.result  # written while it is verified; a damaged archive is discarded
                 verified.result()

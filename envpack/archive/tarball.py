@@ -1,4 +1,4 @@
-"""An execution environment as an archive: packed once, kept in the store, linked to each model that uses it."""
+"""Packs an execution environment as an archive once, keeps it in the store, and links it to each model that uses it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FLUSH = 16 << 20  # bytes
 
 @dataclass(frozen=True)
 class _ArchiveRequest:
-    """An archive to make: the same fields give the same archive."""
+    """An archive to make: the same fields produce the same archive."""
 
     environment: Environment
     form: TarFormat
@@ -49,7 +49,7 @@ class _ArchiveRequest:
 
     @property
     def made_by(self) -> str:
-        """Name of the program and settings that decide its bytes, besides the files."""
+        """The program and settings that decide the bytes, besides the files."""
         from envpack.archive.segments import compressor
 
         if self.packer == "conda-pack":
@@ -296,7 +296,7 @@ def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about records without a package cache, which is intended
+            warnings.simplefilter("ignore")  # conda-pack warns about records without a package cache
             found = CondaEnv.from_prefix(str(prefix), on_missing_cache="ignore", ignore_missing_files=True)
             found.pack(output=str(file), format=form, force=True)
     except CondaPackException as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,7 @@ def _write_sbom(found: Inspection, file: Path) -> None:
 
 
 def _as_json(found: Inspection, mismatches: Sequence[Mismatch]) -> dict[str, object]:
+    manifest: Mapping[str, object] = found.manifest
     return {
         "environment": str(found.path),
         "form": found.form,
@@ -67,7 +68,7 @@ def _as_json(found: Inspection, mismatches: Sequence[Mismatch]) -> dict[str, obj
         "size": found.size,
         "sha256": found.sha256 or None,
         "verified": found.verified,
-        "manifest": {name: found.manifest[name] for name in _MANIFEST_KEYS if name in found.manifest} or None,
+        "manifest": {name: manifest[name] for name in _MANIFEST_KEYS if name in manifest} or None,
         "packages": [dataclasses.asdict(package) for package in found.packages],
         "findings": [dataclasses.asdict(finding) for finding in found.findings],
         "counts": found.count,

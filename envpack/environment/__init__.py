@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from envpack.environment.store import (
         MANIFEST as MANIFEST,
         Environment as Environment,
+        EnvironmentManifest as EnvironmentManifest,
         Package as Package,
+        PackageEntry as PackageEntry,
         read_environment as read_environment,
     )
 

@@ -1,6 +1,6 @@
-"""What the files of an execution environment require of a system; determined once per package, and cached.
+"""Determines what the files of an execution environment require of a system, and caches the result per package.
 
-Parsing every library takes longer than reading it, and most packages occur in the next environment again.
+Parsing a library takes longer than reading it, and most packages are part of several environments.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _CUDA = re.compile(
     r"(?:^|/)(lib(?:cudart|cublas|cublasLt|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse|cupti|nccl|nvinfer\w*|nvrtc\w*"
     r"|nvToolsExt|nvJitLink)\.so(?:\.[\d.]+)?)$"
 )
-# Libraries that the server or its image has too. The stub loads those in an environment's `lib` first.
+# Libraries that the server or its image also contains. The stub finds those in the environment's `lib` first.
 _SYSTEM = re.compile(r"^lib/(lib(?:crypto|ssl|curl|gcc_s|stdc\+\+|tinfo|z|cudart|nccl)\.so(?:\.[\d.]+)?)$")
 _RECIPE = 1  # raised when the way of reading files changes
 
 
-def environment_needs(prefix: Path, entries: Iterable[Entry], kept: Path) -> AbiRequirements:
+def environment_needs(prefix: Path, entries: Iterable[Entry], cache: Path) -> AbiRequirements:
     """The newest symbol versions that any file of an environment requires.
 
     Args:
         prefix: root of the environment.
         entries: its files.
-        kept: folder that caches the result per package; a damaged entry is determined again.
+        cache: folder that caches the result per package; a damaged entry is determined again.
 
     Raises:
         OSError: a file cannot be read, or the cache cannot be written.
@@ -42,22 +42,24 @@ def environment_needs(prefix: Path, entries: Iterable[Entry], kept: Path) -> Abi
     for _, package in itertools.groupby(
         sorted(entries, key=lambda entry: entry.package), key=lambda entry: entry.package
     ):
-        needs = _package_needs(prefix, list(package), kept)
+        needs = _package_needs(prefix, list(package), cache)
         glibc, glibcxx = newer_version(glibc, needs.glibc), newer_version(glibcxx, needs.glibcxx)
     return AbiRequirements(glibc, glibcxx)
 
 
-def _package_needs(prefix: Path, entries: Sequence[Entry], kept: Path) -> AbiRequirements:
+def _package_needs(prefix: Path, entries: Sequence[Entry], cache: Path) -> AbiRequirements:
     key_parts = [_RECIPE, [[entry.path, entry.sha256] for entry in entries]]
-    path = kept / f"{hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]}.json"
-    known = _read(path, prefix)
-    if known is None:
+    path = cache / f"{hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]}.json"
+    requirements = _read(path, prefix)
+    if requirements is None:
         files = (prefix / entry.path for entry in entries if entry.kind in ("file", "program"))
-        known = required_abi(file for file in files if is_elf(file))
+        requirements = required_abi(file for file in files if is_elf(file))
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced_file(path, durable=False) as partial:
-            partial.write_text(json.dumps([_written(need, prefix) for need in (known.glibc, known.glibcxx)]))
-    return known
+            partial.write_text(
+                json.dumps([_written(need, prefix) for need in (requirements.glibc, requirements.glibcxx)])
+            )
+    return requirements
 
 
 def _written(need: RequiredVersion, prefix: Path) -> list[str]:

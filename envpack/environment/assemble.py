@@ -10,6 +10,7 @@ import platform as host
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from envpack.conda import PREFIX_PLACEHOLDER, CondaSettings, Credentials, install_conda
@@ -25,7 +26,7 @@ from envpack.environment.inventory import (
     write_inventory,
 )
 from envpack.environment.relocation import relocate, update_records, write_activation
-from envpack.environment.store import MANIFEST, SCHEMA
+from envpack.environment.store import MANIFEST, SCHEMA, EnvironmentManifest, PackageEntry, ReplacedFileEntry
 from envpack.lock import Lock
 from envpack.pythons import compile_packages, fingerprint, interpreter_for, local_channel
 from envpack.requirements import CondaPackage
@@ -241,7 +242,7 @@ def _write_manifest(
 ) -> None:
     target = assembly.lock.target
     packages = installed_packages(prefix, target.python, entries, assembly.lock)
-    manifest = {
+    manifest: EnvironmentManifest = {
         "schema": SCHEMA,
         "key": assembly.key or assembly.lock.environment_key(strip=assembly.strip),
         "python": version,
@@ -255,8 +256,8 @@ def _write_manifest(
         "size": sum(entry.size for entry in entries),
         "content": write_inventory(prefix, entries),
         "stand_ins": sum(bool(entry.placeholder) for entry in entries),
-        "packages": [dataclasses.asdict(package) for package in packages],
-        "changed_hands": [dataclasses.asdict(replaced) for replaced in owners.changed],
+        "packages": [cast("PackageEntry", dataclasses.asdict(package)) for package in packages],
+        "changed_hands": [cast("ReplacedFileEntry", dataclasses.asdict(replaced)) for replaced in owners.changed],
     }
     write_text(prefix / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
 

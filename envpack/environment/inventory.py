@@ -203,15 +203,15 @@ def _entry(prefix: Path, path: str, owners: Owners) -> Entry:
     package = owners.of.get(path) or owners.of.get(_source_of(path), OWN)
     if path.endswith("/"):
         return Entry(path[:-1], "folder", package)
-    place = f"{prefix}/{path}"
-    if os.path.islink(place):  # noqa: PTH114 - text is faster
-        return Entry(path, "link", package, target=os.readlink(place))  # noqa: PTH115
-    with open(place, "rb", buffering=0) as content:  # noqa: PTH123
+    file = f"{prefix}/{path}"
+    if os.path.islink(file):  # noqa: PTH114 - text is faster
+        return Entry(path, "link", package, target=os.readlink(file))  # noqa: PTH115
+    with open(file, "rb", buffering=0) as content:  # noqa: PTH123
         status = os.fstat(content.fileno())
         digest = _digest(content, status.st_size)
     kind: Kind = "program" if status.st_mode & 0o100 else "file"
     placeholder: PlaceholderKind = owners.placeholders.get(path, "")
-    if placeholder and PREFIX_PLACEHOLDER.encode() not in Path(place).read_bytes():
+    if placeholder and PREFIX_PLACEHOLDER.encode() not in Path(file).read_bytes():
         placeholder = ""  # relocated, as in scripts
     return Entry(path, kind, package, status.st_size, digest, placeholder=placeholder)
 

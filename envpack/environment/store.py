@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 MANIFEST = "envpack-environment.json"
 SCHEMA = 3
@@ -32,6 +33,65 @@ class Package:
     url: str = ""
     sha256: str = ""
     size: int = 0
+
+
+class PackageEntry(TypedDict):
+    """A package in a manifest: the fields of `Package`."""
+
+    name: str
+    version: str
+    source: str
+    license: str
+    url: str
+    sha256: str
+    size: int
+
+
+class ReplacedFileEntry(TypedDict):
+    """A replaced file in a manifest: the fields of `envpack.environment.inventory.ReplacedFile`."""
+
+    path: str
+    before: str
+    after: str
+
+
+class EnvironmentManifest(TypedDict, total=False):
+    """The content of `MANIFEST`. Every key is written; all are optional because a file on disk may be damaged.
+
+    Attributes:
+        schema: version of this schema.
+        key: key of the lock.
+        python: full version.
+        minor: minor version.
+        platform: conda's name of the platform.
+        glibc: oldest glibc that the files run with.
+        glibcxx: newest symbol version of libstdc++ that the files require, ``""`` for none.
+        numpy_abi: major version of NumPy, ``""`` without NumPy.
+        cuda_libraries: file names of CUDA libraries.
+        hidden_libraries: file names of system libraries that the loader finds in the environment first.
+        size: bytes of all files.
+        content: SHA-256 of the inventory.
+        stand_ins: number of files that contain the prefix placeholder.
+        packages: installed packages.
+        changed_hands: files that one package installed and another replaced or removed.
+
+    """
+
+    schema: int
+    key: str
+    python: str
+    minor: str
+    platform: str
+    glibc: str
+    glibcxx: str
+    numpy_abi: str
+    cuda_libraries: list[str]
+    hidden_libraries: list[str]
+    size: int
+    content: str
+    stand_ins: int
+    packages: list[PackageEntry]
+    changed_hands: list[ReplacedFileEntry]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,12 +55,12 @@ def build_stub(
 
     Args:
         target: the Python to embed.
-        releases: the Triton releases to talk to, ``None`` for every one that the sources know.
-        toolchain: which compiler; naming one means to compile, whatever ``triton-envpack-stubs`` holds.
+        releases: the Triton releases to support, ``None`` for all in the sources.
+        toolchain: which compiler; any but ``"auto"`` compiles even if ``triton-envpack-stubs`` has the stub.
         glibc: the oldest glibc that the stub must run with; only zig can choose.
-        platform: ``"linux-aarch64"``, for example: what the target must be for; ``""`` leaves it to the target.
+        platform: required platform of the target, for example ``"linux-aarch64"``; ``""`` for any.
         cache: folder of compiled stubs, by default the user's cache.
-        jobs: how many compilers run at once, 0 for as many as there are cores.
+        jobs: number of compilers that run at once; 0 for one per core.
         progress: receives the steps.
 
     Raises:

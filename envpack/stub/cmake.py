@@ -20,10 +20,10 @@ class BuildTree:
     """A folder in which CMake builds.
 
     Attributes:
-        folder: need not exist.
+        folder: the build folder; created if it is missing.
         sources: folder of the top ``CMakeLists.txt``.
         tools: the compiler.
-        jobs: how many compilers run at once; 0 leaves it to Ninja.
+        jobs: number of compilers that run at once; 0 for Ninja's default.
     """
 
     folder: Path
@@ -35,7 +35,7 @@ class BuildTree:
         """Configure with ``-D`` options.
 
         Raises:
-            StubError: CMake refuses (``compile-failed``), cannot be started (``broken-install``), or is missing
+            StubError: CMake fails (``compile-failed``), cannot be started (``broken-install``), or is missing
                 (``extra-missing``).
         """
         own = {
@@ -57,7 +57,11 @@ class BuildTree:
         self._cmake("--build", self.folder, *(["--parallel", str(self.jobs)] if self.jobs else []))
 
     def install(self, prefix: Path) -> None:
-        """Install the results into a folder."""
+        """Install the results into a folder.
+
+        Raises:
+            StubError: CMake fails.
+        """
         self._cmake("--install", self.folder, "--prefix", prefix)
 
     def _cmake(self, *arguments: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads what a stub is from its file, and rejects a compiled stub that does not meet its specification."""
+"""Reads the facts of a stub from its file, and rejects a compiled stub that does not meet its specification."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict
 
 from envpack.releases import Release
 from envpack.stub.target import StubTarget, machine_named, this_machine
@@ -20,6 +20,17 @@ _FACTS = ".envpack.facts"
 _BODY = ".envpack.body"
 # Libraries of a C++ runtime. An environment may contain older ones than the stub was compiled with.
 _RUNTIMES = ("libstdc++.so", "libgcc_s.so", "libc++.so", "libc++abi.so", "libunwind.so")
+
+
+class _EmbeddedFacts(TypedDict):
+    """The JSON that compiling embeds in a stub; the fields of `StubFacts` with these names."""
+
+    libpython: str
+    python: str
+    epochs: list[str]
+    version: str
+    compiler: str
+    numpy: list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +64,7 @@ def inspect_stub(path: Path) -> StubFacts:
     """Read the facts of a stub that envpack compiled.
 
     Raises:
-        StubError: the file is missing, no ELF file, damaged, or a stub of another maker (``not-a-stub``).
+        StubError: the file is missing, damaged, not an ELF file, or not a stub of envpack (``not-a-stub``).
     """
     if path.exists() and not path.is_file():
         raise _not_a_stub(path, "it is not a file")
@@ -68,7 +79,7 @@ def inspect_stub(path: Path) -> StubFacts:
             return _read(file, path)
         except StubError:
             raise
-        except Exception as error:  # a damaged file raises whatever the parser runs into
+        except Exception as error:  # the parser raises many kinds of errors for a damaged file
             raise _not_a_stub(path, "not a readable ELF file, or a damaged one") from error
 
 
@@ -79,7 +90,7 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
     facts_section, body_section = outer.get_section_by_name(_FACTS), outer.get_section_by_name(_BODY)
     if facts_section is None or body_section is None:
         raise _not_a_stub(path, "it was not compiled by envpack")
-    facts = json.loads(facts_section.data())
+    facts: _EmbeddedFacts = json.loads(facts_section.data())
     body = ELFFile(io.BytesIO(body_section.data()))
     needed = needed_libraries(body)
     if facts["libpython"] not in needed:

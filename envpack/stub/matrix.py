@@ -66,10 +66,10 @@ class FoundPythons:
 
 
 def find_pythons() -> FoundPythons:
-    """Every supported Python of this machine that a stub can embed.
+    """Find every supported Python of this machine that a stub can embed.
 
     Raises:
-        EnvironmentBuildError: there is none (``unknown-python``).
+        EnvironmentBuildError: no Python was found (``unknown-python``).
     """
     targets: list[StubTarget] = []
     missing: dict[str, EnvpackError] = {}
@@ -125,11 +125,11 @@ def _selected(identifiers: list[str], only: Sequence[str], skip: Sequence[str]) 
     for pattern in (*only, *skip):
         if not any(fnmatchcase(name, pattern) for name in identifiers):
             raise _nothing_selected(f"no stub matches {pattern!r}", identifiers)
-    wanted = [name for name in identifiers if not only or any(fnmatchcase(name, pattern) for pattern in only)]
-    left = [name for name in wanted if not any(fnmatchcase(name, pattern) for pattern in skip)]
+    selected = [name for name in identifiers if not only or any(fnmatchcase(name, pattern) for pattern in only)]
+    left = [name for name in selected if not any(fnmatchcase(name, pattern) for pattern in skip)]
     if not left:
         raise _nothing_selected(
-            "every stub is skipped" if wanted == identifiers else "every selected stub is skipped", identifiers
+            "every stub is skipped" if selected == identifiers else "every selected stub is skipped", identifiers
         )
     return left
 
@@ -229,7 +229,7 @@ def _run_in_threads(
     news: SimpleQueue[Callable[[], None]] = SimpleQueue()
     waiting = set(work)
 
-    def told(key: _Key, future: Future[_Made]) -> None:
+    def report(key: _Key, future: Future[_Made]) -> None:
         waiting.discard(key)
         try:
             outcome: _Made | EnvpackError = future.result()
@@ -243,7 +243,7 @@ def _run_in_threads(
                 voice = _ThreadProgress(news, progress, getattr(key, "identifier", ""))
                 context = contextvars.copy_context()
                 future = pool.submit(context.run, do, max(1, jobs // threads), voice)
-                future.add_done_callback(lambda future, key=key: news.put(partial(told, key, future)))  # type: ignore[misc]
+                future.add_done_callback(lambda future, key=key: news.put(partial(report, key, future)))  # type: ignore[misc]
             while waiting:
                 news.get()()
         except BaseException:

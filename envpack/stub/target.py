@@ -46,7 +46,7 @@ def machine_of(library: Path) -> str:
             elf = ELFFile(file)
             bits, machine, architecture = elf.elfclass, machine_named(elf["e_machine"]), elf.get_machine_arch()
             needed = needed_libraries(elf)
-    except Exception as error:  # of a damaged file the parser makes whatever its first wrong step leads to
+    except Exception as error:  # the parser raises many kinds of errors for a damaged file
         raise _unusable(library, "is not a readable ELF file") from error
     if bits != 64:
         raise _unusable(library, f"is for a {bits}-bit machine ({architecture})")
@@ -84,7 +84,7 @@ class StubTarget:
 
     @property
     def multiarch_include(self) -> Path | None:
-        """Where Debian's ``pyconfig.h``, which is the same for all machines, looks for that of the machine."""
+        """The folder in which Debian's common ``pyconfig.h`` looks for the machine's; ``None`` for other Pythons."""
         return self.include.parent if self._multiarch_configuration.is_file() else None
 
     @property
@@ -99,11 +99,11 @@ class StubTarget:
 
 
 def target_from_interpreter(minor: str) -> StubTarget:
-    """The interpreter of that minor version on this machine.
+    """Find the interpreter of a minor version on this machine.
 
     Raises:
-        UsageError: ``minor`` is no supported version.
-        EnvironmentBuildError: there is none with a shared library (the message lists what is there).
+        UsageError: ``minor`` is not a supported version.
+        EnvironmentBuildError: no such interpreter has a shared library; the message lists those found.
         StubError: its headers are missing, or no stub can be made for its library.
     """
     found = interpreter_for(minor)
@@ -113,12 +113,12 @@ def target_from_interpreter(minor: str) -> StubTarget:
 
 
 def target_from_prefix(prefix: Path) -> StubTarget:
-    """The Python of an execution environment, of a conda prefix, or of packages of a distribution that were unpacked.
+    """Find the Python of an execution environment, a conda prefix, or unpacked packages of a distribution.
 
-    It may be for another machine than this one.
+    The Python may be for another machine.
 
     Raises:
-        StubError: the prefix holds no Python, or not its headers or shared library, or no stub can be made for it.
+        StubError: the prefix lacks Python, its headers or its shared library, or no stub can be made for it.
         UsageError: its Python is not supported.
     """
     libraries = [found for folder in _LIBRARY_FOLDERS for found in sorted(prefix.glob(f"{folder}/libpython3.*.so.1.0"))]

@@ -22,7 +22,7 @@ OTHER_COMPILER = "try the other compiler: --toolchain zig, or --toolchain system
 
 ToolchainName = Literal["auto", "system", "zig"]
 
-# A stub compiled by zig runs from this glibc on unless another is asked for; the server's oldest images have 2.31.
+# A stub compiled by zig runs with this glibc or newer, unless the user gives another; the oldest images have 2.31.
 DEFAULT_GLIBC = "2.28"
 # The first one with memfd_create(), through which a stub loads its Python half.
 OLDEST_GLIBC = "2.27"
@@ -48,34 +48,34 @@ class Toolchain:
     glibc: str = ""
 
 
-def find_toolchain(wanted: ToolchainName = "auto", *, machine: str = "", glibc: str = "") -> Toolchain:
-    """The compiler of this machine, or zig's from its wheel; ``auto`` takes the first that can do what is asked.
+def find_toolchain(name: ToolchainName = "auto", *, machine: str = "", glibc: str = "") -> Toolchain:
+    """Find the compiler of this machine, or zig in its wheel; ``auto`` selects the first that supports the arguments.
 
     Args:
-        wanted: which compiler.
+        name: which compiler.
         machine: what to compile for, by default this machine; only zig compiles for another.
         glibc: the oldest glibc that the stub must run with, which only zig can choose; ``""`` leaves it to the
             compiler.
 
     Raises:
-        UsageError: this machine's compiler is wanted and cannot do it (``needs-zig``), or no stub can run with that
-            glibc (``bad-glibc``).
-        StubError: there is none (``no-compiler``).
+        UsageError: this machine's compiler was selected and does not support the arguments (``needs-zig``), or no stub
+            can run with that glibc (``bad-glibc``).
+        StubError: no compiler was found (``no-compiler``).
     """
     check_glibc(glibc)
     machine = machine or this_machine()
     beyond = _beyond_system(machine, glibc)
-    if wanted == "system" and beyond:
+    if name == "system" and beyond:
         raise UsageError(f"this machine's compiler {beyond}", kind="needs-zig", hint="use --toolchain zig, or auto")
-    found = _system() if wanted != "zig" and not beyond else None
-    if found is None and wanted != "system":
+    found = _system() if name != "zig" and not beyond else None
+    if found is None and name != "system":
         found = _zig(machine, glibc or DEFAULT_GLIBC)
     if found is None:
         missing = {
             "auto": "no ziglang wheel" if beyond else "no C++ compiler, and no ziglang wheel",
             "system": "no C++ compiler on this machine",
             "zig": "the ziglang wheel is not installed",
-        }[wanted]
+        }[name]
         raise StubError(
             missing,
             kind="no-compiler",
@@ -124,8 +124,8 @@ def _zig(machine: str, glibc: str) -> Toolchain | None:
 
 
 def _identity(command: list[str]) -> str:
-    said = run(command, env=clean_environment())
-    return (said.stdout or said.stderr).partition("\n")[0].strip()
+    result = run(command, env=clean_environment())
+    return (result.stdout or result.stderr).partition("\n")[0].strip()
 
 
 def package_folder(name: str) -> Path | None:
@@ -139,7 +139,7 @@ def required_package_folder(name: str, distribution: str) -> Path:
     """Like `package_folder`, for packages that compiling needs.
 
     Raises:
-        StubError: it is not installed (``extra-missing``).
+        StubError: the package is not installed (``extra-missing``).
     """
     folder = package_folder(name)
     if folder is None:
@@ -151,7 +151,7 @@ def find_tool(name: str) -> Path:
     """CMake or Ninja: from the wheel beside this interpreter, else from PATH.
 
     Raises:
-        StubError: it is neither here nor there (``extra-missing``).
+        StubError: it is in neither place (``extra-missing``).
     """
     beside = Path(sysconfig.get_path("scripts")) / name
     if beside.is_file():

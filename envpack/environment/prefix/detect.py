@@ -6,13 +6,41 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict, cast
 
 from envpack.pythons import check_minor
 from envpack.requirements import host_platform
 from envpack.support.errors import InputError
 
 _HINT = "give the folder of a conda or virtual environment, which contains conda-meta or pyvenv.cfg"
+
+
+class CondaPath(TypedDict, total=False):
+    """A file of a package in conda's record of it; conda declares more keys."""
+
+    _path: str
+    path_type: str
+    sha256: str
+    sha256_in_prefix: str
+    prefix_placeholder: str
+    file_mode: str
+
+
+class CondaPaths(TypedDict, total=False):
+    """The files of a package in conda's record of it."""
+
+    paths: list[CondaPath]
+
+
+class CondaRecord(TypedDict, total=False):
+    """Conda's record of an installed package, ``conda-meta/*.json``; conda declares more keys."""
+
+    name: str
+    version: str
+    build: str
+    subdir: str
+    files: list[str]
+    paths_data: CondaPaths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +64,7 @@ class Prefix:
     version: str
     platform: str
     home: Path | None = None
-    records: tuple[dict[str, Any], ...] = ()
+    records: tuple[CondaRecord, ...] = ()
 
 
 def detect_prefix(root: Path) -> Prefix:
@@ -82,7 +110,7 @@ def _conda(root: Path) -> Prefix:
     )
 
 
-def _record(file: Path) -> dict[str, Any]:
+def _record(file: Path) -> CondaRecord:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         fits = isinstance(record, dict) and isinstance(record["name"], str) and isinstance(record["version"], str)
@@ -91,7 +119,7 @@ def _record(file: Path) -> dict[str, Any]:
         raise _damaged(file) from error
     if not fits:
         raise _damaged(file)
-    return dict(record)
+    return cast("CondaRecord", record)
 
 
 def _damaged(file: Path) -> InputError:
@@ -171,5 +199,5 @@ def _read(file: Path) -> object:
         return None
 
 
-def _table(content: object) -> dict[str, Any]:
+def _table(content: object) -> dict[str, object]:
     return content if isinstance(content, dict) else {}

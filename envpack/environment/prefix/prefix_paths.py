@@ -1,4 +1,4 @@
-"""The folder that files of an environment name as their own: declared by conda's records, found, and replaced."""
+"""Finds the paths under which an environment's files refer to their own prefix, and replaces them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import ReplacedFile
-from envpack.environment.prefix.detect import Prefix
+from envpack.environment.prefix.detect import CondaPath, Prefix
 from envpack.environment.relocation import relocatable_script
 from envpack.support.text import normalise_name
 
@@ -26,7 +25,7 @@ UNKNOWN = "unknown"  # owner of a file that no record lists
 def named_prefix_paths(prefix: Prefix) -> tuple[Path, ...]:
     """The paths that files may contain as their prefix: the present folder, and those before it was moved."""
     paths = {str(prefix.root), str(prefix.root.resolve()), PREFIX_PLACEHOLDER, *_script_paths(prefix.root / "bin")}
-    return tuple(Path(place) for place in sorted(paths - _SYSTEM, key=lambda path: (-len(path), path)))
+    return tuple(Path(path) for path in sorted(paths - _SYSTEM, key=lambda path: (-len(path), path)))
 
 
 def _script_paths(folder: Path) -> Iterator[str]:
@@ -53,13 +52,13 @@ def insert_placeholder_in_text(content: bytes, prefix_paths: Sequence[Path], *, 
     """
     if declared:
         return _any(prefix_paths).sub(PREFIX_PLACEHOLDER.encode(), content)
-    distinctive = [place for place in prefix_paths if is_distinctive(place)]
+    distinctive = [path for path in prefix_paths if is_distinctive(path)]
     return re.sub(rb"(?<![\w.-])" + _any(distinctive).pattern + rb"(?![\w.-])", PREFIX_PLACEHOLDER.encode(), content)
 
 
-def is_distinctive(place: Path) -> bool:
-    """Whether a path in a text must be that of the environment; ``/env`` may be anything."""
-    return len(place.parts) > 2
+def is_distinctive(path: Path) -> bool:
+    """Whether a path is long enough to identify the environment in a text; ``/env`` may mean something else."""
+    return len(path.parts) > 2
 
 
 def insert_placeholder_in_binary(content: bytes, prefix_paths: Sequence[Path], room: int) -> bytes | None:
@@ -79,7 +78,7 @@ def insert_placeholder_in_binary(content: bytes, prefix_paths: Sequence[Path], r
     def fit(match: re.Match[bytes]) -> bytes:
         nonlocal fits
         text = match[0].rstrip(b"\0")
-        spare = sum(room - len(one) for one in name.findall(text))
+        spare = sum(room - len(path) for path in name.findall(text))
         longer = name.sub(PREFIX_PLACEHOLDER.encode(), text)
         if len(match[0]) - len(text) <= max(spare, 0) or len(longer) >= len(match[0]):  # the last zero ends the string
             fits = fits and longer == text
@@ -90,9 +89,9 @@ def insert_placeholder_in_binary(content: bytes, prefix_paths: Sequence[Path], r
     return changed if fits else None
 
 
-def restored(content: bytes, place: Path, placeholder: str, *, binary: bool) -> bytes:
+def restored(content: bytes, path: Path, placeholder: str, *, binary: bool) -> bytes:
     """The content of a file before an installer replaced its placeholder by a path."""
-    old, new = os.fsencode(place), os.fsencode(placeholder)
+    old, new = os.fsencode(path), os.fsencode(placeholder)
     if not binary:
         return content.replace(old, new)
 
@@ -106,7 +105,7 @@ def restored(content: bytes, place: Path, placeholder: str, *, binary: bool) -> 
 
 
 def _any(prefix_paths: Sequence[Path]) -> re.Pattern[bytes]:
-    return re.compile(b"(?:" + b"|".join(re.escape(os.fsencode(place)) for place in prefix_paths) + b")")
+    return re.compile(b"(?:" + b"|".join(re.escape(os.fsencode(path)) for path in prefix_paths) + b")")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +135,15 @@ def _declared(prefix: Prefix) -> Iterator[tuple[str, DeclaredFile]]:
     for record in prefix.records:
         name = normalise_name(record["name"])
         paths = record.get("paths_data") or {}
-        for declared_path in paths.get("paths", ()):
-            yield str(declared_path.get("_path", "")), _of(declared_path, name)
+        for path in paths.get("paths", ()):
+            yield str(path.get("_path", "")), _declaration(path, name)
 
 
-def _of(one: dict[str, Any], name: str) -> DeclaredFile:
-    if str(one.get("path_type", "hardlink")) == "softlink":
-        return DeclaredFile(name)
-    hashes = tuple(str(one[key]) for key in ("sha256_in_prefix", "sha256") if one.get(key))
-    return DeclaredFile(name, str(one.get("prefix_placeholder") or ""), one.get("file_mode") == "binary", hashes)
+def _declaration(path: CondaPath, package: str) -> DeclaredFile:
+    if path.get("path_type") == "softlink":
+        return DeclaredFile(package)
+    hashes = tuple(str(digest) for digest in (path.get("sha256_in_prefix"), path.get("sha256")) if digest)
+    return DeclaredFile(package, str(path.get("prefix_placeholder") or ""), path.get("file_mode") == "binary", hashes)
 
 
 def changed_files(
@@ -172,11 +171,11 @@ def changed_files(
     return tuple(found)
 
 
-def _is_as_packed(prefix: Prefix, path: str, declaration: DeclaredFile, prefix_paths: Sequence[Path]) -> bool:
+def _is_as_packed(prefix: Prefix, file: str, declaration: DeclaredFile, prefix_paths: Sequence[Path]) -> bool:
     """Whether a file differs from the package's only by its prefix, as after conda-unpack."""
     if not declaration.placeholder:
         return False
-    content = (prefix.root / path).read_bytes()
+    content = (prefix.root / file).read_bytes()
     heads: list[tuple[bytes, bytes]] = [(b"", content)]
     if content.startswith(b"#!"):  # installers rewrite a first line that is too long for the kernel
         line, _, rest = relocatable_script(content, prefix_paths, minor=prefix.minor).partition(b"\n")
@@ -184,8 +183,10 @@ def _is_as_packed(prefix: Prefix, path: str, declaration: DeclaredFile, prefix_p
             names = ("python", "python3", f"python{prefix.minor}")
             heads += [(f"#!{declaration.placeholder}/bin/{name}\n".encode(), rest) for name in names]
     return any(
-        hashlib.sha256(head + restored(body, place, declaration.placeholder, binary=declaration.binary)).hexdigest()
+        hashlib.sha256(
+            head + restored(body, prefix_path, declaration.placeholder, binary=declaration.binary)
+        ).hexdigest()
         in declaration.hashes
         for head, body in heads
-        for place in prefix_paths
+        for prefix_path in prefix_paths
     )
