@@ -1,10 +1,10 @@
-"""What the caches and the folder layout are worth: each figure is a ratio between two runs of this one program.
+"""Measures what the caches and the folder format save, as ratios between two runs of envpack.
 
     python benchmarks/once_and_again.py [--repeat 3]
 
-Builds the recipe's `core` model (Python 3.10, scikit-learn) with empty caches (uv's too), again, and with one more
-requirement; compiles its stub, then again; and lets the real server load the model from a folder and from a tar.gz.
-Prints medians in seconds, and ratios.
+Builds the recipe's `core` model (Python 3.10, scikit-learn) with empty caches (including uv's), again, and with one
+more requirement. Compiles its stub twice. Loads the model in the real server from a folder and from a tar.gz. Prints
+medians in seconds, and ratios.
 """
 
 import argparse
@@ -27,8 +27,8 @@ def load_seconds(repository: Path) -> float:
     import json
 
     command = [sys.executable, "-m", "envpack.cli", "verify", "core", "--json", "--quiet"]
-    said = subprocess.run(command, cwd=repository, stdout=subprocess.PIPE, check=True).stdout
-    return json.loads(said)["verdict"]["models"][0]["load_seconds"]
+    report = subprocess.run(command, cwd=repository, stdout=subprocess.PIPE, check=True).stdout
+    return json.loads(report)["verdict"]["models"][0]["load_seconds"]
 
 
 def measure(folder: Path) -> dict[str, float]:
@@ -37,17 +37,17 @@ def measure(folder: Path) -> dict[str, float]:
     repository = folder / "digits"
     build = ("build", "core", "--stub", "never")
     stub = ("stub", "--python", "3.10", "--output", "core")
-    took = {"build, first": seconds(*build, cwd=repository), "build, again": seconds(*build, cwd=repository)}
+    durations = {"build, first": seconds(*build, cwd=repository), "build, again": seconds(*build, cwd=repository)}
     with (repository / "core/requirements.txt").open("a") as requirements:
         requirements.write("six\n")
-    took["build, one more"] = seconds(*build, cwd=repository)
-    took |= {"stub, first": seconds(*stub, cwd=repository), "stub, again": seconds(*stub, cwd=repository)}
+    durations["build, one more"] = seconds(*build, cwd=repository)
+    durations |= {"stub, first": seconds(*stub, cwd=repository), "stub, again": seconds(*stub, cwd=repository)}
     train = "source core/python3.10/bin/activate && python core/training/train.py >/dev/null"
     subprocess.run(["bash", "-c", train], cwd=repository, check=True)
-    took["load, folder"] = load_seconds(repository)
-    took["pack tar.gz"] = seconds(*build, "--format", "tar.gz", cwd=repository)
-    took["load, tar.gz"] = load_seconds(repository)
-    return took
+    durations["load, folder"] = load_seconds(repository)
+    durations["pack tar.gz"] = seconds(*build, "--format", "tar.gz", cwd=repository)
+    durations["load, tar.gz"] = load_seconds(repository)
+    return durations
 
 
 def main() -> None:
@@ -60,13 +60,13 @@ def main() -> None:
     median = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     for name, value in median.items():
         print(f"{name:16} {value:8.2f} s")
-    for one, other in (
+    for slow, fast in (
         ("build, first", "build, again"),
         ("build, first", "build, one more"),
         ("stub, first", "stub, again"),
         ("load, tar.gz", "load, folder"),
     ):
-        print(f"{one} / {other}: {median[one] / median[other]:.1f}")
+        print(f"{slow} / {fast}: {median[slow] / median[fast]:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""What packing an environment, loading it, and sharing it among models costs, beside conda-pack and GNU tar.
+"""Measures packing, loading and sharing an environment, in comparison with conda-pack and GNU tar.
 
     python benchmarks/pack.py [--rounds 5] [--loads 3] [--models] [--plot docs/images/archives.svg]
 
-The environment has Python 3.10, NumPy, SciPy, pandas and scikit-learn. Every round runs each packer once, in turn, as a
-process of its own, start of Python included. Loads are in the real server, of a model that imports all four, to
-READY; conda-pack's archive is loaded with the byte code that envpack wrote, as pip would have, and without any, that
-of the standard library included.
---models places the same environment for 1 to 100 models and prints time and disk, the first packing included,
-conda-pack's archive copied beside them; --plot draws that, with matplotlib.
+The environment has Python 3.10, NumPy, SciPy, pandas and scikit-learn. Each round runs every packer once, in its own
+process; the time includes the start of Python. For load times the real server loads a model that imports all four
+packages, until it is READY. conda-pack's archive is loaded twice: with the byte code that envpack compiled, as pip
+does, and without any byte code.
+--models places the same environment for 1 to 100 models and prints seconds and disk usage, including the first packing,
+in comparison with copies of conda-pack's archive. --plot draws these figures with matplotlib.
 Prints medians and minima in seconds, and ratios to conda-pack's default.
 """
 
@@ -43,7 +43,7 @@ output [ { name: "OUT", data_type: TYPE_FP32, dims: [ 4 ] } ]
 
 def pack_rounds(environment: Environment, folder: Path, rounds: int) -> None:
     costs: dict[str, list[Cost]] = {packer.name: [] for packer in packers(environment)}
-    for number in range(rounds + 1):  # the first one is for the disk's cache
+    for number in range(rounds + 1):  # the first round fills the disk's cache and is not counted
         for packer in packers(environment):
             cost = run(packer, folder)
             if number:
@@ -71,14 +71,14 @@ def load_rounds(environment: Environment, folder: Path, rounds: int) -> None:
     forms = placed_forms(environment, folder / "forms")
     seconds: dict[str, list[float]] = {name: [] for name in forms}
     for number in range(rounds):
-        # Forwards and backwards: for a minute after files were removed, some file systems make others more slowly,
-        # and the server removes what the load before has unpacked.
-        for name, place in reversed(forms.items()) if number % 2 else forms.items():
-            text = set_execution_environment(CONFIG, str(place), model / "config.pbtxt")
+        # Alternate the order: for a minute after files are removed, some file systems create files more slowly, and
+        # the server removes the files that the previous load unpacked.
+        for name, path in reversed(forms.items()) if number % 2 else forms.items():
+            text = set_execution_environment(CONFIG, str(path), model / "config.pbtxt")
             (model / "config.pbtxt").write_text(text)
-            os.sync()  # what the load before has unpacked is not to be written while this one is timed
+            os.sync()  # write back the files of the previous load before this one is timed
             seconds[name].append(load_seconds(model.parent))
-    print(f"\n{'load to READY':34}{'median':>8}{'min':>8}{'median':>8}{'min':>8}   and where nothing was compiled")
+    print(f"\n{'load to READY':34}{'median':>8}{'min':>8}{'median':>8}{'min':>8}   second pair: without byte code")
     peers = (seconds["conda-pack tar.gz"], seconds["conda-pack tar.gz, no byte code"])
     for name, found in seconds.items():
         typical, least = statistics.median(found), min(found)
@@ -88,12 +88,12 @@ def load_rounds(environment: Environment, folder: Path, rounds: int) -> None:
 
 def placed_forms(environment: Environment, folder: Path) -> dict[str, Path]:
     forms: tuple[TarFormat, ...] = ("tar.gz", "tar")
-    pack_archive(environment, folder / "theirs.tar.gz", packer="conda-pack")
+    pack_archive(environment, folder / "conda-pack.tar.gz", packer="conda-pack")
     place_folder(environment, folder / "dir")
     for form in forms:
         pack_archive(environment, folder / f"env.{form}", form=form)
     return {
-        "conda-pack tar.gz": folder / "theirs.tar.gz",
+        "conda-pack tar.gz": folder / "conda-pack.tar.gz",
         "conda-pack tar.gz, no byte code": without_byte_code(environment, folder / "without"),
         **{f"envpack {form}": folder / f"env.{form}" for form in forms},
         "envpack dir": folder / "dir",
@@ -101,10 +101,10 @@ def placed_forms(environment: Environment, folder: Path) -> dict[str, Path]:
 
 
 def without_byte_code(environment: Environment, prefix: Path) -> Path:
-    """conda-pack's archive of the same environment as it is where nothing was ever compiled."""
+    """Pack the same environment without byte code with conda-pack."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(environment.prefix, prefix, symlinks=True, ignore=ignored, copy_function=os.link)
-    archive = prefix.with_name("theirs-without.tar.gz")
+    archive = prefix.with_name("conda-pack-without.tar.gz")
     pack_with_conda_pack(prefix, archive, "tar.gz")
     return archive
 
@@ -118,42 +118,42 @@ def load_seconds(repository: Path) -> float:
 
 
 def many_models(environment: Environment, folder: Path, plot: Path | None) -> None:
-    os.environ["ENVPACK_CACHE_DIR"] = str(folder / "new-store")  # or what was packed before would cost nothing
-    theirs = folder / "theirs.tar.gz"
+    os.environ["ENVPACK_CACHE_DIR"] = str(folder / "new-store")  # an empty store, so that nothing is packed yet
+    peer_archive = folder / "conda-pack.tar.gz"
     started = time.perf_counter()
-    pack_archive(environment, theirs, packer="conda-pack")
-    ways: dict[str, Callable[[Path], object]] = {
-        "envpack dir": lambda place: place_folder(environment, place),
-        "envpack tar.gz": lambda place: pack_archive(environment, place),
-        "conda-pack copied": lambda place: shutil.copy(theirs, place),
+    pack_archive(environment, peer_archive, packer="conda-pack")
+    methods: dict[str, Callable[[Path], object]] = {
+        "envpack dir": lambda path: place_folder(environment, path),
+        "envpack tar.gz": lambda path: pack_archive(environment, path),
+        "conda-pack copied": lambda path: shutil.copy(peer_archive, path),
     }
     packed = {"conda-pack copied": time.perf_counter() - started}
-    print(f"\n{'models':>6} " + " ".join(f"{name + ', s':>20} {'MB':>8}" for name in ways))
-    taken = {name: packed.get(name, 0.0) for name in ways}
-    drawn: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    print(f"\n{'models':>6} " + " ".join(f"{name + ', s':>20} {'MB':>8}" for name in methods))
+    seconds = {name: packed.get(name, 0.0) for name in methods}
+    points: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
     for count, before in zip(COUNTS, (0, *COUNTS), strict=False):
         row = []
-        for name, place in ways.items():
+        for name, place in methods.items():
             root = folder / name.replace(" ", "-")
             for number in range(before, count):
                 (root / f"m{number}").mkdir(parents=True)
                 started = time.perf_counter()
                 place(root / f"m{number}/env")
-                taken[name] += time.perf_counter() - started
-            drawn[name].append((taken[name], disk(environment.prefix, root)))
-            row.append("{:20.2f} {:8.1f}".format(*drawn[name][-1]))
+                seconds[name] += time.perf_counter() - started
+            points[name].append((seconds[name], disk(environment.prefix, root)))
+            row.append("{:20.2f} {:8.1f}".format(*points[name][-1]))
         print(f"{count:6} " + " ".join(row), flush=True)
     if plot:
-        draw(drawn, plot)
+        draw(points, plot)
 
 
-def draw(drawn: dict[str, list[tuple[float, float]]], file: Path) -> None:
-    """Seconds and megabytes against models, both on logarithmic scales."""
+def draw(points: dict[str, list[tuple[float, float]]], file: Path) -> None:
+    """Draw seconds and megabytes against the number of models, on logarithmic scales."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     for axis, index, label in zip(axes, (0, 1), ("seconds in all", "MB beside the store"), strict=True):
-        for name, found in drawn.items():
+        for name, found in points.items():
             axis.plot(COUNTS, [values[index] for values in found], marker="o", label=name)
         axis.set(xscale="log", yscale="log", xlabel="models with one environment", ylabel=label)
     axes[0].legend()
@@ -161,7 +161,7 @@ def draw(drawn: dict[str, list[tuple[float, float]]], file: Path) -> None:
 
 
 def disk(store: Path, root: Path) -> float:
-    """Megabytes that a folder takes besides the environment in the store, whose files it may share."""
+    """Megabytes that a folder uses in addition to the environment in the store, with which it may share files."""
     both = subprocess.run(["du", "-sk", "--total", store, root], capture_output=True, text=True, check=True).stdout
     alone = subprocess.run(["du", "-sk", store], capture_output=True, text=True, check=True).stdout
     return (int(both.splitlines()[-1].split()[0]) - int(alone.split()[0])) / 1000
@@ -169,14 +169,14 @@ def disk(store: Path, root: Path) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="of packing; 0 for none")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of packing; 0 for none")
     parser.add_argument("--loads", type=int, default=3, help="rounds of loading; 0 for none")
     parser.add_argument("--models", action="store_true")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw what --models finds; needs matplotlib")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures of --models; needs matplotlib")
     options = parser.parse_args()
     environment = build_environment(Requirements(pip=REQUIREMENTS), python="3.10")
     print(f"{environment.size / 1e6:.1f} MB in the store, {len(environment.packages)} packages\n", flush=True)
-    # Beside the store, so that hard links are possible.
+    # In the file system of the store, so that hard links are possible.
     with tempfile.TemporaryDirectory(prefix=".benchmark-", dir=environment.prefix.parents[1]) as folder:
         if options.rounds:
             pack_rounds(environment, Path(folder), options.rounds)

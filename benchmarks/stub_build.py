@@ -1,11 +1,11 @@
-"""How long stubs take to compile, and how large they are: seconds on this machine, ratios between them, and the goals.
+"""Measures how long stubs take to compile, and how large they are; prints seconds, ratios and goals.
 
     python benchmarks/stub_build.py [--python 3.8 --python 3.10 …] [--toolchain system --toolchain zig]
 
-Each toolchain begins with an empty cache of stubs, and zig without the C++ runtime that it compiles once. The first
-stub is compiled from nothing, the next ones need only what depends on their Python, and the first is asked for again.
-These are for every release; one more for a single release shows what that saves. Nothing here fails if a goal is
-missed.
+Each toolchain starts with an empty cache of stubs, and zig without the C++ runtime that it compiles once. The first
+stub is compiled from nothing. The next ones compile only the part that depends on their Python. Then the first stub is
+requested again, from the cache. These stubs support every release; a last one supports a single release, to show the
+difference. A missed goal is printed, and is not an error.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Made:
     """One call of `envpack stub`.
 
     Attributes:
-        seconds: of the whole command.
-        cores: processor time for each second, so that a busy machine can be told.
-        size: of the stub in bytes.
+        seconds: duration of the whole command.
+        cores: processor seconds per second; a low value shows that the machine was busy with other work.
+        size: bytes of the stub.
     """
 
     seconds: float
@@ -43,15 +43,15 @@ class Made:
 
 def make(folder: Path, toolchain: str, python: str, *more: str) -> Made:
     command = [sys.executable, "-m", "envpack.cli", "stub", "--json", "--quiet", "--toolchain", toolchain]
-    # zig's global cache is in the folder of the cache too, so it is empty at the start as well.
+    # zig's global cache is in the same folder, so it is empty at the start too.
     env = os.environ | {"ENVPACK_CACHE_DIR": str(folder / "cache")}
     before, started = os.times(), time.perf_counter()
     done = subprocess.run(
         [*command, "--python", python, "--output", folder, *more], env=env, stdout=subprocess.PIPE, check=True
     )
     seconds, after = time.perf_counter() - started, os.times()
-    worked = after.children_user + after.children_system - before.children_user - before.children_system
-    return Made(seconds, worked / seconds, Path(json.loads(done.stdout)["stub"]).stat().st_size)
+    cpu_seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    return Made(seconds, cpu_seconds / seconds, Path(json.loads(done.stdout)["stub"]).stat().st_size)
 
 
 def measure(toolchain: str, pythons: list[str]) -> None:
@@ -80,8 +80,8 @@ def measure(toolchain: str, pythons: list[str]) -> None:
 
 
 def show(toolchain: str, what: str, made: Made, goal: float | None) -> None:
-    wanted = f"   (goal {goal} s)" if goal else ""
-    print(f"{toolchain:7} {what:28} {made.seconds:7.2f} s, {made.cores:.1f} cores busy{wanted}", flush=True)
+    suffix = f"   (goal {goal} s)" if goal else ""
+    print(f"{toolchain:7} {what:28} {made.seconds:7.2f} s, {made.cores:.1f} cores busy{suffix}", flush=True)
 
 
 def machine() -> str:
@@ -95,10 +95,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", metavar="3.8", help="the first is compiled from nothing")
     parser.add_argument("--toolchain", action="append", choices=list(FROM_NOTHING))
-    wishes = parser.parse_args()
+    options = parser.parse_args()
     print(machine())
-    for toolchain in wishes.toolchain or FROM_NOTHING:
-        measure(toolchain, wishes.python or ["3.8", "3.10", "3.12"])
+    for toolchain in options.toolchain or FROM_NOTHING:
+        measure(toolchain, options.python or ["3.8", "3.10", "3.12"])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""What it costs that one stub speaks to every Triton release: against a stub of one release, in turns.
+"""Compares a stub that supports every Triton release with a stub for one release, in alternating rounds.
 
     python benchmarks/stub_wires.py [--repeat 40] [--requests 3000]
 
-The first table is of the time from the start of the process to its first message and to the answer of initialize, and
-of an echoed request, with the native tests' peer as the server; the release is told by a variable. The second is of
-finding the release out by a running server's library, the slowest way, from the start of the process to its end: with a
-region that does not exist a stub stops right after it has chosen its wire, and without arguments right before.
+The first table shows the time from the start of the process to its first message and to the response to initialize, and
+the time of an echoed request. The peer of the native tests acts as the server, and a variable names the release. The
+second table shows how long a stub takes to detect the release from a running server's library, the slowest method, from
+the start of the process to its end. A stub exits right after it selected the ABI epoch if the shared-memory region does
+not exist, and right before if it has no arguments.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ VARIANTS = ("all releases", "one release")
 
 
 def turns(repeat: int, measure: Callable[[str], dict[str, float]]) -> dict[str, dict[str, list[float]]]:
-    """Figures of both variants by name; each round begins with the other one."""
+    """Measure both variants, in alternating order; returns the figures by name and variant."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for number in range(repeat):
         for variant in VARIANTS if number % 2 else reversed(VARIANTS):
@@ -45,29 +46,32 @@ def turns(repeat: int, measure: Callable[[str], dict[str, float]]) -> dict[str, 
 def show(title: str, found: dict[str, dict[str, list[float]]]) -> None:
     print(f"{title:28} {VARIANTS[0]:>14} {VARIANTS[1]:>14} {'difference':>12} {'ratio':>7}")
     for name, values in found.items():
-        every, one = (statistics.median(values[variant]) for variant in VARIANTS)
-        print(f"{name:28} {every * 1e3:11.3f} ms {one * 1e3:11.3f} ms {(every - one) * 1e3:9.3f} ms {every / one:7.3f}")
+        every, single = (statistics.median(values[variant]) for variant in VARIANTS)
+        print(
+            f"{name:28} {every * 1e3:11.3f} ms {single * 1e3:11.3f} ms {(every - single) * 1e3:9.3f} ms"
+            f" {every / single:7.3f}"
+        )
 
 
 def seconds_of(command: list[str]) -> float:
-    """How long a stub runs that ends by itself with status 1."""
+    """Duration of a stub that exits with status 1."""
     started = time.perf_counter()
     done = subprocess.run(command, env={}, stderr=subprocess.DEVNULL, check=False)
-    took = time.perf_counter() - started
+    duration = time.perf_counter() - started
     if done.returncode != 1:
         message = f"{command[0]} ended with {done.returncode}"
         raise RuntimeError(message)
-    return took
+    return duration
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--repeat", type=int, default=40, help="rounds; default: 40")
-    options.add_argument("--requests", type=int, default=3000, help="requests of each round; default: 3000")
-    given = options.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=40, help="rounds; default: 40")
+    parser.add_argument("--requests", type=int, default=3000, help="requests of each round; default: 3000")
+    options = parser.parse_args()
     preparation = prepare()
-    one = build_stub(target_from_prefix(preparation.environment), [find_release(DEFAULT_RELEASE)])
-    stubs = dict(zip(VARIANTS, (preparation.stub, one.path), strict=True))
+    single = build_stub(target_from_prefix(preparation.environment), [find_release(DEFAULT_RELEASE)])
+    stubs = dict(zip(VARIANTS, (preparation.stub, single.path), strict=True))
     program = native.build(preparation)
     print(", ".join(f"{variant}: {stub.stat().st_size / 1e6:.2f} MB" for variant, stub in stubs.items()))
 
@@ -76,21 +80,21 @@ def main() -> int:
         model.parent.mkdir()
         model.write_bytes((MODELS / "echo.py").read_bytes())
 
-        def life(variant: str) -> dict[str, float]:
-            figures = native.clock(program, preparation, stubs[variant], model, requests=given.requests, size=16)
+        def start_and_request(variant: str) -> dict[str, float]:
+            figures = native.clock(program, preparation, stubs[variant], model, requests=options.requests, size=16)
             return dict(zip(("first message", "initialized", "request of 16 B"), figures, strict=True))
 
-        show("one life", turns(given.repeat, life))
+        show("start and request", turns(options.repeat, start_and_request))
 
         repository = Path(folder) / "empty"
         repository.mkdir()
         installation = find_server()
         with ProcessRuntime(installation).start(repository) as server:
 
-            def finding(variant: str) -> dict[str, float]:
+            def detection(variant: str) -> dict[str, float]:
                 stub, backend = str(stubs[variant]), str(installation.backends / "python")
                 region = f"envpack_none_{os.getpid()}_00000000-0000-4000-8000-000000000000"
-                told = [
+                command = [
                     stub,
                     str(model),
                     region,
@@ -102,9 +106,9 @@ def main() -> int:
                     "m_0",
                     "DEFAULT",
                 ]
-                return {"started and ended": seconds_of([stub]), "and the wire was chosen": seconds_of(told)}
+                return {"without detection": seconds_of([stub]), "with detection": seconds_of(command)}
 
-            show("finding the release", turns(given.repeat, finding))
+            show("detecting the release", turns(options.repeat, detection))
     return 0
 
 

@@ -1,11 +1,12 @@
-"""How long libarchive takes to unpack archives of different shape, for the predictions of `envpack.archive.formats`.
+"""Measures how long libarchive takes to unpack archives, for the estimates of `envpack.archive.formats`.
 
     python benchmarks/unpack.py FOLDER [--rounds 3]
 
-The environment of benchmarks/pack.py is packed four times: as it leaves the store, without libraries, without modules,
-and complete, as tar and tar.gz. Each is unpacked into FOLDER, which should be of the file system that is asked about;
-what is unpacked is removed only at the end, since ext4 makes files more slowly for a minute after others were removed.
-Prints the least seconds of each, and the seconds for each file, each byte, and each byte unzipped that fit all best.
+Packs the environment of benchmarks/pack.py as tar and tar.gz with four selections of files: the default, without
+libraries, without modules, and all files. Unpacks each archive into FOLDER, on the file system to measure. Unpacked
+files are removed only at the end, because ext4 creates files more slowly for a minute after others are removed.
+Prints the minimum seconds of each archive, and the least-squares fit in seconds per file, per byte, and per byte to
+decompress.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ SHAPES = {
     "no modules": Selection(exclude=("*.py", "*.pyc", "tzdata/", "pytz/", "*.h")),
     "all files": Selection(include=("**",)),
 }
-_END, _WORST = 1, -20  # of libarchive's answers; the second is a warning
-_TIMES = 4  # option for writing: as the archive has them
+_END, _WORST = 1, -20  # status codes of libarchive; the second is a warning
+_TIMES = 4  # option for writing: keep the times in the archive
 _BLOCK = 16384  # bytes read at once
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """With the same calls of libarchive as any program that unpacks to a disk."""
+    """Unpack an archive with the usual calls of libarchive."""
     library = ctypes.CDLL("libarchive.so.13")
     for name in ("archive_read_new", "archive_write_disk_new"):
         getattr(library, name).restype = ctypes.c_void_p
@@ -64,13 +65,13 @@ def main() -> None:
     options = parser.parse_args()
     environment = build_environment(Requirements(pip=REQUIREMENTS), python="3.10")
     with (
-        tempfile.TemporaryDirectory(dir=environment.prefix.parents[1]) as kept,
+        tempfile.TemporaryDirectory(dir=environment.prefix.parents[1]) as packed,
         tempfile.TemporaryDirectory(dir=options.folder.resolve()) as unpacked,
     ):
         archives = {}
         for name, selection in SHAPES.items():
             for form in ("tar", "tar.gz"):
-                archives[name, form] = Path(kept) / f"{name}.{form}"
+                archives[name, form] = Path(packed) / f"{name}.{form}"
                 pack_archive(environment, archives[name, form], form=form, selection=selection)
         seconds: dict[tuple[str, str], list[float]] = {key: [] for key in archives}
         for number in range(options.rounds):
@@ -86,16 +87,19 @@ def main() -> None:
 def report(archives: dict[tuple[str, str], Path], least: dict[tuple[str, str], float]) -> None:
     rows = []
     for (name, form), archive in archives.items():
-        told = read_metadata(archive)["unpacked"]
-        zipped = told["size"] if form == "tar.gz" else 0
-        rows.append((told["files"], told["size"], zipped))
-        print(f"{name:14} {form:7} {told['files']:6} files {told['size'] / 1e6:6.1f} MB {least[name, form]:6.2f} s")
+        unpacked = read_metadata(archive)["unpacked"]
+        zipped = unpacked["size"] if form == "tar.gz" else 0
+        rows.append((unpacked["files"], unpacked["size"], zipped))
+        print(
+            f"{name:14} {form:7} {unpacked['files']:6} files {unpacked['size'] / 1e6:6.1f} MB"
+            f" {least[name, form]:6.2f} s"
+        )
     matrix, wall = numpy.array(rows, dtype=float), numpy.array(list(least.values()))
     weights = 1 / wall  # so that small archives count as much as large ones
     (of_file, of_byte, of_zipped), *_ = numpy.linalg.lstsq(matrix * weights[:, None], wall * weights, rcond=None)
-    off = numpy.abs(matrix @ (of_file, of_byte, of_zipped) / wall - 1).max()
-    print(f"seconds: {of_file:.1e} a file, {of_byte:.1e} a byte, {of_zipped:.1e} a byte unzipped")
-    print(f"off by {off:.0%} at most")
+    error = numpy.abs(matrix @ (of_file, of_byte, of_zipped) / wall - 1).max()
+    print(f"seconds: {of_file:.1e} per file, {of_byte:.1e} per byte, {of_zipped:.1e} per byte to decompress")
+    print(f"maximum error: {error:.0%}")
 
 
 if __name__ == "__main__":

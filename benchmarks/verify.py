@@ -1,11 +1,11 @@
-"""From the command to the verdict, against the script that a person would write.
+"""Compares the duration of `envpack verify` with that of a minimal shell script.
 
     python benchmarks/verify.py                     a process, and a container if a daemon runs or can be started
     python benchmarks/verify.py --rounds 5
 
-The peer starts the same server on the same repository (docker run, or the program itself), polls /v2/health/ready with
-curl until it says yes, sends one request with curl, and stops the server. It looks at nothing else. Rounds are
-interleaved; what is printed are seconds and ratios of medians, ours over the script's.
+The script starts the same server on the same repository (docker run, or the program itself), polls /v2/health/ready
+with curl until the server is ready, sends one request with curl, and stops the server. It checks nothing else. Rounds
+are interleaved. Prints median seconds, and their ratio: ours divided by the script's.
 """
 
 import argparse
@@ -55,7 +55,7 @@ ENVPACK = (sys.executable, "-m", "envpack.cli")
 
 
 def make_repository(folder: Path, pythons: dict[str, str]) -> Path:
-    """One model for each Python, built for real, and an ensemble if there are several."""
+    """Build one model for each Python, and an ensemble of them if there are several."""
     for name, python in pythons.items():
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "1/model.py").write_text(MODEL)
@@ -76,7 +76,7 @@ def make_repository(folder: Path, pythons: dict[str, str]) -> Path:
 
 
 def ours(repository: Path, *words: str) -> float:
-    """Seconds from the command to its end."""
+    """Duration of the command in seconds."""
     started = time.perf_counter()
     done = subprocess.run(
         [*ENVPACK, "verify", "--repository", str(repository), "--json", *words], capture_output=True, check=False
@@ -88,8 +88,8 @@ def ours(repository: Path, *words: str) -> float:
     return seconds
 
 
-def asked(address: str, model: str) -> None:
-    """What the script does while the server runs."""
+def poll_and_infer(address: str, model: str) -> None:
+    """Wait until the server is ready, and send one request, as the script does."""
     while subprocess.run(["curl", "-sf", f"{address}/v2/health/ready"], capture_output=True, check=False).returncode:
         time.sleep(0.1)
     url = f"{address}/v2/models/{model}/infer"
@@ -110,7 +110,7 @@ def by_hand_in_process(repository: Path, model: str) -> float:
         process = subprocess.Popen(
             [*command, *more], env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
         )
-        asked(f"http://127.0.0.1:{port}", model)
+        poll_and_infer(f"http://127.0.0.1:{port}", model)
         process.terminate()
         process.wait()
         return time.perf_counter() - started
@@ -125,19 +125,19 @@ def by_hand_in_container(repository: Path, model: str, address: str, image: str)
     )
     name = done.stdout.strip()
     port = subprocess.run([*docker, "port", name, "8000"], capture_output=True, text=True, check=True).stdout.split()[0]
-    asked(f"http://{port}", model)
+    poll_and_infer(f"http://{port}", model)
     subprocess.run([*docker, "stop", name], check=True, capture_output=True)
     return time.perf_counter() - started
 
 
 def compare(title: str, rounds: int, mine: Callable[[], float], peer: Callable[[], float]) -> None:
     pairs = [(mine(), peer()) for _ in range(rounds)]
-    our_seconds, their_seconds = (statistics.median(column) for column in zip(*pairs, strict=True))
+    our_seconds, script_seconds = (statistics.median(column) for column in zip(*pairs, strict=True))
     goal = f"   goal {GOALS[title]:g} s" if title in GOALS else ""
     least = min(pair[0] for pair in pairs)
     print(
-        f"{title:42} {our_seconds:5.1f} s (least {least:.1f})   script {their_seconds:5.1f} s"
-        f"   ratio {our_seconds / their_seconds:.2f}{goal}",
+        f"{title:42} {our_seconds:5.1f} s (least {least:.1f})   script {script_seconds:5.1f} s"
+        f"   ratio {our_seconds / script_seconds:.2f}{goal}",
         flush=True,
     )
 
@@ -147,10 +147,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory(prefix="envpack-bench-") as folder:
-        one = make_repository(Path(folder) / "one", {"double": "3.10"})
+        single = make_repository(Path(folder) / "single", {"double": "3.10"})
         three = make_repository(Path(folder) / "three", {"first": "3.8", "second": "3.10", "third": "3.12"})
         process = ("--runtime", "process")
-        compare("one model, process", rounds, lambda: ours(one, *process), lambda: by_hand_in_process(one, "double"))
+        compare(
+            "one model, process", rounds, lambda: ours(single, *process), lambda: by_hand_in_process(single, "double")
+        )
         compare(
             "three Pythons and an ensemble, process",
             rounds,
@@ -159,12 +161,12 @@ def main() -> None:
         )
         try:
             with contextlib.ExitStack() as stack:
-                in_containers(stack.enter_context(docker_daemon()), one, three, rounds)
+                in_containers(stack.enter_context(docker_daemon()), single, three, rounds)
         except DaemonMissingError as error:
             print(f"in a container: not measured: {error}")
 
 
-def in_containers(address: str, one: Path, three: Path, rounds: int) -> None:
+def in_containers(address: str, single: Path, three: Path, rounds: int) -> None:
     import docker
 
     if shutil.which("docker") is None:
@@ -175,7 +177,7 @@ def in_containers(address: str, one: Path, three: Path, rounds: int) -> None:
     os.environ["DOCKER_HOST"] = address
     words = ("--runtime", "docker", "--image", image)
     for title, repository, model in (
-        ("one model, container", one, "double"),
+        ("one model, container", single, "double"),
         ("three Pythons and an ensemble, container", three, "whole"),
     ):
         compare(
