@@ -27,7 +27,7 @@ _POINTER = b"version https://git-lfs.github.com/"
 _LARGEST_POINTER = 1024
 ACTIVATE = "bin/activate"
 _KEYWORD = "$$TRITON_MODEL_DIRECTORY"
-# How formats begin that look like an environment's archive to people, but not to servers.
+# First bytes of formats that servers do not read.
 _OTHER_FORMATS = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\xfd7zXZ\0": "xz",
@@ -41,7 +41,7 @@ _BELOW_A_LINK = "it is below a link"
 
 
 def folder_findings(repository: Path) -> Iterator[Finding]:
-    """Folders that a server takes for models although they are none."""
+    """Folders that a server loads as models although they are not models."""
     for entry in sorted(repository.iterdir()):
         if not entry.is_dir():
             continue
@@ -51,8 +51,8 @@ def folder_findings(repository: Path) -> Iterator[Finding]:
             yield fault(
                 "stray-folder",
                 entry,
-                "a server takes every folder here for a model, this one too, and ends since it cannot load it",
-                "move it elsewhere, or serve a tree that `envpack layout --output` makes",
+                "a server loads every folder here as a model, and exits because it cannot load this one",
+                "move it elsewhere, or serve the folder that `envpack layout --output` writes",
             )
 
 
@@ -63,21 +63,21 @@ def _version_findings(model: Path) -> Iterator[Finding]:
             yield fault(
                 "odd-version",
                 version,
-                f"a server takes this folder for version {number[0] if number else 0} of the model",
+                f"a server loads this folder as version {number[0] if number else 0} of the model",
                 "remove it, or give it a name that does not start with a digit",
             )
 
 
 def pointer_findings(model: Path) -> Iterator[Finding]:
-    """Files whose content has not been fetched yet: git-lfs keeps a few lines in their place."""
+    """Files that are git-lfs pointers, because their content was not fetched."""
     pointers = [path for path in _entries(model) if path.is_file() and _is_pointer(path)]
     if pointers:
-        more = f", and so are {len(pointers) - 1} more" if len(pointers) > 1 else ""
+        more = f" (and {len(pointers) - 1} more)" if len(pointers) > 1 else ""
         yield fault(
             "lfs-pointer",
             pointers[0],
-            f"it is a pointer of git-lfs, a few lines in place of the file{more}",
-            "fetch what it stands for: `git lfs pull`",
+            f"it is a git-lfs pointer, not the file itself{more}",
+            "fetch the file: `git lfs pull`",
         )
 
 
@@ -88,19 +88,21 @@ def _is_pointer(file: Path) -> bool:
 
 
 def mode_findings(model: Path) -> Iterator[Finding]:
-    """Files of a model that only some users can read; which one the server runs as is not known here."""
+    """Files of a model that only some users can read; the server's user is not known."""
     private = []
     for path in _entries(model):
         if not path.exists():
-            yield fault("broken-link", path, f"this link leads nowhere: {path.readlink()}", "mend or remove it")
+            yield fault(
+                "broken-link", path, f"the link's target does not exist: {path.readlink()}", "fix or remove the link"
+            )
         elif not _for_everybody(path.stat().st_mode):
             private.append(path)
     if private:
-        more = f", and {len(private) - 1} more" if len(private) > 1 else ""
+        more = f" (and {len(private) - 1} more)" if len(private) > 1 else ""
         yield caution(
             "not-for-everybody",
             private[0],
-            f"only its owner or group can read it{more}, and in a container the server often is somebody else",
+            f"only its owner or group can read it{more}, and a server in a container often runs as another user",
             f"chmod -R a+rX {model}",
         )
 
@@ -108,17 +110,17 @@ def mode_findings(model: Path) -> Iterator[Finding]:
 def _entries(model: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(model):
         yield from (Path(folder, name) for name in sorted((*folders, *files)))
-        # What is in an environment is as it was built, and there is much of it.
+        # Execution environments are skipped: they are unchanged since the build, and large.
         folders[:] = [name for name in folders if not Path(folder, name, "bin").is_dir()]
 
 
 def _for_everybody(mode: int) -> bool:
-    wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
-    return mode & wanted == wanted
+    required = 0o005 if stat.S_ISDIR(mode) else 0o004
+    return mode & required == required
 
 
 def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
-    """Whether a server finds a model's environment and can unpack it. Nothing of it is run or unpacked."""
+    """Problems that prevent a server from finding or unpacking a model's execution environment, which is only read."""
     path = environment_of(model)
     if path is None:
         return
@@ -128,15 +130,14 @@ def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
         yield fault(
             "bad-environment-path",
             config,
-            f"a server garbles EXECUTION_ENV_PATH {written!r}, or looks for it from its own working directory",
+            f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: it is neither absolute nor in the model's folder",
             f"write {_KEYWORD}/NAME, or an absolute path",
         )
     elif unsafe := SHELL_CHARACTER.search(written.removeprefix(_KEYWORD)):
         yield fault(
             "bad-path",
             config,
-            f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers hand it to a shell"
-            " without quotes",
+            f"EXECUTION_ENV_PATH {written!r} contains {unsafe.group()!r}, and servers pass it to a shell unquoted",
             "give the environment a name of letters, digits, '_', '-' and '.'",
         )
     elif path.is_dir():
@@ -147,7 +148,7 @@ def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
         yield fault(
             "environment-missing",
             config,
-            f"EXECUTION_ENV_PATH names {written}, which is not there",
+            f"EXECUTION_ENV_PATH names {written}, which does not exist",
             f"run `envpack build {model.folder.name}`",
         )
 
@@ -162,22 +163,22 @@ def _of_folder(folder: Path, release: Release) -> Iterator[Finding]:
         yield fault(
             "folder-unsupported",
             folder,
-            f"Triton {release.name} takes no folder as an environment",
+            f"Triton {release.name} does not support folders as execution environments",
             "build an archive: `envpack build --format tar.gz`",
         )
     if not (folder / ACTIVATE).is_file():
         yield fault(
             "environment-unusable",
             folder,
-            f"it has no {ACTIVATE}, without which no server takes it",
+            f"it has no {ACTIVATE}, which every server requires",
             f"build it again: `envpack build {folder.parent.name}`",
         )
     elif not any((folder / "lib").glob("libpython3.*.so.1.0")):
         yield caution(
             "libpython-missing",
             folder,
-            "it has no libpython, so its stub will take one of the server's system, if there is one",
-            "build one with `envpack build`, or take a Python built with --enable-shared",
+            "it has no libpython, so the stub loads the libpython of the server's system, if there is one",
+            "build one with `envpack build`, or use a Python built with --enable-shared",
         )
 
 
@@ -189,8 +190,8 @@ def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
         yield fault(
             "archive-unsupported",
             file,
-            f"it is {f'compressed with {other}' if other else 'no archive'}, and servers read tar and gzipped tar only",
-            "build one that they read: `envpack build --format tar.gz`",
+            f"it is {f'compressed with {other}' if other else 'not an archive'}, and servers only read tar and tar.gz",
+            "build a supported archive: `envpack build --format tar.gz`",
         )
         return
     try:
@@ -209,10 +210,10 @@ def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
                 "environment-changed",
                 file,
                 f"{_shown(finding.path)}: {finding.reason}" if finding.path else finding.reason,
-                "build it again, or copy it again from where it was made",
+                "build it again, or copy the original again",
             )
 
 
 def _shown(name: str) -> str:
-    """Names in an archive of somebody's may hold anything."""
+    """A name with control characters escaped: names in an archive may contain any character."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)

@@ -14,14 +14,14 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, or may be.
+    """A problem, or a possible problem.
 
     Attributes:
         kind: slug of its entry in ``docs/reference/errors.md``.
-        severity: ``"error"`` if a server will not serve it as it is, ``"warning"`` if that depends on how it is served.
-        where: file or folder.
+        severity: ``"error"`` if no server can serve it, ``"warning"`` if that depends on the server.
+        where: the file or folder.
         what: one sentence without a full stop.
-        fix: what to do about it.
+        fix: how to resolve it.
     """
 
     kind: str
@@ -42,7 +42,7 @@ def caution(kind: str, where: Path, what: str, fix: str) -> Finding:
 
 
 def finding_of_error(error: EnvpackError, where: Path) -> Finding:
-    """The finding for an error that a command would raise; ``where`` if the error names no place."""
+    """The finding for an error that a command would raise; ``where`` applies if the error has no path."""
     return Finding(error.kind, "error", Path(error.where) if error.where else where, error.message, error.hint)
 
 

@@ -68,7 +68,7 @@ def inspect_repository(
         backends: folder of backend directories; by default that of `backends_folder`.
 
     Raises:
-        InputError: a model that was named is not there (``model-missing``), or something cannot be read
+        InputError: a named model does not exist (``model-missing``), or a file or folder cannot be read
             (``unreadable``).
     """
     repository = project.repository
@@ -86,10 +86,10 @@ def inspect_repository(
         findings += [*_of_backends(models, backends, release), *_of_all(repository, models)]
     except OSError as error:
         raise InputError(
-            f"this cannot be read: {error.strerror}",
+            f"cannot be read: {error.strerror}",
             kind="unreadable",
             where=str(error.filename or repository),
-            hint="give yourself the right to read it: chmod -R u+rX on the repository",
+            hint=f"make it readable: `chmod -R u+rX {repository}`",
         ) from error
     findings.sort(key=lambda finding: (str(finding.where), finding.severity, finding.kind))
     return RepositoryInspection(repository, release, tuple(folder.name for folder in chosen), tuple(findings))
@@ -119,7 +119,7 @@ def _of_model(
 
 
 def _state_findings(project: Project, model: Model, release: Release) -> Iterator[Finding]:
-    """A model that was never built, or whose requirements changed since."""
+    """Warns of a model that was never built, or whose requirements changed since the build."""
     try:
         state = build_state(project, model, release)
     except InputError as error:
@@ -132,9 +132,9 @@ def _state_findings(project: Project, model: Model, release: Release) -> Iterato
 
 
 def _of_backends(models: Sequence[Model], backends: Path, release: Release) -> Iterator[Finding]:
-    named = {model.backend: model for model in reversed(models) if model.backend.startswith(f"{PYTHON_BACKEND}_")}
-    for name in sorted(named):
-        yield from backend_findings(name, backends, named[name].folder / CONFIG_NAME, release)
+    users = {model.backend: model for model in reversed(models) if model.backend.startswith(f"{PYTHON_BACKEND}_")}
+    for name in sorted(users):
+        yield from backend_findings(name, backends, users[name].folder / CONFIG_NAME, release)
 
 
 def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
                     "step-missing",
                     model.folder / CONFIG_NAME,
                     f"the ensemble runs {step}, which is not in the repository",
-                    "add that model, or take the step out",
+                    "add that model, or remove the step",
                 )
     yield from _cycles({model.name: model for model in models})
     unpacking = unpacking_backends(model for model in models if _is_in_python(model))
@@ -153,7 +153,7 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
         yield caution(
             "unpacked-at-once",
             repository,
-            f"the backends {' and '.join(unpacking)} unpack archives at the same time, and mix their files",
+            f"the backends {' and '.join(unpacking)} unpack archives at the same time, which mixes their files",
             f"start the server with {ONE_AT_A_TIME}, or build with --format dir",
         )
 
@@ -162,24 +162,24 @@ def _cycles(models: Mapping[str, Model]) -> Iterator[Finding]:
     """Ensembles that run each other, each cycle once."""
     seen: set[str] = set()
     for name in models:
-        circle = _circle(models, (name,))
-        if circle and not seen & set(circle):
+        cycle = _cycle(models, (name,))
+        if cycle and not seen & set(cycle):
             yield fault(
                 "ensemble-cycle",
-                models[circle[0]].folder,
-                f"the ensembles {' -> '.join(circle)} run each other",
-                "remove one of them from the steps of another",
+                models[cycle[0]].folder,
+                f"the ensembles {' -> '.join(cycle)} run each other",
+                "remove one of them from the steps of the others",
             )
-        seen |= set(circle)
+        seen |= set(cycle)
 
 
-def _circle(models: Mapping[str, Model], way: tuple[str, ...]) -> tuple[str, ...]:
-    """The cycle that starts with ``way``, empty if there is none."""
-    for step in models[way[-1]].steps if way[-1] in models else ():
-        if step == way[0]:
-            return (*way, step)
-        if step not in way:
-            found = _circle(models, (*way, step))
+def _cycle(models: Mapping[str, Model], path: tuple[str, ...]) -> tuple[str, ...]:
+    """A cycle of ensembles that starts with ``path``, empty if there is none."""
+    for step in models[path[-1]].steps if path[-1] in models else ():
+        if step == path[0]:
+            return (*path, step)
+        if step not in path:
+            found = _cycle(models, (*path, step))
             if found:
                 return found
     return ()

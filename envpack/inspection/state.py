@@ -1,9 +1,9 @@
-"""Whether a model was built, and from the requirements that it has now.
+"""Whether a model was built, and whether its requirements changed since.
 
 A build records a digest of the requirements in the metadata of the placed execution environment: the manifest in a
-folder, the file beside an archive. The same environment may serve models with different requirements, so the digest is
-no part of the environment in the store. Channels are left out of the digest: the user's own settings decide about them,
-and a model repository may be inspected by another user.
+folder, the file beside an archive. Models with different requirements may share an environment, so the digest is not
+part of the environment in the store. The digest excludes channels, because they depend on the settings of the user who
+inspects the repository.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class BuildState:
 
     Attributes:
         status: ``"current"``: built from the requirements that the model has now; ``"changed"``: the requirements
-            changed since the build; ``"unbuilt"``: the model has requirements and names no environment; ``"unknown"``:
-            nothing recorded, as for environments that envpack did not place, models without requirements and ensembles.
+            changed since the build; ``"unbuilt"``: the model has requirements and no execution environment;
+            ``"unknown"``: nothing is recorded, as for environments that envpack did not place, models without
+            requirements and ensembles.
         reason: one sentence without a full stop; ``""`` unless the status is ``"changed"`` or ``"unbuilt"``.
         fix: the command that builds the model; ``""`` likewise.
     """
@@ -40,11 +41,11 @@ class BuildState:
 
 
 def record_requirements(placed: Path, requirements: Requirements | None) -> None:
-    """Record in a placed environment's metadata which requirements it was built from.
+    """Record the requirements that a placed environment was built from in its metadata.
 
     Args:
         placed: folder or archive in the model's folder.
-        requirements: of the model; ``None`` for an environment that was taken over from a prefix.
+        requirements: the model's requirements; ``None`` for an environment built from an existing prefix.
 
     Raises:
         OSError: the metadata cannot be written.
@@ -58,7 +59,7 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
     Args:
         project: settings of the repository.
         model: the model.
-        release: the release to build for; its glibc decides which wheels of a lock count.
+        release: the release to build for; its glibc determines which wheels of a lock are compatible.
 
     Raises:
         InputError: the requirements cannot be read.

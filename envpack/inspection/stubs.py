@@ -1,4 +1,4 @@
-"""Inspects stubs and backend directories, and whether they fit the execution environment and the release."""
+"""Inspects stubs and backend directories, and their compatibility with execution environment and release."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from envpack.repository import (
 from envpack.support.errors import InputError, StubError
 
 _COMPILE = "compile one: `envpack stub --python VERSION --output {}`"
-_REBUILD = "make the folder again: `envpack build --layout backend MODEL`"
+_REBUILD = "create the folder again: `envpack build --layout backend MODEL`"
 
 
 def stub_findings(stub: Path) -> Iterator[Finding]:
-    """Whether a server will start it, by its mode and what it needs before anything of it runs."""
+    """Problems that prevent a server from starting a stub: its mode, and the libraries that it is linked against."""
     try:
         mode = stat.S_IMODE(stub.stat().st_mode)
     except OSError as error:
@@ -38,7 +38,7 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
         yield fault(
             "stub-not-executable",
             stub,
-            f"its mode is {mode:04o}: a server that does not own it, or finds it on a read-only mount, cannot run it",
+            f"its mode is {mode:04o}: a server cannot run it from a read-only mount, or as a user who does not own it",
             f"chmod 755 {stub}",
         )
     if not os.access(stub, os.R_OK):
@@ -52,48 +52,49 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
         yield caution(
             "stub-needs-libpython",
             stub,
-            f"it cannot start without libpython{needs.python}.so.1.0, and where only the environment has that, the"
-            " trial run of a server fails: it changes the file's mode, or refuses the model if it may not",
-            f"use envpack's: `envpack stub --python {needs.python} --output {stub.parent}`",
+            f"it is linked against libpython{needs.python}.so.1.0: if only the environment has that library, the"
+            " server's trial run fails, and the server changes the file's mode or, if it cannot, rejects the model",
+            f"use envpack's stub: `envpack stub --python {needs.python} --output {stub.parent}`",
         )
 
 
 def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Finding]:
-    """Whether stub, environment and release go together."""
+    """Incompatibilities of stub, execution environment and release."""
     for mismatch in preflight_model(model, release=release, host=image_host(release), backends=backends):
-        if mismatch.kind != "not-a-stub":  # which is a finding of its own
+        if mismatch.kind != "not-a-stub":  # stub_findings reports it
             yield finding_of_mismatch(mismatch, model.folder)
     if model.backend == PYTHON_BACKEND and not (model.folder / STUB_NAME).is_file():
-        yield from _fits_the_releases_own(model, release)
+        yield from _release_stub_findings(model, release)
 
 
-def _fits_the_releases_own(model: Model, release: Release) -> Iterator[Finding]:
+def _release_stub_findings(model: Model, release: Release) -> Iterator[Finding]:
+    """Incompatibilities of the execution environment and the release's own stub."""
     environment = environment_of(model)
     if environment is None:
         return
     try:
         python = read_environment_facts(environment).python
     except InputError:
-        return  # a finding of its own
+        return  # environment_findings reports it
     if python and python != release.python:
         yield fault(
             "python-mismatch",
             model.folder,
-            f"the environment has Python {python}, and the model has no stub: that of Triton {release.name} embeds"
-            f" Python {release.python}",
+            f"the environment has Python {python}, but the model has no stub, and the stub of Triton {release.name}"
+            f" embeds Python {release.python}",
             f"compile a stub for it: `envpack stub --python {python} --output {model.folder}`",
         )
     elif _numpy_of(environment) >= 2 and not release.numpy2:
         yield fault(
             "numpy-unsupported",
             model.folder,
-            f"the environment has NumPy 2, with which the stub of Triton {release.name} gives empty answers",
-            f"put envpack's beside the model: `envpack stub --python {release.python} --output {model.folder}`",
+            f"the environment has NumPy 2, with which the stub of Triton {release.name} returns empty outputs",
+            f"add envpack's stub to the model: `envpack stub --python {release.python} --output {model.folder}`",
         )
 
 
 def _numpy_of(environment: Path) -> int:
-    """Major version of its NumPy, 0 if it does not say."""
+    """Major version of the environment's NumPy, 0 if unknown."""
     packages = read_metadata(environment).get("packages")
     for package in packages if isinstance(packages, list) else ():
         if isinstance(package, dict) and package.get("name") == "numpy":
@@ -103,13 +104,13 @@ def _numpy_of(environment: Path) -> int:
 
 
 def backend_findings(name: str, backends: Path, named_in: Path, release: Release) -> Iterator[Finding]:
-    """What is wrong with a backend that a model names.
+    """Problems of a backend that a model uses.
 
     Args:
         name: the backend.
-        backends: folder of the backends.
-        named_in: the config.pbtxt that names it.
-        release: the server that it is for.
+        backends: folder of the backend directories.
+        named_in: the config.pbtxt that contains the name.
+        release: the release to serve it.
     """
     folder = backends / name
     if not folder.is_dir():
@@ -117,37 +118,37 @@ def backend_findings(name: str, backends: Path, named_in: Path, release: Release
             "backend-missing",
             named_in,
             f"it names the backend {name!r}, which is not in {backends}",
-            "run `envpack build --layout backend` for it, or say where it is: --backends",
+            "run `envpack build --layout backend` for it, or give its folder with --backends",
         )
         return
     if not (folder / STUB_NAME).exists():
         yield fault("stub-missing", folder, f"it has no {STUB_NAME}", _REBUILD)
     else:
         yield from stub_findings(folder / STUB_NAME)
-    yield from _parts(folder, name, release)
+    yield from _missing_files(folder, name, release)
 
 
-def _parts(folder: Path, name: str, release: Release) -> Iterator[Finding]:
-    if not _is_there(folder / UTILITIES):
+def _missing_files(folder: Path, name: str, release: Release) -> Iterator[Finding]:
+    if not _exists_on_server(folder / UTILITIES):
         yield fault(
             "backend-incomplete",
             folder,
-            f"it has no {UTILITIES}, and without that file a server takes its own stub in silence",
+            f"it has no {UTILITIES}: without that file, a server silently uses its own stub",
             _REBUILD,
         )
-    # From 23.10 on a backend without a library may be one written in Python, if it has a model.py.
+    # Since 23.10, a backend directory with a model.py and no library is a backend written in Python.
     needs_library = release.ninth_argument != "runtime-folder" or not (folder / BRIDGE).is_file()
-    if needs_library and not _is_there(folder / library_name(name)):
+    if needs_library and not _exists_on_server(folder / library_name(name)):
         yield fault("backend-incomplete", folder, f"it has no {library_name(name)}", _REBUILD)
     if python_of_backend(name) and release.ninth_argument == "runtime-folder" and not (folder / BRIDGE).is_file():
         yield fault(
             "backend-incomplete",
             folder,
-            f"it has no {BRIDGE}, which stubs other than envpack's import in place of the model's from 23.10 on",
+            f"it has no {BRIDGE}, which other stubs than envpack's import instead of the model's file since 23.10",
             _REBUILD,
         )
 
 
-def _is_there(file: Path) -> bool:
-    """Whether a file is there, or will be: a link into the server's own backend leads nowhere yet."""
+def _exists_on_server(file: Path) -> bool:
+    """Whether a file exists, or is a link into the server's own backend, which only exists on the server."""
     return file.exists() or (file.is_symlink() and str(file.readlink()).startswith(f"../{PYTHON_BACKEND}/"))

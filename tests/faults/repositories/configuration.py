@@ -181,7 +181,7 @@ ENTRIES = (
         lambda site: _ensemble(site, "preprocess"),
         "step-missing",
         "the ensemble runs preprocess, which is not in the repository",
-        "add that model, or take the step out",
+        "add that model, or remove the step",
     ),
     Broken(
         "ensemble-map",

@@ -59,7 +59,7 @@ ENTRIES = (
         "the stub is not executable: git or a download lost its mode",
         _mode,
         "stub-not-executable",
-        "its mode is 0644: a server that does not own it, or finds it on a read-only mount, cannot run it",
+        "its mode is 0644: a server cannot run it from a read-only mount, or as a user who does not own it",
         "chmod 755",
     ),
     Broken(
@@ -72,11 +72,11 @@ ENTRIES = (
     ),
     Broken(
         "stub-pointer",
-        "the stub is a pointer of git-lfs",
+        "the stub is a git-lfs pointer",
         lambda s: s.write(STUB, "version https://git-lfs.github.com/spec/v1\n").chmod(0o755),
         "lfs-pointer",
-        "it is a pointer of git-lfs, a few lines in place of the file",
-        "fetch what it stands for: `git lfs pull`",
+        "it is a git-lfs pointer, not the file itself",
+        "fetch the file: `git lfs pull`",
     ),
     Broken(
         "stub-other-machine",
@@ -107,9 +107,9 @@ ENTRIES = (
         "the stub is a release's own and its Python is only in the environment",
         lambda s: s.upstream_stub("3.10"),
         "stub-needs-libpython",
-        "it cannot start without libpython3.10.so.1.0, and where only the environment has that, the trial run of"
-        " a server fails",
-        "use envpack's: `envpack stub --python 3.10",
+        "it is linked against libpython3.10.so.1.0: if only the environment has that library, the server's trial run"
+        " fails",
+        "use envpack's stub: `envpack stub --python 3.10",
         options=("--strict",),
     ),
     Broken(
@@ -118,7 +118,7 @@ ENTRIES = (
         lambda s: s.configure('"python"', '"python_3_12"'),
         "backend-missing",
         "it names the backend 'python_3_12', which is not in",
-        "run `envpack build --layout backend` for it, or say where it is: --backends",
+        "run `envpack build --layout backend` for it, or give its folder with --backends",
     ),
     Broken(
         "backend-stub",
@@ -126,15 +126,15 @@ ENTRIES = (
         _backend(STUB),
         "stub-missing",
         "it has no triton_python_backend_stub",
-        "make the folder again: `envpack build --layout backend MODEL`",
+        "create the folder again: `envpack build --layout backend MODEL`",
     ),
     Broken(
         "backend-utilities",
         "the folder of the backend has no utilities",
         _backend("triton_python_backend_utils.py"),
         "backend-incomplete",
-        "it has no triton_python_backend_utils.py, and without that file a server takes its own stub in silence",
-        "make the folder again: `envpack build --layout backend MODEL`",
+        "it has no triton_python_backend_utils.py: without that file, a server silently uses its own stub",
+        "create the folder again: `envpack build --layout backend MODEL`",
     ),
     Broken(
         "backend-library",
@@ -142,7 +142,7 @@ ENTRIES = (
         _backend("libtriton_python_3_10.so"),
         "backend-incomplete",
         "it has no libtriton_python_3_10.so",
-        "make the folder again: `envpack build --layout backend MODEL`",
+        "create the folder again: `envpack build --layout backend MODEL`",
         options=("--triton", "23.08"),
     ),
     Broken(
@@ -150,15 +150,15 @@ ENTRIES = (
         "the folder of the backend has no `model.py`",
         _backend("model.py"),
         "backend-incomplete",
-        "it has no model.py, which stubs other than envpack's import in place of the model's from 23.10 on",
-        "make the folder again: `envpack build --layout backend MODEL`",
+        "it has no model.py, which other stubs than envpack's import instead of the model's file since 23.10",
+        "create the folder again: `envpack build --layout backend MODEL`",
     ),
     Broken(
         "unpacked-at-once",
         "two backends unpack an environment at the same time",
         _archives_at_once,
         "unpacked-at-once",
-        "the backends python and python_3_10 unpack archives at the same time, and mix their files",
+        "the backends python and python_3_10 unpack archives at the same time, which mixes their files",
         "start the server with … or build with --format dir",
         options=("--strict",),
     ),

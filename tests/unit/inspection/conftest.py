@@ -20,7 +20,7 @@ def release():
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory, release):
-    """What counts of an environment for the server's own Python."""
+    """The relevant files of an execution environment for the server's own Python."""
     try:
         interpreter = interpreter_for(release.python)
     except EnvpackError as error:
@@ -35,7 +35,7 @@ def environment(tmp_path_factory, release):
 
 @pytest.fixture(scope="session")
 def foreign_stub(tmp_path_factory, release):
-    """A program that is linked against libpython, as stubs of other makers are."""
+    """A program that is linked against libpython, as every stub except envpack's is."""
     stub = tmp_path_factory.mktemp("stub") / "triton_python_backend_stub"
     shutil.copy(_library_of_this_process("libm.so.6"), stub)
     library = f"libpython{release.python}.so.1.0"

@@ -61,7 +61,7 @@ def test_inspect_warns_of_changed_requirements(project, model, release):
     assert inspect_repository(project, release, ["one"]).ok
 
 
-def test_inspect_says_how_to_build_a_model_that_was_never_built(project, model, release):
+def test_inspect_reports_how_to_build_a_model_that_was_never_built(project, model, release):
     (model / "config.pbtxt").unlink()
     (finding,) = inspect_repository(project, release, ["one"]).findings
     assert (finding.kind, finding.severity) == ("not-built", "warning")
@@ -69,7 +69,7 @@ def test_inspect_says_how_to_build_a_model_that_was_never_built(project, model, 
     assert finding.fix == "run `envpack build one`"
 
 
-def test_a_model_without_requirements_and_environment_is_the_servers_business(project, model, release):
+def test_a_model_without_requirements_and_environment_has_no_known_state(project, model, release):
     (model / "config.pbtxt").unlink()
     (model / "requirements.txt").unlink()
     assert state(project, model, release).status == "unknown"
@@ -86,7 +86,7 @@ def test_inspect_reports_requirements_that_cannot_be_read(project, model, releas
     assert kinds(project, release) == ["bad-requirements"]
 
 
-def test_a_taken_over_environment_has_no_recorded_requirements(model):
+def test_an_environment_from_a_prefix_has_no_recorded_requirements(model):
     (model / "env" / MANIFEST).write_text(json.dumps({"minor": "3.10"}))
     before = (model / "env" / MANIFEST).read_text()
     record_requirements(model / "env", read_requirements(model / "requirements.txt"))

@@ -1,4 +1,4 @@
-"""A good repository has no findings, and each way to break it has its own."""
+"""A good repository has no findings, and each kind of damage has its own finding."""
 
 import gzip
 import io
@@ -49,7 +49,7 @@ def test_a_good_repository_has_no_findings(project, release):
     assert found.ok
 
 
-def test_repositories_are_told_from_environments(project, environment, tmp_path):
+def test_repositories_and_environments_are_distinguished(project, environment, tmp_path):
     assert is_repository(project.repository)
     assert not is_repository(environment)
     assert not is_repository(tmp_path / "none")
@@ -171,12 +171,12 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("change", BREAKS, ids=lambda change: change.__name__)
-def test_each_way_to_break_it_is_found(project, release, change):
+def test_each_kind_of_damage_is_found(project, release, change):
     change(project.repository / "one")
     assert kinds(project, release) == BREAKS[change]
 
 
-def test_all_of_them_are_found_at_once_and_say_what_to_do(project, release):
+def test_all_problems_are_found_at_once_with_a_fix(project, release):
     one, two = project.repository / "one", project.repository / "two"
     together = [stray, odd_version, spaced_environment, other_name, private_code, broken_link, not_a_stub]
     for change in together:
@@ -197,24 +197,24 @@ class TestStubs:
         placed.chmod(0o755)
         return placed
 
-    def test_one_that_needs_libpython_to_start(self, project, release, stub):
+    def test_a_stub_that_needs_libpython_to_start(self, project, release, stub):
         assert kinds(project, release) == [("warning", "stub-needs-libpython")]
 
     @pytest.mark.parametrize("mode", [0o644, 0o100, 0o744])
-    def test_a_mode_that_only_the_owner_can_mend(self, project, release, stub, mode):
+    def test_a_mode_that_only_the_owner_can_fix(self, project, release, stub, mode):
         stub.chmod(mode)
         assert ("error", "stub-not-executable") in kinds(project, release)
 
-    def test_one_for_another_python_than_the_environment(self, project, release, stub):
+    def test_a_stub_for_another_python_than_the_environment(self, project, release, stub):
         for library in (project.repository / "one/env/lib").iterdir():
             other = library.with_name("libpython3.9.so.1.0")
             library.rename(other)
         assert ("error", "python-mismatch") in kinds(project, release)
 
-    def test_none_where_the_releases_own_has_another_python(self, project):
+    def test_no_stub_if_the_releases_own_has_another_python(self, project):
         assert ("error", "python-mismatch") in kinds(project, find_release("25.01"))
 
-    def test_numpy_2_with_the_releases_own(self, project, release):
+    def test_numpy_2_with_the_releases_own_stub(self, project, release):
         manifest = '{"packages": [{"name": "numpy", "version": "2.2.6"}]}'
         (project.repository / "one/env/envpack-environment.json").write_text(manifest)
         assert kinds(project, release) == [("error", "numpy-unsupported")]
@@ -223,17 +223,17 @@ class TestStubs:
 class TestArchives:
     @pytest.fixture
     def packed(self, project, environment):
-        """Where the environment of the first model is named to be."""
+        """The archive path in the first model's configuration."""
         shutil.rmtree(project.repository / "one/env")
         name_environment(project.repository / "one", in_model_folder("env.tar.gz"))
         return project.repository / "one/env.tar.gz"
 
-    def test_good_ones(self, project, release, environment, packed):
+    def test_good_archives(self, project, release, environment, packed):
         for mode in ("w:gz", "w"):
             pack(environment, packed, mode=mode)
             assert kinds(project, release) == []
 
-    def test_forms_that_servers_do_not_read(self, project, release, environment, packed):
+    def test_formats_that_servers_do_not_read(self, project, release, environment, packed):
         from envpack.support import zstd
 
         plain = io.BytesIO()
@@ -249,7 +249,7 @@ class TestArchives:
         packed.write_text("hello")
         assert kinds(project, release) == [("error", "archive-unsupported")]
 
-    def test_truncated_and_damaged_ones(self, project, release, environment, packed):
+    def test_truncated_and_damaged_archives(self, project, release, environment, packed):
         pack(environment, packed)
         whole = packed.read_bytes()
         for part in (whole[:100], whole[: len(whole) // 2], whole[:-20], whole[:1000] + b"damage" + whole[1006:]):
@@ -268,7 +268,7 @@ class TestArchives:
         ],
         ids=lambda entry: entry.name,
     )
-    def test_members_that_lie_or_lead_outside(self, project, release, environment, packed, entry):
+    def test_members_outside_and_links_to_the_outside(self, project, release, environment, packed, entry):
         pack(environment, packed, extra=[entry])
         assert kinds(project, release) == [("error", "archive-refused")]
 
@@ -284,7 +284,7 @@ class TestArchives:
             archive.add(environment, "env")
         assert kinds(project, release) == [("error", "archive-refused")]
 
-    def test_a_folder_where_only_archives_are_taken(self, project):
+    def test_a_folder_for_a_release_that_only_supports_archives(self, project):
         found = kinds(project, find_release("23.05"))
         assert found.count(("error", "folder-unsupported")) == 2
 
@@ -292,7 +292,7 @@ class TestArchives:
 class TestBackends:
     @pytest.fixture
     def backend(self, project, foreign_stub, release, tmp_path):
-        """A backend that both models name."""
+        """A backend that both models use."""
         found = backend_for(release.python, tmp_path / "backends")
         place_backend(foreign_stub, found)
         for name in ("one", "two"):
@@ -300,10 +300,10 @@ class TestBackends:
             config.write_text(set_backend(config.read_text(), found.name, config))
         return found
 
-    def test_a_complete_one(self, project, release, backend):
+    def test_a_complete_backend(self, project, release, backend):
         assert kinds(project, release) == [("warning", "stub-needs-libpython")]
 
-    def test_one_that_is_somewhere_else(self, project, release, backend, tmp_path):
+    def test_a_backend_in_another_folder(self, project, release, backend, tmp_path):
         backend.folder.parent.rename(tmp_path / "elsewhere")
         assert kinds(project, release) == [("error", "backend-missing")]
         assert kinds(project, release, backends=tmp_path / "elsewhere") == [("warning", "stub-needs-libpython")]
@@ -316,11 +316,11 @@ class TestBackends:
             ("model.py", "backend-incomplete"),
         ],
     )
-    def test_a_file_that_is_missing(self, project, release, backend, name, kind):
+    def test_a_missing_file(self, project, release, backend, name, kind):
         (backend.folder / name).unlink()
         assert ("error", kind) in kinds(project, release)
 
-    def test_a_library_that_is_missing_matters_to_older_servers(self, project, release, backend):
+    def test_a_missing_library_is_an_error_for_older_servers(self, project, release, backend):
         backend.library.unlink()
         assert kinds(project, release) == [("warning", "stub-needs-libpython")]
         assert ("error", "backend-incomplete") in kinds(project, find_release("23.07"))
@@ -336,7 +336,7 @@ class TestBackends:
         assert ("warning", "unpacked-at-once") in kinds(project, release)
 
 
-def test_only_some_models_and_one_that_is_not_there(project, release):
+def test_named_models_and_a_missing_one(project, release):
     stray(project.repository / "one")
     broken_config(project.repository / "two")
     assert kinds(project, release, names=["one"]) == []
@@ -345,7 +345,7 @@ def test_only_some_models_and_one_that_is_not_there(project, release):
     assert caught.value.kind == "model-missing"
 
 
-def test_models_of_other_backends_are_left_alone(project, release):
+def test_models_of_other_backends_are_ignored(project, release):
     (project.repository / "net/1").mkdir(parents=True)
     (project.repository / "net/config.pbtxt").write_text('backend: "onnxruntime"')
     assert kinds(project, release) == []
