@@ -1,10 +1,10 @@
-"""Our stub for a long time: many requests, and many loads; nothing may grow, and nothing may fail.
+"""Runs our stub for a long time with many requests and many loads, and checks that nothing grows or fails.
 
     python benchmarks/soak.py [--requests 1000000] [--cycles 10000] [--seed 1] [--no-auto-complete]
 
-Requests of 16 B to 1 MB and BYTES go to two models by eight clients at once; then some models are loaded, asked and
-unloaded in parallel, again and again. Give 0 to leave a part out. Prints what processes and regions hold at the start,
-after a warm-up, and at the end, and ends with 1 if the end is more than the warm-up.
+Eight clients send requests of 16 B to 1 MB and BYTES to two models. Then models are loaded, sent a request and unloaded
+in parallel, many times. Give 0 to skip a part. Prints the memory, descriptors, threads and regions in use at the start,
+after a warm-up and at the end, and exits with 1 if the end exceeds the warm-up.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ output [ {{ name: "OUT" data_type: {dtype} dims: [ -1 ] }}, {{ name: "FREE" data
 """
 NUMBERS, TEXTS = "numbers", "texts"
 CLIENTS = 8
-PARALLEL = 40  # models that are loaded and unloaded side by side
-WARM_UP = 0.05  # part of all requests or cycles
-LEAST_REQUESTS = 5000  # until the region has found its size
+PARALLEL = 40  # models that are loaded and unloaded at the same time
+WARM_UP = 0.05  # fraction of all requests or cycles
+LEAST_REQUESTS = 5000  # requests after which the region no longer grows
 REPORTS = 20
 LOAD_SECONDS = 120
 SETTLE_SECONDS = 15
@@ -51,17 +51,17 @@ PROBE = {
     NUMBERS: Tensor("IN", "UINT8", (4,), (1, 2, 3, 4)),
     TEXTS: Tensor("IN", "BYTES", (2,), (b"a", b"bc")),
 }
-# What may be more at the end than after the warm-up, and by how much: an allocator keeps pages here and there.
+# Bytes that each figure may grow after the warm-up: an allocator keeps some pages.
 MARGINS = {"rss": 4 << 20, "pss": 4 << 20}
 
 
 class GrownError(Exception):
-    """Something is more at the end than it was after the warm-up."""
+    """A figure is larger at the end than after the warm-up."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """The running server, its repository, and what its models are made of."""
+    """The running server, its repository, and the parts of its models."""
 
     server: ProcessServer
     client: Client
@@ -80,10 +80,10 @@ class Site:
         self.preparation.place(self.repository / name, "region", CONFIG.format(dtype=dtype), ours=True)
 
     def probe(self, model: str, tensor: Tensor) -> int:
-        """Free bytes of the model's region, while it answers a request that is always the same."""
+        """Free bytes of the model's region while it serves a fixed request."""
         outputs = {output.name: output for output in self.client.infer(model, [tensor])}
         if outputs["OUT"].data != tensor.data:
-            raise LoadError(f"{model} answers {outputs['OUT'].data}")
+            raise LoadError(f"{model} returned {outputs['OUT'].data}")
         return int(outputs["FREE"].data[0])
 
 
@@ -91,16 +91,16 @@ Snapshot = dict[str, int]
 
 
 def of_stub(site: Site, model: str) -> Snapshot:
-    """What the only instance of a model holds."""
+    """Resources of the only instance of a model: memory and region in bytes, threads and descriptors."""
     free = site.probe(model, PROBE[model])
     (stub,) = (stub for stub in site.stubs() if Path(stub.arguments[1]).parts[-3] == model)
     region = (Path("/dev/shm") / stub.arguments[2]).stat().st_size
-    seen = asdict(processes.figures(stub.pid))
-    return {**seen, "region": region, "region used": region - free}
+    usage = asdict(processes.figures(stub.pid))
+    return {**usage, "region": region, "region used": region - free}
 
 
 def of_server(site: Site) -> Snapshot:
-    """What the server holds when nothing is loaded; its own memory is not ours to judge."""
+    """Resources of the server when no model is loaded, except its memory, which does not depend on the stub."""
     (process,) = (child for child in procfs.children_of(os.getpid()) if "tritonserver" in child.arguments[0])
     server = processes.figures(process.pid)
     prefixes = {argument.partition(REGION_PREFIX)[2] for argument in process.arguments if REGION_PREFIX in argument}
@@ -120,7 +120,7 @@ def compare(name: str, warm: Snapshot, end: Snapshot) -> None:
 
 
 def mixed_requests(seed: int) -> Iterator[bytes]:
-    """Without an end, as many of each power of two between 16 B and 1 MB, and BYTES of 1 to 2048 elements."""
+    """An endless mix of requests: each power of two from 16 B to 1 MB, and BYTES of 1 to 2048 elements."""
     numbers = [infer_request(NUMBERS, {"IN": ("UINT8", (size,), bytes(size))}) for size in (2**i for i in range(4, 21))]
     texts = [infer_request(TEXTS, {"IN": ("BYTES", (n,), _elements(n))}) for n in (2**i for i in range(12))]
     choice = random.Random(seed)
@@ -136,7 +136,7 @@ def _elements(count: int) -> bytes:
 
 
 def parts(total: int, least: int) -> list[int]:
-    """Sizes of the warm-up and of the parts after which there is a report, each of a useful length."""
+    """Number of requests or cycles of the warm-up, then of each part that ends with a report."""
     warm = min(total, max(least, int(total * WARM_UP)))
     size = max(least, -(-(total - warm) // REPORTS))
     return [warm, *(min(size, total - done) for done in range(warm, total, size))]
@@ -187,24 +187,26 @@ def soak_cycles(site: Site, total: int) -> None:
 
 
 def cycles(
-    site: Site, pool: ThreadPoolExecutor, models: list[str], count: int, wanted: Snapshot | None = None
+    site: Site, pool: ThreadPoolExecutor, models: list[str], count: int, limit: Snapshot | None = None
 ) -> Snapshot:
-    """Load, ask and unload models that many times in all; what the server holds when all of it is over."""
+    """Load, request and unload models ``count`` times in all; returns the resources of the server afterwards."""
     shares = [count // len(models) + (i < count % len(models)) for i in range(len(models))]
     list(pool.map(lambda name, share: [cycle(site, name) for _ in range(share)], models, shares))
-    return settled(site, wanted or {"children": 0, "regions": 0})
+    return settled(site, limit or {"children": 0, "regions": 0})
 
 
 def cycle(site: Site, name: str) -> None:
     site.client.load(name, timeout=LOAD_SECONDS)
     site.probe(name, PROBE[NUMBERS])
     site.client.unload(name)
-    wait_for(lambda: not any(e.name == name and e.state in ("READY", "UNLOADING") for e in site.client.index()))
+    wait_for(
+        lambda: not any(entry.name == name and entry.state in ("READY", "UNLOADING") for entry in site.client.index())
+    )
 
 
-def settled(site: Site, wanted: Snapshot) -> Snapshot:
-    """What the server holds once it is no more than wanted, or after some time of waiting."""
-    wait_for(lambda: all(of_server(site)[key] <= value for key, value in wanted.items()))
+def settled(site: Site, limit: Snapshot) -> Snapshot:
+    """Wait until the resources of the server are within a limit or `SETTLE_SECONDS` pass; returns them."""
+    wait_for(lambda: all(of_server(site)[key] <= value for key, value in limit.items()))
     return of_server(site)
 
 
@@ -220,22 +222,22 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-auto-complete", action="store_true", help="one process for each load instead of two")
-    wanted = parser.parse_args()
-    arguments = ("--log-verbose=0", *(("--disable-auto-complete-config",) if wanted.no_auto_complete else ()))
+    options = parser.parse_args()
+    arguments = ("--log-verbose=0", *(("--disable-auto-complete-config",) if options.no_auto_complete else ()))
     with tempfile.TemporaryDirectory(prefix="envpack-soak-") as folder:
         repository = Path(folder)
         preparation = prepare()
         with ProcessRuntime(find_server(), arguments=arguments).start(repository) as server:
-            site = Site(server, Client(server.url, timeout=LOAD_SECONDS), repository, preparation, wanted.seed)
+            site = Site(server, Client(server.url, timeout=LOAD_SECONDS), repository, preparation, options.seed)
             try:
-                if wanted.requests:
-                    soak_requests(site, wanted.requests)
-                if wanted.cycles:
-                    soak_cycles(site, wanted.cycles)
+                if options.requests:
+                    soak_requests(site, options.requests)
+                if options.cycles:
+                    soak_cycles(site, options.cycles)
             except (GrownError, LoadError, RequestError) as error:
                 print(f"VERDICT: no – {error}")
                 return 1
-    print(f"VERDICT: yes – {wanted.requests} requests and {wanted.cycles} cycles, nothing has grown")
+    print(f"VERDICT: yes – {options.requests} requests and {options.cycles} cycles, nothing has grown")
     return 0
 
 

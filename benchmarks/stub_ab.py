@@ -1,13 +1,13 @@
-"""Our stub against the release's own: the same server, the same models, the same client, in turns.
+"""Compares our stub with the release's own, in alternating runs with the same server, models and client.
 
     python benchmarks/stub_ab.py [--only "16 B"] [--repeat 5] [--seconds 1] [--self] [--json FILE]
 
-Every model is in the repository twice, once with our stub beside it and once without, so that the server takes its
-own; both run in the same execution environment with NumPy 1.26. Prints medians, and ratios that are over 1 where ours
-is better. For requests there are figures of the client (throughput, median and 99th percentile of the time of a
-request) and two of the server, from the statistics of the model: input, inference and output of a request, and
-inference alone, since the other two are the server's own work. "in place" computes its output with Tensor.empty() where
-the stub has it. With --self ours is compared to itself: what that differs from 1 by is noise.
+The repository contains every model twice: with our stub beside it, and without, so that the server starts its own stub.
+Both run in the same execution environment with NumPy 1.26. Prints medians, and ratios above 1 where ours is better. For
+requests the table shows figures of the client (throughput, median and 99th percentile of latency) and two figures of
+the server from the model's statistics: the sum of input, inference and output, and inference alone, because the server
+itself does the other two. "in place" computes its output with Tensor.empty() if the stub offers it. --self compares
+our stub with itself: a difference from 1 is noise.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime, ProcessServer
 
 VARIANTS = ("ours", "release")
-LOADED = "load"  # the kind of the model that is loaded and unloaded
+LOADED = "load"  # name of the model that is loaded and unloaded
 IDLE_SECONDS = 5
 LOAD_SECONDS = 60
-_QUIET = ("--log-verbose=0",)  # a line for each step of a request would be most of what is measured
+_QUIET = ("--log-verbose=0",)  # logging each step of a request would dominate the measurement
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What is measured, in which unit, and whether more of it is better."""
+    """A measured quantity, its unit, and whether a larger value is better."""
 
     name: str
     unit: str
@@ -72,7 +72,7 @@ class Row:
 
 
 class Table:
-    """All rows, in the order in which they were first seen."""
+    """All rows, in the order in which they were added."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Row] = {}
@@ -89,7 +89,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Bench:
-    """The running server and what is served by it."""
+    """The running server, its models, and the settings of the runs."""
 
     server: ProcessServer
     client: Client
@@ -104,7 +104,7 @@ class Bench:
         return urlsplit(self.server.url).port or 0
 
     def turns(self) -> Iterator[str]:
-        """Variants in turns, A B, B A, A B, so that neither is always the first."""
+        """The variants in alternating order, A B, B A, A B, so that neither is always first."""
         for turn in range(self.repeat):
             yield from VARIANTS[:: 1 if turn % 2 == 0 else -1]
 
@@ -124,32 +124,32 @@ def requests(bench: Bench, table: Table, workload: Workload) -> None:
         if workload.name in table.not_served:
             return
         try:
-            seen = run(workload, models[variant], bench.client, bench.port, bench.seconds)
+            result = run(workload, models[variant], bench.client, bench.port, bench.seconds)
         except LoadError as error:
             table.not_served[workload.name] = f"{models[variant]}: {str(error)[:120]}"
             return
         figures = {
-            Figure("throughput", "1/s", more_is_better=True): seen.per_second,
-            Figure("client p50", "ms"): seen.p50 * 1e3,
-            Figure("client p99", "ms"): seen.p99 * 1e3,
-            Figure("server", "ms"): seen.server * 1e3,
-            Figure("server, inference", "ms"): seen.inference * 1e3,
+            Figure("throughput", "1/s", more_is_better=True): result.per_second,
+            Figure("client p50", "ms"): result.p50 * 1e3,
+            Figure("client p99", "ms"): result.p99 * 1e3,
+            Figure("server", "ms"): result.server * 1e3,
+            Figure("server, inference", "ms"): result.inference * 1e3,
         }
         table.add(workload.name, variant, figures)
 
 
 def memory(bench: Bench, table: Table) -> None:
-    """Of an instance that has served requests and now waits."""
+    """Measure the memory of an instance that has served requests and is idle."""
     for variant in VARIANTS:
         model = f"echo_{variant}"
         run(WORKLOADS[0], model, bench.client, bench.port, 0.1)
-        seen = processes.figures(bench.stub(model))
-        mib = {Figure("RSS", "MiB"): seen.rss / 2**20, Figure("PSS", "MiB"): seen.pss / 2**20}
+        usage = processes.figures(bench.stub(model))
+        mib = {Figure("RSS", "MiB"): usage.rss / 2**20, Figure("PSS", "MiB"): usage.pss / 2**20}
         table.add("idle instance", variant, mib)
 
 
-def idleness(bench: Bench, table: Table) -> None:
-    """Processor time of instances that nobody asks, both during the same time."""
+def idle_cpu(bench: Bench, table: Table) -> None:
+    """Measure the processor time of idle instances, both variants at the same time."""
     pids = {variant: bench.stub(f"echo_{variant}") for variant in VARIANTS}
     for _ in range(bench.repeat):
         before = {variant: processes.cpu_seconds(pid) for variant, pid in pids.items()}
@@ -160,7 +160,7 @@ def idleness(bench: Bench, table: Table) -> None:
 
 
 def loading(bench: Bench, table: Table) -> None:
-    """From the request to load a model to the answer that it is ready; some seconds of it are the server's own."""
+    """Measure the time from the load request to READY; some seconds of it are the server's own."""
     for variant in bench.turns():
         model = f"{LOADED}_{variant}"
         started = time.perf_counter()
@@ -176,11 +176,11 @@ def _wait_until_gone(bench: Bench, model: str) -> None:
         if time.monotonic() > until:
             raise LoadError(f"{model} is not unloaded")
         time.sleep(0.02)
-    time.sleep(2)  # the process ends some time after the state has changed, and must not disturb the next load
+    time.sleep(2)  # the process ends after the state changes, and must not disturb the next load
 
 
 def starting(bench: Bench, table: Table) -> None:
-    """A stub's start without a server: a small program plays its part."""
+    """Measure the start of a stub with a small program in place of the server."""
     program = native.build(bench.preparation)
     model = bench.repository / f"echo_{VARIANTS[0]}/1/model.py"
     ours = bench.preparation.stub
@@ -193,7 +193,7 @@ def starting(bench: Bench, table: Table) -> None:
 
 SPECIAL: dict[str, Callable[[Bench, Table], None]] = {
     "idle instance: memory": memory,
-    "idle instance: CPU": idleness,
+    "idle instance: CPU": idle_cpu,
     "stub start": starting,
     "load": loading,
 }
@@ -215,16 +215,16 @@ def measure(bench: Bench, chosen: list[str]) -> Table:
             bench.client.load(f"{kind}_{variant}", timeout=LOAD_SECONDS)
     for name, special in SPECIAL.items():
         if name in chosen:
-            _tell(name)
+            _announce(name)
             special(bench, table)
     for workload in WORKLOADS:
         if workload.name in chosen:
-            _tell(workload.name)
+            _announce(workload.name)
             requests(bench, table, workload)
     return table
 
 
-def _tell(name: str) -> None:
+def _announce(name: str) -> None:
     print(f"  {name} …", file=sys.stderr, flush=True)
 
 
@@ -239,31 +239,35 @@ def show(table: Table) -> None:
         print(f"{name:22} not served: {reason}")
 
 
-def options() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="workloads with this in their name")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="only workloads whose name contains NAME"
+    )
     parser.add_argument("--repeat", type=int, default=5, help="runs of each variant")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a run")
-    parser.add_argument("--self", action="store_true", dest="against_itself", help="compare ours to itself")
+    parser.add_argument("--self", action="store_true", dest="against_itself", help="compare our stub with itself")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 
 
 def main() -> None:
-    wanted = options()
+    options = parse_options()
     names = [*SPECIAL, *(workload.name for workload in WORKLOADS)]
-    chosen = [name for name in names if not wanted.only or any(part in name for part in wanted.only)]
+    chosen = [name for name in names if not options.only or any(part in name for part in options.only)]
     preparation = prepare()
     with tempfile.TemporaryDirectory(prefix="envpack-benchmark-") as folder:
         repository = Path(folder)
-        fill(repository, preparation, against_itself=wanted.against_itself)
+        fill(repository, preparation, against_itself=options.against_itself)
         with ProcessRuntime(find_server(), arguments=_QUIET).start(repository) as server:
             client = Client(server.url)
-            bench = Bench(server, client, preparation, repository, wanted.against_itself, wanted.repeat, wanted.seconds)
+            bench = Bench(
+                server, client, preparation, repository, options.against_itself, options.repeat, options.seconds
+            )
             table = measure(bench, chosen)
     show(table)
-    if wanted.json:
-        wanted.json.write_text(json.dumps([row.as_dict() for row in table.complete()], indent=1))
+    if options.json:
+        options.json.write_text(json.dumps([row.as_dict() for row in table.complete()], indent=1))
 
 
 if __name__ == "__main__":

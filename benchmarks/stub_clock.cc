@@ -1,9 +1,10 @@
-// Plays the server for one stub and takes the time: from the start of the process to its first message and to
-// the answer of initialize, and of echoed requests.
+// Acts as the server for one stub, and measures the time from the start of the process to its first message
+// and to its response to initialize, and the time of echoed requests.
 //
 //   stub_clock STUB MODEL_FILE BACKEND_FOLDER REQUESTS BYTES
 //
-// The stub inherits the environment. Prints three numbers in seconds, the last the median of the requests.
+// The stub inherits the environment variables. Prints three durations in seconds; the last is the median of
+// the requests.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,10 +68,10 @@ double MedianOfRequests(Peer& peer, int count, std::size_t bytes) {
   request.inputs.push_back(
       {"IN", kFp32, {1, 1, 1, static_cast<std::int64_t>(bytes / 4)}, std::string(bytes, '\1')});
   request.outputs.push_back("OUT");
-  std::vector<double> took;
-  for (int i = 0; i < count; ++i) took.push_back(OneRequest(peer, request));
-  std::nth_element(took.begin(), took.begin() + count / 2, took.end());
-  return took[static_cast<std::size_t>(count / 2)];
+  std::vector<double> durations;
+  for (int i = 0; i < count; ++i) durations.push_back(OneRequest(peer, request));
+  std::nth_element(durations.begin(), durations.begin() + count / 2, durations.end());
+  return durations[static_cast<std::size_t>(count / 2)];
 }
 
 void Measure(const char* const* argv) {
@@ -93,7 +94,7 @@ void Measure(const char* const* argv) {
   const double initialized = Since(start);
   peer.Drop();
   const double request = MedianOfRequests(peer, requests, bytes);
-  // Nobody here reads its log lines, so it would never end by itself.
+  // This program does not read the stub's log messages, so the stub would wait forever.
   kill(stub, SIGKILL);
   waitpid(stub, nullptr, 0);
   std::printf("%.9f %.9f %.9f\n", announced, initialized, request);

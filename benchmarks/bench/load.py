@@ -1,7 +1,7 @@
-"""Asks a server over HTTP as fast as it answers, on some connections at once.
+"""Sends requests to a server over HTTP as fast as it responds, on several connections at once.
 
-Requests are bytes made beforehand, and one thread serves all connections, so that little of what is measured is the
-client itself.
+Requests are encoded in advance, and one thread serves all connections, so that the client adds little to the
+measurement.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import re
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 _BUFFER = 1 << 20
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
@@ -21,11 +20,17 @@ _END_OF_CHUNKS = b"\r\n0\r\n\r\n"
 
 
 class LoadError(Exception):
-    """The server answered with an error, or not at all."""
+    """The server returned an error, or did not respond."""
 
 
 def infer_request(model: str, inputs: dict[str, tuple[str, tuple[int, ...], bytes]]) -> bytes:
-    """A request for tensors in binary form; inputs are data type, shape and bytes by name."""
+    """An inference request with binary tensors.
+
+    Args:
+        model: name of the model.
+        inputs: data type, shape and bytes of each input, by name.
+
+    """
     described = [
         {"name": name, "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(raw)}}
         for name, (datatype, shape, raw) in inputs.items()
@@ -35,8 +40,8 @@ def infer_request(model: str, inputs: dict[str, tuple[str, tuple[int, ...], byte
     return _post(f"/v2/models/{model}/infer", body, f"Inference-Header-Content-Length: {len(header)}\r\n")
 
 
-def stream_request(model: str, inputs: dict[str, Any]) -> bytes:
-    """A request to a decoupled model for all of its responses."""
+def stream_request(model: str, inputs: Mapping[str, object]) -> bytes:
+    """A request to a decoupled model; the server streams all responses."""
     return _post(f"/v2/models/{model}/generate_stream", json.dumps(inputs).encode())
 
 
@@ -47,7 +52,7 @@ def _post(path: str, body: bytes, headers: str = "") -> bytes:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run saw: how long it took, and the time of each request, in seconds, shortest first."""
+    """The result of a run: its duration, and the latency of each request, in seconds, shortest first."""
 
     seconds: float
     latencies: list[float] = field(repr=False)
@@ -61,7 +66,7 @@ class Outcome:
 
 
 class Load:
-    """Connections to a server; close it before the server is stopped, which waits for open connections."""
+    """Connections to a server. Close them before you stop the server, which waits for open connections."""
 
     def __init__(self, port: int, connections: int) -> None:
         self._connections = [_Connection(port) for _ in range(connections)]
@@ -78,7 +83,12 @@ class Load:
             connection.close()
 
     def run(self, requests: Iterator[bytes], seconds: float = float("inf")) -> Outcome:
-        """Send requests until there are no more, or the time is over; each connection waits for its answer first."""
+        """Send requests until none is left or the time is over; each connection has one request at a time.
+
+        Raises:
+            LoadError: the server returned an error, or did not respond within a minute.
+
+        """
         started = time.perf_counter()
         latencies: list[float] = []
         busy = {c.descriptor: c for c in self._connections if self._begin(c, next(requests, None))}
@@ -86,7 +96,7 @@ class Load:
             for descriptor, event in self._poll.poll(60) or _silent():
                 connection = busy[descriptor]
                 if event & select.EPOLLOUT:
-                    self._go_on(connection)
+                    self._continue(connection)
                 if event & ~select.EPOLLOUT and connection.receive():
                     now = time.perf_counter()
                     latencies.append(now - connection.started)
@@ -99,11 +109,11 @@ class Load:
         if request is None:
             return False
         connection.begin(request)
-        self._go_on(connection)
+        self._continue(connection)
         return True
 
-    def _go_on(self, connection: _Connection) -> None:
-        """Write what the socket takes, and wait for it to take more only while there is more."""
+    def _continue(self, connection: _Connection) -> None:
+        """Write as much as the socket accepts; watch it for writing only while data is left."""
         waiting = connection.blocked
         connection.send()
         if connection.blocked != waiting:
@@ -112,11 +122,11 @@ class Load:
 
 
 def _silent() -> list[tuple[int, int]]:
-    raise LoadError("no answer within a minute")
+    raise LoadError("no response within a minute")
 
 
 class _Connection:
-    """One connection, with at most one request under way."""
+    """A connection with at most one pending request."""
 
     _buffer = bytearray(_BUFFER)
 
@@ -134,7 +144,7 @@ class _Connection:
     def begin(self, request: bytes) -> None:
         self._left = memoryview(request)
         self._head = b""
-        self._missing = -1  # bytes of the body; negative while unknown or when it comes in chunks
+        self._missing = -1  # bytes of the body; negative if unknown, or for chunked encoding
         self._in_body = False
         self.started = time.perf_counter()
 
@@ -147,7 +157,7 @@ class _Connection:
             self.blocked = True
 
     def receive(self) -> bool:
-        """Read what is there; whether the answer is complete."""
+        """Read the available bytes; returns whether the response is complete."""
         size = self._socket.recv_into(self._buffer)
         if size == 0:
             raise LoadError("the server closed the connection")

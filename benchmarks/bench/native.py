@@ -1,4 +1,4 @@
-"""Times a stub without a server: stub_clock.cc plays its part, with the peer of the native tests."""
+"""Times a stub without a server: stub_clock.cc acts as the server, with the peer of the native tests."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SPAWN = 'source "$0/bin/activate" && LD_LIBRARY_PATH=$0/lib:$LD_LIBRARY_PATH ex
 
 
 def build(preparation: Preparation) -> Path:
-    """The program, compiled again only if its sources have changed."""
+    """Compile the program unless its sources are unchanged; returns its path."""
     sources = source_folder()
-    # CMake refuses a folder that it has made for another checkout.
+    # CMake rejects a build folder of another checkout.
     folder = cache_root() / "benchmarks" / hashlib.sha256(str(sources).encode()).hexdigest()[:16]
     target = target_from_prefix(preparation.environment)
     prefixes = [
@@ -46,7 +46,17 @@ def build(preparation: Preparation) -> Path:
 def clock(
     program: Path, preparation: Preparation, stub: Path, model: Path, *, requests: int = 0, size: int = 0
 ) -> tuple[float, float, float]:
-    """Seconds to a stub's first message, to the answer of initialize, and of an echoed request of so many bytes."""
+    """Seconds to a stub's first message, to its response to initialize, and the median of echoed requests.
+
+    Args:
+        program: the result of `build`.
+        preparation: the environment.
+        stub: the stub executable.
+        model: a model.py that echoes its input.
+        requests: number of requests; 0 for none.
+        size: bytes of a request.
+
+    """
     server = find_server()
     variables = {**clean_environment(), "LD_LIBRARY_PATH": server.library_path, "HOME": os.devnull}
     arguments = [program, stub, model, server.backends / "python", str(requests), str(size)]

@@ -1,4 +1,4 @@
-"""Makes what the benchmarks serve: an environment, our stub, and models that run with it or with the release's own."""
+"""Prepares an environment, our stub, and models that run with it or with the release's own stub."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from envpack.requirements import Requirements
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix
 
 MODELS = Path(__file__).parent / "models"
-PYTHON = "3.10"  # the one that the release's own stub embeds
-NUMPY = "numpy==1.26.4"  # the release's own stub answers with empty tensors under NumPy 2
+PYTHON = "3.10"  # the version that the release's own stub embeds
+NUMPY = "numpy==1.26.4"  # the release's own stub returns empty tensors with NumPy 2
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Preparation:
 
     Attributes:
         environment: folder of the execution environment.
-        stub: our stub's file.
+        stub: our stub executable.
 
     """
 
@@ -30,7 +30,15 @@ class Preparation:
     stub: Path
 
     def place(self, folder: Path, code: str, config: str, *, ours: bool) -> None:
-        """Put a model into a repository, with our stub beside it or without, so that the server takes its own."""
+        """Create a model.
+
+        Args:
+            folder: folder of the model.
+            code: name of a file in ``bench/models``.
+            config: content of config.pbtxt, except backend and environment.
+            ours: whether to place our stub; without it the server starts its own.
+
+        """
         (folder / "1").mkdir(parents=True)
         shutil.copy(MODELS / f"{code}.py", folder / "1/model.py")
         if ours:
@@ -41,7 +49,7 @@ class Preparation:
 
 
 def prepare() -> Preparation:
-    """The environment and the stub, from envpack's cache where they are there."""
+    """Build the environment and the stub, or reuse those in envpack's cache."""
     requirements = Requirements(conda=(), pip=(NUMPY,), python=PYTHON, source=None)
     environment = build_environment(requirements, python=PYTHON)
     stub = build_stub(target_from_prefix(environment.prefix))

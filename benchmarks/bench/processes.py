@@ -1,4 +1,4 @@
-"""Figures of running processes, out of Linux's /proc."""
+"""Reads figures of running processes from /proc."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one process: memory in bytes, the rest are counts."""
+    """Figures of a process: memory in bytes, numbers of threads and descriptors."""
 
     rss: int
     pss: int
@@ -17,6 +17,7 @@ class Figures:
 
 
 def figures(pid: int) -> Figures:
+    """Read the figures of a process."""
     folder = Path("/proc") / str(pid)
     memory = {line.split()[0]: line.split()[1] for line in (folder / "smaps_rollup").read_text().splitlines()[1:]}
     return Figures(
@@ -28,6 +29,6 @@ def figures(pid: int) -> Figures:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of all living threads; finer than the clock ticks that ``stat`` counts."""
+    """Processor seconds of all living threads, at a finer resolution than the clock ticks in ``stat``."""
     tasks = (Path("/proc") / str(pid) / "task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

@@ -1,4 +1,4 @@
-"""What the stubs are asked to do, and how long it takes them: at the client, and in the server's own statistics."""
+"""Defines the workloads of the stubs, and measures them at the client and with the server's statistics."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ max_batch_size: {batch}
 input [ {{ name: "IN" data_type: {dtype} dims: {dims} }} ]
 output [ {{ name: "OUT" data_type: {dtype} dims: {dims} }} ]
 {more}"""
-_WARM_UP = 0.2  # part of the time of a run that is spent before it
+_WARM_UP = 0.2  # duration of the warm-up as a fraction of the run
 
 
 @dataclass(frozen=True)
 class ModelKind:
-    """A model to serve twice: the file with its code, and its configuration, which may name its partner's variant."""
+    """A model that is served once per variant: its file, and its configuration, where ``@VARIANT@`` is replaced."""
 
     code: str
     config: str
@@ -43,12 +43,12 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests of one sort to one kind of model, by some clients at once."""
+    """Equal requests to one kind of model, from several clients at once."""
 
     name: str
     kind: str
     concurrency: int
-    request: Callable[[str], bytes]  # for the name of a model
+    request: Callable[[str], bytes]  # returns the request for a model, by its name
 
 
 def _floats(*shape: int) -> Callable[[str], bytes]:
@@ -68,7 +68,7 @@ def _responses(count: int) -> Callable[[str], bytes]:
     return lambda model: stream_request(model, {"IN": count})
 
 
-_SORTS = (
+_SHAPES = (
     ("16 B", "echo", (1, 8), _floats(1, 1, 1, 4)),
     ("4 KB", "echo", (1, 8), _floats(1, 1, 1, 1024)),
     ("600 KB", "echo", (1, 8), _floats(1, 3, 224, 224)),
@@ -82,24 +82,24 @@ _SORTS = (
 )
 WORKLOADS = tuple(
     Workload(f"{name} x{concurrency}", kind, concurrency, request)
-    for name, kind, concurrencies, request in _SORTS
+    for name, kind, concurrencies, request in _SHAPES
     for concurrency in concurrencies
 )
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: requests in a second, seconds of a request at the client, seconds of one in the server."""
+    """One run: requests per second, and seconds per request at the client and in the server."""
 
     per_second: float
     p50: float
     p99: float
-    server: float  # input, inference and output; the first and the last are the server's own work
-    inference: float  # from the time that the stub is asked to when it has answered
+    server: float  # input, inference and output; the server itself does the first and the last
+    inference: float  # from the request to the stub until its response
 
 
 def run(workload: Workload, model: str, client: Client, port: int, seconds: float) -> Run:
-    """Let some clients ask a model for a while; a short time before that does not count."""
+    """Send requests to a model for ``seconds`` seconds, after a short warm-up that is not counted."""
     requests = itertools.repeat(workload.request(model))
     with Load(port, workload.concurrency) as load:
         load.run(requests, seconds * _WARM_UP)
@@ -112,7 +112,7 @@ def run(workload: Workload, model: str, client: Client, port: int, seconds: floa
 
 
 def _statistics(client: Client, model: str) -> tuple[int, int, int]:
-    """Requests that a model has answered; nanoseconds for input, inference and output; those for inference alone."""
+    """Number of completed requests; nanoseconds of input, inference and output; nanoseconds of inference alone."""
     statistics = client.statistics(model)["model_stats"][0]["inference_stats"]
     parts = [statistics[part] for part in ("compute_input", "compute_infer", "compute_output")]
     return int(parts[1]["count"]), sum(int(part["ns"]) for part in parts), int(parts[1]["ns"])

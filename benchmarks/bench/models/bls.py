@@ -1,4 +1,4 @@
-"""Asks the model that its configuration names, and gives that model's answer."""
+"""Sends a BLS call to the model that the configuration names, and returns the response."""
 
 import json
 
@@ -10,9 +10,9 @@ class TritonPythonModel:
         self.target = json.loads(args["model_config"])["parameters"]["target"]["string_value"]
 
     def execute(self, requests):
-        return [self._answer(request) for request in requests]
+        return [self._respond(request) for request in requests]
 
-    def _answer(self, request):
+    def _respond(self, request):
         array = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
         inner = pb_utils.InferenceRequest(
             model_name=self.target, requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", array)]

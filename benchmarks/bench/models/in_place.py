@@ -1,4 +1,4 @@
-"""Twice what comes, computed in the memory that is sent if the stub has such."""
+"""Doubles its input; computes it in the output's shared memory if the stub offers `Tensor.empty`."""
 
 import numpy as np
 import triton_python_backend_utils as pb_utils

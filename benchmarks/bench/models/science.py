@@ -1,3 +1,5 @@
+"""Imports NumPy, pandas, SciPy and scikit-learn, and returns its input."""
+
 import numpy
 import pandas
 import scipy.optimize

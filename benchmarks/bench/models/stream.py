@@ -1,4 +1,4 @@
-"""Sends as many responses as it is asked for."""
+"""Sends as many responses as the request specifies."""
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
