@@ -16,10 +16,10 @@ from envpack.archive.tar_members import BLOCK, leaves
 from envpack.environment import INVENTORY, MANIFEST, Entry, Package, parse_inventory
 from envpack.support.text import normalise_name
 
-MOST_FINDINGS = 1000  # kept in full; all are counted
+MOST_FINDINGS = 1000  # findings that are listed; all are counted
 _LONGEST_SHOWN = 1000  # characters
-_SLACK = 1 << 20  # bytes; padding of an archive's end
-LARGEST = 8 << 20  # bytes; no record is near that
+_SLACK = 1 << 20  # bytes of padding at the end of an archive
+LARGEST = 8 << 20  # bytes of an installation record; real ones are far smaller
 _CONDA = re.compile(r"conda-meta/[^/]+\.json")
 _PIP = re.compile(r"lib/python3\.\d+/site-packages/[^/]+\.dist-info/METADATA")
 

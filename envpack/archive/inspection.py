@@ -105,12 +105,12 @@ class _Archive:
                     continue
                 if member.kind == "folder":
                     continue  # the inventory lists empty folders; other folders need no check
-                self._take_member(member, archive)
+                self._add_member(member, archive)
             self._result.sha256 = archive.sha256
         self._compare_with_sidecar(archive_metadata_file(self._path))
         return self._comparison.finished()
 
-    def _take_member(self, member: Member, archive: ArchiveReader) -> None:
+    def _add_member(self, member: Member, archive: ArchiveReader) -> None:
         if member.name in (MANIFEST, INVENTORY):
             self._comparison.add_description(member.name, archive.text(_LARGEST_TEXT))
             largest = self._comparison.largest_tar()
@@ -118,13 +118,13 @@ class _Archive:
                 archive.expect(largest)
             return
         if member.kind == "hard link":
-            self._take_hard_link(member)
+            self._add_hard_link(member)
         elif member.kind == "link":
             self._comparison.add(member.name, ActualEntry("link", 0, "", member.target))
         else:
-            self._take_file(member, archive)
+            self._add_file(member, archive)
 
-    def _take_file(self, member: Member, archive: ArchiveReader) -> None:
+    def _add_file(self, member: Member, archive: ArchiveReader) -> None:
         digest = hashlib.sha256()
         if _is_record(member):
             content = archive.text(LARGEST)
@@ -135,7 +135,7 @@ class _Archive:
                 digest.update(piece)
         self._comparison.add(member.name, ActualEntry(member.kind, member.size, digest.hexdigest(), ""))
 
-    def _take_hard_link(self, member: Member) -> None:
+    def _add_hard_link(self, member: Member) -> None:
         first = self._comparison.actual.get(member.target.removeprefix("./"))
         if first is None or first.kind not in ("file", "program"):
             self._result.find(

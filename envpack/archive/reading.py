@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 64 << 30  # bytes of an archive's content
 _GZIP = b"\x1f\x8b"
 _USTAR = 257  # offset of the magic of a tar file
-_AT_ONCE = 2 << 20  # bytes of one read; headers of real members need far less
+_AT_ONCE = 2 << 20  # bytes of one read; headers of real members are far smaller
 _MOST_GLOBAL = 16  # global pax headers
-_FREE = 256 << 20  # bytes; the ratio is checked beyond them
-_HIGHEST_RATIO = 100  # environments have 3 to 5
+_FREE = 256 << 20  # bytes of content after which the ratio is checked
+_HIGHEST_RATIO = 100  # content to file; environments have 3 to 5
 _MOST_MEMBERS = 500_000
 _LONGEST_NAME = 4096  # bytes; PATH_MAX of Linux
 
@@ -92,7 +92,12 @@ class ArchiveReader:
             self._stream.expect_end()
 
     def content(self) -> Iterator[bytes]:
-        """The content of the current member, in pieces."""
+        """The content of the current member, in pieces of up to 1 MiB.
+
+        Raises:
+            InputError: kind ``environment-unreadable`` or ``archive-bomb``.
+
+        """
         if self._archive is None or self._current is None:
             return
         with _reading(self._source):
@@ -101,7 +106,12 @@ class ArchiveReader:
                 yield piece
 
     def text(self, most: int) -> bytes:
-        """The whole content of the current member; empty if it is larger than ``most`` bytes."""
+        """The whole content of the current member; empty if it is larger than ``most`` bytes.
+
+        Raises:
+            InputError: kind ``environment-unreadable`` or ``archive-bomb``.
+
+        """
         return b"" if self._current is None or self._current.size > most else b"".join(self.content())
 
 
@@ -199,7 +209,7 @@ class _Archive(tarfile.TarFile):
 
 
 class _PlainInfo(tarfile.TarInfo):
-    """Members as tarfile reads them, except sparse files, in which few bytes become a file of any size."""
+    """A member as tarfile reads it; rejects sparse files, in which a few bytes expand to a file of any size."""
 
     def _proc_sparse(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:  # noqa: ARG002 - the signature is tarfile's
         raise tarfile.ReadError(f"{self.name!r} is a sparse file, which envpack never writes")

@@ -29,7 +29,7 @@ DEFAULT_EXCLUDE = (
 DEFAULT_INCLUDE = ("/include/python3.*/",)
 # A test folder with no more than these files left, and an empty `__init__`, is excluded as well: nothing to import.
 _HOLLOW = re.compile(r"(?:^|.*/)(?:(__init__)|conftest)\.py|(?:^|.*/)__pycache__/(?:__init__|conftest)\.[^/]*\.pyc")
-# The expression that pathspec makes of `**/NAME/**/`. If pathspec changes it, matching is only slower.
+# The expression that pathspec generates for `**/NAME/**/`. If a version of pathspec differs, matching is slower.
 _DEEP = re.compile(r"\^\(\?:\.\+/\)\?[\w-]+\(\?:/\.\+\)\?/(?![*+?{])")
 _TESTS = re.compile(r"(?:^|.*?/)tests?/")
 _ALWAYS = ("/bin/activate", "/pyvenv.cfg", "/bin/python*", "/lib/libpython*")
@@ -77,7 +77,7 @@ class Selection:
 
 
 def _matcher(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
-    """One regular expression for all patterns, since there may be a hundred thousand names."""
+    """One regular expression for all patterns, because there may be a hundred thousand names."""
     from pathspec import PathSpec
 
     expressions: dict[str, list[str]] = {}
@@ -95,14 +95,14 @@ def _matcher(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
                 hint="write it as in .gitignore, without ! and #: /share/locale/, *.txt, **/examples/",
             )
         folder = _DEEP.match(compiled.regex.pattern)
-        place = folder[0] if folder else ""
-        expressions.setdefault(place, []).append(compiled.regex.pattern.removeprefix(place))
-    # A common start is matched once per name, not once per pattern: several times as fast.
-    return re.compile("|".join(f"{place}(?:{'|'.join(endings)})" for place, endings in expressions.items()))
+        start = folder[0] if folder else ""
+        expressions.setdefault(start, []).append(compiled.regex.pattern.removeprefix(start))
+    # A common start is matched once per name, not once per pattern, which is several times as fast.
+    return re.compile("|".join(f"{start}(?:{'|'.join(endings)})" for start, endings in expressions.items()))
 
 
 def _without_hollow(kept: list[Entry], included: re.Pattern[str]) -> list[Entry]:
-    """Drop test folders, and folders in them, with nothing but their frame left: a third of all folders."""
+    """Drop test folders that contain only `_HOLLOW` files after the selection: a third of all folders."""
     solid: set[str] = set()
     frames = {}
     for entry in kept:

@@ -1,4 +1,4 @@
-"""Builds execution environments from requirements or a lock, once per content, in the store."""
+"""Builds execution environments from requirements or a lock; the store keeps each one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import new_folder
 
-DEFAULT_GLIBC = "2.35"  # of the official images from 22.04's base on: Ubuntu 22.04
+DEFAULT_GLIBC = "2.35"  # of the official images that are based on Ubuntu 22.04
 
 
 def build_environment(
@@ -36,12 +36,12 @@ def build_environment(
     platform: str = "",
     sources: Sequence[str] = (),
 ) -> Environment:
-    """Return the environment for requirements: from the store if it is there, otherwise built now.
+    """Return the environment for requirements from the store; build it first if it is not there.
 
     The same requirements resolve to the same packages as before, as long as the cache has their lock.
 
     Args:
-        requirements: what it must contain.
+        requirements: the packages to install.
         python: minor version, for example ``"3.10"``; ``""`` for the one in the requirements.
         channels: conda channels in order of preference; ``"local"`` is this machine's own interpreters as packages,
             anything else the name, URL or path of a channel.
@@ -53,8 +53,8 @@ def build_environment(
         sources: pip packages that may be built from source; ``":all:"`` for any.
 
     Raises:
-        UsageError: ``python`` is no supported version, or a channel's address is wrong.
-        EnvironmentBuildError: it cannot be resolved, installed or started; the store stays as it was.
+        UsageError: ``python`` is not a supported version, or a channel's address is invalid.
+        EnvironmentBuildError: the environment cannot be resolved, installed or started; the store is unchanged.
 
     """
     minor = python or requirements.python
@@ -78,12 +78,17 @@ def build_environment(
 
 
 def remembered_lock(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
-    """The lock that these requirements resolved to first on this machine; resolved now if there is none."""
+    """The lock to which these requirements resolved first on this machine; resolve them if there is none.
+
+    Raises:
+        EnvironmentBuildError: the requirements cannot be resolved, or the cache cannot be written to.
+
+    """
     from envpack.support.storage_errors import storage_errors
 
-    known = find_remembered_lock(requirements, target, options)
-    if known:
-        return known
+    remembered = find_remembered_lock(requirements, target, options)
+    if remembered:
+        return remembered
     file = _lock_memory(requirements, target, options)
     with storage_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -93,8 +98,8 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
 
 
 def find_remembered_lock(requirements: Requirements, target: Target, options: LockOptions) -> Lock | None:
-    """The lock that these requirements resolved to first on this machine; None if there is none."""
-    with contextlib.suppress(InputError):  # a damaged file, or one of another envpack: it is only a memory
+    """The lock to which these requirements resolved first on this machine; ``None`` if there is none."""
+    with contextlib.suppress(InputError):  # a damaged file, or one of another version; resolving again replaces it
         return read_lock(_lock_memory(requirements, target, options))
     return None
 
@@ -129,7 +134,7 @@ def environment_of(
     indexes: Sequence[str] = (),
     strip: bool = False,
 ) -> Environment:
-    """Return the environment of a lock: from the store if it is there, otherwise built from exactly those packages.
+    """Return the environment of a lock from the store; build it first, from exactly those packages, if it is not there.
 
     Args:
         lock: the packages.
@@ -145,11 +150,11 @@ def environment_of(
 
     """
     root = (cache or cache_root()).absolute()
-    place = root / "environments" / lock.environment_key(strip=strip)
-    found = read_environment(place)
+    folder = root / "environments" / lock.environment_key(strip=strip)
+    found = read_environment(folder)
     if found:
         with contextlib.suppress(OSError):
-            os.utime(lock_of(place))  # pruning goes by the time of the last use
+            os.utime(lock_of(folder))  # `envpack cache prune` removes by the time of the last use
         return found
 
     from envpack.environment.assemble import Assembly, assemble
@@ -157,7 +162,7 @@ def environment_of(
     settings = settings or read_conda_settings()
     if credentials is None:
         credentials = settings.resolve(settings.channels).credentials
-    how = Assembly(
+    assembly = Assembly(
         lock=lock,
         cache=root,
         settings=settings,
@@ -166,41 +171,44 @@ def environment_of(
         strip=strip,
         progress=progress or NoProgress(),
     )
-    return build_once(place, lambda folder: assemble(how, folder))
+    return build_once(folder, lambda partial: assemble(assembly, partial))
 
 
-def lock_of(place: Path) -> Path:
-    """The file that is locked while an environment is built; its time is that of the last use."""
-    return place.with_name(f".{place.name}.lock")
+def lock_of(folder: Path) -> Path:
+    """The file that is locked while an environment is built; its time stamp is the time of the last use."""
+    return folder.with_name(f".{folder.name}.lock")
 
 
-def build_once(place: Path, fill: Callable[[Path], None]) -> Environment:
+def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
     """Build an environment in the store; other processes that need it wait until it is complete.
 
     Args:
-        place: folder of the environment in the store.
-        fill: makes the environment in an empty folder; the manifest comes last.
+        folder: folder of the environment in the store.
+        fill: makes the environment in an empty folder; it writes the manifest last.
+
+    Raises:
+        EnvironmentBuildError: the disk is full, the store cannot be written to, or ``fill`` fails.
 
     """
     from filelock import FileLock
 
     from envpack.support.storage_errors import storage_errors
 
-    with storage_errors(place.parent):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock_of(place)):
-            found = read_environment(place)
+    with storage_errors(folder.parent):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(lock_of(folder)):
+            found = read_environment(folder)
             if found:
                 return found
-            shutil.rmtree(place, ignore_errors=True)  # incomplete without a manifest
-            with new_folder(place) as partial:
+            shutil.rmtree(folder, ignore_errors=True)  # incomplete without a manifest
+            with new_folder(folder) as partial:
                 fill(partial)
-    finished = read_environment(place)
+    finished = read_environment(folder)
     if finished is None:
         raise EnvironmentBuildError(
             "the environment disappeared from the store",
             kind="environment-broken",
-            where=str(place),
+            where=str(folder),
             hint="let nothing else write to the cache while it builds, and build again",
         )
     return dataclasses.replace(finished, fresh=True)

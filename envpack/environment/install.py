@@ -35,10 +35,10 @@ def install_pip(
     if not python.is_relative_to(prefix):
         into += ["--prefix", prefix]
 
-    def installed(some: Sequence[PipPackage], *options: str) -> CompletedProcess:
+    def installed(wheels: Sequence[PipPackage], *options: str) -> CompletedProcess:
         with temp_dir("install") as scratch:
             lock = scratch / "pylock.toml"
-            lock.write_text(to_pylock(some, target), encoding="utf-8")
+            lock.write_text(to_pylock(wheels, target), encoding="utf-8")
             return run_uv(
                 [
                     *("pip", "install", *into, "--no-deps", "--requirements", lock, *options),
@@ -56,8 +56,8 @@ def install_pip(
 def _not_cached(packages: Sequence[PipPackage], installed: Callable[..., CompletedProcess]) -> Sequence[PipPackage]:
     """Install the wheels that uv has in its cache; returns the others.
 
-    Many mirrors send no cache lifetime. uv then revalidates what it has and downloads it again, although a wheel with
-    this hash cannot have changed.
+    Many mirrors send no cache lifetime. uv then downloads cached wheels again, although the same hash means the same
+    content.
     """
     tried = [package for package in packages if package.url.endswith(".whl")]
     for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""The files and packages of an execution environment: SHA-256, owner and origin, from installation records."""
+"""Lists the files and packages of an execution environment, with SHA-256, owner and origin."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
 
 Kind = Literal["file", "program", "link", "folder"]
 PlaceholderKind = Literal["", "text", "binary"]
-_LONGEST_LICENSE = 100  # characters; some packages give the whole text in place of a name
+_LONGEST_LICENSE = 100  # characters; some packages contain the whole text instead of a name
 
 
 class Entry(NamedTuple):
-    """One file, link or empty folder of an environment. A tuple, since there are tens of thousands.
+    """A file, link or empty folder of an environment. A tuple, because there are tens of thousands.
 
     Attributes:
         path: relative to the environment's root, with ``/``.
         kind: ``"program"`` is an executable file; ``"folder"`` is an empty folder, others have no entry.
         package: normalised name of the package that installed it last, `OWN` for envpack itself.
-        size: bytes; 0 for links and folders.
-        sha256: of the content; ``""`` for links and folders.
+        size: bytes of the content; 0 for links and folders.
+        sha256: SHA-256 of the content; ``""`` for links and folders.
         target: target of a link, as written in the link.
-        placeholder: ``"text"`` or ``"binary"`` if the file contains `envpack.conda.PREFIX_PLACEHOLDER`, which the
-            folder of the environment replaces as soon as it is known; else ``""``.
+        placeholder: ``"text"`` or ``"binary"`` if the file contains `envpack.conda.PREFIX_PLACEHOLDER`, which is
+            replaced by the folder of the environment once that is known; otherwise ``""``.
 
     """
 
@@ -146,7 +146,9 @@ def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:
 
 def inventory_text(entries: Sequence[Entry]) -> str:
     """The text that `write_inventory` writes: one line per entry."""
-    encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode  # `dumps` makes one for each call
+    encode = json.JSONEncoder(
+        ensure_ascii=False, check_circular=False
+    ).encode  # `dumps` creates an encoder for each call
     text = ",\n".join(map(encode, entries))
     return f'{{"schema": {SCHEMA}, "files": [\n{text}\n]}}\n'
 

@@ -50,8 +50,8 @@ unset _envpack_root _envpack_script
 return 0 2>/dev/null || true
 """
 
-# Disables the user's site-packages on servers that never run activate. There is no "home" line on purpose: the
-# environment stays its own base, wherever it is moved.
+# Disables the user's site-packages on servers that never run activate. A "home" line is left out on purpose: without it
+# the environment is its own base, wherever it is moved.
 PYVENV_CFG = "include-system-site-packages = false\n"
 _STRINGS = re.compile(rb"[^\0]*" + re.escape(PREFIX_PLACEHOLDER.encode()) + rb"[^\0]*\0")
 
@@ -159,7 +159,7 @@ def _write_rows(record: Path, rows: list[list[str]]) -> None:
 
 
 def _forget_cache(record: Path) -> None:
-    """Blank references into the package cache, from which packers would take unmodified files."""
+    """Blank references to the package cache, from which packers would copy unmodified files."""
     metadata = json.loads(record.read_text(encoding="utf-8"))
     for key in _RECORD_PATHS:
         if key in metadata:
@@ -210,5 +210,10 @@ def check_prefix(prefix: str) -> None:
 
 
 def rewrite(source: Path, target: Path, prefix: str, kind: PlaceholderKind) -> None:
-    """Write a file of the store with the prefix instead of the placeholder."""
+    """Copy a file of the store, with the prefix instead of the placeholder.
+
+    Raises:
+        OSError: a file cannot be read or written.
+
+    """
     target.write_bytes(replace_placeholder(source.read_bytes(), prefix, kind))

@@ -1,4 +1,4 @@
-"""Folders that are made once, named by a digest of everything that decides their content, and verified at each use."""
+"""Caches folders by a digest of everything that decides their content, and verifies them at each use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress)
     """Make an entry unless it exists and is intact.
 
     If another process is making the same entry, this one waits. A killed process leaves no entry; its temporary files
-    are removed when the entry is made. For an intact entry no write permission is needed.
+    are removed when the entry is made. Reading an intact entry needs no write permission.
 
     Args:
         folder: the entry.
@@ -65,7 +65,7 @@ def _locked(file: Path, progress: Progress) -> Iterator[None]:
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        progress.detail("wait for another process that makes the same")
+        progress.detail("wait for another process that makes the same entry")
         _wait_for(lock)
     try:
         yield

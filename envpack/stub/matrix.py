@@ -1,4 +1,4 @@
-"""A matrix of stubs: which Pythons and releases it consists of, and compiling it on all cores."""
+"""Plans a matrix of stubs for Pythons and releases, and compiles it on all cores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from envpack.support.progress import NoProgress, Progress
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Made = TypeVar("_Made")
-# Does one piece of work with a number of cores, and reports its progress.
+# A task: receives a number of cores and a progress, returns the result.
 _Work = Callable[[int, Progress], _Made]
 _Ended = Callable[[_Key, _Made | EnvpackError], None]
 
@@ -99,7 +99,7 @@ def plan_matrix(
     """One stub per Python, or per Python and release, filtered by identifier.
 
     Args:
-        targets: the Pythons; one that is given twice counts once.
+        targets: the Pythons; duplicates are ignored.
         releases: one stub per release; none for one stub that supports all.
         platforms: platforms of the targets, such as ``"linux-aarch64"``; none for any.
         only: glob patterns of the identifiers to keep; none for all.
@@ -107,7 +107,7 @@ def plan_matrix(
 
     Raises:
         UsageError: a target is for another platform, or a platform has none (``wrong-platform``); two Pythons have the
-            same identifier (``same-identifier``); a pattern fits none, or nothing is left (``nothing-selected``).
+            same identifier (``same-identifier``); a pattern matches none, or no stub is left (``nothing-selected``).
     """
     if platforms:
         check_platforms(targets, platforms)
@@ -154,14 +154,14 @@ def compile_stubs(
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> None:
-    """Compile stubs, or take them from the cache; what several of them share is compiled once, and first.
+    """Compile stubs that the cache does not have; parts that several stubs share are compiled once, and first.
 
     Args:
-        recipes: what to compile.
+        recipes: the stubs to compile.
         ended: called with each stub as soon as it is compiled, or with its error, always in the caller's thread. An
             error does not stop the others.
         cache: folder of compiled stubs, by default the user's cache.
-        jobs: how many compilers run at once, 0 for as many as there are cores.
+        jobs: number of compilers that run at once; 0 for one per core.
         progress: receives details, in the caller's thread.
 
     Raises:
@@ -186,10 +186,10 @@ def compile_stubs(
     _run_in_threads(
         {entry: partial(compile_common, recipe) for entry, recipe in shared.items()}, shared_ended, jobs, progress
     )
-    doomed = [recipe for recipe in uncached if recipe.common_entry in failed]
-    for recipe in doomed:
+    blocked = [recipe for recipe in uncached if recipe.common_entry in failed]
+    for recipe in blocked:
         ended(recipe, failed[recipe.common_entry])
-    work = {recipe: partial(compile_one, recipe) for recipe in recipes if recipe not in doomed}
+    work = {recipe: partial(compile_one, recipe) for recipe in recipes if recipe not in blocked}
     _run_in_threads(work, ended, jobs, progress)
 
 
@@ -200,7 +200,7 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True)
 class _ThreadProgress:
-    """A `Progress` that hands details to another thread."""
+    """A `Progress` that queues details for another thread."""
 
     details: SimpleQueue[Callable[[], None]]
     listener: Progress
@@ -226,7 +226,7 @@ def _run_in_threads(
     if not work:
         return
     threads = min(len(work), jobs)
-    news: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    messages: SimpleQueue[Callable[[], None]] = SimpleQueue()
     waiting = set(work)
 
     def report(key: _Key, future: Future[_Made]) -> None:
@@ -240,12 +240,12 @@ def _run_in_threads(
     with stoppable() as programs, ThreadPoolExecutor(threads) as pool:
         try:
             for key, do in work.items():
-                voice = _ThreadProgress(news, progress, getattr(key, "identifier", ""))
+                thread_progress = _ThreadProgress(messages, progress, getattr(key, "identifier", ""))
                 context = contextvars.copy_context()
-                future = pool.submit(context.run, do, max(1, jobs // threads), voice)
-                future.add_done_callback(lambda future, key=key: news.put(partial(report, key, future)))  # type: ignore[misc]
+                future = pool.submit(context.run, do, max(1, jobs // threads), thread_progress)
+                future.add_done_callback(lambda future, key=key: messages.put(partial(report, key, future)))  # type: ignore[misc]
             while waiting:
-                news.get()()
+                messages.get()()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             programs.stop()

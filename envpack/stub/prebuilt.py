@@ -1,11 +1,13 @@
-"""Stubs that come compiled, in the package ``triton-envpack-stubs`` that ``ci/build-prebuilt`` builds."""
+"""Finds compiled stubs in the package ``triton-envpack-stubs``, which ``ci/build-prebuilt`` builds."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import envpack
 from envpack.stub.cache import ensure_entry
@@ -19,6 +21,30 @@ DISTRIBUTION = "triton-envpack-stubs"
 PACKAGE = "triton_envpack_stubs"
 MANIFEST = "manifest.json"
 COMPRESSED = ".zst"
+
+
+class StubEntry(TypedDict):
+    """A stub in the manifest of the package.
+
+    Attributes:
+        python: minor version of the Python that it embeds.
+        machine: for example ``"x86_64"``.
+        glibc: oldest glibc that it runs with.
+        sha256: SHA-256 of the stub before compression.
+    """
+
+    python: str
+    machine: str
+    glibc: str
+    sha256: str
+
+
+class _Manifest(TypedDict):
+    """The manifest of the package: version of envpack, digest of the stub's sources, and the stubs by identifier."""
+
+    envpack: str
+    sources: str
+    stubs: dict[str, StubEntry]
 
 
 def find_prebuilt(target: StubTarget, *, glibc: str, cache: Path, name: str, progress: Progress) -> Path | None:
@@ -35,7 +61,10 @@ def find_prebuilt(target: StubTarget, *, glibc: str, cache: Path, name: str, pro
         progress: receives the reason why an installed package is not used.
 
     Returns:
-        The file in the cache; ``None`` if the package has none that fits.
+        The file in the cache; ``None`` if the package has no matching stub.
+
+    Raises:
+        EnvironmentBuildError: the cache cannot be written to, or the disk is full.
     """
     folder = package_folder(PACKAGE)
     if folder is None:
@@ -60,9 +89,13 @@ def prebuilt_pythons(machine: str) -> tuple[str, ...]:
     return tuple(sorted((stub.python for stub in stubs if stub.machine == machine), key=version_key))
 
 
-def manifest(stubs: dict[str, dict[str, str]]) -> str:
+def manifest(stubs: Mapping[str, StubEntry]) -> str:
     """The manifest of the package: ``python``, ``machine``, ``glibc`` and ``sha256`` of each stub."""
-    content = {"envpack": envpack.__version__, "sources": source_digest(source_folder()), "stubs": stubs}
+    content: _Manifest = {
+        "envpack": envpack.__version__,
+        "sources": source_digest(source_folder()),
+        "stubs": dict(stubs),
+    }
     return json.dumps(content, indent=1, sort_keys=True)
 
 
@@ -92,7 +125,7 @@ def _fitting(folder: Path, target: StubTarget, glibc: str) -> _Prebuilt | None:
 
 def _stubs(folder: Path) -> list[_Prebuilt]:
     try:
-        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content: _Manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         version, sources = content["envpack"], content["sources"]
         stubs = [_Prebuilt(name, **facts) for name, facts in sorted(content["stubs"].items())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -105,7 +138,7 @@ def _stubs(folder: Path) -> list[_Prebuilt]:
 
 
 def _unpacked(folder: Path, stub: _Prebuilt, entry: Path, name: str, progress: Progress) -> Path:
-    """The stub in the cache; it is compressed in the package, where six of them would take 10 MB."""
+    """Unpack the stub into the cache; stubs in the package are compressed, because six of them have 10 MB."""
 
     def unpack(into: Path) -> None:
         content = _content(folder / f"{stub.name}{COMPRESSED}")

@@ -40,14 +40,14 @@ def environment_from_prefix(
     progress: Progress | None = None,
     strip: bool = False,
 ) -> Environment:
-    """Return a copy of an existing environment: from the store if it is there, otherwise copied now.
+    """Return the copy of an existing environment from the store; copy it first if it is not there.
 
     The original is only read, and may change afterwards. Files whose size and times did not change since the last call
     are not read again.
 
     Args:
         root: folder of a conda environment, or of a virtual environment of venv, virtualenv or uv.
-        python: the minor version that it must have, ``""`` for any.
+        python: required minor version, ``""`` for any.
         platform: ``"linux-64"`` or ``"linux-aarch64"``, this machine's by default.
         glibc: version of the C library on the server.
         cache: folder of the store.
@@ -57,7 +57,7 @@ def environment_from_prefix(
     Raises:
         InputError: the folder is not an environment, cannot be used, or changed while it was read.
         UsageError: its Python is too old or too new.
-        EnvironmentBuildError: it refers to files outside of it, its Python is missing, or the result does not start.
+        EnvironmentBuildError: it refers to files outside of it, its Python is missing, or the copy does not start.
 
     """
     progress = progress or NoProgress()
@@ -71,14 +71,14 @@ def environment_from_prefix(
         digests = hash_files(prefix, files, _memory(prefix, top))
     lock = Lock(target, (), (_python_package(prefix, base, progress, top),), ())
     key = _key(lock, files, digests) + ("-stripped" if strip else "")
-    place = top / "environments" / key
-    found = read_environment(place)
+    folder = top / "environments" / key
+    found = read_environment(folder)
     if found:
         with contextlib.suppress(OSError):
-            os.utime(lock_of(place))
+            os.utime(lock_of(folder))
         return found
-    taken = _PrefixCopy(prefix, files, digests, lock, key, top, progress, strip)
-    return build_once(place, taken.fill)
+    copy = _PrefixCopy(prefix, files, digests, lock, key, top, progress, strip)
+    return build_once(folder, copy.fill)
 
 
 def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:
@@ -102,9 +102,9 @@ def _base(prefix: Prefix) -> Interpreter | None:
     """The interpreter that a virtual environment was created from."""
     if prefix.home is None:
         return None
-    place = prefix.home / f"python{prefix.minor}"
+    python = prefix.home / f"python{prefix.minor}"
     try:
-        return interpreter_at(place if place.is_file() else prefix.home / "python3", prefix.minor)
+        return interpreter_at(python if python.is_file() else prefix.home / "python3", prefix.minor)
     except EnvironmentBuildError as error:
         raise InputError(
             f"the Python that it was created from cannot be used: {error.message}",
@@ -161,7 +161,7 @@ class _PrefixCopy:
         from envpack.environment.assemble import Assembly, finish, install
         from envpack.environment.checks import require_library
 
-        how = Assembly(
+        assembly = Assembly(
             lock=self.lock,
             cache=self.cache,
             settings=CondaSettings(),
@@ -174,7 +174,7 @@ class _PrefixCopy:
         minor = self.prefix.minor
         self._refuse_outside()
         if self.prefix.home is not None:
-            install(how, folder)
+            install(assembly, folder)
         self.progress.begin(f"copy {len(self.files)} files of {self.prefix.root}")
         prefix_paths, declared = named_prefix_paths(self.prefix), declared_files(self.prefix)
         copied = copy_files(self.prefix.root, self.files, folder, prefix_paths, declared, progress=self.progress)
@@ -189,7 +189,7 @@ class _PrefixCopy:
         self.progress.end(_outcome(len(changed), copied, activation_variables(self.prefix.root)))
         require_library(folder, minor)
         finish(
-            how,
+            assembly,
             folder,
             prefix_paths=prefix_paths,
             changed=copied.changed,

@@ -1,4 +1,4 @@
-"""Copies the files of an environment. Nothing is linked, since its owner may change the files afterwards."""
+"""Copies the files of an environment. It never links them, because the owner may change them afterwards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNDECLARED = DeclaredFile("")
 
 @dataclass(frozen=True)
 class CopyResult:
-    """What copying did to the files.
+    """The result of copying files.
 
     Attributes:
         placeholders: kind of the prefix placeholder, of files that contain one now.
@@ -75,21 +75,21 @@ def copy_files(
     for number, file in enumerate(files, start=1):
         size += file.stamp[0]
         progress.advance(number, len(files), "files", size=size)
-        place = target / file.path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.unlink(missing_ok=True)
+        copy = target / file.path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.unlink(missing_ok=True)
         if file.target:
-            place.symlink_to(_relative(file, prefix_paths))
+            copy.symlink_to(_relative(file, prefix_paths))
             continue
         declaration = declared.get(file.path, _UNDECLARED)
         content = _rewritten(source, file, prefix_paths, declaration)
         if content is None:
-            shutil.copyfile(source / file.path, place)
+            shutil.copyfile(source / file.path, copy)
         else:
-            place.write_bytes(content)
-            if place.name != "RECORD":  # which has no line about itself
-                done.changed.add(place)
-        place.chmod(0o755 if file.program else 0o644)
+            copy.write_bytes(content)
+            if copy.name != "RECORD":  # RECORD has no line about itself
+                done.changed.add(copy)
+        copy.chmod(0o755 if file.program else 0o644)
         if content is not None and PREFIX_PLACEHOLDER.encode() in content:
             done.placeholders[file.path] = "binary" if declaration.binary else "text"
         elif content is None and _names(source / file.path, prefix_paths) and not declaration.placeholder:
@@ -99,18 +99,20 @@ def copy_files(
 
 def _relative(link: PrefixFile, prefix_paths: Sequence[Path]) -> str:
     """The target of a link, relative if it is in the environment."""
-    for place in prefix_paths:
-        if link.target.startswith(f"{place}/"):
-            return os.path.relpath(link.target.removeprefix(f"{place}/"), os.path.dirname(link.path) or ".")  # noqa: PTH120
+    for path in prefix_paths:
+        if link.target.startswith(f"{path}/"):
+            return os.path.relpath(link.target.removeprefix(f"{path}/"), os.path.dirname(link.path) or ".")  # noqa: PTH120
     return link.target
 
 
-def _rewritten(source: Path, one: PrefixFile, prefix_paths: Sequence[Path], declaration: DeclaredFile) -> bytes | None:
+def _rewritten(
+    source: Path, copied: PrefixFile, prefix_paths: Sequence[Path], declaration: DeclaredFile
+) -> bytes | None:
     """The new content of a file, ``None`` if it does not change."""
-    file = source / one.path
-    if one.path.startswith("conda-meta/") and one.path.endswith(".json"):
+    file = source / copied.path
+    if copied.path.startswith("conda-meta/") and copied.path.endswith(".json"):
         return _SECRETS.sub(b"", file.read_bytes())
-    if one.path.endswith(".dist-info/RECORD"):
+    if copied.path.endswith(".dist-info/RECORD"):
         return _BYTE_CODE.sub(b"", file.read_bytes())
     if not declaration.placeholder and (not _names(file, prefix_paths) or is_elf(file)):
         return None
@@ -144,4 +146,4 @@ def _names(file: Path, prefix_paths: Sequence[Path]) -> bool:
         if not os.fstat(content.fileno()).st_size:
             return False
         with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            return any(mapped.find(os.fsencode(place)) >= 0 for place in prefix_paths if is_distinctive(place))
+            return any(mapped.find(os.fsencode(path)) >= 0 for path in prefix_paths if is_distinctive(path))

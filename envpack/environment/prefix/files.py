@@ -1,6 +1,6 @@
-"""The files of an existing environment that are copied, and their SHA-256.
+"""Lists the files of an existing environment that are copied, and their SHA-256.
 
-Digests are cached by size, times and inode of each file, as compiler caches do, so that an unchanged environment is not
+Digests are cached by size, times and inode of each file, as in compiler caches, so that an unchanged environment is not
 read twice.
 """
 
@@ -25,7 +25,7 @@ from envpack.support.errors import InputError
 from envpack.support.replacement import write_text
 
 _SCHEMA = 1
-_SETTLED = 2.0  # seconds after which another change gives another time stamp, on any file system
+_SETTLED = 2.0  # seconds after which a change is sure to alter the time stamp, on any file system
 _NEVER = {"CACHEDIR.TAG", ".lock", ".gitignore", "pyvenv.cfg", "lib64", INVENTORY, MANIFEST}
 _NEVER_OF_CONDA = {"pkgs", "envs", "conda-bld", "conda-meta/history", "conda-meta/state", ".condarc", ".conda_lock"}
 _NEVER_OF_VIRTUAL = re.compile(r"bin/(python[\d.]*[td]?|activate(\..*|_this\.py)?|Activate\.ps1|deactivate(\..*)?)")
@@ -38,7 +38,7 @@ class PrefixFile:
 
     Attributes:
         path: relative to the root, with ``/``.
-        stamp: size, time of change of content and of anything, inode; 0 for links.
+        stamp: size in bytes, mtime and ctime in nanoseconds, inode; 0 for links.
         program: whether it is executable.
         target: target of a link; ``""`` for a file.
 
@@ -51,7 +51,7 @@ class PrefixFile:
 
 
 def list_files(prefix: Prefix) -> tuple[PrefixFile, ...]:
-    """The files of an environment, sorted; without byte code, caches and files that depend on its folder.
+    """List the files of an environment by path, without byte code, caches and files that depend on its folder.
 
     Raises:
         InputError: kind ``prefix-unsupported``: there is a special file, such as a socket.

@@ -113,7 +113,7 @@ def test_the_second_waits_for_the_first_and_takes_what_that_has_made(tmp_path, s
     assert results == [False]
     assert make.times == 0
     assert (entry / "half").read_text() == "of it"
-    assert details == ["wait for another process that makes the same"]
+    assert details == ["wait for another process that makes the same entry"]
 
 
 def test_a_kill_leaves_no_entry_and_its_remains_are_removed(tmp_path, slow):
