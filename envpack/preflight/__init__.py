@@ -1,6 +1,6 @@
-"""Finds incompatibilities of stub, execution environment, Triton release and host before anything is started.
+"""Finds incompatibilities of stub, execution environment, Triton release and host before a server starts.
 
-Files are read, never run. `preflight_model` checks a model of a repository, `find_mismatches` compares facts that the
+Files are read, never run. `preflight_model` checks a model of a repository; `find_mismatches` compares facts that the
 caller has read.
 """
 

@@ -1,4 +1,4 @@
-"""What preflight compares: facts about an execution environment, a stub and the host, read from files alone."""
+"""Reads the facts that preflight compares: about an execution environment, a stub and the host."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 _LIBPYTHON_FILE = re.compile(r"(?:\./)?lib/libpython(3\.\d+)\.so\.1\.0")
 _LIBSTDCXX = re.compile(r"(?:\./)?lib/libstdc\+\+\.so\.6(?:\.\d+)*")
-_LARGEST_LIBRARY = 256 << 20  # bytes; no libpython or libstdc++ is near that
+_LARGEST_LIBRARY = 256 << 20  # bytes; a real libpython or libstdc++ is much smaller
 _LIBPYTHON = re.compile(r"libpython(3\.\d+)\.so\.1\.0")
 
 
 @dataclass(frozen=True)
 class EnvironmentFacts:
-    """The facts about an execution environment that matter to a stub.
+    """The facts about an execution environment that are relevant to a stub.
 
     Attributes:
         path: folder or archive.
         python: Python minor version of its libpython, ``""`` if it has none.
         machine: machine of that libpython, such as ``"x86_64"``; ``""`` without one.
-        glibc: the oldest glibc that it runs with, as far as is known: of all files for an environment of envpack's, of
-            libpython for others.
+        glibc: the oldest glibc that it runs with: for all files if envpack built the environment, otherwise for
+            libpython.
         glibcxx: newest symbol version of its own libstdc++, ``""`` if it has none.
-        needed_glibcxx: newest symbol version that its files need of libstdc++; ``""`` for none, and where envpack did
-            not build it, which is when they are not looked at.
+        needed_glibcxx: newest symbol version of libstdc++ that its files require; ``""`` for none, and if envpack did
+            not build the environment, because its files are not inspected.
     """
 
     path: Path
@@ -53,17 +53,19 @@ class EnvironmentFacts:
 
 
 def read_environment_facts(path: Path) -> EnvironmentFacts:
-    """Read the facts of a folder, or of an archive, which is read only as far as necessary.
+    """Read the facts of a folder or an archive. An archive is read only as far as necessary.
 
     Raises:
         InputError: the path does not exist, or is not an archive (``environment-unreadable``).
     """
     try:
-        found = _in_folder(path) if path.is_dir() else _in_archive(path)
+        libraries = _in_folder(path) if path.is_dir() else _in_archive(path)
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
-    glibc, needed_glibcxx = _noted(path)
-    return EnvironmentFacts(path, found.python, found.machine, glibc or found.glibc, found.glibcxx, needed_glibcxx)
+    glibc, needed_glibcxx = _recorded(path)
+    return EnvironmentFacts(
+        path, libraries.python, libraries.machine, glibc or libraries.glibc, libraries.glibcxx, needed_glibcxx
+    )
 
 
 @dataclass
@@ -75,7 +77,7 @@ class _Libraries:
     glibc: str = ""
     glibcxx: str = ""
 
-    def take(self, name: str, read: Callable[[], BinaryIO | None]) -> None:
+    def add(self, name: str, read: Callable[[], BinaryIO | None]) -> None:
         """Read a member called ``name`` if it is libpython or libstdc++."""
         from elftools.elf.elffile import ELFFile
 
@@ -87,9 +89,9 @@ class _Libraries:
             return
         # A damaged library is ignored; the parser raises any error for one.
         with contextlib.suppress(Exception):
-            self._take(ELFFile(content), libpython[1] if libpython else "")
+            self._add(ELFFile(content), libpython[1] if libpython else "")
 
-    def _take(self, elf: ELFFile, python: str) -> None:
+    def _add(self, elf: ELFFile, python: str) -> None:
         if python:
             self.machine, self.glibc = machine_named(elf["e_machine"]), needed_glibc(elf)
             self.python = python
@@ -102,29 +104,29 @@ class _Libraries:
 
 
 def _in_folder(folder: Path) -> _Libraries:
-    found = _Libraries()
+    libraries = _Libraries()
     for file in sorted((folder / "lib").glob("lib*.so*")):
         if file.is_file():
-            found.take(f"lib/{file.name}", lambda file=file: io.BytesIO(file.read_bytes()))  # type: ignore[misc]
-    return found
+            libraries.add(f"lib/{file.name}", lambda file=file: io.BytesIO(file.read_bytes()))  # type: ignore[misc]
+    return libraries
 
 
 def _in_archive(file: Path) -> _Libraries:
-    found, listed = _Libraries(), None
+    libraries, pending = _Libraries(), None
     with opened_archive(file) as archive:
         for member in archive:
             if member.name == INVENTORY:
-                listed = _libraries_listed(archive.text(_LARGEST_LIBRARY))
+                pending = _listed_libraries(archive.text(_LARGEST_LIBRARY))
             elif member.kind in ("file", "program") and member.size <= _LARGEST_LIBRARY:
-                found.take(member.name, lambda: io.BytesIO(archive.text(_LARGEST_LIBRARY)))
-                if listed is not None:
-                    listed.discard(member.name)
-            if found.complete or (listed is not None and not listed):
+                libraries.add(member.name, lambda: io.BytesIO(archive.text(_LARGEST_LIBRARY)))
+                if pending is not None:
+                    pending.discard(member.name)
+            if libraries.complete or (pending is not None and not pending):
                 break
-    return found
+    return libraries
 
 
-def _libraries_listed(inventory: bytes) -> set[str] | None:
+def _listed_libraries(inventory: bytes) -> set[str] | None:
     """The relevant libraries of an inventory, ``None`` if the inventory is damaged."""
     try:
         paths = [entry.path for entry in parse_inventory(inventory) if entry.kind in ("file", "program")]
@@ -133,24 +135,24 @@ def _libraries_listed(inventory: bytes) -> set[str] | None:
     return {path for path in paths if _LIBPYTHON_FILE.fullmatch(path) or _LIBSTDCXX.fullmatch(path)}
 
 
-def _noted(path: Path) -> tuple[str, str]:
-    """The requirements of all files in envpack's metadata; empty without metadata."""
+def _recorded(path: Path) -> tuple[str, str]:
+    """The newest glibc and GLIBCXX that any file requires, from envpack's metadata; empty without metadata."""
     environment = read_environment(path) if path.is_dir() else None
     if environment:
         return environment.glibc, environment.glibcxx
     try:
-        told = json.loads(archive_metadata_file(path).read_text(encoding="utf-8"))
-        return str(told.get("glibc", "")), str(told.get("glibcxx", ""))
+        metadata = json.loads(archive_metadata_file(path).read_text(encoding="utf-8"))
+        return str(metadata.get("glibc", "")), str(metadata.get("glibcxx", ""))
     except (OSError, ValueError, AttributeError):
         return "", ""
 
 
 def _unreadable(path: Path, reason: str) -> InputError:
     return InputError(
-        f"this environment cannot be read: {reason}",
+        f"the execution environment cannot be read: {reason}",
         kind="environment-unreadable",
         where=str(path),
-        hint="give the folder of an environment, or an archive of one",
+        hint="give the folder or the archive of an execution environment",
     )
 
 
@@ -164,9 +166,9 @@ class StubRequirements:
         python: Python minor version that it embeds.
         glibc: the oldest glibc that it runs with.
         glibcxx: newest symbol version of libstdc++ that it requires, ``""`` for none.
-        epochs: ABI epochs that it supports, see `envpack.releases.Release.stub_abi`; empty if unknown, as for stubs of
-            other makers.
-        release_file: release in the release file beside it, ``""`` if there is none.
+        epochs: ABI epochs that it supports, see `envpack.releases.Release.stub_abi`; empty if unknown, as for stubs
+            that envpack did not compile.
+        release_file: release in the release file beside it, ``""`` without that file.
     """
 
     path: Path
@@ -179,28 +181,28 @@ class StubRequirements:
 
 
 def read_stub_requirements(path: Path) -> StubRequirements:
-    """Read a stub and the release file beside it, without running anything.
+    """Read a stub and the release file beside it, without running the stub.
 
     Raises:
-        StubError: it is not a stub, or damaged (``not-a-stub``).
+        StubError: the file is not a stub, or is damaged (``not-a-stub``).
     """
     release_file = _first_line(path.with_name(RELEASE_FILE))
     try:
-        ours = inspect_stub(path)
+        stub = inspect_stub(path)
     except StubError as error:
-        return _needs_of_another(path, release_file, error)
+        return _read_other_stub(path, release_file, error)
     return StubRequirements(
         path=path,
-        machine=ours.machine,
-        python=ours.python,
-        glibc=ours.glibc,
+        machine=stub.machine,
+        python=stub.python,
+        glibc=stub.glibc,
         glibcxx="",
-        epochs=ours.epochs,
+        epochs=stub.epochs,
         release_file=release_file,
     )
 
 
-def _needs_of_another(path: Path, release_file: str, error: StubError) -> StubRequirements:
+def _read_other_stub(path: Path, release_file: str, error: StubError) -> StubRequirements:
     """Requirements of a stub that envpack did not compile; raises ``error`` if it is not a stub."""
     from elftools.elf.elffile import ELFFile
 
@@ -219,7 +221,7 @@ def _needs_of_another(path: Path, release_file: str, error: StubError) -> StubRe
                     epochs=(),
                     release_file=release_file,
                 )
-    except Exception:  # a damaged file raises whatever the parser runs into
+    except Exception:  # the parser raises any exception for a damaged file
         raise error from None
     raise error
 
@@ -239,7 +241,7 @@ class Host:
         name: its name in messages.
         glibc: version of its C library, ``""`` if unknown.
         glibcxx: newest symbol version of its libstdc++, ``""`` if unknown.
-        machine: such as ``"x86_64"``; ``""`` if unknown, as for an image that exists for several.
+        machine: such as ``"x86_64"``; ``""`` if unknown, as for a multi-platform image.
     """
 
     name: str
@@ -249,11 +251,11 @@ class Host:
 
 
 def image_host(release: Release) -> Host:
-    """The official container of a release."""
+    """The official image of a release."""
     return Host(f"the image of Triton {release.name}", release.glibc, release.glibcxx, "")
 
 
 def this_host() -> Host:
-    """The system that this process runs in; the version of its libstdc++ is not determined."""
+    """The system that this process runs in, without the version of its libstdc++."""
     glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ")
     return Host("this machine", glibc, "", this_machine())

@@ -23,25 +23,25 @@ def preflight_model(
 
     Args:
         model: the model.
-        default_stub: the stub of the server's Python backend, which serves models without a stub of their own.
+        default_stub: the stub of the server's Python backend, for models without their own stub.
         release: the server's release, None if unknown.
         host: the system that the server runs in.
-        backends: folder of additional backend directories, for models that name one.
+        backends: folder of additional backend directories.
     """
     if model.is_ensemble:
         return ()
     own = model.folder / STUB_NAME
-    stub = own if own.is_file() else _backends_stub(model, default_stub, backends)
+    stub = own if own.is_file() else _backend_stub(model, default_stub, backends)
     try:
         needs = read_stub_requirements(stub) if stub else None
     except StubError as error:
-        no_stub = Mismatch(error.kind, f"{stub} is no stub: {error.message}", error.hint)
+        no_stub = Mismatch(error.kind, f"{stub} is not a stub: {error.message}", error.hint)
         return () if stub == default_stub else (no_stub,)
     return find_mismatches(needs, _environment(model), release, host)
 
 
-def _backends_stub(model: Model, default_stub: Path | None, backends: Path | None) -> Path | None:
-    """The stub of the backend that the model names, None if unknown."""
+def _backend_stub(model: Model, default_stub: Path | None, backends: Path | None) -> Path | None:
+    """The stub of the model's backend, None if unknown."""
     if model.backend == PYTHON_BACKEND:
         return default_stub
     stub = backends / model.backend / STUB_NAME if backends else None
@@ -49,9 +49,9 @@ def _backends_stub(model: Model, default_stub: Path | None, backends: Path | Non
 
 
 def _environment(model: Model) -> EnvironmentFacts | None:
-    """Facts of the model's environment, None if it has none, or they cannot be determined.
+    """Facts of the model's execution environment, None if the model has none or the facts cannot be determined.
 
-    The server reports an environment that cannot be read. One without libpython, such as a venv, may use the system's.
+    The server reports an unreadable environment. One without libpython, such as a venv, may use the system's.
     """
     path = environment_of(model)
     try:

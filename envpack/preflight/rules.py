@@ -46,19 +46,19 @@ def _python_and_machine(stub: StubRequirements, environment: EnvironmentFacts) -
         yield Mismatch(
             "libpython-missing",
             f"the environment has no lib/libpython{stub.python}.so.1.0, which the stub loads",
-            f"build one with `envpack build --python {stub.python}`, or take a Python built with --enable-shared",
+            f"build one with `envpack build --python {stub.python}`, or use a Python built with --enable-shared",
         )
         return
     if environment.python != stub.python:
         yield Mismatch(
             "python-mismatch",
-            f"the stub embeds Python {stub.python}, the environment has Python {environment.python}",
+            f"the stub embeds Python {stub.python}, but the environment has Python {environment.python}",
             f"compile a stub for it: {_stub_command(stub, environment)}",
         )
     if environment.machine != stub.machine:
         yield Mismatch(
             "machine-mismatch",
-            f"the stub is for {stub.machine}, the environment for {environment.machine}",
+            f"the stub is for {stub.machine}, but the environment is for {environment.machine}",
             f"compile a stub for it: {_stub_command(stub, environment)}",
         )
 
@@ -71,20 +71,20 @@ def _stub_command(stub: StubRequirements, environment: EnvironmentFacts) -> str:
 def _libstdcxx(
     stub: StubRequirements | None, environment: EnvironmentFacts | None, host: Host | None
 ) -> Iterator[Mismatch]:
-    # The server puts the environment's lib folder in front of the system's.
+    # The server searches the environment's lib folder before the system's.
     name, has = ("the environment", environment.glibcxx) if environment else ("", "")
     if not has and host:
         name, has = host.name, host.glibcxx
     if stub and _is_older(has, stub.glibcxx):
         yield Mismatch(
             "libstdcxx-too-old",
-            f"the stub needs GLIBCXX_{stub.glibcxx} of libstdc++, that of {name} ends at GLIBCXX_{has}",
+            f"the stub needs GLIBCXX_{stub.glibcxx} of libstdc++, but {name} only has GLIBCXX_{has}",
             "use envpack's stub, which needs no libstdc++, or add a newer libstdcxx-ng to the environment",
         )
     if environment and _is_older(has, environment.needed_glibcxx):
         yield Mismatch(
             "libstdcxx-too-old",
-            f"the environment's files need GLIBCXX_{environment.needed_glibcxx} of libstdc++, that of {name} ends at"
+            f"the environment's files need GLIBCXX_{environment.needed_glibcxx} of libstdc++, but {name} only has"
             f" GLIBCXX_{has}",
             "add a newer libstdcxx-ng to the environment's requirements",
         )
@@ -94,14 +94,14 @@ def _release(stub: StubRequirements, release: Release) -> Iterator[Mismatch]:
     if stub.epochs and release.stub_abi not in stub.epochs:
         yield Mismatch(
             "release-mismatch",
-            f"the stub speaks the wires of {', '.join(stub.epochs)}, Triton {release.name} that of {release.stub_abi}",
-            "compile one without --triton, which speaks to all releases, or name this one",
+            f"the stub supports ABI epochs {', '.join(stub.epochs)}, but Triton {release.name} has {release.stub_abi}",
+            "compile a stub for all releases, without --triton, or for this one",
         )
-    said = all_releases().get(stub.release_file)
-    if stub.epochs and said and release.known and said.stub_abi != release.stub_abi:
+    named = all_releases().get(stub.release_file)
+    if stub.epochs and named and release.known and named.stub_abi != release.stub_abi:
         yield Mismatch(
             "release-mismatch",
-            f"the release file beside the stub says Triton {stub.release_file}, the server is {release.name}",
+            f"the release file beside the stub names Triton {stub.release_file}, but the server is {release.name}",
             f"write {release.name} into {stub.path}.release, or delete that file",
         )
 
@@ -110,13 +110,13 @@ def _stub_on_host(stub: StubRequirements, host: Host) -> Iterator[Mismatch]:
     if host.machine and stub.machine != host.machine:
         yield Mismatch(
             "machine-mismatch",
-            f"the stub is for {stub.machine}, {host.name} is {host.machine}",
-            "compile one with a Python for that machine: `envpack stub --prefix`",
+            f"the stub is for {stub.machine}, but {host.name} is {host.machine}",
+            f"compile a stub with a Python for {host.machine}: `envpack stub --prefix`",
         )
     if _is_older(host.glibc, stub.glibc):
         yield Mismatch(
             "glibc-too-old",
-            f"the stub needs glibc {stub.glibc}, {host.name} has {host.glibc}",
+            f"the stub needs glibc {stub.glibc}, but {host.name} has {host.glibc}",
             f"compile it with --toolchain zig --glibc {host.glibc}",
         )
 
@@ -125,13 +125,13 @@ def _environment_on_host(environment: EnvironmentFacts, host: Host) -> Iterator[
     if host.machine and environment.machine and environment.machine != host.machine:
         yield Mismatch(
             "machine-mismatch",
-            f"the environment is for {environment.machine}, {host.name} is {host.machine}",
-            "build the environment on such a machine",
+            f"the environment is for {environment.machine}, but {host.name} is {host.machine}",
+            f"build the environment on a machine with {host.machine}",
         )
     if _is_older(host.glibc, environment.glibc):
         yield Mismatch(
             "glibc-too-old",
-            f"the environment needs glibc {environment.glibc}, {host.name} has {host.glibc}",
+            f"the environment needs glibc {environment.glibc}, but {host.name} has {host.glibc}",
             "build it with an older Python installation or packages, or serve it with a newer release",
         )
 

@@ -1,4 +1,4 @@
-"""Reads config.pbtxt with Triton's own schema, so that what passes here also parses in the server."""
+"""Reads config.pbtxt with Triton's own schema, so that a file that is valid here also parses in the server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ModelConfig(Protocol):
     ensemble_scheduling: EnsembleScheduling
 
     def HasField(self, field_name: str) -> bool:  # noqa: N802 - protobuf's name
-        """Whether an optional message field is there."""
+        """Whether an optional message field is set."""
 
     def SerializeToString(self, *, deterministic: bool) -> bytes:  # noqa: N802 - protobuf's name
         """The message in protobuf's wire format."""
@@ -70,7 +70,7 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
             f"not a valid Triton model configuration: {reason.rstrip('.')}",
             kind="bad-config",
             where=f"{where}:{line}" if line else str(where),
-            hint="compare with Triton's model configuration guide; a field may be newer than this schema",
+            hint="see Triton's model configuration guide; a field may be newer than envpack's schema",
         ) from error
     parsed: ModelConfig = message
     return parsed

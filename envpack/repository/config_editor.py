@@ -1,4 +1,4 @@
-"""Changes one field or parameter of a config.pbtxt and leaves every other byte as its author wrote it."""
+"""Changes one field or parameter of a config.pbtxt and leaves every other byte unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEPARATORS = {",", ";"}
 
 @dataclass(frozen=True)
 class Token:
-    """A token and its place in the text: ``text[start:end]``."""
+    """A token and its position: ``text[start:end]`` of the whole text."""
 
     text: str
     start: int
@@ -37,29 +37,30 @@ class Field:
 
 
 def get_string_parameter(config: ModelConfig, key: str) -> str:
-    """The value of ``parameters[key]``, empty if there is none."""
+    """The value of ``parameters[key]``, empty if the parameter is not set."""
     return config.parameters[key].string_value if key in config.parameters else ""
 
 
 def set_execution_environment(text: str, path_value: str, where: str | Path) -> str:
-    """`set_string_parameter` for the parameter by which a model names its execution environment."""
+    """`set_string_parameter` for the path of the model's execution environment."""
     return set_string_parameter(text, EXECUTION_ENVIRONMENT, path_value, where)
 
 
 def set_string_parameter(text: str, key: str, value: str, where: str | Path) -> str:
-    """Give ``text`` with ``parameters[key].string_value`` set to ``value``.
+    """Return ``text`` with ``parameters[key].string_value`` set to ``value``.
 
-    Comments, order and white space stay. If the key exists only its string literal is replaced, else a block is
-    added at the end. Doing it twice changes nothing.
+    Comments, order and white space stay. If the key exists, only its string literal is replaced; otherwise a block is
+    added at the end. A second call changes nothing.
 
     Args:
         text: content of a config.pbtxt.
         key: name of the parameter.
-        value: what it shall say.
+        value: new value.
         where: file that the text is from, for error messages.
 
     Raises:
-        InputError: ``text`` is not a model configuration, or it is written in a way that cannot be edited safely.
+        InputError: ``text`` is not a model configuration (``bad-config``), or cannot be edited safely
+            (``config-not-editable``).
 
     """
     config = parse_config(text, where)
@@ -70,7 +71,7 @@ def set_string_parameter(text: str, key: str, value: str, where: str | Path) -> 
 
 
 def set_backend(text: str, name: str, where: str | Path) -> str:
-    """Give ``text`` with ``backend`` set to ``name``; everything else as `set_string_parameter`.
+    """Return ``text`` with ``backend`` set to ``name``, in the way of `set_string_parameter`.
 
     Args:
         text: content of a config.pbtxt.
@@ -88,13 +89,13 @@ def set_backend(text: str, name: str, where: str | Path) -> str:
     return _checked(_with_field(text, "backend", name), config, "the field backend", name, where)
 
 
-def _checked(edited: str, wanted: ModelConfig, what: str, value: str, where: str | Path) -> str:
-    """The edited text, if it says what is wanted and nothing else."""
-    if parse_config(edited, where).SerializeToString(deterministic=True) != wanted.SerializeToString(
+def _checked(edited: str, expected: ModelConfig, what: str, value: str, where: str | Path) -> str:
+    """The edited text; raises an error if it does not parse as exactly ``expected``."""
+    if parse_config(edited, where).SerializeToString(deterministic=True) != expected.SerializeToString(
         deterministic=True
     ):
         raise InputError(
-            f"cannot set {what} without touching something else",
+            f"cannot set {what} without changing other fields",
             kind="config-not-editable",
             where=str(where),
             hint=f"set {what} to {value!r} by hand",
@@ -103,7 +104,7 @@ def _checked(edited: str, wanted: ModelConfig, what: str, value: str, where: str
 
 
 def _with_field(text: str, name: str, value: str) -> str:
-    """The text with a field of the outermost message, which has at most one of the name."""
+    """The text with a field of the outermost message, which occurs at most once."""
     literal = _quoted(value)
     found = [field.value for field in _fields(tuple(_tokens(text))) if field.name == name]
     if found:
@@ -140,7 +141,7 @@ def _with_lines(text: str, lines: list[str]) -> str:
 
 def _replaced(text: str, strings: tuple[Token, ...], literal: str) -> str:
     """The text with one literal in place of several side by side; comments between them stay."""
-    gaps = [text[one.end : next_one.start] for one, next_one in itertools.pairwise(strings)]
+    gaps = [text[literal.end : following.start] for literal, following in itertools.pairwise(strings)]
     comments = "".join(gap for gap in gaps if "#" in gap)
     return text[: strings[0].start] + literal + comments + text[strings[-1].end :]
 
@@ -157,14 +158,14 @@ def _quoted(value: str) -> str:
 
 
 def _string(tokens: tuple[Token, ...]) -> str:
-    """What a string value says; it may be written as several literals side by side."""
+    """The value of a string, which may consist of several adjacent literals."""
     from google.protobuf import text_encoding
 
     return b"".join(text_encoding.CUnescape(token.text[1:-1]) for token in tokens).decode("utf-8", "replace")
 
 
 def _tokens(text: str) -> list[Token]:
-    """The tokens of a valid text, by protobuf's own tokenizer (its parse errors tell where it stands)."""
+    """The tokens of a valid text, from protobuf's own tokenizer, whose parse errors contain its position."""
     from google.protobuf import text_format
 
     lines = text.split("\n")
@@ -174,21 +175,21 @@ def _tokens(text: str) -> list[Token]:
     tokenizer: Any = text_format.Tokenizer(lines)
     found = []
     while not tokenizer.AtEnd():
-        place = tokenizer.ParseError("")
-        found.append(Token(tokenizer.token, starts[place.GetLine() - 1] + place.GetColumn() - 1))
+        position = tokenizer.ParseError("")
+        found.append(Token(tokenizer.token, starts[position.GetLine() - 1] + position.GetColumn() - 1))
         tokenizer.NextToken()
     return found
 
 
 def _parameter_entries(tokens: list[Token]) -> Iterator[tuple[Token, ...]]:
-    """The messages under ``parameters``, in order, in either way to write a list."""
+    """The messages under ``parameters``, in order, in either notation of a list."""
     for field in _fields(tuple(tokens)):
         if field.name == "parameters":
             yield field.value
 
 
 def _last(message: tuple[Token, ...], name: str) -> tuple[Token, ...]:
-    """The value of a field in a braced message; of several the last one counts."""
+    """The value of a field in a braced message; the last one, if the field occurs several times."""
     found: tuple[Token, ...] = ()
     for field in _fields(message[1:-1]):
         if field.name == name:
@@ -197,7 +198,7 @@ def _last(message: tuple[Token, ...], name: str) -> tuple[Token, ...]:
 
 
 def _fields(tokens: tuple[Token, ...]) -> Iterator[Field]:
-    """The fields of a message without its braces; a list in brackets gives one field for each element."""
+    """The fields of a message without its braces; a list in brackets yields one field for each element."""
     at = 0
     while at < len(tokens):
         if tokens[at].text in _SEPARATORS:

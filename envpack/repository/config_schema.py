@@ -1,6 +1,6 @@
-"""The protobuf message of config.pbtxt, built from the facts in model_config.toml.
+"""The protobuf message of config.pbtxt, built from the field list in model_config.toml.
 
-The facts are our own data because the wheel that carries Triton's generated schema also installs NumPy and a gRPC
+envpack has its own field list because the wheel that carries Triton's generated schema also installs NumPy and a gRPC
 client. The test extra installs that wheel, and a test compares the two descriptors.
 """
 
@@ -78,7 +78,7 @@ def _add_field(
 def _make_map(
     message: DescriptorProto, message_name: str, field: FieldDescriptorProto, key: str, value: str, enums: Any
 ) -> None:
-    """A map is a repeated message with a key and a value, marked as such."""
+    """Make ``field`` a map: a repeated message with a key and a value, marked as a map entry."""
     entry = message.nested_type.add(name="".join(map(str.capitalize, field.name.split("_"))) + "Entry")
     entry.options.map_entry = True
     for number, (name, kind) in enumerate((("key", key), ("value", value)), start=1):

@@ -19,13 +19,13 @@ SHELL_CHARACTER = re.compile(r"[\s\"'`$&|;<>()*?\[\]{}\\!]")
 
 @dataclass(frozen=True)
 class Model:
-    """One model of a repository.
+    """A model of a repository.
 
     Attributes:
-        name: name that the server knows it by (the configuration's, else the folder's).
+        name: its name on the server: from the configuration, else the folder's name.
         folder: absolute path of the folder that holds ``config.pbtxt``.
         config: its configuration, the real protobuf message.
-        is_ensemble: whether it only ties other models together and has no code of its own.
+        is_ensemble: whether it only combines other models and has no code.
         backend: backend that runs it, for example ``"python"``; empty for an ensemble.
 
     """
@@ -43,7 +43,7 @@ class Model:
 
 
 def open_model(folder: Path) -> Model:
-    """Read the model in ``folder``, and check what would fail on the server.
+    """Read the model in ``folder``, and check for errors that would fail on the server.
 
     Raises:
         InputError: kinds ``model-missing``, ``bad-path``, ``bad-config``, ``model-name-mismatch``,
@@ -59,10 +59,10 @@ def open_model(folder: Path) -> Model:
 
 
 def examine_model(folder: Path) -> tuple[Model | None, tuple[InputError, ...]]:
-    """Read the model in ``folder`` as far as that goes, and tell all that is wrong with it, not only the first.
+    """Read the model in ``folder`` as far as possible, and return all of its errors, not only the first.
 
     Returns:
-        The model, None if its configuration cannot be read; and the errors of `open_model`.
+        The model, None if its configuration cannot be read, and the errors that `open_model` would raise.
 
     """
     folder = folder.absolute()
@@ -85,11 +85,11 @@ def examine_model(folder: Path) -> tuple[Model | None, tuple[InputError, ...]]:
 def find_models(repository: Path) -> tuple[Model, ...]:
     """Every Python model and ensemble of a repository, sorted by name.
 
-    Sub-folders that hold neither a configuration nor code, and those whose name starts with a dot, are no models.
-    Models of another backend are left out.
+    Folders without a configuration and code, and folders whose name starts with a dot, are not models. Models of other
+    backends are omitted.
 
     Raises:
-        InputError: the repository does not exist (kind ``repository-missing``), or as `open_model`.
+        InputError: the repository does not exist (kind ``repository-missing``), or see `open_model`.
 
     """
     if not repository.is_dir():
@@ -97,7 +97,7 @@ def find_models(repository: Path) -> tuple[Model, ...]:
             "model repository not found",
             kind="repository-missing",
             where=str(repository),
-            hint="give the folder that holds the model folders with --repository",
+            hint="give the folder that contains the model folders with --repository",
         )
     models = []
     for folder in sorted(repository.iterdir()):
@@ -112,14 +112,15 @@ def find_models(repository: Path) -> tuple[Model, ...]:
 
 
 def named_models(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
-    """The models that a user names, or all of the repository for no names.
+    """The models that a user names, or all models of the repository if there are no names.
 
     Args:
-        repository: folder that holds the model folders.
+        repository: folder that contains the model folders.
         names: see `model_name`.
 
     Raises:
-        InputError: as `model_name`, `open_model` and `find_models`; or there is no model at all (``repository-empty``).
+        InputError: see `model_name`, `open_model` and `find_models`; or the repository has no model
+            (``repository-empty``).
 
     """
     if names:
@@ -134,7 +135,7 @@ def model_name(repository: Path, text: str) -> str:
     """The folder name of the model that a user names, by that name or by a path to its folder.
 
     Raises:
-        InputError: the path leads to another folder than one of this repository (kind ``other-repository``).
+        InputError: the path is not a folder of this repository (kind ``other-repository``).
 
     """
     name = text.rstrip("/")
@@ -156,14 +157,14 @@ def no_models(repository: Path) -> InputError:
         "no Python model in this repository",
         kind="repository-empty",
         where=str(repository),
-        hint="`envpack init FOLDER` makes one that works",
+        hint="`envpack init FOLDER` creates a working example",
     )
 
 
 def config_text(model: Model | Path) -> str:
     """The text of a model's configuration; a folder with code but without config.pbtxt gets `DEFAULT_CONFIG`.
 
-    Line ends are given as they are in the file.
+    Line endings are unchanged.
 
     Raises:
         InputError: the file is not UTF-8 text (kind ``bad-config``).
@@ -182,12 +183,12 @@ def config_text(model: Model | Path) -> str:
 
 
 def looks_like_model(folder: Path) -> bool:
-    """Whether a folder holds a configuration, or the code of a version."""
+    """Whether a folder contains a configuration, or the code of a version."""
     return (folder / CONFIG_NAME).is_file() or any((f / _MODEL_FILE).is_file() for f in version_folders(folder))
 
 
 def version_folders(folder: Path) -> list[Path]:
-    """What the server takes for versions: every folder whose name starts with a digit other than zero."""
+    """The folders that the server loads as versions: those whose names start with a digit other than zero."""
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] in "123456789")
 
 
@@ -202,10 +203,10 @@ def _missing(folder: Path) -> InputError:
 
 def _name_mismatch(folder: Path, name: str) -> InputError:
     return InputError(
-        f"the configuration calls the model {name!r} but its folder is {folder.name!r}",
+        f"the configuration names the model {name!r}, but its folder is {folder.name!r}",
         kind="model-name-mismatch",
         where=str(folder / CONFIG_NAME),
-        hint="remove the line with name, or rename the folder: Triton wants both to agree",
+        hint="remove the name field or rename the folder: Triton requires the same name",
     )
 
 
@@ -213,7 +214,7 @@ def _path_faults(folder: Path) -> Iterator[InputError]:
     unsafe = SHELL_CHARACTER.search(str(folder))
     if unsafe:
         yield InputError(
-            f"the path contains {unsafe.group()!r}, and Triton hands paths to a shell without quotes",
+            f"the path contains {unsafe.group()!r}, and Triton passes paths to a shell unquoted",
             kind="bad-path",
             where=str(folder),
             hint="move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
@@ -223,14 +224,14 @@ def _path_faults(folder: Path) -> Iterator[InputError]:
 def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     file_name = config.default_model_filename or _MODEL_FILE
     versions = version_folders(folder)
-    without = [version for version in versions if not (version / file_name).is_file()]
+    incomplete = [version for version in versions if not (version / file_name).is_file()]
     named = config.backend or config.platform
-    if len(without) == len(versions) and named and not named.startswith("python"):
+    if len(incomplete) == len(versions) and named and not named.startswith("python"):
         yield InputError(
-            f"a model of the backend {named!r}, not a Python model",
+            f"this is a model of the backend {named!r}, not a Python model",
             kind="not-a-python-model",
             where=str(folder / CONFIG_NAME),
-            hint="envpack prepares models of Triton's Python backend only",
+            hint="envpack only supports models of Triton's Python backend",
         )
         return
     if not versions:
@@ -238,13 +239,13 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
             f"no version folder with a {file_name}",
             kind="model-without-code",
             where=str(folder),
-            hint=f"put the model's code into {folder.name}/1/{file_name}",
+            hint=f"put the model's code in {folder.name}/1/{file_name}",
         )
-    for version in reversed(without):
+    for version in reversed(incomplete):
         yield InputError(
-            f"Triton takes this folder for a version of the model, but it has no {file_name}",
+            f"Triton loads this folder as a version of the model, but it has no {file_name}",
             kind="model-without-code",
             where=str(version),
             hint="add the file, or give the folder a name that does not start with a digit; "
-            "a server would wait for ever on loading it",
+            "otherwise a server waits forever while it loads the model",
         )

@@ -1,9 +1,9 @@
 """Places execution environments, stubs and backend directories where the server looks for them.
 
-A backend directory for one Python, such as ``backends/python_3_8``, serves all models that name the backend. It holds
+A backend directory for one Python, such as ``backends/python_3_8``, serves all models that use the backend. It contains
 envpack's stub, the server's library and utilities under the names that the server looks for, and a ``model.py`` that
-re-exports the model's own class. Library and utilities are links into the directory of the server's own Python backend,
-which is beside this one where it is deployed, so they always belong to the running release.
+re-exports the model's own class. Library and utilities are links into the server's own Python backend, a sibling
+directory on the server, so they always belong to the running release.
 """
 
 from __future__ import annotations
@@ -35,30 +35,29 @@ _NAME = re.compile(r"python_3_(\d+)")
 
 
 def in_model_folder(name: str) -> str:
-    """The path of a file or folder ``name`` in the model's own folder, as config.pbtxt spells it."""
+    """The path of a file or folder ``name`` in the model's own folder, as written in config.pbtxt."""
     return f"{_MODEL_DIRECTORY}/{name}"
 
 
 def environment_of(model: Model) -> Path | None:
-    """The execution environment that the model's config.pbtxt names: folder or archive, whether it exists or not."""
+    """The folder or archive in the model's EXECUTION_ENV_PATH, whether it exists or not; None if that is not set."""
     value = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
     return Path(value.replace(_MODEL_DIRECTORY, str(model.folder))) if value else None
 
 
 def point_to_environment(model: Model, path_value: str, backend: str = "") -> bool:
-    """Set the execution environment in the model's config.pbtxt; creates the file if there is none.
+    """Set the execution environment in the model's config.pbtxt, and create the file if it does not exist.
 
     Args:
         model: the model.
-        path_value: an absolute path, or what `in_model_folder` gives.
+        path_value: an absolute path, or the result of `in_model_folder`.
         backend: backend to set in the same step; ``""`` leaves it as it is.
 
     Returns:
         Whether the file changed.
 
     Raises:
-        InputError: the path is neither (kind ``bad-environment-path``): the server would take it from its own
-            working directory, or garble it.
+        InputError: the server could not resolve the path (kind ``bad-environment-path``).
 
     """
     after_keyword = path_value.removeprefix(_MODEL_DIRECTORY)
@@ -86,16 +85,16 @@ def place_stub(binary: Path, model_folder: Path, release: Release | None = None)
     Args:
         binary: the stub.
         model_folder: where to put it.
-        release: the server that it is meant for. A release file beside the stub names it, and the stub refuses servers
-            that speak otherwise. None leaves that file as it is.
+        release: the release for the release file beside the stub; the stub rejects servers with another ABI epoch.
+            None leaves that file unchanged.
 
     Returns:
-        Whether anything was changed; False if the same stub is there with the right mode and release file.
+        Whether anything changed: False if the same stub exists with the right mode and release file.
 
     """
     if release is None or _names(model_folder, release):
         return _place_binary(binary, model_folder)
-    # Whenever this ends, a stub never stands beside a file that was written for another one.
+    # If the process is interrupted, no stub is left beside the release file of another stub.
     forget_release(model_folder)
     _place_binary(binary, model_folder)
     write_text(model_folder / RELEASE_FILE, f"{release.name_for_stub}\n")
@@ -103,7 +102,7 @@ def place_stub(binary: Path, model_folder: Path, release: Release | None = None)
 
 
 def forget_release(model_folder: Path) -> bool:
-    """Remove the release file, so that the stub goes by what it finds out of the server; whether there was one."""
+    """Remove the release file, so that the stub detects the server's release; returns whether the file existed."""
     file = model_folder / RELEASE_FILE
     was_there = file.is_file()
     file.unlink(missing_ok=True)
@@ -111,7 +110,7 @@ def forget_release(model_folder: Path) -> bool:
 
 
 def remove_stub(folder: Path) -> bool:
-    """Remove a stub, and its release file; whether there was one."""
+    """Remove a stub and its release file; returns whether either existed."""
     stub = folder / STUB_NAME
     was_there = stub.is_file()
     stub.unlink(missing_ok=True)
@@ -150,7 +149,7 @@ def _place_binary(binary: Path, model_folder: Path) -> bool:
 
 
 def unpacking_backends(models: Iterable[Model]) -> tuple[str, ...]:
-    """The backends that unpack archives for these models, sorted; more than one may not do so at the same time."""
+    """The backends that unpack archives for these models, sorted; two must not unpack at the same time."""
     return tuple(sorted({model.backend for model in models if _has_archive(model)}))
 
 
@@ -164,7 +163,7 @@ class Backend:
     """A backend for one Python.
 
     Attributes:
-        name: what config.pbtxt calls it, for example ``"python_3_8"``.
+        name: its name in config.pbtxt, for example ``"python_3_8"``.
         folder: its folder.
     """
 
@@ -173,12 +172,12 @@ class Backend:
 
     @property
     def stub(self) -> Path:
-        """Where its stub is, or would be."""
+        """Path of its stub, whether it exists or not."""
         return self.folder / STUB_NAME
 
     @property
     def library(self) -> Path:
-        """Where its library is, or would be."""
+        """Path of its library, whether it exists or not."""
         return self.folder / library_name(self.name)
 
 
@@ -189,7 +188,7 @@ def backend_for(minor: str, backends: Path) -> Backend:
 
 
 def python_of_backend(name: str) -> str:
-    """The Python that a backend of this name is for, ``""`` if it is not one of envpack's names."""
+    """The Python version in the name of a backend, ``""`` if envpack does not use such a name."""
     match = _NAME.fullmatch(name)
     return f"3.{match[1]}" if match else ""
 
@@ -200,39 +199,39 @@ def library_name(backend: str) -> str:
 
 
 def backends_folder(project: Project, explicit: Path | None = None) -> Path:
-    """The folder of the backends of a repository: beside it, unless the project or the caller says where."""
+    """The folder of the backends of a repository: beside it, unless the project or the caller gives another."""
     return (explicit or project.backends or project.repository.parent / "backends").absolute()
 
 
 def find_backends(folder: Path) -> tuple[Backend, ...]:
-    """The backends in a folder whose names say that they are for one Python; none if there is no such folder."""
+    """The backends in a folder whose names contain a Python version; none if the folder does not exist."""
     if not folder.is_dir():
         return ()
     return tuple(Backend(f.name, f) for f in sorted(folder.iterdir()) if f.is_dir() and python_of_backend(f.name))
 
 
 def place_backend(stub: Path, backend: Backend, release: Release | None = None, server: Path | None = None) -> bool:
-    """Make a backend's folder complete; what is as it should be is left alone.
+    """Create or complete a backend directory; correct files stay unchanged.
 
     Args:
-        stub: the stub's executable.
-        backend: whose folder; made, with its parents, if it is not there.
-        release: the server that it is meant for, as in `place_stub`.
-        server: folder of a server's own Python backend, whose library and utilities are copied. None links to where
-            they will be: in ``../python``.
+        stub: the stub executable.
+        backend: the backend; its folder and parents are created if they do not exist.
+        release: see `place_stub`.
+        server: directory of a server's own Python backend, to copy its library and utilities. None creates links to
+            ``../python``, where they are on the server.
 
     Returns:
-        Whether anything was changed.
+        Whether anything changed.
 
     Raises:
-        InputError: ``server`` does not hold a server's Python backend (kind ``no-python-backend``).
+        InputError: ``server`` does not contain a server's Python backend (kind ``no-python-backend``).
     """
     if server is not None and not ((server / LIBRARY).is_file() and (server / UTILITIES).is_file()):
         raise InputError(
-            f"this is not the folder of a server's Python backend: it must hold {LIBRARY} and {UTILITIES}",
+            f"this is not the directory of a server's Python backend, which contains {LIBRARY} and {UTILITIES}",
             kind="no-python-backend",
             where=str(server),
-            hint="give that folder of the target server, in its image /opt/tritonserver/backends/python",
+            hint="give the target server's directory; in an image it is /opt/tritonserver/backends/python",
         )
     if backend.folder.is_dir():
         return _fill(stub, backend, backend.folder, release, server)
@@ -252,16 +251,16 @@ def _fill(stub: Path, backend: Backend, folder: Path, release: Release | None, s
     return changed | place_stub(stub, folder, release)
 
 
-def _link(place: Path, target: str) -> bool:
-    if place.is_symlink() and str(place.readlink()) == target:
+def _link(link: Path, target: str) -> bool:
+    if link.is_symlink() and str(link.readlink()) == target:
         return False
-    replace_link(place, target)
+    replace_link(link, target)
     return True
 
 
-def _copy(source: Path, place: Path) -> bool:
-    if place.is_file() and not place.is_symlink() and filecmp.cmp(source, place, shallow=False):
+def _copy(source: Path, destination: Path) -> bool:
+    if _holds(destination, source):
         return False
-    with replaced_file(place) as temporary:
+    with replaced_file(destination) as temporary:
         shutil.copyfile(source, temporary)
     return True

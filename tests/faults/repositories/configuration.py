@@ -68,7 +68,7 @@ ENTRIES = (
         _configure("[ -1 ] } ]", "[ -1 } ]"),
         "bad-config",
         'config.pbtxt:3: not a valid Triton model configuration: … Expected ","',
-        "compare with Triton's model configuration guide; a field may be newer than this schema",
+        "see Triton's model configuration guide; a field may be newer than envpack's schema",
     ),
     Broken(
         "config-field",
@@ -76,7 +76,7 @@ ENTRIES = (
         _append("max_batch: 4\n"),
         "bad-config",
         'config.pbtxt:9: … has no field named "max_batch"',
-        "compare with Triton's model configuration guide; a field may be newer than this schema",
+        "see Triton's model configuration guide; a field may be newer than envpack's schema",
     ),
     Broken(
         "config-datatype",
@@ -84,15 +84,15 @@ ENTRIES = (
         _configure("TYPE_FP32", "FP32"),
         "bad-config",
         'config.pbtxt:3: … Enum type "inference.DataType" has no value named FP32',
-        "compare with Triton's model configuration guide; a field may be newer than this schema",
+        "see Triton's model configuration guide; a field may be newer than envpack's schema",
     ),
     Broken(
         "config-name",
         "`config.pbtxt` gives the model another name than its folder has",
         _other_name,
         "model-name-mismatch",
-        "the configuration calls the model 'another' but its folder is",
-        "remove the line with name, or rename the folder",
+        "the configuration names the model 'another', but its folder is",
+        "remove the name field or rename the folder",
     ),
     Broken(
         "config-too-new",

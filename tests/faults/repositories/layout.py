@@ -78,7 +78,7 @@ ENTRIES = (
         "a version folder is empty",
         _empty_version,
         "model-without-code",
-        "Triton takes this folder for a version of the model, but it has no model.py",
+        "Triton loads this folder as a version of the model, but it has no model.py",
         "add the file, or give the folder a name that does not start with a digit",
     ),
     Broken(
@@ -87,14 +87,14 @@ ENTRIES = (
         _no_version,
         "model-without-code",
         "no version folder with a model.py",
-        "put the model's code into … /1/model.py",
+        "put the model's code in … /1/model.py",
     ),
     Broken(
         "version-without-code",
         "`model.py` lies beside the version folder",
         _code_beside,
         "model-without-code",
-        "Triton takes this folder for a version of the model, but it has no model.py",
+        "Triton loads this folder as a version of the model, but it has no model.py",
         "add the file, or give the folder a name that does not start with a digit",
     ),
     Broken(
@@ -119,7 +119,7 @@ ENTRIES = (
         "the repository's path has a space in it",
         _space,
         "bad-path",
-        "the path contains ' ', and Triton hands paths to a shell without quotes",
+        "the path contains ' ', and Triton passes paths to a shell unquoted",
         "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
     ),
     Broken(
@@ -127,7 +127,7 @@ ENTRIES = (
         "the repository's path has a `$` in it",
         _dollar,
         "bad-path",
-        "the path contains '$', and Triton hands paths to a shell without quotes",
+        "the path contains '$', and Triton passes paths to a shell unquoted",
         "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
     ),
     Broken(
@@ -136,7 +136,7 @@ ENTRIES = (
         _empty_repository,
         "repository-empty",
         "no Python model in this repository",
-        "`envpack init FOLDER` makes one that works",
+        "`envpack init FOLDER` creates a working example",
         found_by="verify",
         alone=True,
     ),

@@ -67,7 +67,7 @@ ENTRIES = (
         "the stub is for Python 3.11, the environment has 3.10",
         _other_python,
         "python-mismatch",
-        "the stub embeds Python 3.11, the environment has Python 3.10",
+        "the stub embeds Python 3.11, but the environment has Python 3.10",
         "compile a stub for it: `envpack stub",
     ),
     Broken(
@@ -83,7 +83,7 @@ ENTRIES = (
         "the stub is for another processor",
         _other_machine,
         "machine-mismatch",
-        "the stub is for aarch64, the environment for x86_64",
+        "the stub is for aarch64, but the environment is for x86_64",
         "compile a stub for it: `envpack stub",
     ),
     Broken(
@@ -91,7 +91,7 @@ ENTRIES = (
         "the stub's `.release` file names another release",
         _release_file,
         "release-mismatch",
-        "the release file beside the stub says Triton 23.04, the server is 24.10",
+        "the release file beside the stub names Triton 23.04, but the server is 24.10",
         "write 24.10 into … or delete that file",
     ),
     Broken(
@@ -99,8 +99,8 @@ ENTRIES = (
         "the stub was compiled for another release",
         _one_release,
         "release-mismatch",
-        "the stub speaks the wires of 26.03, Triton 24.10 that of 24.10",
-        "compile one without --triton, which speaks to all releases, or name this one",
+        "the stub supports ABI epochs 26.03, but Triton 24.10 has 24.10",
+        "compile a stub for all releases, without --triton, or for this one",
     ),
     Broken(
         "stub-upstream",

@@ -42,7 +42,7 @@ def test_a_stub_for_another_python_is_not_started(built, envpack_json):
     assert code == 0, document
     code, kind, judged = verdict(envpack_json, built)
     assert (code, kind) == (1, "python-mismatch")
-    assert judged["failure"]["reason"] == "the stub embeds Python 3.8, the environment has Python 3.10"
+    assert judged["failure"]["reason"] == "the stub embeds Python 3.8, but the environment has Python 3.10"
 
     code, document = envpack_json("inspect", stub, "--environment", built / "python3.10", "--triton", "24.10")
     assert code == 1

@@ -1,4 +1,4 @@
-"""What is read from real libraries, in folders and in archives, and from stubs of other makers."""
+"""Facts are read from real libraries, in folders and archives, and from stubs that envpack did not compile."""
 
 import re
 import shutil
@@ -34,7 +34,7 @@ def libstdcxx():
 
 @pytest.fixture
 def environment(tmp_path, interpreter, libstdcxx):
-    """The part of an environment that counts, laid out as conda does."""
+    """The relevant part of an execution environment, with conda's layout."""
     library = tmp_path / "environment/lib"
     library.mkdir(parents=True)
     shutil.copy(interpreter.library, library)
@@ -49,7 +49,7 @@ def newest(library):
 
 
 @pytest.mark.parametrize("suffix", ["", ".tar", ".tar.gz"])
-def test_a_folder_and_an_archive_say_the_same(environment, interpreter, libstdcxx, suffix):
+def test_a_folder_and_an_archive_have_the_same_facts(environment, interpreter, libstdcxx, suffix):
     path = environment
     if suffix:
         path = environment.with_name(f"environment{suffix}")
@@ -63,13 +63,13 @@ def test_a_folder_and_an_archive_say_the_same(environment, interpreter, libstdcx
     assert re.fullmatch(r"2\.\d+", facts.glibc)
 
 
-def test_an_environment_without_libraries_has_neither(tmp_path):
+def test_an_environment_without_libraries_has_no_versions(tmp_path):
     facts = read_environment_facts(tmp_path)
     assert (facts.python, facts.machine, facts.glibcxx) == ("", "", "")
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8b\x08\x00\x00\x00\x00\x00damaged"])
-def test_what_is_no_environment_is_refused(tmp_path, content):
+def test_a_file_that_is_not_an_archive_is_an_error(tmp_path, content):
     file = tmp_path / "environment.tar.gz"
     file.write_bytes(content)
     with pytest.raises(InputError) as caught:
@@ -77,7 +77,7 @@ def test_what_is_no_environment_is_refused(tmp_path, content):
     assert caught.value.kind == "environment-unreadable"
 
 
-def test_an_archive_that_was_cut_off_is_refused(environment):
+def test_a_truncated_archive_is_an_error(environment):
     file = environment.with_name("environment.tar.gz")
     with tarfile.open(file, "w:gz") as archive:
         archive.add(environment / "lib", "lib/other")
@@ -87,8 +87,8 @@ def test_an_archive_that_was_cut_off_is_refused(environment):
     assert caught.value.kind == "environment-unreadable"
 
 
-def test_a_stub_of_another_maker_is_known_by_its_libpython(interpreter, tmp_path):
-    """Any program that embeds Python will do; an interpreter with a shared libpython is one."""
+def test_another_stub_is_recognized_by_its_libpython(interpreter, tmp_path):
+    """Any program that embeds Python counts, such as an interpreter with a shared libpython."""
     program = tmp_path / "triton_python_backend_stub"
     shutil.copy(interpreter.executable.resolve(), program)
     program.with_name("triton_python_backend_stub.release").write_text("24.04  \nmore\n")
@@ -97,11 +97,11 @@ def test_a_stub_of_another_maker_is_known_by_its_libpython(interpreter, tmp_path
     assert needs.release_file == "24.04"
 
 
-def test_a_program_that_embeds_no_python_is_no_stub():
+def test_a_program_without_python_is_not_a_stub():
     with pytest.raises(StubError) as caught:
         read_stub_requirements(Path("/bin/sh"))
     assert caught.value.kind == "not-a-stub"
 
 
-def test_this_machine_says_its_glibc():
+def test_this_machine_has_a_glibc_version():
     assert re.fullmatch(r"2\.\d+", this_host().glibc)

@@ -1,4 +1,4 @@
-"""Which pairs of stub, environment, release and system are refused, and with what words."""
+"""Which combinations of stub, execution environment, release and host are incompatible, and the messages."""
 
 from pathlib import Path
 
@@ -21,23 +21,23 @@ def environment(path="/envs/one.tar.gz", **changes):
     return EnvironmentFacts(Path(path), **{**facts, **changes})
 
 
-def kinds(*things):
-    return [mismatch.kind for mismatch in find_mismatches(*things)]
+def kinds(*facts):
+    return [mismatch.kind for mismatch in find_mismatches(*facts)]
 
 
 @pytest.mark.parametrize("release", ["23.07", "24.10", "26.07", "27.01"])
-def test_what_fits_is_left_in_peace(release):
+def test_compatible_facts_have_no_mismatch(release):
     assert kinds(stub(), environment(), find_release(release), image_host(find_release(release))) == []
     assert kinds(stub(release_file=release), environment(), find_release(release), HOST) == []
 
 
-def test_what_is_not_given_is_taken_to_fit():
+def test_missing_facts_are_compatible():
     assert kinds(stub(python="3.8")) == []
     assert kinds(None, environment(), find_release("24.10"), None) == []
 
 
 @pytest.mark.parametrize(
-    ("kind", "things"),
+    ("kind", "facts"),
     [
         ("python-mismatch", (stub(python="3.8"), environment())),
         ("libpython-missing", (stub(), environment(python="", machine=""))),
@@ -54,18 +54,18 @@ def test_what_is_not_given_is_taken_to_fit():
         ("libstdcxx-too-old", (None, environment(needed_glibcxx="3.4.30", glibcxx="3.4.28"), None, HOST)),
     ],
 )
-def test_each_mismatch_has_its_kind_and_a_fix(kind, things):
-    assert kinds(*things) == [kind]
-    (mismatch,) = find_mismatches(*things)
+def test_each_mismatch_has_its_kind_and_a_fix(kind, facts):
+    assert kinds(*facts) == [kind]
+    (mismatch,) = find_mismatches(*facts)
     assert mismatch.fix
     assert not mismatch.reason.endswith(".")
 
 
-def test_an_environments_own_libstdcxx_counts_and_not_the_systems():
+def test_the_environments_libstdcxx_precedes_the_systems():
     assert kinds(stub(glibcxx="3.4.32"), environment(glibcxx="3.4.33"), None, HOST) == []
 
 
-def test_a_release_file_may_name_any_release_of_the_same_wire():
+def test_a_release_file_may_name_any_release_of_the_same_epoch():
     assert kinds(stub(release_file="24.07"), None, find_release("24.06")) == []
 
 

@@ -1,6 +1,6 @@
-"""Random model configurations of Triton's schema, and texts of them in every way that protobuf reads.
+"""Random model configurations of Triton's schema, and their texts in every notation that protobuf reads.
 
-The texts are written here and read by protobuf's text_format, which is the judge of whether they say what was meant.
+protobuf's text_format parses the texts, which shows whether they mean the same configuration.
 """
 
 from google.protobuf import text_encoding
@@ -82,7 +82,7 @@ def _is_map(field):
 
 @st.composite
 def texts(draw, message):
-    """A text of a message: lists in brackets or one by one, with and without colons, comments and space anywhere."""
+    """A text of a message: in either list notation, with and without colons, with comments and space anywhere."""
     body = draw(_fields(message))
     return draw(st.sampled_from(["", "\n", "# first\n"])) + body + draw(st.sampled_from(["", "\n", " # end", "\t\r\n"]))
 
@@ -117,7 +117,7 @@ def _entry(kind, key, value):
 
 @st.composite
 def _repeated(draw, field, values):
-    """Some of the values one by one, and some in a list; in which order the two come is kept."""
+    """Some values as repeated fields, the rest as a list, in their original order."""
     first = draw(st.integers(0, len(values)))
     single = [draw(_field(field, value)) for value in values[:first]]
     if first == len(values) and draw(st.booleans()):
@@ -148,7 +148,7 @@ def _value(draw, field, value):
 
 @st.composite
 def literals(draw, value):
-    """A string, as one literal or as several side by side."""
+    """A string, as one literal or as several adjacent literals."""
     cut = draw(st.integers(0, len(value)))
     parts = draw(st.sampled_from([[value], [value[:cut], value[cut:]], ["", value]]))
     return draw(SPACE).join(draw(_literal(part)) for part in parts)

@@ -27,12 +27,12 @@ if __name__ == "__main__":
     sys.path[:] = [*sys.path[1:], sys.argv[1]]
     import model
 
-    print(model.TritonPythonModel.__module__, "says", model.TritonPythonModel.who)
+    print(model.TritonPythonModel.__module__, "has", model.TritonPythonModel.origin)
 else:
     import beside, below
 
     class TritonPythonModel:
-        who = beside.X + below.X
+        origin = beside.X + below.X
 """
 
 
@@ -48,12 +48,12 @@ def backend(tmp_path):
     return backend_for("3.8", tmp_path / "deployed/backends")
 
 
-def test_names():
+def test_the_python_version_in_a_backend_name():
     assert python_of_backend("python_3_12") == "3.12"
     assert [python_of_backend(name) for name in ("python", "python_3", "my_python_3_8", "python_3_8_x")] == [""] * 4
 
 
-def test_the_folder_is_beside_the_repository_unless_somebody_says_otherwise(tmp_path):
+def test_the_default_folder_is_beside_the_repository(tmp_path):
     assert backends_folder(Project(repository=tmp_path / "models")) == tmp_path / "backends"
     assert backends_folder(Project(repository=tmp_path / "models", backends=tmp_path / "b")) == tmp_path / "b"
     assert (
@@ -62,7 +62,7 @@ def test_the_folder_is_beside_the_repository_unless_somebody_says_otherwise(tmp_
     )
 
 
-def test_a_folder_is_complete_and_then_left_alone(backend, stub):
+def test_a_complete_folder_stays_unchanged(backend, stub):
     assert place_backend(stub, backend) is True
     assert sorted(os.listdir(backend.folder)) == FILES
     assert os.readlink(backend.library) == "../python/libtriton_python.so"
@@ -72,7 +72,7 @@ def test_a_folder_is_complete_and_then_left_alone(backend, stub):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_missing_or_other_is_mended(backend, stub, name):
+def test_missing_and_wrong_files_are_replaced(backend, stub, name):
     place_backend(stub, backend)
     (backend.folder / name).unlink()
     assert place_backend(stub, backend) is True
@@ -93,14 +93,14 @@ def test_the_library_can_be_a_copy_and_a_link_again(backend, stub, tmp_path):
     assert backend.library.is_symlink()
 
 
-def test_a_folder_without_a_server_is_no_source_of_a_library(backend, stub, tmp_path):
+def test_a_folder_without_a_server_is_an_error(backend, stub, tmp_path):
     with pytest.raises(InputError, match="libtriton_python.so") as caught:
         place_backend(stub, backend, server=tmp_path)
     assert caught.value.kind == "no-python-backend"
     assert not backend.folder.exists()
 
 
-def test_the_bridge_hands_on_the_class_of_the_model_that_the_process_was_started_for(backend, stub, tmp_path):
+def test_the_bridge_exports_the_class_of_the_served_model(backend, stub, tmp_path):
     place_backend(stub, backend)
     model = tmp_path / "core"
     (model / "1").mkdir(parents=True)
@@ -110,10 +110,10 @@ def test_the_bridge_hands_on_the_class_of_the_model_that_the_process_was_started
     # As in a stub, the model's file is the first argument of the process.
     command = [sys.executable, model / "1/served.py", backend.folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout == "1.served says beside below\n", done.stderr
+    assert done.stdout == "1.served has beside below\n", done.stderr
 
 
-def test_the_configuration_names_backend_and_environment_in_one_step(tmp_path):
+def test_backend_and_environment_are_set_in_one_step(tmp_path):
     folder = tmp_path / "core"
     (folder / "1").mkdir(parents=True)
     (folder / "1/model.py").touch()

@@ -45,7 +45,7 @@ def test_a_missing_key_is_appended_and_the_rest_stays(text):
 
 
 @pytest.mark.parametrize("text", [REPEATED, LIST, ""])
-def test_twice_is_once(text):
+def test_a_second_edit_changes_nothing(text):
     once = set_execution_environment(text, "/e", "f")
     assert set_execution_environment(once, "/e", "f") == once
 
@@ -105,9 +105,9 @@ def entries(draw):
     key = draw(st.sampled_from(["A", "EXECUTION_ENV_PATH", "é"]))
     opening, closing = draw(st.sampled_from(["{}", "<>"]))
     colon = draw(st.sampled_from(["", ":", " :"]))
-    one, two, three = draw(space), draw(space), draw(space)
-    fields = [f'key: "{key}"', f"value{colon}{one}{opening}{two}string_value:{three}{literal}{one}{closing}"]
-    return opening + two + one.join(draw(st.permutations(fields))) + three + closing
+    outer, inner, before = draw(space), draw(space), draw(space)
+    fields = [f'key: "{key}"', f"value{colon}{outer}{opening}{inner}string_value:{before}{literal}{outer}{closing}"]
+    return opening + inner + outer.join(draw(st.permutations(fields))) + before + closing
 
 
 @st.composite

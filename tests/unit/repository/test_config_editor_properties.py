@@ -1,4 +1,4 @@
-"""Whatever a configuration looks like, an edit changes what it should and not a byte more; protobuf is the judge."""
+"""An edit of any configuration changes the requested value and no other byte; protobuf parses the results."""
 
 import re
 
@@ -18,7 +18,7 @@ patient = settings(
 
 @st.composite
 def configurations(draw):
-    """A message and a text of it; some have the parameters and the backend that are going to be edited."""
+    """A message and a text of it; some have the parameters and the backend that the test edits."""
     message = draw(messages())
     for key in draw(st.lists(KEYS, unique=True, max_size=2)):
         message.parameters[key].string_value = draw(WORDS)
@@ -29,7 +29,7 @@ def configurations(draw):
 
 
 def by_protobuf(message):
-    """What protobuf itself writes, in its styles."""
+    """The texts that protobuf writes, in each of its styles."""
     styles = ({}, {"as_utf8": True}, {"use_short_repeated_primitives": True}, {"as_one_line": True})
     return [text_format.MessageToString(message, **style) for style in styles]
 
@@ -45,7 +45,7 @@ def pieces(text):
 
 
 def removed_and_added(before, after):
-    """What differs between two texts, in pieces: all between the equal beginnings and the equal ends."""
+    """The differences of two texts, in pieces: everything between the common start and the common end."""
     old, new = pieces(before), pieces(after)
     start = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     ends = zip(reversed(old[start:]), reversed(new[start:]), strict=False)
@@ -54,11 +54,11 @@ def removed_and_added(before, after):
 
 
 def only_the_value_changed(before, after, old_value):
-    """Nothing but string literals is gone, and those said the value that was there; all else is there, in its order."""
+    """Only string literals with the old value were removed; everything else is still there, in the same order."""
     removed, added = removed_and_added(before, after)
     assert is_subsequence([piece for piece in removed if piece[0] != "string" and piece[1].strip()], added)
-    gone = b"".join(text_encoding.CUnescape(text[1:-1]) for kind, text in removed if kind == "string")
-    assert gone.decode() in old_value  # one of several literals may be the new one
+    removed_value = b"".join(text_encoding.CUnescape(text[1:-1]) for kind, text in removed if kind == "string")
+    assert removed_value.decode() in old_value  # one of several literals may be the new one
 
 
 def is_subsequence(some, of):
@@ -72,7 +72,7 @@ def comments(text):
 
 @patient
 @given(configurations())
-def test_the_texts_of_these_tests_say_what_is_meant(configuration):
+def test_the_generated_texts_parse_as_their_message(configuration):
     message, text = configuration
     assert parsed(text) == message
 

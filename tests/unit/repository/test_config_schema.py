@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).parents[3]
 
 
 def in_order(schema):
-    """A copy in which messages, enums and fields are sorted; their order in a file means nothing."""
+    """A copy in which messages, enums and fields are sorted; their order in a file has no meaning."""
     copy = FileDescriptorProto()
     copy.CopyFrom(schema)
     sort(copy.message_type, "name")
@@ -47,12 +47,12 @@ def sort(items, key):
     items.sort(key=lambda item: getattr(item, key))
 
 
-def test_it_is_tritonclients_descriptor():
+def test_the_descriptor_equals_tritonclients():
     schema = model_config_schema().tritonclient_schema()
     assert in_order(file_descriptor()) == in_order(schema)
 
 
-def test_the_file_is_what_the_script_writes():
+def test_the_file_is_up_to_date():
     script = CHECKOUT / "ci/model_config_schema.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -65,14 +65,14 @@ def test_a_missing_model(tmp_path):
     assert caught.value.kind == "model-missing"
 
 
-def test_a_folder_that_the_server_would_take_for_a_version(tmp_path):
+def test_a_folder_that_the_server_loads_as_a_version(tmp_path):
     folder = make(tmp_path / "core")
     (folder / "2tmp").mkdir()
-    with pytest.raises(InputError, match="takes this folder for a version"):
+    with pytest.raises(InputError, match="loads this folder as a version"):
         open_model(folder)
 
 
-def test_find_models_sorts_and_leaves_out_what_is_no_model(tmp_path):
+def test_find_models_sorts_and_omits_other_folders(tmp_path):
     for name in ("b", "a", ".hidden"):
         make(tmp_path / name)
     make(tmp_path / "onnx", 'backend: "onnxruntime"', "1/model.onnx")
@@ -81,6 +81,6 @@ def test_find_models_sorts_and_leaves_out_what_is_no_model(tmp_path):
     assert [model.name for model in find_models(tmp_path)] == ["a", "b"]
 
 
-def test_find_models_wants_a_folder(tmp_path):
+def test_find_models_requires_a_folder(tmp_path):
     with pytest.raises(InputError, match="repository not found"):
         find_models(tmp_path / "nowhere")

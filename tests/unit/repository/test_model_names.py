@@ -1,4 +1,4 @@
-"""A model is named by its folder, or by a path to that folder, and by nothing else."""
+"""A user names a model by its folder's name or by a path to that folder."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_path_through_a_link_to_the_repository_is_its_model(repository, tmp_pa
     assert model_name(repository, "current/m2") == "m2"
 
 
-def test_no_name_stands_for_all_and_a_name_counts_once(repository):
+def test_no_name_means_all_models_and_duplicates_count_once(repository):
     assert [model.name for model in named_models(repository, ())] == ["m1", "m2"]
     assert [model.name for model in named_models(repository, ("m2", "m2"))] == ["m2"]
 

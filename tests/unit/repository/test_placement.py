@@ -22,7 +22,7 @@ def model(tmp_path):
     return open_model(folder)
 
 
-def test_the_configuration_is_created_and_then_left_alone(model):
+def test_the_configuration_is_created_once(model):
     value = in_model_folder("env")
     assert point_to_environment(model, value) is True
     assert point_to_environment(model, value) is False
@@ -30,7 +30,7 @@ def test_the_configuration_is_created_and_then_left_alone(model):
     assert config_text(model).startswith('backend: "python"\n')
 
 
-def test_mode_and_link_of_the_configuration_stay(model, tmp_path):
+def test_mode_and_link_of_the_configuration_are_kept(model, tmp_path):
     real = tmp_path / "shared.pbtxt"
     real.write_text('backend: "python"')
     real.chmod(0o640)
@@ -41,7 +41,7 @@ def test_mode_and_link_of_the_configuration_stay(model, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["env", "", "/a/$$TRITON_MODEL_DIRECTORY/b", "$$TRITON_MODEL_DIRECTORY/../env"])
-def test_paths_that_the_server_would_garble_are_refused(model, value):
+def test_paths_that_the_server_cannot_resolve_are_errors(model, value):
     with pytest.raises(InputError) as caught:
         point_to_environment(model, value)
     assert caught.value.kind == "bad-environment-path"
@@ -59,7 +59,7 @@ def test_a_stub_is_copied_once_and_is_executable(model, tmp_path):
     assert placed.stat().st_mode & 0o777 == 0o755
 
 
-def test_a_release_file_is_there_only_for_a_release_that_was_named(model, tmp_path):
+def test_a_release_file_exists_only_for_a_named_release(model, tmp_path):
     binary = tmp_path / "stub"
     binary.write_bytes(b"\x7fELF")
     file = model.folder / "triton_python_backend_stub.release"
@@ -76,7 +76,7 @@ def test_a_release_file_is_there_only_for_a_release_that_was_named(model, tmp_pa
     assert not file.exists()
 
 
-def test_a_stub_is_placed_if_placing_it_would_change_nothing(model, tmp_path):
+def test_is_stub_placed(model, tmp_path):
     binary, release = tmp_path / "binary", find_release("24.10")
     binary.write_text("stub")
     assert not is_stub_placed(binary, model.folder)
