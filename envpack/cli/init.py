@@ -20,7 +20,7 @@ from envpack.cli.console import Console
 )
 @options.with_console
 def command(directory: Path, recipe: str, console: Console) -> None:
-    """Copy a ready model repository to DIRECTORY."""
+    """Copy a model repository that builds to DIRECTORY."""
     from envpack.recipes import copy_recipe
     from envpack.support.storage_errors import storage_errors
 

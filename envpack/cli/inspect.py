@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from envpack.stub import StubFacts
 
 
-@click.command()
+@click.command(short_help="Check a stub, an environment or models by their files.")
 @click.argument("path", required=False, type=click.Path(path_type=Path), metavar="[PATH]")
 @click.option(
     "--environment",
