@@ -21,7 +21,7 @@ _LARGEST_TEXT = 48 << 20  # bytes of the inventory
 
 
 def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection:
-    """Compare a folder or an archive with its own inventory, and with what servers accept. Nothing of it is run.
+    """Compare a folder or an archive with its own inventory, and with what servers accept. Nothing in it is run.
 
     An archive is read once, as a stream. Nothing is unpacked.
 

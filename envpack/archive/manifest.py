@@ -1,4 +1,4 @@
-"""The metadata of an execution environment that leaves the store: inside of it, and beside its archive."""
+"""Reads and writes the metadata of placed execution environments: in a folder, or beside an archive."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _TYPES = {"pip": "pypi", "conda": "conda"}
 
 
 def bill_of_materials(packages: Sequence[Package], *, name: str, version: str, python: str = "") -> str:
-    """A CycloneDX 1.6 document as JSON text; the same packages give the same text.
+    """A CycloneDX 1.6 document as JSON text; the same packages produce the same text.
 
     Args:
         packages: the components.

@@ -27,7 +27,7 @@ DEFAULT_EXCLUDE = (
 )
 # Compilers that run in a model, such as torch.compile, need Python's own headers; so does `envpack stub --prefix`.
 DEFAULT_INCLUDE = ("/include/python3.*/",)
-# A test folder with no more than these files left, and an empty `__init__`, is excluded as well: nothing to import.
+# A test folder that contains only these files and an empty `__init__` is excluded too: it has nothing to import.
 _HOLLOW = re.compile(r"(?:^|.*/)(?:(__init__)|conftest)\.py|(?:^|.*/)__pycache__/(?:__init__|conftest)\.[^/]*\.pyc")
 # The expression that pathspec generates for `**/NAME/**/`. If a version of pathspec differs, matching is slower.
 _DEEP = re.compile(r"\^\(\?:\.\+/\)\?[\w-]+\(\?:/\.\+\)\?/(?![*+?{])")

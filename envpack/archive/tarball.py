@@ -88,7 +88,7 @@ def pack_archive(
 ) -> bool:
     """Write an environment as an archive with ``bin/activate`` at its root, readable for all users.
 
-    The same environment gives the same bytes, for any number of threads and whether or not its packages were packed
+    The same environment produces the same bytes, for any number of threads and whether or not its packages were packed
     before. The archive is a hard link to the store if the file system allows it, otherwise a copy. A file beside it
     (`archive_metadata_file`) describes it.
 
@@ -97,7 +97,7 @@ def pack_archive(
         destination: the archive to create or replace.
         form: ``"tar"`` is larger, and faster to load.
         selection: which files; by default all but those that no model needs at run time.
-        packer: ``"conda-pack"`` packs with conda-pack's library instead, which packs all files whatever the selection.
+        packer: ``"conda-pack"`` packs with conda-pack's library, which ignores the selection and packs all files.
         threads: number of threads that compress; 0 for one per core.
         progress: receives one step if the archive has to be packed, none if the store has it.
 

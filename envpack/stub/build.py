@@ -49,7 +49,7 @@ def build_stub(
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> Stub:
-    """Compile the stub for one Python, or take it from ``triton-envpack-stubs`` or the cache.
+    """Compile the stub for one Python, or use the one in ``triton-envpack-stubs`` or the cache.
 
     The parts that are the same for every Python are compiled once, and cached as well.
 
@@ -90,7 +90,7 @@ def build_stub(
 def build_from_recipe(
     recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress | None = None
 ) -> Stub:
-    """Compile a stub by its recipe, or take it from the cache; ``progress`` receives details only.
+    """Compile a stub by its recipe, or use the one in the cache; ``progress`` receives details only.
 
     Raises:
         StubError: the stub does not compile, or does not meet its specification.

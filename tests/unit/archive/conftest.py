@@ -63,13 +63,13 @@ def _describe(prefix: Path, key: str) -> None:
         {"name": name, "version": "1", "source": "conda", "license": "MIT", "url": "", "sha256": "", "size": 1}
         for name in ("x", "y")
     ]
-    told = {
+    manifest = {
         "schema": SCHEMA, "key": key, "python": "3.8.1", "minor": "3.8", "packages": packages, "glibc": "2.17",
         "glibcxx": "3.4.29", "platform": "linux-64", "size": sum(entry.size for entry in entries),
         "content": write_inventory(prefix, entries),
         "stand_ins": 0,
     }  # fmt: skip
-    (prefix / MANIFEST).write_text(json.dumps(told))
+    (prefix / MANIFEST).write_text(json.dumps(manifest))
 
 
 @pytest.fixture

@@ -47,10 +47,10 @@ def test_members_depend_on_nothing_but_the_files(environment, tmp_path, form):
     assert (tmp_path / "env").stat().st_mode & 0o777 == 0o644
     found = members(tmp_path / "env")
     assert list(found)[:2] == [MANIFEST, INVENTORY]
-    assert {(one.uid, one.gid, one.uname, one.gname, one.mtime) for one in found.values()} == {
+    assert {(member.uid, member.gid, member.uname, member.gname, member.mtime) for member in found.values()} == {
         (0, 0, "", "", 315532800)
     }
-    assert {one.mode for one in found.values() if one.isreg()} == {0o644, 0o755}
+    assert {member.mode for member in found.values() if member.isreg()} == {0o644, 0o755}
     assert (found["bin/tool"].mode, found["bin/activate"].mode) == (0o755, 0o644)
     assert (found["bin/link"].issym(), found["lib/empty"].isdir()) == (True, True)
     assert not any(name.startswith("lib64/") for name in found)
@@ -69,25 +69,30 @@ def test_it_describes_exactly_what_is_in_it(environment, tmp_path):
     listed = parse_inventory(text(archive, INVENTORY).encode())
     assert {entry.path for entry in listed} == set(found) - {MANIFEST, INVENTORY}
     assert {"include/x.h", "lib/large.so", "lib/python3.8/site-packages/y/tests/test_y.py"}.isdisjoint(found)
-    told = json.loads(text(archive, MANIFEST))
-    assert told["content"] == hashlib.sha256(text(archive, INVENTORY).encode()).hexdigest()
-    assert told["size"] == sum(entry.size for entry in listed)
-    for package in told["packages"]:
+    manifest = json.loads(text(archive, MANIFEST))
+    assert manifest["content"] == hashlib.sha256(text(archive, INVENTORY).encode()).hexdigest()
+    assert manifest["size"] == sum(entry.size for entry in listed)
+    for package in manifest["packages"]:
         assert package["size"] == sum(entry.size for entry in listed if entry.package == package["name"]) > 0
-    assert told["selection"]["exclude"] == ["/lib/large.so"]
-    assert told["selection"]["left_out"] == {"files": 4, "size": len(LARGE) + 3 * len("left out")}
+    assert manifest["selection"]["exclude"] == ["/lib/large.so"]
+    assert manifest["selection"]["left_out"] == {"files": 4, "size": len(LARGE) + 3 * len("left out")}
 
 
 def test_what_lies_beside_it_says_what_it_is(environment, tmp_path):
     archive = tmp_path / "env.tar.gz"
     pack_archive(environment, archive)
-    told = json.loads(archive_metadata_file(archive).read_text())
-    assert told["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
-    assert (told["size"], told["form"], told["key"]) == (archive.stat().st_size, "tar.gz", "one")
-    assert (told["python"], told["glibc"], told["glibcxx"], told["platform"]) == ("3.8.1", "2.17", "3.4.29", "linux-64")
-    assert [one["license"] for one in told["packages"]] == ["MIT", "MIT"]
-    assert told["unpacked"]["files"] == len(members(archive)) - 2  # those that describe the others
-    assert "level 2" in told["made_by"]
+    metadata = json.loads(archive_metadata_file(archive).read_text())
+    assert metadata["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert (metadata["size"], metadata["form"], metadata["key"]) == (archive.stat().st_size, "tar.gz", "one")
+    assert (metadata["python"], metadata["glibc"], metadata["glibcxx"], metadata["platform"]) == (
+        "3.8.1",
+        "2.17",
+        "3.4.29",
+        "linux-64",
+    )
+    assert [package["license"] for package in metadata["packages"]] == ["MIT", "MIT"]
+    assert metadata["unpacked"]["files"] == len(members(archive)) - 2  # those that describe the others
+    assert "level 2" in metadata["made_by"]
 
 
 @FORMS
@@ -185,9 +190,9 @@ def changed_in_place(archive):
 
 
 def moved_by_one(archive):
-    told = json.loads(index_of(archive).read_text())
-    told["segments"] = {name: [start - 1, *others] for name, (start, *others) in told["segments"].items()}
-    index_of(archive).write_text(json.dumps(told))
+    index = json.loads(index_of(archive).read_text())
+    index["segments"] = {name: [start - 1, *others] for name, (start, *others) in index["segments"].items()}
+    index_of(archive).write_text(json.dumps(index))
 
 
 @pytest.mark.parametrize(

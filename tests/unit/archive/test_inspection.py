@@ -41,7 +41,7 @@ def test_what_envpack_made_is_good(placed, environment):
     result = inspect_environment(placed)
     assert (result.findings, result.is_good(strict=True)) == ([], True)
     assert result.manifest["key"] == environment.key
-    assert [(one.name, one.license) for one in result.packages] == [("x", "MIT"), ("y", "MIT")]
+    assert [(package.name, package.license) for package in result.packages] == [("x", "MIT"), ("y", "MIT")]
     listed = [row for row in json.loads(read(placed, INVENTORY))["files"] if placed.is_dir() or row[1] != "folder"]
     assert result.verified == len(listed) > 10
 
@@ -80,7 +80,7 @@ def test_tampering_is_found(placed):
     changes = {"lib/changed-by-pip.txt": b"As tested", "bin/tool": None, "lib/new.py": b"evil", "lib/nothing": b"more"}
     result = inspect_environment(rewritten(placed, changes))
     assert not result.is_good()
-    assert {(one.kind, one.path) for one in result.findings if one.kind != "unproven"} == {
+    assert {(finding.kind, finding.path) for finding in result.findings if finding.kind != "unproven"} == {
         ("changed", "lib/changed-by-pip.txt"),
         ("missing", "bin/tool"),
         ("added", "lib/new.py"),
@@ -121,10 +121,10 @@ def test_damaged_descriptions_are_findings(placed, name, content):
 
 
 def test_packages_that_make_no_sense_are_read_from_the_records_instead(placed):
-    told = json.loads(read(placed, MANIFEST))
-    told["packages"][0]["license"] = json.loads("[" * 600 + "]" * 600)
-    result = inspect_environment(rewritten(placed, {MANIFEST: json.dumps(told).encode()}))
-    assert [(one.name, one.license) for one in result.packages] == [("x", ""), ("y", "")]
+    manifest = json.loads(read(placed, MANIFEST))
+    manifest["packages"][0]["license"] = json.loads("[" * 600 + "]" * 600)
+    result = inspect_environment(rewritten(placed, {MANIFEST: json.dumps(manifest).encode()}))
+    assert [(package.name, package.license) for package in result.packages] == [("x", ""), ("y", "")]
 
 
 def test_archive_of_conda_pack_is_shown_as_far_as_possible(environment, tmp_path):
@@ -136,7 +136,7 @@ def test_archive_of_conda_pack_is_shown_as_far_as_possible(environment, tmp_path
         capture_output=True,
     )
     result = inspect_environment(tmp_path / "env.tar.gz")
-    assert {(one.name, one.version) for one in result.packages} == {("x", "1"), ("y", "1")}
+    assert {(package.name, package.version) for package in result.packages} == {("x", "1"), ("y", "1")}
     assert set(result.count) == {"unproven"}
 
 
@@ -178,7 +178,11 @@ def member(name, kind=tarfile.REGTYPE, target=""):
 def test_what_servers_refuse_is_found(tmp_path, members, path, reason):
     result = inspect_environment(archive_of(tmp_path, *members))
     assert not result.is_good()
-    assert [one for one in result.findings if (one.kind, one.path) == ("refused", path) and reason in one.reason]
+    assert [
+        finding
+        for finding in result.findings
+        if (finding.kind, finding.path) == ("refused", path) and reason in finding.reason
+    ]
 
 
 def test_a_hard_link_to_a_file_before_it_is_that_file(tmp_path):
@@ -209,8 +213,8 @@ def test_truncated_archives_are_one_clear_line(environment, tmp_path, capsys, fo
 def test_damaged_archives_are_one_clear_line(environment, tmp_path, capsys, position):
     pack_archive(environment, tmp_path / "env")
     content = bytearray((tmp_path / "env").read_bytes())
-    place = int(len(content) * position)
-    content[place : place + 40] = b"\xff" * 40
+    start = int(len(content) * position)
+    content[start : start + 40] = b"\xff" * 40
     (tmp_path / "cut").write_bytes(content)
     refused(capsys, tmp_path / "cut", "environment-unreadable")
 
@@ -289,8 +293,8 @@ def test_what_is_no_archive_is_one_clear_line(tmp_path, capsys, content):
 
 def test_names_cannot_write_to_the_terminal(tmp_path, capsys):
     run(["inspect", str(archive_of(tmp_path, member("a\x1b[2Jb\nc")))])
-    said = capsys.readouterr().err
-    assert "\x1b" not in said
+    errors = capsys.readouterr().err
+    assert "\x1b" not in errors
 
 
 def test_devices_in_a_folder_are_not_waited_for(environment, tmp_path):
@@ -306,9 +310,12 @@ def test_the_command_line_says_it_all(environment, tmp_path, capsys, form):
     target = tmp_path / "env"
     place_folder(environment, target) if form == "dir" else pack_archive(environment, target, form=form)
     assert run(["inspect", str(target), "--json", "--strict", "--sbom", str(tmp_path / "sbom.json")]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["form"], told["manifest"]["key"], told["findings"]) == (form, "one", [])
-    assert [one["name"] for one in json.loads((tmp_path / "sbom.json").read_text())["components"]] == ["x", "y"]
+    report = json.loads(capsys.readouterr().out)
+    assert (report["form"], report["manifest"]["key"], report["findings"]) == (form, "one", [])
+    assert [component["name"] for component in json.loads((tmp_path / "sbom.json").read_text())["components"]] == [
+        "x",
+        "y",
+    ]
     changed = rewritten(target, {"bin/tool": b"evil"})
     assert run(["inspect", str(changed), "--json", "--sbom", str(tmp_path / "other.json")]) == 1
     assert json.loads(capsys.readouterr().out)["counts"]["changed"] == 1

@@ -27,9 +27,9 @@ def test_headers_are_read_back_as_they_were_meant(tmp_path):
     file.write_bytes(b"".join(map(header, ENTRIES)) + END)
     with tarfile.open(file) as archive:
         found = archive.getmembers()
-    assert [(one.name, one.linkname) for one in found] == [(entry.path, entry.target) for entry in ENTRIES]
+    assert [(member.name, member.linkname) for member in found] == [(entry.path, entry.target) for entry in ENTRIES]
     modes = {"file": 0o644, "program": 0o755, "link": 0o777, "folder": 0o755}
-    assert [one.mode for one in found] == [modes[entry.kind] for entry in ENTRIES]
+    assert [member.mode for member in found] == [modes[entry.kind] for entry in ENTRIES]
     listed = subprocess.run(["tar", "tf", file, "--quoting-style=literal"], capture_output=True, check=True).stdout
     assert listed.decode().splitlines() == [entry.path + "/" * (entry.kind == "folder") for entry in ENTRIES]
 

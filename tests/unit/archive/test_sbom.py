@@ -45,8 +45,8 @@ PACKAGES = [
 def test_it_is_valid_and_names_everything():
     text = bill_of_materials(PACKAGES, name="core", version="d" * 64, python="3.10.13")
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    told = json.loads(text)
-    found = {one["name"]: one for one in told["components"]}
+    document = json.loads(text)
+    found = {component["name"]: component for component in document["components"]}
     assert [found[package.name]["version"] for package in PACKAGES] == [package.version for package in PACKAGES]
     assert found["python"]["purl"] == "pkg:conda/python@3.10.13"
     assert found["numpy"]["licenses"] == [{"expression": "BSD-3-Clause AND MIT"}]
@@ -57,7 +57,7 @@ def test_it_is_valid_and_names_everything():
     assert bill_of_materials(PACKAGES, name="core", version="d" * 64, python="3.10.13") == text
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda one: one.name)
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_names_for_scanners_can_be_read_back(package):
     read = PackageURL.from_string(package_url(package))
     assert (read.name, read.version) == (package.name, package.version)

@@ -114,4 +114,4 @@ def test_patterns_that_mean_nothing(option, pattern):
 
 def test_the_digest_names_the_choice():
     assert Selection(("a",)).digest == Selection(("a",)).digest
-    assert len({one.digest for one in (Selection(), Selection(("a",)), Selection((), ("a",)))}) == 3
+    assert len({selection.digest for selection in (Selection(), Selection(("a",)), Selection((), ("a",)))}) == 3

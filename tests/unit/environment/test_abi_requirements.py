@@ -32,9 +32,9 @@ def test_what_the_newest_needs_and_who_needs_it(prefix):
 
 
 def test_no_file_is_asked_again(prefix, monkeypatch):
-    asked = needs_of(prefix)
+    requirements = needs_of(prefix)
     monkeypatch.setattr("envpack.environment.abi_requirements.is_elf", lambda file: pytest.fail(f"opens {file}"))
-    assert needs_of(prefix) == asked
+    assert needs_of(prefix) == requirements
 
 
 def test_other_content_is_asked(prefix):
@@ -45,7 +45,7 @@ def test_other_content_is_asked(prefix):
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "[1, 2]", "null"])
 def test_a_damaged_answer_is_asked_for_again(prefix, damage):
-    asked = needs_of(prefix)
+    requirements = needs_of(prefix)
     for kept in (prefix.parent / "needs").iterdir():
         kept.write_text(damage)
-    assert needs_of(prefix) == asked
+    assert needs_of(prefix) == requirements

@@ -10,7 +10,7 @@ def test_every_file_has_its_digest_whatever_its_size_and_however_many(tmp_path):
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     found = take_inventory(tmp_path, Owners({}, (), {}))
-    assert [one.path for one in found] == sorted(contents)
-    assert [(one.size, one.sha256) for one in found] == [
-        (len(contents[one.path]), hashlib.sha256(contents[one.path]).hexdigest()) for one in found
+    assert [entry.path for entry in found] == sorted(contents)
+    assert [(entry.size, entry.sha256) for entry in found] == [
+        (len(contents[entry.path]), hashlib.sha256(contents[entry.path]).hexdigest()) for entry in found
     ]

@@ -47,8 +47,8 @@ def test_installer_cache_is_never_edited(tmp_path):
 def test_conda_records_do_not_point_into_the_cache(tmp_path):
     prefix_with_script(tmp_path, "#!/bin/sh\n")
     record = tmp_path / "conda-meta/x-1-0.json"
-    told = {"fn": "x.conda", "url": "file:///c/x.conda", "extracted_package_dir": "/c/x", "link": {"source": "/c"}}
-    record.write_text(json.dumps(told))
+    metadata = {"fn": "x.conda", "url": "file:///c/x.conda", "extracted_package_dir": "/c/x", "link": {"source": "/c"}}
+    record.write_text(json.dumps(metadata))
     record.chmod(0o600)
     relocate(tmp_path, (tmp_path,), minor="3.8")
     assert "/c" not in record.read_text()

@@ -18,5 +18,5 @@ def test_importing_the_packages_imports_no_heavy_library():
     heavy = {"rattler", "conda_pack", "uv", "elftools", "yaml", "filelock", "backports", "packaging"}
     code = f"import sys, envpack.environment, envpack.archive; print({heavy!r} & set(sys.modules))"
     root = Path(__file__).parents[3]
-    said = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert said.stdout == "set()\n"
+    result = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert result.stdout == "set()\n"

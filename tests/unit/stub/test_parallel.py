@@ -50,24 +50,24 @@ def test_a_failure_does_not_keep_the_others_from_being_done():
     assert _collect({"a": fail, "b": lambda *_: "made"}, 1) == {"a": BROKEN, "b": "made"}
 
 
-def test_details_and_ends_are_told_in_the_thread_of_the_caller():
-    told = []
+def test_details_and_ends_are_reported_in_the_thread_of_the_caller():
+    details = []
 
     class Noted(NoProgress):
         def detail(self, text):
-            told.append((text, threading.current_thread()))
+            details.append((text, threading.current_thread()))
 
     def work(_, progress):
-        progress.begin("not told")
+        progress.begin("not reported")
         progress.detail("half")
-        progress.end("not told")
+        progress.end("not reported")
 
-    _run_in_threads({"a": work}, lambda key, _: told.append((key, threading.current_thread())), 1, Noted())
-    assert told == [("half", threading.main_thread()), ("a", threading.main_thread())]
+    _run_in_threads({"a": work}, lambda key, _: details.append((key, threading.current_thread())), 1, Noted())
+    assert details == [("half", threading.main_thread()), ("a", threading.main_thread())]
 
 
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, ZeroDivisionError])
-def test_an_interruption_ends_what_is_going_on_and_begins_nothing_more(reason):
+def test_an_interruption_stops_running_work_and_starts_nothing_more(reason):
     begun, ends = [], []
 
     def slow(*_):
