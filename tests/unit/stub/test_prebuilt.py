@@ -22,13 +22,13 @@ class Listener:
     """Remembers the details."""
 
     def __init__(self):
-        self.told = []
+        self.details = []
 
     def begin(self, task):
         raise AssertionError(task)
 
     def detail(self, text):
-        self.told.append(text)
+        self.details.append(text)
 
     def advance(self, done, total, unit, *, size=0):
         raise AssertionError(unit)
@@ -51,8 +51,8 @@ class Installed:
         (folder / MANIFEST).write_text(manifest({NAME: stub}))
 
     def change(self, **changes):
-        said = json.loads((self.folder / MANIFEST).read_text())
-        (self.folder / MANIFEST).write_text(json.dumps(said | changes))
+        content = json.loads((self.folder / MANIFEST).read_text())
+        (self.folder / MANIFEST).write_text(json.dumps(content | changes))
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def find(minor="3.10", machine="x86_64", glibc=""):
     target = StubTarget(minor, machine, Path("/nowhere"), Path("/nowhere/libpython.so"))
     listener = Listener()
     found = find_prebuilt(target, glibc=glibc, cache=cache_root(), name="stub", progress=listener)
-    assert not (found and listener.told)
-    return found, " ".join(listener.told)
+    assert not (found and listener.details)
+    return found, " ".join(listener.details)
 
 
 def is_taken(**wanted):
