@@ -207,7 +207,7 @@ ENTRIES = (
         _cycle,
         "ensemble-cycle",
         "the ensembles … run each other",
-        "remove one of them from the steps of another",
+        "remove one of them from the steps of the others",
     ),
     Broken(
         "ensemble-member",
