@@ -82,7 +82,7 @@ def test_nothing_is_pulled_without_pull(daemon, models, tmp_path):
     assert "--pull" in document["error"]["hint"]
     code, document = envpack_json(*words, "--from", "localhost:9/nobody/none:1", "--pull", daemon=daemon)
     assert (code, document["error"]["kind"]) == (6, "image-missing")
-    assert "cannot be fetched" in document["error"]["message"]
+    assert "cannot be pulled" in document["error"]["message"]
 
 
 @pytest.mark.parametrize("engine", ["daemon", "podman"])
