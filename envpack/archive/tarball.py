@@ -28,6 +28,7 @@ from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import install_command
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file, write_text
+from envpack.support.text import counted
 
 if TYPE_CHECKING:
     from envpack.archive.segments import Segment
@@ -137,7 +138,7 @@ def pack_archive(
 
 def _pack(request: _ArchiveRequest, stored: Path, threads: int, progress: Progress) -> None:
     selected = select_files(request.environment, request.selection)
-    progress.begin(f"pack {len(selected.entries)} files as {request.form}")
+    progress.begin(f"pack {counted(len(selected.entries), 'file')} as {request.form}")
     from envpack.archive.segments import DamagedSegmentError, write_index
 
     while True:

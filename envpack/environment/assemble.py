@@ -36,7 +36,7 @@ from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
-from envpack.support.text import normalise_name
+from envpack.support.text import counted, normalise_name
 
 _GLIBC_HINT = "require an older version of the package, or use --triton with a release that has a newer system"
 
@@ -118,7 +118,7 @@ def finish(
     entries = take_inventory(prefix, owners, assembly.progress)
     needs = _checked_needs(assembly, prefix, entries)
     _write_manifest(assembly, prefix, version, needs, owners, entries)
-    assembly.progress.end(f"{len(entries)} files")
+    assembly.progress.end(counted(len(entries), "file"))
 
 
 def install(assembly: Assembly, prefix: Path) -> None:
@@ -129,7 +129,7 @@ def install(assembly: Assembly, prefix: Path) -> None:
 
     """
     lock, minor = assembly.lock, assembly.lock.target.python
-    assembly.progress.begin(f"install {len(lock.conda)} conda packages")
+    assembly.progress.begin(f"install {counted(len(lock.conda), 'conda package')}")
     conda = [_located(package, assembly) for package in lock.conda]
     install_conda(
         conda, prefix, lock.target, settings=assembly.settings, credentials=assembly.credentials, cache=assembly.cache
@@ -138,7 +138,7 @@ def install(assembly: Assembly, prefix: Path) -> None:
     assembly.progress.end("installed")
     _site_packages(prefix, minor).mkdir(exist_ok=True)
     if lock.pip:
-        assembly.progress.begin(f"install {len(lock.pip)} wheels")
+        assembly.progress.begin(f"install {counted(len(lock.pip), 'wheel')}")
         install_pip(lock.pip, prefix, lock.target, python=_python(assembly, prefix), indexes=assembly.indexes)
         if assembly.runs_here:
             check_consistency(prefix, prefix / "bin" / "python3")

@@ -22,6 +22,7 @@ from envpack.stub import ToolchainName, build_stub, target_from_prefix
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
+from envpack.support.text import counted
 from envpack.workflow.lock import locked_environment
 from envpack.workflow.placement import numpy_version, place, wants_stub
 from envpack.workflow.requests import BuildOptions, BuildRequest, PrefixRequest, build_request
@@ -91,7 +92,9 @@ def build(request: BuildRequest, progress: Progress) -> BuiltModel:
         binary = None
         if wants_stub(request, environment):
             binary = _fitting_stub(facts, request.release, request.toolchain, progress)
-        progress.begin(f"{request.model.name}: Python {environment.python}, {len(environment.packages)} packages")
+        progress.begin(
+            f"{request.model.name}: Python {environment.python}, {counted(len(environment.packages), 'package')}"
+        )
         placed = place(request, environment, binary, progress)
         source = request.source
         record_requirements(placed.environment, None if isinstance(source, PrefixRequest) else source.requirements)

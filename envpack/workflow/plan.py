@@ -14,6 +14,7 @@ from envpack.lock import Lock, read_lock
 from envpack.project import Project
 from envpack.repository import environment_of, in_model_folder, open_model
 from envpack.stub import STUB_NAME
+from envpack.support.text import counted
 from envpack.workflow.lock import refuse_stale
 from envpack.workflow.placement import release_cannot_serve
 from envpack.workflow.requests import BuildOptions, BuildRequest, LockRequest, PrefixRequest, build_request
@@ -87,7 +88,9 @@ def _changes(request: BuildRequest, source: LockRequest, state: BuildState) -> I
     if lock is None:
         yield PlannedChange("resolve the packages", "these requirements were not resolved on this machine before")
     elif find_environment(lock, cache=source.options.cache, strip=request.strip) is None:
-        yield PlannedChange(f"install {len(lock.conda) + len(lock.pip)} packages", "the store has no such environment")
+        yield PlannedChange(
+            f"install {counted(len(lock.conda) + len(lock.pip), 'package')}", "the store has no such environment"
+        )
     yield from _placement(request, source, lock, state)
     yield from _stub(request, source, lock)
 

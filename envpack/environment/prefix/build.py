@@ -26,6 +26,7 @@ from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
+from envpack.support.text import counted
 
 _LAYOUT = 1  # raised when the way of copying an environment changes
 
@@ -175,7 +176,7 @@ class _PrefixCopy:
         self._refuse_outside()
         if self.prefix.home is not None:
             install(assembly, folder)
-        self.progress.begin(f"copy {len(self.files)} files of {self.prefix.root}")
+        self.progress.begin(f"copy {counted(len(self.files), 'file')} of {self.prefix.root}")
         prefix_paths, declared = named_prefix_paths(self.prefix), declared_files(self.prefix)
         copied = copy_files(self.prefix.root, self.files, folder, prefix_paths, declared, progress=self.progress)
         if list_files(self.prefix) != self.files:
