@@ -164,7 +164,7 @@ class Folder:
             (str(BIN.parent), f"{HOME}/.venv"),
             (str(CHECKOUT), f"{HOME}/envpack"),
             (str(Path.home()), HOME),
-            *([(index, "https://pypi.org/simple")] if index else []),
+            *([(index, "https://index.example/simple")] if index else []),
         ):
             text = text.replace(here, there)
         return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())

@@ -1,6 +1,6 @@
 """Draws progress, results and errors.
 
-What a command was asked for goes to standard output; progress, warnings and errors go to standard error. With
+The result of a command goes to standard output; progress, warnings and errors go to standard error. With
 ``--json`` standard output holds one JSON document and nothing else. Colours and moving parts appear on a terminal
 only, and never with NO_COLOR.
 """
@@ -66,7 +66,7 @@ class Console:
 
     @functools.cached_property
     def output(self) -> RichConsole:
-        """The rich console for what was asked for: standard output, unless a JSON document goes there."""
+        """The rich console for results: standard output, unless a JSON document goes there."""
         return self.terminal if self.as_json else _rich_console(sys.stdout)
 
     def begin(self, task: str) -> None:
@@ -100,7 +100,7 @@ class Console:
             self.terminal.print(f"  {_plain(self._task)} … [green]{_plain(outcome)}[/green]{took}")
 
     def show(self, what: RenderableType, *, even_if_quiet: bool = False) -> None:
-        """Write what the command was asked for: a line, a table or anything else that rich can draw."""
+        """Write a result: a line, a table or anything else that rich can draw."""
         self._stop_status()
         if even_if_quiet or not self._quiet:
             _print(self.output, what)
