@@ -13,19 +13,19 @@ from urllib.parse import unquote, urlsplit
 from envpack.conda import read_conda_settings
 from envpack.containers import Daemon, daemon_errors, find_daemon
 from envpack.doctor.observation import Observation
-from envpack.lock import LOCAL_CHANNEL
+from envpack.lock import LOCAL_CHANNEL, run_uv
 from envpack.project import Project
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import find_server
 from envpack.support.errors import ServerError
 from envpack.support.isolation import clean_environment
 from envpack.support.redaction import public_url
+from envpack.support.temp_dirs import temp_dir
 
 if TYPE_CHECKING:
     import docker
 
 _RESPONSE_SECONDS = 3.0
-_DEFAULT_INDEX = "https://pypi.org/simple"
 _CREDENTIALS_NEEDED = {401, 403, 407}
 _FALSE = {"", "0", "false", "no"}
 _CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -56,10 +56,21 @@ def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all prob
     if _is_set("UV_OFFLINE") or _is_set("UV_NO_INDEX"):
         yield Observation("index", "ok", "UV_OFFLINE or UV_NO_INDEX is set; not checked")
         return
-    url = variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL") or _DEFAULT_INDEX
-    reason = _unreachable(f"{url.rstrip('/')}/numpy/")
+    url = variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL")
+    reason = _unreachable(f"{url.rstrip('/')}/numpy/") if url else _default_index_fails()
     fix = "check network and proxy, or set UV_INDEX_URL to a reachable index"
-    yield Observation("index", "warn" if reason else "ok", f"{public_url(url)}{reason}", fix if reason else "")
+    name = public_url(url) if url else "the default index of uv"
+    yield Observation("index", "warn" if reason else "ok", f"{name}{reason}", fix if reason else "")
+
+
+def _default_index_fails() -> str:
+    """Why uv cannot use its default index, as a suffix; ``""`` if it can. Only uv knows that index's address."""
+    bounds = {"UV_HTTP_TIMEOUT": f"{_RESPONSE_SECONDS:.0f}", "UV_HTTP_RETRIES": "0", "UV_NO_CACHE": "1"}
+    with temp_dir("doctor") as folder:
+        requirements = folder / "requirements.in"
+        requirements.write_text("numpy\n", encoding="utf-8")
+        completed = run_uv(["pip", "compile", "--no-deps", "--quiet", requirements], variables=bounds)
+    return ": unreachable" if completed.returncode else ""
 
 
 def _is_set(name: str) -> bool:

@@ -154,6 +154,23 @@ class TestNetwork:
         (seen,) = index(Project(repository=tmp_path))
         assert (seen.state, seen.what) == ("warn", f"{closed}: unreachable")
 
+    def test_the_default_index_behind_a_proxy_that_is_down(self, project, monkeypatch):
+        for name in (
+            "UV_DEFAULT_INDEX",
+            "UV_INDEX_URL",
+            "PIP_INDEX_URL",
+            "UV_OFFLINE",
+            "UV_NO_INDEX",
+            "NO_PROXY",
+            "no_proxy",
+        ):
+            monkeypatch.delenv(name, raising=False)
+        for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+        (seen,) = index(project)
+        assert (seen.state, seen.what) == ("warn", "the default index of uv: unreachable")
+        assert "UV_INDEX_URL" in seen.fix
+
     def test_the_index_that_is_configured(self, project, answering, monkeypatch):
         monkeypatch.setenv("UV_INDEX_URL", f"{answering.address}/simple/")
         (seen,) = index(project)
