@@ -64,7 +64,7 @@ def test_each_failure_stands_alone(gpu, setup, tmp_path, capfd):
     assert "FAIL wrong type: " in out
     assert "INT32" in out
     assert "FAIL missing: nowhere did not load: " in out
-    assert "FAIL server ends: no answer" in out
+    assert "FAIL server ends: no response" in out
     assert "ok   model on the host\n" in out
     assert "skip two devices: 2 devices, here is 1\n" in out
 
