@@ -8,12 +8,11 @@ import ctypes
 import json
 import os
 import shutil
-import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -25,7 +24,9 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError, ServerError
+from tests.server.listening import listening_ports
 from tests.server.model_environments import NUMPYS, ModelEnvironments
+from tests.waiting import soon
 
 MODELS = Path(__file__).parent / "models"
 BROKEN = (
@@ -74,11 +75,15 @@ class Served:
     repository: Path
     server: object
     libraries: str
-    grpc_port: int
     failures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
         self.client = Client(self.server.url, timeout=30)
+
+    @property
+    def grpc_port(self):
+        (port,) = listening_ports(self.server.pid) - {urlsplit(self.server.url).port}
+        return port
 
     def load(self, names):
         """Load models side by side; stores the errors of failed loads."""
@@ -122,11 +127,8 @@ class Served:
             self.run(code)
 
     def soon_logged(self, text):
-        """Whether the server's log says this within two seconds."""
-        until = time.monotonic() + 2
-        while text not in self.server.log() and time.monotonic() < until:
-            time.sleep(0.02)
-        return text in self.server.log()
+        """Whether the server's log says this, now or soon: the server writes what its stubs send when it gets to it."""
+        return soon(lambda: text in self.server.log())
 
     def refusal(self, code, **options):
         """The error that running the code ends with."""
@@ -159,12 +161,6 @@ class Served:
 
     def regions(self):
         return list(Path("/dev/shm").glob(self.server._prefix + "*"))
-
-
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def numpy_name(name, numpy):
@@ -200,12 +196,11 @@ class Servers:
         # An empty PYTHONNOUSERSITE is none: the stub alone decides about the user site.
         variables = {"HOME": str(home), "PYTHONNOUSERSITE": ""}
         variables |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
-        # Only clients of gRPC can cancel a request.
-        port = free_port()
-        grpc = ("--allow-grpc=true", "--grpc-address=127.0.0.1", f"--grpc-port={port}")
+        # Only clients of gRPC can cancel a request. The server binds a free port for them.
+        grpc = ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=0")
         runtime = ProcessRuntime(self.installation, environment=variables, arguments=grpc)
         libraries = self.installation.library_path
-        return Served(python, repository, stack.enter_context(runtime.start(repository)), libraries, port)
+        return Served(python, repository, stack.enter_context(runtime.start(repository)), libraries)
 
     def place(self, repository, name, source, environment, stub):
         """Put one model into the repository."""

@@ -1,10 +1,12 @@
 """What only clients of gRPC see: cancelled requests, and error codes by name."""
 
-import time
+import textwrap
 
 import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from tests.waiting import soon
 
 CODES = {
     "UNKNOWN": grpc.StatusCode.UNKNOWN,
@@ -16,10 +18,12 @@ CODES = {
     "ALREADY_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
     "CANCELLED": grpc.StatusCode.CANCELLED,
 }
+# Only a request whose cancellation is never seen reaches the limit.
 UNTIL_CANCELLED = (
-    "import time\n"
+    "import pathlib, time\n"
     "self.seen = [request.is_cancelled()]\n"
-    "until = time.monotonic() + 20\n"
+    "pathlib.Path({started!r}).touch()\n"
+    "until = time.monotonic() + 60\n"
     "while not {who}.is_cancelled() and time.monotonic() < until:\n    time.sleep(0.01)\n"
     "self.seen.append({who}.is_cancelled())\n"
 )
@@ -42,11 +46,13 @@ def request(model, code):
 
 def seen(served, model="script"):
     """What the model has noted, once it has noted both."""
-    for _ in range(100):
-        noted = served.evaluate("self.seen") if model == "script" else served.stream(NOTED)[0]
-        if len(noted) == 2:
-            return noted
-        time.sleep(0.1)
+    noted = []
+
+    def both():
+        noted[:] = served.evaluate("self.seen") if model == "script" else served.stream(NOTED)[0]
+        return len(noted) == 2
+
+    soon(both)
     return noted
 
 
@@ -54,21 +60,22 @@ NOTED = "request.get_response_sender().send(reply(self.seen), flags=1)"
 
 
 @pytest.mark.parametrize("who", ["request", "request.get_response_sender()"])
-def test_a_model_sees_that_its_request_is_cancelled(served, stub, who):
-    call = stub.ModelInfer.future(request("script", UNTIL_CANCELLED.format(who=who) + "return [reply('too late')]"))
-    time.sleep(0.5)
+def test_a_model_sees_that_its_request_is_cancelled(served, stub, who, tmp_path):
+    started = tmp_path / "started"
+    code = UNTIL_CANCELLED.format(who=who, started=str(started)) + "return [reply('too late')]"
+    call = stub.ModelInfer.future(request("script", code))
+    assert soon(started.exists)
     call.cancel()
     assert seen(served) == [False, True]
 
 
-def test_a_decoupled_model_sees_that_its_stream_is_cancelled(served, stub):
+def test_a_decoupled_model_sees_that_its_stream_is_cancelled(served, stub, tmp_path):
+    started = tmp_path / "started"
     sender = "request.get_response_sender()"
-    code = "def later():\n" + "".join(
-        f"    {line}\n" for line in (UNTIL_CANCELLED.format(who=sender) + f"{sender}.send(flags=1)").splitlines()
-    )
-    code += "import threading\nthreading.Thread(target=later).start()"
+    later = UNTIL_CANCELLED.format(who=sender, started=str(started)) + f"{sender}.send(flags=1)"
+    code = f"def later():\n{textwrap.indent(later, '    ')}\nimport threading\nthreading.Thread(target=later).start()"
     call = stub.ModelStreamInfer(iter([request("stream", code)]))
-    time.sleep(0.5)
+    assert soon(started.exists)
     call.cancel()
     assert seen(served, "stream") == [False, True]
 

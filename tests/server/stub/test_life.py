@@ -4,13 +4,13 @@ import os
 import re
 import shutil
 import signal
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from envpack.server.kserve import RequestError
+from tests.waiting import soon
 
 FAILURES = {
     "raises": "Internal: ValueError: no weights for größe\n\nAt:\n",
@@ -53,7 +53,7 @@ def test_an_environment_of_another_python_is_told(served, python):
 def test_failed_models_leave_neither_process_nor_region(served):
     for model in (*FAILURES, "wrong_environment"):
         assert served.stubs(model) == []
-    assert _soon(lambda: len(served.regions()) == len(served.stubs()) > 0)
+    assert soon(lambda: len(served.regions()) == len(served.stubs()) > 0)
     assert [child for child in served.server.children() if child.dead] == []
 
 
@@ -64,9 +64,9 @@ def test_finalize_runs_when_the_model_is_unloaded(served):
     finalized.unlink(missing_ok=True)
     regions = len(served.regions())
     served.client.unload("customized")
-    assert _soon(lambda: not Path(f"/proc/{pid}").exists())
+    assert soon(lambda: not Path(f"/proc/{pid}").exists())
     assert finalized.read_text() == f"{pid}\n"
-    assert _soon(lambda: len(served.regions()) == regions - 1)
+    assert soon(lambda: len(served.regions()) == regions - 1)
     assert served.server.log().count('"from finalize"') == 1
     assert served.soon_logged("requested too late: BLS is only supported during the 'execute' function.")
 
@@ -76,7 +76,7 @@ def test_a_model_whose_stub_was_killed_can_be_unloaded(served):
     (pid,) = served.stubs("completed")
     os.kill(pid, signal.SIGKILL)
     served.client.unload("completed")
-    assert _soon(lambda: len(served.regions()) == len(served.stubs()) > 0)
+    assert soon(lambda: len(served.regions()) == len(served.stubs()) > 0)
     assert served.evaluate("2 + 2") == 4
 
 
@@ -87,16 +87,14 @@ def test_finalize_runs_when_the_whole_process_group_is_told_to_end(served, serve
     finalized = served.repository / "script/1/finalized"
     finalized.unlink(missing_ok=True)
     os.killpg(group, signal.SIGTERM)
-    assert _soon(served.server.ended, seconds=20)
+    assert soon(served.server.ended)
     assert finalized.read_text() == f"{pid}\n"
     assert served.server.stop().leftovers == ()
     servers.close()
 
 
 @pytest.mark.spoils
-def test_stubs_and_their_regions_are_gone_two_seconds_after_the_server_was_killed(
-    servers, interpreter, python, tmp_path
-):
+def test_stubs_and_their_regions_are_gone_after_the_server_was_killed(servers, interpreter, python, tmp_path):
     servers.close()
     repository = tmp_path / "repository"
     for name in ("script", "completed"):
@@ -110,7 +108,7 @@ def test_stubs_and_their_regions_are_gone_two_seconds_after_the_server_was_kille
         pids = served.stubs()
         os.kill(served.server._process.pid, signal.SIGKILL)
         # The server is a zombie now, since nobody has waited for it.
-        assert _soon(lambda: not any(_runs(pid) for pid in pids), seconds=2)
+        assert soon(lambda: not any(_runs(pid) for pid in pids))
         assert len(served.regions()) == 1  # of the stub that died before: nobody is left who knows of it
     assert not (repository / "script/1/finalized").exists()
 
@@ -165,11 +163,11 @@ def test_a_model_that_never_completes_its_configuration_goes_with_the_server(ser
         with pytest.raises(RequestError):
             served.client.load("quits", timeout=5)
         (stub,) = served.stubs()
-        assert _soon(lambda: pid_file.exists() and pid_file.read_text(), seconds=30)
+        assert soon(lambda: pid_file.exists() and pid_file.read_text())
         child = int(pid_file.read_text())
         assert child != stub
         os.kill(served.server._process.pid, signal.SIGKILL)
-        assert _soon(lambda: not _runs(stub) and not _runs(child), seconds=10)
+        assert soon(lambda: not _runs(stub) and not _runs(child))
         assert served.regions() == []
 
 
@@ -186,12 +184,3 @@ def _runs(pid):
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def _soon(condition, *, seconds=5):
-    """Whether it holds after so many seconds of looking; time in which the machine stood still does not count."""
-    for _ in range(int(seconds / 0.02)):
-        if condition():
-            return True
-        time.sleep(0.02)
-    return condition()

@@ -1,0 +1,17 @@
+"""The ports that a server has bound itself."""
+
+from pathlib import Path
+
+_LISTENING = "0A"
+
+
+def listening_ports(pid):
+    """TCP ports on which a process listens."""
+    sockets = {str(descriptor.readlink()) for descriptor in Path(f"/proc/{pid}/fd").iterdir()}
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == _LISTENING and f"socket:[{inode}]" in sockets:
+                ports.add(int(local.rpartition(":")[2], 16))
+    return ports
