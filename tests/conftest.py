@@ -5,6 +5,12 @@ import shutil
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no fault of the code: no example fails because it, or the making of it, took long. All else is as
+# Hypothesis has it, which is another profile when CI is set.
+settings.register_profile("envpack", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("envpack")
 
 _PYTHONS = pytest.StashKey[set]()
 _OWN_CACHE = pytest.StashKey[str]()

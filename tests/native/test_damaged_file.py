@@ -13,9 +13,7 @@ from tests.faults.command_line import Ended, assert_refused
 from tests.unit.stub.elf_files import EM_386, EM_AARCH64, write_header
 
 # The file is written again for each example; that is what is meant.
-EXAMPLES = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+EXAMPLES = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")

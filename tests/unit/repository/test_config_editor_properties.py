@@ -11,9 +11,7 @@ from tests.unit.repository.config_texts import WORDS, messages, model_config, te
 PIECE = re.compile(r"""(?P<comment>\#[^\r\n]*)|(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<other>[^"'#])""")
 KEYS = st.sampled_from(["EXECUTION_ENV_PATH", "K", "", "é"])
 # Random messages are large, and a run with a new one must not fail because the machine is busy.
-patient = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+patient = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @st.composite

@@ -21,6 +21,12 @@ def write_header(path, machine, bits=64):
     path.write_bytes(identity + fields)
 
 
+def write_library(path):
+    """A small real library of this machine (glibc's libdl, 20 kB) in the place of a large one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(_library_of_this_process("libc.so.6").with_name("libdl.so.2"), path)
+
+
 def write_musl_library(path, name="libc.musl-x86_64.so.1"):
     """A real library of this machine that says it needs musl."""
     path.parent.mkdir(parents=True, exist_ok=True)
