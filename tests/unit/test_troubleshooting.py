@@ -90,7 +90,8 @@ def test_every_section_is_used_once():
 
 
 def test_every_section_is_under_an_exit_code_that_its_kind_has():
-    assert [entry for entry in _written() if entry not in _used()] == []
+    used = _used()
+    assert [entry for entry in _written() if entry not in used] == []
 
 
 def test_every_error_says_what_to_do():

@@ -64,9 +64,8 @@ def test_other_environment_replaces_the_folder_and_leaves_nothing_behind(environ
     assert names_in(target.parent) == ["env"]
 
 
-def test_folder_that_cannot_be_written_is_a_clear_error(environment, tmp_path):
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
+def test_folder_that_cannot_be_written_is_a_clear_error(environment, tmp_path, permissions_for_root):
     (tmp_path / "closed").mkdir(mode=0o555)
-    with pytest.raises(EnvironmentBuildError, match="cannot be written"):
+    with pytest.raises(EnvironmentBuildError, match="cannot be read or written: Permission denied") as caught:
         place_folder(environment, tmp_path / "closed/env")
+    assert caught.value.kind == "not-writable"

@@ -115,6 +115,7 @@ def test_an_edited_lockfile_is_refused_with_the_reason(tmp_path, old, new, expec
     assert expected in caught.value.message
 
 
+DOCUMENT = yaml.safe_load(format_lock(LOCK))
 nested = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -124,7 +125,7 @@ nested = st.recursive(
 
 @given(key=st.sampled_from(["environments", "packages", "x-envpack", "version"]), value=nested)
 def test_no_content_ends_in_a_traceback(key, value):
-    document = yaml.safe_load(format_lock(LOCK)) | {key: value}
+    document = DOCUMENT | {key: value}
     with contextlib.suppress(InputError):
         assert isinstance(parse_lock(yaml.safe_dump(document), Path("envpack.lock")), Lock)
 
