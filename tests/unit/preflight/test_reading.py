@@ -53,7 +53,8 @@ def test_a_folder_and_an_archive_have_the_same_facts(environment, interpreter, l
     path = environment
     if suffix:
         path = environment.with_name(f"environment{suffix}")
-        with tarfile.open(path, "w:gz" if suffix.endswith("gz") else "w") as archive:
+        how = {"mode": "w:gz", "compresslevel": 1} if suffix.endswith("gz") else {"mode": "w"}
+        with tarfile.open(path, **how) as archive:
             archive.add(environment, ".")
     facts = read_environment_facts(path)
     assert facts.path == path
@@ -79,7 +80,7 @@ def test_a_file_that_is_not_an_archive_is_an_error(tmp_path, content):
 
 def test_a_truncated_archive_is_an_error(environment):
     file = environment.with_name("environment.tar.gz")
-    with tarfile.open(file, "w:gz") as archive:
+    with tarfile.open(file, "w:gz", compresslevel=1) as archive:
         archive.add(environment / "lib", "lib/other")
     file.write_bytes(file.read_bytes()[:-1000])
     with pytest.raises(InputError) as caught:
