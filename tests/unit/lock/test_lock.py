@@ -71,6 +71,23 @@ def test_order_files_and_secrets_do_not_change_the_requirements_digest():
     assert digest_requirements(first, ("local",)) == digest_requirements(second, ("local",))
 
 
+def test_order_of_channels_and_of_pip_options_changes_the_requirements_digest():
+    """The first channel or index with a package supplies it."""
+    assert digest_requirements(Requirements(), ("a", "b")) != digest_requirements(Requirements(), ("b", "a"))
+    options = ("--index-url https://a.example/simple", "--extra-index-url https://b.example/simple")
+    first, second = Requirements(pip_options=options), Requirements(pip_options=options[::-1])
+    assert digest_requirements(first, ()) != digest_requirements(second, ())
+
+
+@pytest.mark.parametrize("name", ["build/x.py", ".git/HEAD", "dist/x.whl", "x.egg-info/PKG-INFO", "__pycache__/x.pyc"])
+def test_files_that_are_no_sources_do_not_change_the_requirements_digest(tmp_path, name):
+    (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
+    before = digest_requirements(Requirements(projects=(tmp_path,)), ())
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).write_text("x")
+    assert digest_requirements(Requirements(projects=(tmp_path,)), ()) == before
+
+
 def test_everything_that_changes_the_result_changes_the_requirements_digest(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
     digests = {
@@ -93,6 +110,12 @@ def test_everything_that_changes_the_result_changes_the_requirements_digest(tmp_
     ("old", "new", "expected"),
     [
         ("sha256: " + "d" * 64, "sha256: dddd", "sha256 of six is 'dddd'"),
+        ("  sha256: " + "d" * 64 + "\n", "", "sha256 of six is ''"),
+        (f"  sha256: {'a' * 64}\n  md5: {'b' * 32}\n", "", "python has no hash"),
+        ("  md5: " + "b" * 32, "  md5: " + "b" * 31, f"md5 of python is '{'b' * 31}'"),
+        ("  sha256: " + "a" * 64, "  sha256: " + "A" * 64, f"sha256 of python is '{'A' * 64}'"),
+        ("  subdir: linux-64", "  subdir: ../..", "subdir of python is '../..'"),
+        ("  build: h_0", "  build: h/0", "build of python is 'h/0'"),
         ("version: 1.17.0", "version: [1]", "version must be text"),
         ("  name: six\n", "", "name of x-envpack is ''"),
         ("schema: 1", "schema: 99", "another version of envpack"),
@@ -113,6 +136,12 @@ def test_an_edited_lockfile_is_refused_with_the_reason(tmp_path, old, new, expec
     assert caught.value.kind == "bad-lock"
     assert caught.value.where.startswith(str(file))
     assert expected in caught.value.message
+
+
+def test_a_conda_package_with_either_hash_is_accepted(tmp_path):
+    for kept in ({"sha256": ""}, {"md5": ""}):
+        lock = dataclasses.replace(LOCK, conda=(dataclasses.replace(PYTHON, **kept),))
+        assert parse_lock(format_lock(lock), tmp_path) == lock
 
 
 DOCUMENT = yaml.safe_load(format_lock(LOCK))
