@@ -61,6 +61,21 @@ def test_each_mismatch_has_its_kind_and_a_fix(kind, facts):
     assert not mismatch.reason.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("has", "needs"), [("2.9", "2.17"), ("2.35", "2.100"), ("2.34", "2.34.1")], ids=lambda version: version
+)
+def test_versions_compare_by_number(has, needs):
+    """As text, 2.9 is newer than 2.17."""
+    older, newer = (Host("the image", version, version, "x86_64") for version in (has, needs))
+    assert kinds(stub(glibc=needs), None, None, older) == ["glibc-too-old"]
+    assert kinds(stub(glibc=has), None, None, newer) == []
+    assert kinds(None, environment(glibc=needs, needed_glibcxx=""), None, older) == ["glibc-too-old"]
+    assert kinds(None, environment(glibc=has, needed_glibcxx=""), None, newer) == []
+    assert kinds(stub(glibc="", glibcxx=needs), None, None, older) == ["libstdcxx-too-old"]
+    assert kinds(stub(glibc="", glibcxx=has), None, None, newer) == []
+    assert kinds(stub(glibc=has, glibcxx=has), None, None, older) == []
+
+
 def test_the_environments_libstdcxx_precedes_the_systems():
     assert kinds(stub(glibcxx="3.4.32"), environment(glibcxx="3.4.33"), None, HOST) == []
 
