@@ -94,6 +94,37 @@ def test_broken_text_is_refused_with_its_line():
     assert caught.value.where == "dir/config.pbtxt:2"
 
 
+def changes_another_field(text, *_):
+    return text + "max_batch_size: 9\n"
+
+
+def drops_the_value(text, *_):
+    return text
+
+
+@pytest.mark.parametrize("edit", [changes_another_field, drops_the_value])
+def test_an_edit_with_another_result_than_the_requested_one_is_rejected(monkeypatch, edit):
+    """No known text leads there: the edited text is parsed again and compared, in case one does."""
+    monkeypatch.setattr("envpack.repository.config_editor._with_parameter", edit)
+    monkeypatch.setattr("envpack.repository.config_editor._with_field", edit)
+    for what, change in (
+        ("the parameter K", lambda: set_string_parameter('name: "m"\n', "K", "v", "dir/config.pbtxt")),
+        ("the field backend", lambda: set_backend('name: "m"\n', "v", "dir/config.pbtxt")),
+    ):
+        with pytest.raises(InputError) as caught:
+            change()
+        assert (caught.value.kind, caught.value.where) == ("config-not-editable", "dir/config.pbtxt")
+        assert caught.value.message == f"cannot set {what} without changing other fields"
+        assert caught.value.hint == f"set {what} to 'v' by hand"
+
+
+def test_an_edit_that_no_longer_parses_is_rejected(monkeypatch):
+    monkeypatch.setattr("envpack.repository.config_editor._with_parameter", lambda text, *_: text + "}")
+    with pytest.raises(InputError) as caught:
+        set_string_parameter('name: "m"\n', "K", "v", "dir/config.pbtxt")
+    assert caught.value.kind == "bad-config"
+
+
 space = st.sampled_from([" ", "\n", "\t", "  # note: { \"'\n", "\r\n"])
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
