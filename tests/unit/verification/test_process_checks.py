@@ -1,17 +1,26 @@
 """Faults that only a model's process shows, and not its files: it runs another Python or other packages."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from envpack.releases import find_release
+from envpack.repository import open_model
 from envpack.server.interface import Process
 from envpack.verification.checks.process import (
     StubState,
     check_environment,
     check_isolation,
     check_libpython,
+    check_libraries,
+    check_numpy,
+    check_preload,
+    check_stability,
+    check_stub,
     check_user_site,
 )
+from envpack.verification.verdict import StubIdentity
 
 ROOT = "/models/m/environment"
 LIBPYTHON = f"{ROOT}/lib/libpython3.10.so.1.0"
@@ -79,3 +88,140 @@ def test_a_model_without_an_environment_skips_the_check(check):
 def test_the_evidence_names_how_the_user_site_is_disabled():
     assert "PYTHONNOUSERSITE is set" in check_user_site("", {"PYTHONNOUSERSITE": "1"}).evidence
     assert "without PYTHONNOUSERSITE" in check_user_site("", {}).evidence
+
+
+class Server:
+    """A server whose models are served from /srv, with one stub of the model m per entry of ``resident``."""
+
+    def __init__(self, resident, executable="/srv/m/triton_python_backend_stub"):
+        self.resident, self._executable = resident, executable
+
+    def children(self, of=None):
+        arguments = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
+        return tuple(Process(pid, "triton_python_b", dead=False, arguments=arguments) for pid in self.resident)
+
+    def resident_bytes(self, pid):
+        return self.resident[pid]
+
+    def executable(self, pid):
+        return self._executable
+
+    def mapped_files(self, pid):
+        return ("/srv/m/environment/lib/libpython3.10.so.1.0",)
+
+    def log(self):
+        return ""
+
+    def host_path(self, place):
+        return None
+
+    def list_folder(self, folder):
+        return ()
+
+    def server_path(self, path):
+        return "/".join(("/srv", *path.parts[path.parts.index("m") :]))
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").write_text("")
+    (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
+    return open_model(tmp_path / "m")
+
+
+def with_its_own_stub(model):
+    (model.folder / "triton_python_backend_stub").touch()
+    return model
+
+
+def test_the_stub_in_the_models_folder_is_the_one_that_runs(model):
+    check, stub = check_stub(Server({7: 1}), with_its_own_stub(model))
+    assert (check.status, stub.pid) == ("ok", 7)
+    assert check.evidence == "process 7: Python 3.10, /srv/m/triton_python_backend_stub"
+
+
+def test_a_foreign_stub_beside_the_models_own_is_a_fault(model):
+    foreign = "/opt/tritonserver/backends/python/triton_python_backend_stub"
+    check, stub = check_stub(Server({7: 1}, foreign), with_its_own_stub(model))
+    assert (check.status, stub.executable) == ("failed", foreign)
+    assert check.evidence == f"process 7 runs {foreign} although the model has its own stub"
+    assert check.fix
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_stub_whose_file_cannot_be_read_or_of_the_server_is_no_fault(model, own):
+    server = Server({7: 1, 8: 1}, "" if own else "/opt/tritonserver/backends/python/triton_python_backend_stub")
+    check, _ = check_stub(server, with_its_own_stub(model) if own else model)
+    assert check.status == "ok"
+    assert check.evidence.startswith("process 7 and 1 more: ")
+
+
+def test_a_model_without_a_process_is_a_fault(model):
+    check, stub = check_stub(Server({}), model)
+    assert (check.status, check.evidence, stub) == ("failed", "no living process runs the model", None)
+
+
+def test_the_same_processes_are_stable_whatever_their_memory(model):
+    check = check_stability(Server({7: 30 << 20, 8: 5 << 20}), model, {7: 10 << 20, 8: 5 << 20})
+    assert (check.status, check.evidence) == ("ok", "same processes; 35 MiB in memory, +20 MiB")
+
+
+@pytest.mark.parametrize(
+    ("now", "evidence"),
+    [
+        ({8: 1}, "processes [7] became [8]"),
+        ({}, "processes [7] became []"),
+        ({7: 1, 8: 1}, "processes [7] became [7, 8]"),
+    ],
+)
+def test_a_replaced_process_is_a_fault(model, now, evidence):
+    check = check_stability(Server(now), model, {7: 1})
+    assert (check.status, check.evidence) == ("failed", evidence)
+    assert "ended during a request" in check.fix
+
+
+@pytest.mark.parametrize(
+    ("numpy", "version", "release", "fails"),
+    [
+        ("2.0.1", "", "24.10", True),
+        ("10.0", "", "24.10", True),
+        ("1.26.4", "", "24.10", False),
+        ("", "", "24.10", False),
+        ("2.0.1", "0.1.0", "24.10", False),
+        ("2.0.1", "", "25.08", False),
+        ("2.0.1", "", None, False),
+    ],
+)
+def test_tritons_own_stub_up_to_24_10_does_not_support_numpy_2(model, numpy, version, release, fails):
+    stub = StubIdentity(7, "/stub", "3.10", numpy, version)
+    check = check_numpy(model, stub, find_release(release) if release else None)
+    assert (check is not None and check.status == "failed") == fails
+
+
+def test_native_libraries_of_the_system_are_a_warning(model):
+    server = Server({7: 1})
+    own = (f"{ROOT}/lib/libz.so.1", "/srv/m/libmine.so", "/usr/lib/libc.so.6", "/usr/lib/libstdc++.so.6")
+    assert check_libraries(server, model, replace(GOOD, mapped=own)).status == "ok"
+    system = tuple(f"/usr/lib/lib{name}.so.1" for name in "zyxw")
+    check = check_libraries(server, model, replace(GOOD, mapped=(*own, *system)))
+    assert check.status == "warning"
+    assert check.evidence == "native libraries from the system: libw.so.1, libx.so.1, liby.so.1 and 1 more"
+    assert check_libraries(server, model, replace(GOOD, root="")) is None
+    assert check_libraries(server, model, replace(GOOD, mapped=())) is None
+
+
+@pytest.mark.parametrize(
+    ("mapped", "status"),
+    [
+        ("/usr/lib/libtcmalloc.so.4", "ok"),
+        ("/usr/lib/libtcmalloc.so.4.5.3", "ok"),
+        ("/usr/lib/libtcmalloc.so.45", "failed"),
+        ("/usr/lib/libz.so.1", "failed"),
+    ],
+)
+def test_a_preloaded_library_is_in_the_models_process(mapped, status):
+    check = check_preload(replace(GOOD, mapped=(LIBPYTHON, mapped)), (Path("/usr/lib/libtcmalloc.so.4"),))
+    assert check.status == status
+    assert "/usr/lib/libtcmalloc.so.4" in check.evidence
+    assert check_preload(GOOD, ()) is None

@@ -1,0 +1,301 @@
+"""Responses of a loaded model: formats, declared outputs, expected outputs and their tolerance."""
+
+from dataclasses import replace
+
+import pytest
+
+from envpack.repository import open_model
+from envpack.server import RequestError, Tensor, read_served_config
+from envpack.server.interface import Process
+from envpack.server.kserve import IndexEntry
+from envpack.server.tensors import Tolerance
+from envpack.verification.checks.inference import (
+    check_formats,
+    check_samples,
+    check_smoke,
+    check_stream,
+    measure_latency,
+)
+from envpack.verification.judge import Judge, JudgeOptions
+from envpack.verification.samples import Sample, Samples, SmokeRequest
+
+SERVED = {
+    "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [2]}],
+    "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]}],
+}
+CONFIG = read_served_config(SERVED)
+REQUEST = SmokeRequest("with every input", (Tensor("IN", "FP32", (2,), (1.0, 1.0)),), {"sequence_id": 1})
+
+
+def output(*data, name="OUT", datatype="FP32", shape=None):
+    return (Tensor(name, datatype, shape or (len(data),), data),)
+
+
+class Client:
+    """Responds to requests in binary form with ``responses``, in turn, and to JSON with ``as_json``.
+
+    Each response is a tuple of tensors, or the message of an error.
+    """
+
+    def __init__(self, *responses, as_json=None):
+        self._responses, self._as_json, self.sent = list(responses), as_json, []
+
+    def infer(self, model, inputs, *, binary=None, parameters=None):
+        self.sent.append((model, inputs, binary, parameters))
+        if binary is False and self._as_json is not None:
+            return self._as_json
+        response = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
+        if isinstance(response, str):
+            raise RequestError(response, status=500)
+        return response
+
+    def generate_stream(self, model, inputs):
+        return self._responses
+
+    def load(self, model, *, timeout):
+        pass
+
+    def index(self):
+        return (IndexEntry("m", "READY", ""),)
+
+    def config(self, model):
+        return SERVED
+
+
+def formats(*responses, as_json, config=CONFIG, request=REQUEST):
+    return check_formats(Client(*responses, as_json=as_json), "m", config, request)
+
+
+@pytest.mark.parametrize(
+    ("as_json", "difference"),
+    [
+        (output(1.0, 2.01), "OUT element 1 is 2.01 instead of 2"),
+        (output(1.0, 2.00001), "OUT element 1 is 2.00001 instead of 2"),
+        (output(1e-8, 2.0), "OUT element 0 is 1e-08 instead of 1"),
+        (output(1.0), "OUT 1 elements instead of 2"),
+        (output(1.0, 2.0, name="OTHER"), "OUT is missing"),
+        (output(1, 2, datatype="INT32"), "OUT type INT32 instead of FP32"),
+    ],
+)
+def test_another_response_to_json_is_a_fault(as_json, difference):
+    check = formats(output(1.0, 2.0), as_json=as_json)
+    assert (check.id, check.status, check.evidence) == ("formats", "failed", f"as JSON, {difference}")
+    assert check.fix
+
+
+def test_json_may_round_the_last_digits_of_a_float():
+    assert formats(output(1.0, 2.0), as_json=output(1.0000001, 2.0000001)).status == "ok"
+    assert formats(output(0.0), as_json=output(1e-10)).status == "ok"
+    assert formats(output(0.0), as_json=output(1e-8)).status == "failed"
+
+
+def test_a_model_that_never_answers_the_same_is_not_compared():
+    check = formats(output(1.0), output(2.0), as_json=output(3.0))
+    assert (check.status, check.evidence) == ("skipped", "not compared: two equal requests have different responses")
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_types_without_a_json_form_are_not_compared(side):
+    served = {**SERVED, side: [{"name": "X", "data_type": "TYPE_FP16", "dims": [2]}]}
+    assert formats(output(1.0), as_json=output(2.0), config=read_served_config(served)) is None
+
+
+def test_bytes_that_are_no_text_are_not_compared():
+    request = SmokeRequest("", (Tensor("IN", "BYTES", (1,), (b"\xff",)),))
+    assert formats(output(1.0), as_json=output(2.0), request=request) is None
+    assert formats(output(b"\xff", datatype="BYTES"), as_json=output(b"x", datatype="BYTES")) is None
+
+
+def test_every_request_has_the_parameters_of_its_sequence():
+    client = Client(output(1.0), output(1.0), as_json=output(2.0))
+    check_formats(client, "m", CONFIG, REQUEST)
+    assert [sent[2] for sent in client.sent] == [True, False, True]
+    assert {(sent[0], sent[1], sent[3]["sequence_id"]) for sent in client.sent} == {("m", REQUEST.inputs, 1)}
+
+
+class Server:
+    """A server that runs one stub of the model; ``pids`` are its process ids, one for each time that they are read."""
+
+    poll_seconds = 0.05
+
+    def __init__(self, *pids):
+        self._pids = list(pids)
+
+    def log(self):
+        return ""
+
+    def ended(self):
+        return False
+
+    def children(self, of=None):
+        pid = self._pids.pop(0) if len(self._pids) > 1 else self._pids[0]
+        arguments = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
+        return (Process(pid, "triton_python_b", dead=False, arguments=arguments),)
+
+    def resident_bytes(self, pid):
+        return 1 << 20
+
+    def executable(self, pid):
+        return ""
+
+    def mapped_files(self, pid):
+        return ()
+
+    def variables(self, pid):
+        return {}
+
+    def host_path(self, place):
+        return None
+
+    def server_path(self, path):
+        return "/srv/m"
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").write_text("")
+    (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
+    return open_model(tmp_path / "m")
+
+
+def judged(model, client, server=None):
+    return Judge(server or Server(7), client, JudgeOptions(5.0, requests=1)).judge(model)
+
+
+def test_a_model_whose_responses_depend_on_the_format_is_not_fit_to_serve(model):
+    verdict = judged(model, Client(output(1.0), as_json=output(1.4)))
+    assert (verdict.ok, verdict.failure.kind) == (False, "formats-differ")
+    assert verdict.failure.reason == "as JSON, OUT element 0 is 1.4 instead of 1"
+    assert verdict.failure.fix
+
+
+def test_a_model_with_equal_responses_is_fit_to_serve(model):
+    verdict = judged(model, Client(output(1.0), as_json=output(1.0)))
+    assert (verdict.ok, verdict.failure) == (True, None)
+    assert [check.id for check in verdict.checks if check.status == "ok"] == [
+        "load", "stub", "user-site", "infer", "formats", "stability",
+    ]  # fmt: skip
+    assert verdict.latency.requests == 1
+
+
+def test_a_process_that_was_replaced_during_the_requests_is_a_fault(model):
+    class Replaced(Server):
+        """The stub has another process id once the model was sent a request."""
+
+        def children(self, of=None):
+            self._pids = [8 if client.sent else 7]
+            return super().children(of)
+
+    client = Client(output(1.0), as_json=output(1.0))
+    verdict = judged(model, client, Replaced(7))
+    assert (verdict.failure.kind, verdict.failure.reason) == ("stub-died", "processes [7] became [8]")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "reason"),
+    [
+        (output(1.0, name="X"), "the output OUT is missing: the response contains X"),
+        ((), "the output OUT is missing: the response contains no output of a declared name"),
+        (output(1, datatype="INT32"), "the output OUT is INT32, not FP32"),
+        (output(1.0, shape=(1, 1)), "the output OUT has the shape [1, 1], not [-1]"),
+        (output(shape=(0,)), "the output OUT is empty: 0 elements, shape [0]"),
+        (output(1.0, shape=(2,)), "the output OUT is empty: 1 elements, shape [2]"),
+    ],
+)
+def test_outputs_that_differ_from_the_configuration_are_a_fault(outputs, reason):
+    check = check_smoke(Client(outputs), "m", CONFIG, (REQUEST,))
+    assert (check.status, check.evidence) == ("failed", f"sent with every input: {reason}")
+
+
+def test_a_fixed_dimension_must_match():
+    served = read_served_config({"output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [2]}]})
+    assert check_smoke(Client(output(1.0, 2.0)), "m", served, (REQUEST,)).status == "ok"
+    assert check_smoke(Client(output(1.0)), "m", served, (REQUEST,)).status == "failed"
+
+
+def test_a_model_without_outputs_is_a_fault():
+    assert check_smoke(Client(()), "m", read_served_config({}), (REQUEST,)).evidence.endswith("there are no outputs")
+
+
+def test_every_generated_request_is_sent():
+    second = replace(REQUEST, description="with two items in one request")
+    client = Client(output(1.0), output(2.0, 3.0))
+    check = check_smoke(client, "m", CONFIG, (REQUEST, second))
+    assert (check.status, len(client.sent)) == ("ok", 2)
+    assert check.evidence == "returned OUT FP32[1]; sent with every input, with two items in one request"
+    assert check_smoke(Client(output(1.0), ()), "m", CONFIG, (REQUEST, second)).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("responses", "status", "evidence"),
+    [
+        (({"OUT": 1.0}, {"OUT": [1.0, 2.0]}), "ok", "streamed 2 responses; sent with every input"),
+        (({"OUT": 0.0},), "ok", "streamed 1 responses; sent with every input"),
+        (({"OUT": 1.0}, {"X": 1}), "failed", "the output OUT is missing in a streamed response"),
+        (({"OUT": []},), "failed", "the output OUT is empty in a streamed response"),
+    ],
+)
+def test_a_decoupled_models_responses(responses, status, evidence):
+    check = check_stream(Client(*responses), "m", CONFIG, REQUEST)
+    assert (check.id, check.status, check.evidence) == ("infer", status, evidence)
+
+
+def test_a_decoupled_model_with_inputs_that_json_cannot_represent_is_not_judged():
+    request = SmokeRequest("", (Tensor("IN", "FP16", (1,), (1.0,)),))
+    assert check_stream(Client(), "m", CONFIG, request).status == "skipped"
+
+
+def samples(*expected, **settings):
+    inputs = REQUEST.inputs
+    return Samples(tuple(Sample(inputs, one, {"sequence_id": n}) for n, one in enumerate(expected)), **settings)
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "found", "right"),
+    [
+        (Tolerance(), 1.000009, True),
+        (Tolerance(), 1.00002, False),
+        (Tolerance(rtol=0.5), 1.4, True),
+        (Tolerance(rtol=0.5), 1.6, False),
+        (Tolerance(rtol=0, atol=0.5), 0.5, True),
+        (Tolerance(rtol=0, atol=0.5), 0.4, False),
+    ],
+)
+def test_expected_outputs_have_the_samples_tolerance(tolerance, found, right):
+    check, count = check_samples(Client(output(found)), "m", samples(output(1.0), tolerances={"": tolerance}))
+    assert (check.status, count.right) == ("ok" if right else "failed", int(right))
+
+
+def test_wrong_answers_are_counted_and_the_first_are_shown():
+    client = Client(output(1.0), output(2.0), "first line\nsecond line", output(1.0, name="X"), output(3.0))
+    check, count = check_samples(client, "m", samples(*[output(1.0)] * 5, noun="images"))
+    assert (count.right, count.sent, count.noun) == (1, 5, "images")
+    assert check.status == "failed"
+    assert check.evidence == (
+        "1 images right of 5 images sent (1: OUT element 0 is 2 instead of 1; 2: first line; 3: OUT is missing)"
+    )
+    assert [sent[3] for sent in client.sent] == [{"sequence_id": number} for number in range(5)]
+
+
+@pytest.mark.parametrize(("minimum", "status"), [(0.5, "ok"), (0.51, "failed"), (0.0, "ok"), (1.0, "failed")])
+def test_the_minimum_match_is_a_share_of_all_samples(minimum, status):
+    check, _ = check_samples(
+        Client(output(1.0), output(2.0)), "m", samples(output(1.0), output(1.0), minimum_match=minimum)
+    )
+    assert check.status == status
+
+
+def test_samples_without_expected_outputs_need_a_response_only():
+    check, count = check_samples(Client(output(5.0)), "m", samples(()))
+    assert (check.status, count) == ("ok", None)
+    check, count = check_samples(Client("wrong"), "m", samples(()))
+    assert (check.status, count) == ("failed", None)
+
+
+def test_as_many_requests_are_timed_as_asked_for():
+    client = Client(output(1.0))
+    latency = measure_latency(client, "m", REQUEST, 3)
+    assert (latency.requests, len(client.sent)) == (3, 3)
+    assert 0 < latency.p50 <= latency.p95
+    assert measure_latency(client, "m", REQUEST, 0) is None
