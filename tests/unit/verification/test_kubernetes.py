@@ -1,5 +1,7 @@
 """The Job is valid for Kubernetes and has the least privileges."""
 
+from dataclasses import replace
+
 import kubernetes_validate
 import pytest
 import yaml
@@ -40,16 +42,44 @@ def test_the_job_verifies_the_given_models():
     assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
 
 
-def test_every_container_has_the_least_privileges():
-    pod = make_job(JOB)["spec"]["template"]["spec"]
-    assert pod["securityContext"]["runAsNonRoot"]
-    assert not pod["automountServiceAccountToken"]
-    for container in (*pod["initContainers"], *pod["containers"]):
+def test_the_job_is_never_retried():
+    """A second attempt could pass and hide the first verdict."""
+    spec = make_job(JOB)["spec"]
+    assert spec["backoffLimit"] == 0
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize("options", [JOB, replace(JOB, envpack_image="", envpack_wheel="/models/x.whl")])
+def test_every_container_has_the_least_privileges(options):
+    pod = make_job(options)["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65534,
+        "runAsGroup": 65534,
+        "fsGroup": 65534,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert pod["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & set(pod)
+    containers = [*pod["initContainers"], *pod["containers"]]
+    assert [container["name"] for container in containers] == ["envpack", "verify"]
+    for container in containers:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
+
+
+@pytest.mark.parametrize("options", [JOB, replace(JOB, envpack_image="", envpack_wheel="/models/x.whl")])
+def test_only_the_init_container_writes_the_tools_and_nothing_writes_the_models(options):
+    pod = make_job(options)["spec"]["template"]["spec"]
+    assert all("hostPath" not in volume for volume in pod["volumes"])
+    writable = {
+        container["name"]: [mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")]
+        for container in (*pod["initContainers"], *pod["containers"])
+    }
+    assert writable == {"envpack": ["tools", "tmp"], "verify": ["tmp", "shm"]}
 
 
 def test_the_yaml_has_a_valid_name():
