@@ -8,15 +8,18 @@ import os
 import shutil
 import subprocess
 import tarfile
+from concurrent.futures import wait
 
 import pytest
 
 from envpack.archive import Selection, archive_metadata_file, pack_archive
 from envpack.archive.segments import index_of
 from envpack.archive.tar_members import portions
+from envpack.archive.tarball import _Hashed
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.progress import NoProgress
 
 from .conftest import LARGE, files_below, members, names_in, text
 
@@ -170,8 +173,9 @@ def packed(environment, archive, monkeypatch, selection=None):
         lambda file: file.write_bytes(file.read_bytes() + b"X"),
         lambda file: file.unlink(),
         lambda file: (file.unlink(), file.symlink_to("/etc/passwd")),
+        lambda file: file.symlink_to(file.rename(file.with_name("same content"))),
     ],
-    ids=["changed", "shorter", "longer", "gone", "link"],
+    ids=["changed", "shorter", "longer", "gone", "link", "link to the same content"],
 )
 def test_a_file_that_was_tampered_with_is_not_packed(environment, tmp_path, cache, form, path, damage):
     damage(environment.prefix / path)
@@ -306,6 +310,61 @@ def test_what_does_not_reach_the_disk_while_more_is_packed_is_no_archive(environ
     assert caught.value.kind == "disk-full"
     assert not (tmp_path / "env.tar").exists()
     assert list(cache.glob("archives/*.tar*")) == []
+
+
+class Disk:
+    """Makes one flush of many fail, as a disk that becomes full."""
+
+    def __init__(self, monkeypatch, *, failing):
+        self.flushes, self._failing = 0, failing
+        monkeypatch.setattr("envpack.archive.tarball._FLUSH", 10)
+        monkeypatch.setattr("os.fdatasync", self.flush)
+
+    def flush(self, handle):
+        self.flushes += 1
+        if self.flushes == self._failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def written(file, *pieces):
+    """The digest of an archive of ``pieces``; each flush ends before the next piece is written."""
+    with file.open("wb", buffering=0) as raw, _Hashed(raw, NoProgress()) as out:
+        for piece in pieces:
+            out.write(piece)
+            if out._flushing:
+                wait([out._flushing])
+    return out.digest.hexdigest()
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_failed_flush_is_an_error_the_last_one_too(tmp_path, monkeypatch, failing):
+    """The kernel reports it only once, so that the fsync of the whole file would succeed."""
+    disk = Disk(monkeypatch, failing=failing)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        written(tmp_path / "file", b"x" * 10, b"y" * 10, b"z" * 10)
+    assert disk.flushes == failing
+
+
+def test_an_archive_is_flushed_while_it_is_written(tmp_path, monkeypatch):
+    disk = Disk(monkeypatch, failing=0)
+    assert (
+        written(tmp_path / "file", b"x" * 9, b"y", b"z" * 9) == hashlib.sha256(b"x" * 9 + b"y" + b"z" * 9).hexdigest()
+    )
+    assert (disk.flushes, (tmp_path / "file").read_bytes()) == (1, b"x" * 9 + b"y" + b"z" * 9)
+
+
+def test_a_failed_flush_does_not_hide_the_error_before_it(tmp_path, monkeypatch):
+    Disk(monkeypatch, failing=1)
+    with pytest.raises(KeyError), (tmp_path / "file").open("wb") as raw, _Hashed(raw, NoProgress()) as out:
+        out.write(b"x" * 10)
+        raise KeyError
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    write = os.write
+    monkeypatch.setattr("os.write", lambda handle, content: write(handle, content[:3]))
+    assert written(tmp_path / "file", b"0123456789") == hashlib.sha256(b"0123456789").hexdigest()
+    assert (tmp_path / "file").read_bytes() == b"0123456789"
 
 
 def test_conda_pack_packs_all_files_and_an_activate_of_its_own(environment, tmp_path):
