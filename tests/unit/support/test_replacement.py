@@ -1,10 +1,12 @@
 """Files and folders change in one step, or not at all."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,43 @@ def test_a_file_is_replaced_with_the_mode_asked_for(tmp_path):
     write_text(file, "new", mode=0o600)
     assert file.read_text() == "new"
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def flushed(monkeypatch):
+    """Files that were flushed to the disk, with the content and the neighbours that they had then."""
+    found = []
+
+    def fsync(handle):
+        file = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        found.append((file.read_text(), {other.name: other.read_text() for other in file.parent.glob("[!.]*")}))
+
+    monkeypatch.setattr("os.fsync", fsync)
+    return found
+
+
+def test_the_whole_content_is_on_the_disk_before_the_old_file_is_replaced(tmp_path, flushed):
+    (tmp_path / "config.pbtxt").write_text("old")
+    write_text(tmp_path / "config.pbtxt", "new")
+    assert flushed == [("new", {"config.pbtxt": "old"})]
+
+
+def test_a_file_that_shows_whether_it_is_complete_need_not_be_flushed(tmp_path, flushed):
+    with replaced_file(tmp_path / "index", durable=False) as partial:
+        partial.write_text("new")
+    assert (flushed, (tmp_path / "index").read_text()) == ([], "new")
+
+
+def test_content_that_does_not_reach_the_disk_keeps_the_old_file(tmp_path, monkeypatch):
+    def fsync(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "config.pbtxt").write_text("old")
+    monkeypatch.setattr("os.fsync", fsync)
+    with pytest.raises(OSError, match="No space left"):
+        write_text(tmp_path / "config.pbtxt", "new")
+    assert (tmp_path / "config.pbtxt").read_text() == "old"
+    assert os.listdir(tmp_path) == ["config.pbtxt"]
 
 
 def test_a_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
