@@ -2,7 +2,9 @@ import base64
 import hashlib
 import json
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import given, strategies as st
 
 from envpack.environment.relocation import relocatable_script, relocate
@@ -55,9 +57,27 @@ def test_conda_records_do_not_point_into_the_cache(tmp_path):
     assert record.stat().st_mode & 0o777 == 0o644
 
 
-def test_three_line_start_of_long_paths_is_understood(tmp_path):
-    text = f"#!/bin/sh\n'''exec' \"{tmp_path}/bin/python\" \"$0\" \"$@\"\n' '''\nprint(1)\n".encode()
-    assert relocatable_script(text, (tmp_path,), minor="3.9") == b"#!/usr/bin/env python3.9\nprint(1)\n"
+@pytest.mark.parametrize(
+    "start",
+    [
+        "#!{}/bin/python\n",
+        "#! {}/bin/python3.9\n",
+        "#!{}/bin/python3 -E\n",
+        "#!/bin/sh\n'''exec' \"{}/bin/python\" \"$0\" \"$@\"\n' '''\n",
+        "#!/bin/sh\n'''exec' {}/bin/python3.9 \"$0\" \"$@\"\n' '''\n",
+        "#!/bin/sh\n'''exec' \"{}/bin/python\" \"$0\" \"$@\" #'''\n",
+        "#!/bin/sh\n'''exec' '{}/bin/python3' \"$0\" \"$@\" #'''\n",
+        "#!/bin/sh\n'''exec' {}/bin/python \"$0\" \"$@\" #'''\n",
+    ],
+)
+def test_every_form_of_a_first_line_is_replaced_and_the_rest_stays(start):
+    """Installers write the forms with /bin/sh where the path is too long for a first line, or has a space."""
+    folders = (Path("/build/a+b (1)/env"), Path("/store/env"))
+    for folder in folders:
+        script = (start.format(folder) + "print('''x''')\n").encode()
+        assert relocatable_script(script, folders, minor="3.9") == b"#!/usr/bin/env python3.9\nprint('''x''')\n"
+        assert relocatable_script(b"\n" + script, folders, minor="3.9") == b"\n" + script
+        assert relocatable_script(script, [Path("/other")], minor="3.9") == script
 
 
 @given(st.binary())
