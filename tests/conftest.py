@@ -7,6 +7,8 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.skips import judge_skips
+
 # A busy machine is no fault of the code: no example fails because it, or the making of it, took long. All else is as
 # Hypothesis has it, which is another profile when CI is set.
 settings.register_profile("envpack", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,6 +30,7 @@ def pytest_configure(config):
 
     ENVPACK_TEST_CACHE names a folder to keep between runs.
     """
+    judge_skips(config)
     config.stash[_PYTHONS] = set()
     kept = os.environ.get("ENVPACK_TEST_CACHE")
     if not kept:

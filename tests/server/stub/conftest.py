@@ -45,8 +45,12 @@ def pytest_generate_tests(metafunc):
     if "numpy" in metafunc.fixturenames:
         pairs = [(python, numpy) for python in SUPPORTED for numpy in NUMPYS[python]]
         metafunc.parametrize(("python", "numpy"), pairs, ids=[f"{p}-numpy{n}" for p, n in pairs])
-    elif "python" in metafunc.fixturenames:
+    elif "python" in metafunc.fixturenames and not _names_its_python(metafunc):
         metafunc.parametrize("python", SUPPORTED)
+
+
+def _names_its_python(metafunc):
+    return any(mark.args[0] == "python" for mark in metafunc.definition.iter_markers("parametrize"))
 
 
 def pytest_collection_modifyitems(items):

@@ -42,11 +42,12 @@ def test_a_model_is_unloaded_and_loaded_again(served):
     assert served.run_code(code) == [True, True]
 
 
+@pytest.mark.parametrize("python", [find_release(DEFAULT_RELEASE).python])
 def test_a_model_is_loaded_from_a_configuration_and_a_file(served, python):
-    """One file only: of two, the 24.10 server writes the content of one under both names, so no stub can come along."""
-    release = find_release(DEFAULT_RELEASE)
-    if python != release.python:
-        pytest.skip(f"a model that is one file is served by the release's own stub, which has Python {release.python}")
+    """On the Python of the release's own stub, which serves a model that is one file.
+
+    One file only: of two, the 24.10 server writes the content of one under both names, so no stub can come along.
+    """
     config = json.loads(served.evaluate("self.args['model_config']"))
     config["name"] = "from_a_file"
     del config["instance_group"]
