@@ -1,9 +1,11 @@
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -315,12 +317,34 @@ def test_a_missing_model_is_an_error_before_a_server_starts(good):
     assert caught.value.kind == "model-missing"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_nothing_behind(environment, faults, tmp_path, number):
-    faults.write_model(tmp_path, faults.HANGS, environment)
-    code = f"from pathlib import Path; from envpack.verification import verify; verify(Path({str(tmp_path)!r}))"
-    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as child:
-        time.sleep(4)
+BLOCKED = """import os, time
+open({loading!r}, "w").write(str(os.getppid()))
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "last"),
+    [(signal.SIGINT, -signal.SIGINT, ["KeyboardInterrupt"]), (signal.SIGTERM, 128 + signal.SIGTERM, [])],
+    ids=["SIGINT", "SIGTERM"],
+)
+def test_an_interrupted_run_leaves_nothing_behind(environment, faults, tmp_path, number, status, last):
+    """It ends as Python does: by the signal itself with a traceback, or with a status that names the signal."""
+    repository, temporary, loading = (tmp_path / name for name in ("models", "temporary", "loading"))
+    temporary.mkdir()
+    faults.write_model(repository, faults.Broken("blocked", BLOCKED.format(loading=str(loading)), "", ""), environment)
+    code = f"from pathlib import Path; from envpack.verification import verify; verify(Path({str(repository)!r}))"
+    variables = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env=variables) as child:
+        until = time.monotonic() + 120
+        while not (loading.is_file() and loading.read_text()):
+            assert time.monotonic() < until
+            assert child.poll() is None
+            time.sleep(0.05)
+        assert any(temporary.iterdir())
         child.send_signal(number)
-        child.communicate(timeout=40)
-    assert child.returncode != 0
+        _, error = child.communicate(timeout=40)
+    assert child.returncode == status
+    assert error.splitlines()[-1:] == last
+    assert not Path("/proc", loading.read_text()).exists()
+    assert list(temporary.iterdir()) == []

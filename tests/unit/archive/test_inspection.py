@@ -287,12 +287,22 @@ def test_a_hundred_thousand_members_are_read(tmp_path, little_memory):
     assert result.files == 100_000
 
 
-@pytest.mark.parametrize("content", [b"", b"text", b"\x1f\x8b", b"\x1f\x8b\x08" + b"\0" * 100, bytes(1024)])
-def test_what_is_no_archive_is_one_clear_line(tmp_path, capsys, content):
+@pytest.mark.parametrize(
+    ("content", "status", "kind"),
+    [
+        (b"", 5, "not-a-stub"),
+        (b"text", 5, "not-a-stub"),
+        (bytes(1024), 5, "not-a-stub"),
+        (b"\x1f\x8b", 3, "environment-unreadable"),
+        (b"\x1f\x8b\x08" + b"\0" * 100, 3, "environment-unreadable"),
+    ],
+)
+def test_what_is_no_archive_is_one_clear_line(tmp_path, capsys, content, status, kind):
     (tmp_path / "file").write_bytes(content)
-    code = run(["inspect", str(tmp_path / "file"), "--json"])
-    assert code in (3, 5)
-    assert capsys.readouterr().err.count("error:") == 1
+    assert run(["inspect", str(tmp_path / "file")]) == status
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("error:"))
+    assert line.startswith(f"error: {tmp_path / 'file'}: ")
+    assert line.endswith(f"({kind})")
 
 
 def test_names_cannot_write_to_the_terminal(tmp_path, capsys):

@@ -111,7 +111,15 @@ def test_a_prefix_takes_the_place_of_requirements(repository):
     assert request.source == PrefixRequest(prefix=Path("/opt/environment"), python="3.10", platform="")
 
 
-def test_options_that_contradict_each_other_are_refused(repository):
-    for options in ({"packer": "conda-pack"}, {"triton": "23.04"}, {"layout": "backend", "stub": "never"}):
-        with pytest.raises(UsageError):
-            request_for(repository, **options)
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"packer": "conda-pack"}, "packer-limits"),
+        ({"triton": "23.04"}, "folder-unsupported"),
+        ({"layout": "backend", "stub": "never"}, "layout-limits"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(repository, options, kind):
+    with pytest.raises(UsageError) as caught:
+        request_for(repository, **options)
+    assert caught.value.kind == kind
