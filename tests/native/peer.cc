@@ -20,7 +20,8 @@ Peer::Peer(const Options& options)
       from_stub_answers(region, options.slots),
       from_stub_requests(region, options.slots),
       to_stub_messages(region, options.slots),
-      memory_manager(region, options.slots) {
+      memory_manager(region, options.slots),
+      wakes_spuriously_(options.wakes_spuriously) {
   auto* record = region.As<records::Control>(control);
   std::memset(static_cast<void*>(record), 0, sizeof(*record));
   record->decoupled = options.decoupled;
@@ -153,6 +154,7 @@ ExecuteAnswer Peer::TakeExecute() {
     region.AddReference(region.As<records::Message>(message)->args);
     const SentResponse sent = ServeSent(message, "", 0);
     CHECK_EQ(sent.flags, 1u);
+    if (sent.response_factory != 0) CHECK_EQ(TakeFactoryCleanup(), sent.response_factory);
     answer.responses.push_back(sent.response.value());
   }
   region.AddReference(message);
@@ -168,6 +170,7 @@ ExecuteAnswer Peer::TakeExecute() {
   for (std::uint32_t i = 0; i < batch.Get<std::uint32_t>("batch_size"); ++i) {
     const Handle response = *region.As<Handle>(block, at + batch.size() + i * sizeof(Handle));
     answer.responses.push_back(response == 0 ? PeerResponse{} : ReadResponse(response));
+    answer.responses.back().is_none = response == 0;
   }
   Acknowledge(message);
   return answer;

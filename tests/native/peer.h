@@ -1,6 +1,9 @@
 // The server's side of the protocol: the control record, five queues, commands to the stub, answers from it.
 #pragma once
 
+#include <pthread.h>
+
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,15 +42,24 @@ struct PeerRequest {
   std::string id;
   std::string parameters = "{}";
   std::int64_t response_factory = 0;  // the address that the stub gets
+  std::int64_t address = 0;
+  std::uint32_t flags = 3;
+  std::uint64_t timeout = 1500000;
+  std::uint64_t correlation_number = 77;
+  std::string correlation_text = "";  // if not empty, replaces the number
+  std::uint64_t trace = 0;            // address in the server
+  std::string trace_context = "";
 };
 
 struct PeerResponse {
   std::vector<PeerTensor> outputs;
   std::optional<std::string> error;
   std::int32_t code = 0;
+  bool has_reason = true;  // whether the text of the error is set
   std::string parameters = "";
   std::uint64_t stream = 0;  // id of its stream
   bool is_last = true;
+  bool is_none = false;  // the batch has no response at this place
 };
 
 struct ExecuteAnswer {
@@ -61,6 +73,7 @@ struct SentResponse {
   std::optional<PeerResponse> response;
   std::uint32_t flags;
   std::int64_t response_factory;
+  std::int64_t request;
 };
 
 struct LogLine {
@@ -78,14 +91,38 @@ struct PeerInferRequest {
   std::string parameters;
   std::vector<PeerTensor> inputs;
   std::vector<std::string> outputs;
+  std::int64_t version;
+  std::uint32_t flags;
+  std::uint64_t timeout;
+  std::uint64_t correlation_number;
+  std::string correlation_text;
+  std::int32_t preferred_memory;
+  std::int64_t preferred_device;
+  std::uint64_t trace;  // 0 in releases without traces
+  std::string trace_context;
+  std::uint32_t release_flags;  // 1 in releases without them, which release every request
 };
 
 // A request of the stub in a record that both sides fill: metrics or model control.
 struct PeerExchange {
-  std::string name;     // of a metric family or a model
-  std::string labels;   // of a metric
-  std::size_t buckets;  // their number
+  std::string name;         // of a metric family or a model
+  std::string description;  // of a metric family
+  std::int32_t kind;        // of a metric family
+  std::string labels;       // of a metric
+  std::vector<double> buckets;
   double operation_value;
+  std::uint64_t metric;  // addresses
+  std::uint64_t family;
+  std::string version;  // of a model
+  std::string config;
+  bool unload_dependents;
+  std::map<std::string, std::string> files;
+};
+
+// A cancellation query: addresses in the server.
+struct PeerQuery {
+  std::int64_t response_factory;
+  std::int64_t request;
 };
 
 class Peer {
@@ -95,6 +132,8 @@ class Peer {
     std::size_t size = 1 << 20;
     bool decoupled = false;
     std::uint64_t slots = 1000;
+    // Wakes the stub several times before each answer, as pthread conditions may.
+    bool wakes_spuriously = false;
   };
   Peer() : Peer(Options{}) {}
   explicit Peer(const Options& options);
@@ -138,13 +177,15 @@ class Peer {
   PeerExchange TakeModels(const std::string& command, bool is_ready, const std::string& error = "");
   // Sends a further response of a stream. Returns when the stub has read it.
   void SendStreamResponse(const PeerResponse& response);
+  // The same in place of a response that the server could not write. Without a text, the server gives no
+  // reason.
+  void SendStreamFailure(const std::optional<std::string>& error);
   // Returns the stream that the stub has ended, or cancels.
   std::uint64_t TakeStreamCleanup();
   std::uint64_t TakeStreamCancel();
   // Sends a readiness probe. Returns the answer, or sets the error.
   bool ProbeReadiness(std::string* error);
-  // Answers a cancellation query. Returns the response factory of the request.
-  std::int64_t TakeCancelQuery(bool cancelled);
+  PeerQuery TakeCancelQuery(bool cancelled);
   // Sends a CUDA memory pool. Returns the error of the stub, if any.
   std::optional<std::string> OfferCudaPool(const std::string& handle = "", int device = 0);
   // Sends the destinations of the GPU tensors of a batch that TakeExecute() has read. Returns when the stub
@@ -152,6 +193,8 @@ class Peer {
   void SendLoadGpuBuffers(Handle buffers);
   // Serves a BLS request. `buffers` are the destinations of its GPU inputs, if not 0. Returns the request.
   PeerInferRequest ServeInfer(const PeerResponse& response, Handle buffers = 0);
+  // Fails a BLS request as a whole. Without a text, the server gives no reason.
+  void RefuseInfer(const std::optional<std::string>& error);
 
   // Building blocks.
   Handle MakeString(const std::string& text);
@@ -165,6 +208,7 @@ class Peer {
   std::string ReadBuffer(Handle buffers, std::size_t index);
   Handle MakeDict(const std::map<std::string, std::string>& entries);
   std::string ReadString(Handle handle);
+  std::map<std::string, std::string> ReadDict(Handle handle);
   PeerTensor ReadTensor(Handle handle);
   PeerResponse ReadResponse(Handle handle);
 
@@ -180,11 +224,20 @@ class Peer {
   PeerQueue& request_queue() { return layouts.release() >= 2410 ? from_stub_requests : from_stub_answers; }
   SentResponse ServeSent(Handle message, const std::string& error, Handle buffers);
   std::int64_t TakeCleanup(const std::string& command);
+  // Serves a BLS request: `fill` writes the batch of the answer, which the handle of a response follows.
+  PeerInferRequest ServeInferWith(const std::function<void(const Fields&)>& fill, Handle buffers);
+  // Sends a message of a stream: `fill` writes its batch, which the handle of a response follows.
+  void SendStreamWith(const std::function<void(const Fields&)>& fill);
+  void PutResponse(const Fields& batch, const PeerResponse& response);
+  void PutFailure(const Fields& batch, const std::optional<std::string>& error);
+  void PutBuffers(const Fields& batch, Handle buffers);
+  void WakeSpuriously(pthread_mutex_t* mutex, pthread_cond_t* condition);
   Handle MakeInlineMessage(const std::string& command, Handle args);
   std::string MemoryOf(const PeerTensor& tensor);
   Handle MakeError(const std::string& text, std::int32_t code);
   void PutTexts(const Fields& record, const PeerRequest& request);
   std::string ReadInlineString(Handle handle, std::size_t* at);
+  void ReadNumbers(const Fields& record, PeerInferRequest* bls);
   PeerInferRequest ReadInferRequest(Handle request, bool decoupled);
   void ReleaseRequest(Handle message);
   Handle Own(std::size_t size);
@@ -193,6 +246,7 @@ class Peer {
   Handle Expect(const std::string& command);
   void Acknowledge(Handle message);
 
+  const bool wakes_spuriously_;
   std::vector<Handle> owned_;
 };
 

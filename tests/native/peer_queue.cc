@@ -38,7 +38,7 @@ PeerQueue::Record* PeerQueue::record() { return region_->As<Record>(record_); }
 
 void PeerQueue::Push(std::int64_t value) {
   Record* queue = record();
-  const timespec limit = In(kTimeoutSeconds * 1000);
+  const timespec limit = In(TimeoutSeconds() * 1000);
   if (sem_timedwait(&queue->empty, &limit) != 0) throw Failed("the queue stays full");
   pthread_mutex_lock(&queue->mutex);
   region_->As<std::int64_t>(slots_)[queue->head] = value;

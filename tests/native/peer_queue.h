@@ -16,7 +16,7 @@ class PeerQueue {
 
   Handle handle() const { return record_; }
   void Push(std::int64_t value);
-  std::int64_t Pop(int seconds = kTimeoutSeconds);
+  std::int64_t Pop(int seconds = TimeoutSeconds());
   // Nothing if no value arrives within the time.
   std::optional<std::int64_t> TryPop(int milliseconds);
 

@@ -44,12 +44,19 @@ std::string Peer::MemoryOf(const PeerTensor& tensor) {
   return record + handle;
 }
 
+// Before 23.06 a 64-bit count and the handles; an error cannot be expressed.
 Handle Peer::MakeGpuBuffers(const std::vector<PeerTensor>& places, const std::string& error) {
   std::vector<Handle> handles;
   for (const PeerTensor& place : places) {
     const std::string memory = MemoryOf(place);
     handles.push_back(Own(memory.size()));
     std::memcpy(region.At(handles.back()), memory.data(), memory.size());
+  }
+  if (layouts.release() < 2306) {
+    handles.insert(handles.begin(), static_cast<Handle>(handles.size()));
+    const Handle counted = Own(handles.size() * sizeof(Handle));
+    Copy(region.At(counted), handles.data(), handles.size() * sizeof(Handle));
+    return counted;
   }
   const Handle list = Own(handles.size() * sizeof(Handle));
   Copy(region.At(list), handles.data(), handles.size() * sizeof(Handle));
@@ -60,8 +67,9 @@ Handle Peer::MakeGpuBuffers(const std::vector<PeerTensor>& places, const std::st
 }
 
 std::string Peer::ReadBuffer(Handle buffers, std::size_t index) {
-  const Handle list = region.As<records::GpuBuffers>(buffers)->buffers;
-  const Handle memory = *region.As<Handle>(list, index * sizeof(Handle));
+  const bool counted = layouts.release() < 2306;
+  const Handle list = counted ? buffers : region.As<records::GpuBuffers>(buffers)->buffers;
+  const Handle memory = *region.As<Handle>(list, (index + (counted ? 1 : 0)) * sizeof(Handle));
   const Fields record = FieldsOf("Memory", memory);
   return {region.At(memory, record.size()), record.Get<std::uint64_t>("byte_size")};
 }
@@ -76,8 +84,8 @@ Handle Peer::MakeResponse(const PeerResponse& response) {
   record.Put("is_last_response", response.is_last);
   if (response.error) {
     record.Put("has_error", true);
-    record.Put("is_error_set", true);
-    record.Put("error", MakeError(*response.error, response.code));
+    record.Put("is_error_set", response.has_reason);
+    if (response.has_reason) record.Put("error", MakeError(*response.error, response.code));
   } else if (record.Has("parameters")) {
     record.Put("parameters", MakeString(response.parameters));
   }
@@ -129,8 +137,13 @@ Handle Peer::MakeRequest(const PeerRequest& request) {
   record.Put("input_count", static_cast<std::uint32_t>(request.inputs.size()));
   record.Put("requested_output_count", static_cast<std::uint32_t>(request.outputs.size()));
   record.Put<std::int64_t>("model_version", 1);
-  record.Put<std::uint32_t>("flags", 3);
-  record.Put<std::uint32_t>("timeout_us", 1500000);  // the low half of a 64-bit field in later releases
+  record.Put("flags", request.flags);
+  if (layouts.release() >= 2312) {
+    record.Put("timeout_us", request.timeout);
+  } else {
+    record.Put("timeout_us", static_cast<std::uint32_t>(request.timeout));
+  }
+  record.Put("address", request.address);
   record.Put("response_factory_address", request.response_factory);
   PutTexts(record, request);
   Copy(region.At(block, record.size()), tail.data(), tail.size() * sizeof(Handle));
@@ -138,19 +151,22 @@ Handle Peer::MakeRequest(const PeerRequest& request) {
   return block;
 }
 
-// Strings and ids that lie in separate blocks in later releases.
+// Strings, ids and traces that lie in separate blocks in later releases.
 void Peer::PutTexts(const Fields& record, const PeerRequest& request) {
   if (layouts.release() >= 2403) {
     const Handle trace = Own(sizeof(records::Trace));
-    *region.As<records::Trace>(trace) = {MakeString(""), 0};
+    *region.As<records::Trace>(trace) = {MakeString(request.trace_context), request.trace};
     record.Put("trace", trace);
+  } else if (record.Has("trace")) {
+    record.Put("trace", request.trace);
   }
   if (layouts.release() < 2404) {
-    record.Put<std::uint64_t>("correlation_id", 77);
+    record.Put("correlation_id", request.correlation_number);
     return;
   }
   const Handle id = Own(sizeof(records::CorrelationId));
-  *region.As<records::CorrelationId>(id) = {MakeString(""), 77, 0};
+  *region.As<records::CorrelationId>(id) = {MakeString(request.correlation_text), request.correlation_number,
+                                            request.correlation_text.empty() ? 0 : 1};
   record.Put("correlation_id", id);
   record.Put("model_name", MakeString("model"));
   record.Put("request_id", MakeString(request.id));
@@ -172,6 +188,16 @@ std::string Peer::ReadString(Handle handle) {
   return {region.At(record->data), record->length};
 }
 
+std::map<std::string, std::string> Peer::ReadDict(Handle handle) {
+  const auto* record = region.As<records::Dict>(handle);
+  std::map<std::string, std::string> dict;
+  for (std::uint32_t i = 0; i < record->length; ++i) {
+    const auto* pair = region.As<records::Pair>(record->values, i * sizeof(records::Pair));
+    dict.emplace(ReadString(pair->key), ReadString(pair->value));
+  }
+  return dict;
+}
+
 PeerTensor Peer::ReadTensor(Handle handle) {
   const auto head = *region.As<records::Tensor>(handle);
   PeerTensor tensor{"", head.dtype, std::vector<std::int64_t>(head.dims_count), "", false, std::nullopt};
@@ -179,7 +205,11 @@ PeerTensor Peer::ReadTensor(Handle handle) {
   Copy(tensor.dims.data(), region.At(handle, at), head.dims_count * sizeof(std::int64_t));
   at += head.dims_count * sizeof(std::int64_t);
   tensor.name = ReadInlineString(handle, &at);
-  CHECK_EQ(head.memory, 0);
+  tensor.separate = head.memory != 0;
+  if (tensor.separate) {
+    handle = head.memory;
+    at = 0;
+  }
   const Fields memory = FieldsOf("Memory", handle, at);
   const auto bytes = memory.Get<std::uint64_t>("byte_size");
   const auto type = memory.Get<std::int32_t>("memory_type");
@@ -208,6 +238,7 @@ std::string Peer::ReadInlineString(Handle handle, std::size_t* at) {
 PeerResponse Peer::ReadResponse(Handle handle) {
   const Fields record = FieldsOf("Response", handle);
   PeerResponse response;
+  response.is_last = record.Get<bool>("is_last_response");
   const bool has_error = record.Get<bool>("has_error");
   CHECK_EQ(has_error, record.Get<bool>("is_error_set"));
   const auto error = record.Get<Handle>("error");
@@ -225,9 +256,36 @@ PeerResponse Peer::ReadResponse(Handle handle) {
   return response;
 }
 
+void Peer::ReadNumbers(const Fields& record, PeerInferRequest* bls) {
+  CHECK_EQ(record.Get<bool>("is_decoupled"), bls->decoupled);
+  CHECK_EQ(record.Get<std::int64_t>("address"), 0);
+  CHECK_EQ(record.Get<std::int64_t>("response_factory_address"), 0);
+  bls->version = record.Get<std::int64_t>("model_version");
+  bls->flags = record.Get<std::uint32_t>("flags");
+  bls->timeout = layouts.release() >= 2312 ? record.Get<std::uint64_t>("timeout_us")
+                                           : record.Get<std::uint32_t>("timeout_us");
+  bls->preferred_memory = record.Get<std::int32_t>("preferred_memory_type");
+  bls->preferred_device = record.Get<std::int64_t>("preferred_device_id");
+  bls->release_flags = record.Has("release_flags") ? record.Get<std::uint32_t>("release_flags") : 1;
+  bls->trace = record.Has("trace") ? record.Get<std::uint64_t>("trace") : 0;
+  if (layouts.release() >= 2403) {
+    const auto* trace = region.As<records::Trace>(static_cast<Handle>(bls->trace));
+    bls->trace_context = ReadString(trace->context);
+    bls->trace = trace->server_trace;
+  }
+  if (layouts.release() < 2404) {
+    bls->correlation_number = record.Get<std::uint64_t>("correlation_id");
+    return;
+  }
+  const auto* id = region.As<records::CorrelationId>(record.Get<Handle>("correlation_id"));
+  bls->correlation_number = id->number;
+  bls->correlation_text = ReadString(id->text);
+  CHECK_EQ(id->type, bls->correlation_text.empty() ? 0 : 1);
+}
+
 PeerInferRequest Peer::ReadInferRequest(Handle request, bool decoupled) {
   const Fields record = FieldsOf("Request", request);
-  PeerInferRequest bls;
+  PeerInferRequest bls{};
   bls.decoupled = decoupled;
   std::size_t at = record.size();
   for (std::uint32_t i = 0; i < record.Get<std::uint32_t>("requested_output_count");
@@ -241,6 +299,7 @@ PeerInferRequest Peer::ReadInferRequest(Handle request, bool decoupled) {
   bls.model = separate ? ReadString(record.Get<Handle>("model_name")) : ReadInlineString(request, &at);
   bls.id = separate ? ReadString(record.Get<Handle>("request_id")) : ReadInlineString(request, &at);
   bls.parameters = separate ? ReadString(record.Get<Handle>("parameters")) : ReadInlineString(request, &at);
+  ReadNumbers(record, &bls);
   return bls;
 }
 

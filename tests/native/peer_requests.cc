@@ -1,5 +1,6 @@
 // Requests of the stub, served the way the server does, and messages that the server sends without a request.
 #include <pthread.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -24,15 +25,42 @@ void Peer::ReleaseRequest(Handle message) {
   region.Release(message);
 }
 
+namespace {
+
+// The server's part of a two-way exchange after it has filled the record.
+template <typename Record>
+void Finish(Record* record) {
+  pthread_mutex_lock(&record->mutex);
+  record->waiting_on_stub = true;
+  pthread_cond_broadcast(&record->condition);
+  WaitUntil(&record->waiting_on_stub, false, &record->mutex, &record->condition);
+  pthread_mutex_unlock(&record->mutex);
+}
+
+template <typename Record>
+void SetError(Record* record, Handle text) {
+  record->has_error = record->is_error_set = true;
+  record->error = text;
+}
+
+}  // namespace
+
+// The stub may not wait yet, so once is not enough.
+void Peer::WakeSpuriously(pthread_mutex_t* mutex, pthread_cond_t* condition) {
+  for (int i = 0; wakes_spuriously_ && i < 4; ++i) {
+    pthread_mutex_lock(mutex);
+    pthread_cond_broadcast(condition);
+    pthread_mutex_unlock(mutex);
+    usleep(500);
+  }
+}
+
 LogLine Peer::TakeLog() {
   const Handle message = TakeRequest("LogRequest");
   auto* log = region.As<records::Log>(region.As<records::Message>(message)->args);
   const LogLine line{ReadString(log->file), log->line, ReadString(log->message), log->level};
-  pthread_mutex_lock(&log->mutex);
-  log->waiting_on_stub = true;
-  pthread_cond_broadcast(&log->condition);
-  WaitUntil(&log->waiting_on_stub, false, &log->mutex, &log->condition);
-  pthread_mutex_unlock(&log->mutex);
+  WakeSpuriously(&log->mutex, &log->condition);
+  Finish(log);
   ReleaseRequest(message);
   return line;
 }
@@ -44,12 +72,14 @@ SentResponse Peer::TakeSent(const std::string& error, Handle buffers) {
 SentResponse Peer::ServeSent(Handle message, const std::string& error, Handle buffers) {
   const Fields record = FieldsOf("ResponseSend", region.As<records::Message>(message)->args);
   SentResponse sent{std::nullopt, record.Get<std::uint32_t>("flags"),
-                    record.Get<std::int64_t>("response_factory_address")};
+                    record.Get<std::int64_t>("response_factory_address"),
+                    record.Get<std::int64_t>("request_address")};
   const auto response = record.Get<Handle>("response");
   if (response != 0) sent.response = ReadResponse(response);
   auto* mutex = record.Of<pthread_mutex_t>("mutex");
   auto* condition = record.Of<pthread_cond_t>("condition");
   auto* turn = record.Of<records::Flag>("is_stub_turn");
+  WakeSpuriously(mutex, condition);
   pthread_mutex_lock(mutex);
   if (buffers != 0) {
     record.Put("gpu_buffers", buffers);
@@ -84,6 +114,8 @@ std::int64_t Peer::TakeCleanup(const std::string& command) {
   auto* condition = region.As<pthread_cond_t>(record->response_cond);
   region.AddReference(record->response_mutex);
   region.AddReference(record->response_cond);
+  WakeSpuriously(mutex, condition);
+  CHECK_EQ(region.References(message), 2u);  // the stub keeps its own until the server has acknowledged
   pthread_mutex_lock(mutex);
   cleanup->waiting_on_stub = true;
   pthread_cond_broadcast(condition);
@@ -94,42 +126,33 @@ std::int64_t Peer::TakeCleanup(const std::string& command) {
   return id;
 }
 
-namespace {
-
-// The server's part of a two-way exchange after it has filled the record.
-template <typename Record>
-void Finish(Record* record) {
-  pthread_mutex_lock(&record->mutex);
-  record->waiting_on_stub = true;
-  pthread_cond_broadcast(&record->condition);
-  WaitUntil(&record->waiting_on_stub, false, &record->mutex, &record->condition);
-  pthread_mutex_unlock(&record->mutex);
-}
-
-template <typename Record>
-void SetError(Record* record, Handle text) {
-  record->has_error = record->is_error_set = true;
-  record->error = text;
-}
-
-}  // namespace
-
 PeerExchange Peer::TakeMetrics(const std::string& command, double value, const std::string& error) {
   const Handle message = TakeRequest(command);
   auto* record = region.As<records::CustomMetrics>(region.As<records::Message>(message)->args);
   PeerExchange seen{};
   if (Has(command, "Family")) {
-    seen.name = ReadString(region.As<records::MetricFamily>(record->message)->name);
+    const auto* family = region.As<records::MetricFamily>(record->message);
+    seen.name = ReadString(family->name);
+    seen.description = ReadString(family->description);
+    seen.kind = family->kind;
+    seen.family = family->metric_family_address;
   } else {
     const Fields metric = FieldsOf("Metric", record->message);
     seen.labels = ReadString(metric.Get<Handle>("labels"));
     seen.operation_value = metric.Get<double>("operation_value");
     const Handle buckets = metric.Has("buckets") ? metric.Get<Handle>("buckets") : 0;
-    if (buckets != 0)
-      seen.buckets = FieldsOf("Memory", buckets).Get<std::uint64_t>("byte_size") / sizeof(double);
+    if (buckets != 0) {
+      const Fields memory = FieldsOf("Memory", buckets);
+      const auto size = memory.Get<std::uint64_t>("byte_size");
+      seen.buckets.resize(size / sizeof(double));
+      Copy(seen.buckets.data(), region.At(buckets, memory.size()), size);
+    }
+    seen.metric = metric.Get<std::uint64_t>("metric_address");
+    seen.family = metric.Get<std::uint64_t>("metric_family_address");
   }
+  WakeSpuriously(&record->mutex, &record->condition);
   record->value = value;
-  record->address = 0x1234;
+  record->address = 0x123456789ABC;
   if (!error.empty()) SetError(record, MakeString(error));
   Finish(record);
   ReleaseRequest(message);
@@ -140,7 +163,13 @@ PeerExchange Peer::TakeModels(const std::string& command, bool is_ready, const s
   const Handle message = TakeRequest(command);
   auto* record = region.As<records::ModelLoader>(region.As<records::Message>(message)->args);
   PeerExchange seen{};
-  seen.name = ReadString(region.As<records::ModelLoaderRequest>(record->message)->name);
+  const auto* request = region.As<records::ModelLoaderRequest>(record->message);
+  seen.name = ReadString(request->name);
+  seen.version = ReadString(request->version);
+  seen.config = ReadString(request->config);
+  seen.unload_dependents = request->unload_dependents;
+  seen.files = ReadDict(request->files);
+  WakeSpuriously(&record->mutex, &record->condition);
   record->is_model_ready = is_ready;
   if (!error.empty()) SetError(record, MakeString(error));
   Finish(record);
@@ -152,24 +181,22 @@ std::uint64_t Peer::TakeStreamCancel() {
   const Handle message = TakeRequest("CancelStream");
   auto* record = region.As<records::CancelStream>(region.As<records::Message>(message)->args);
   const std::uint64_t stream = record->stream_id;
+  WakeSpuriously(&record->mutex, &record->condition);
   record->is_cancelled = true;
   Finish(record);
   ReleaseRequest(message);
   return stream;
 }
 
-std::int64_t Peer::TakeCancelQuery(bool cancelled) {
+PeerQuery Peer::TakeCancelQuery(bool cancelled) {
   const Handle message = TakeRequest("IsRequestCancelled");
   auto* query = region.As<records::IsCancelled>(region.As<records::Message>(message)->args);
-  const std::int64_t factory = query->response_factory_address;
-  pthread_mutex_lock(&query->mutex);
+  const PeerQuery seen{query->response_factory_address, query->request_address};
+  WakeSpuriously(&query->mutex, &query->condition);
   query->is_cancelled = cancelled;
-  query->waiting_on_stub = true;
-  pthread_cond_broadcast(&query->condition);
-  WaitUntil(&query->waiting_on_stub, false, &query->mutex, &query->condition);
-  pthread_mutex_unlock(&query->mutex);
+  Finish(query);
   ReleaseRequest(message);
-  return factory;
+  return seen;
 }
 
 // Before 23.11 responses of streams have no command; the field is uninitialised.
@@ -184,10 +211,29 @@ Handle Peer::MakeInlineMessage(const std::string& command, Handle args) {
   return message;
 }
 
+void Peer::PutResponse(const Fields& batch, const PeerResponse& response) {
+  const Handle handle = MakeResponse(response);
+  std::memcpy(batch.Of<char>("mutex") + batch.size(), &handle, sizeof(handle));
+}
+
+void Peer::PutFailure(const Fields& batch, const std::optional<std::string>& error) {
+  batch.Put("has_error", true);
+  batch.Put("is_error_set", error.has_value());
+  if (error) batch.Put("error", MakeString(*error));
+}
+
 void Peer::SendStreamResponse(const PeerResponse& response) {
+  SendStreamWith([&](const Fields& batch) { PutResponse(batch, response); });
+}
+
+void Peer::SendStreamFailure(const std::optional<std::string>& error) {
+  SendStreamWith([&](const Fields& batch) { PutFailure(batch, error); });
+}
+
+void Peer::SendStreamWith(const std::function<void(const Fields&)>& fill) {
   const Handle block = Make("ResponseBatch", sizeof(Handle));
   const Fields batch = FieldsOf("ResponseBatch", block);
-  *region.As<Handle>(block, batch.size()) = MakeResponse(response);
+  fill(batch);
   const Handle message = MakeInlineMessage("InferStreamExecResponse", block);
   auto* mutex = region.As<pthread_mutex_t>(region.As<records::Message>(message)->response_mutex);
   auto* condition = region.As<pthread_cond_t>(region.As<records::Message>(message)->response_cond);
@@ -196,6 +242,10 @@ void Peer::SendStreamResponse(const PeerResponse& response) {
   to_stub_messages.Push(message);
   WaitUntil(waiting, true, mutex, condition);
   if (layouts.release() < 2305) {
+    pthread_mutex_unlock(mutex);
+    WakeSpuriously(mutex, condition);
+    CHECK_EQ(region.References(message), 2u);  // the stub waits for the second acknowledgement
+    pthread_mutex_lock(mutex);
     *waiting = false;
     pthread_cond_broadcast(condition);
   }
@@ -216,6 +266,10 @@ bool Peer::ProbeReadiness(std::string* error) {
   CHECK_EQ(record->has_error, record->is_error_set);
   if (record->has_error) *error = ReadString(record->error);
   const bool is_ready = record->is_ready;
+  pthread_mutex_unlock(mutex);
+  WakeSpuriously(mutex, condition);
+  CHECK_EQ(region.References(args), 2u);  // the stub waits for the acknowledgement
+  pthread_mutex_lock(mutex);
   record->waiting_on_stub = false;
   pthread_cond_broadcast(condition);
   pthread_mutex_unlock(mutex);
@@ -237,6 +291,10 @@ std::optional<std::string> Peer::OfferCudaPool(const std::string& handle, int de
   CHECK_EQ(pool->has_error, pool->is_error_set);
   std::optional<std::string> error;
   if (pool->has_error) error = ReadString(pool->error);
+  pthread_mutex_unlock(lock);
+  WakeSpuriously(lock, changed);
+  CHECK_EQ(region.References(message), 2u);  // the stub waits for the acknowledgement
+  pthread_mutex_lock(lock);
   pool->waiting_on_stub = false;
   pthread_cond_broadcast(changed);
   pthread_mutex_unlock(lock);
@@ -250,14 +308,12 @@ void Peer::SendLoadGpuBuffers(Handle buffers) {
 
 // In the server's order: first the message for the answer, then the buffers, then the answer, which the stub
 // reads until it notifies the condition.
-PeerInferRequest Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
+PeerInferRequest Peer::ServeInferWith(const std::function<void(const Fields&)>& fill, Handle buffers) {
   const Handle message = request_queue().Pop();
   auto* record = region.As<records::Message>(message);
   const bool decoupled = record->command == layouts.NumberOf("InferStreamExecRequest");
   CHECK(decoupled || record->command == layouts.NumberOf("InferExecRequest"));
   CHECK(record->inline_response);
-  const Handle answer = Own(sizeof(records::Message));
-  record->response_handle = answer;
   const Fields batch = FieldsOf("RequestBatch", record->args);
   CHECK_EQ(batch.Get<std::uint32_t>("batch_size"), 1u);
   const PeerInferRequest seen = ReadInferRequest(*region.As<Handle>(record->args, batch.size()), decoupled);
@@ -268,21 +324,45 @@ PeerInferRequest Peer::ServeInfer(const PeerResponse& response, Handle buffers) 
   auto* condition = region.As<pthread_cond_t>(record->response_cond);
   const auto wake_and_wait = [&] {
     pthread_cond_broadcast(condition);
-    const timespec limit = In(kTimeoutSeconds * 1000);
+    const timespec limit = In(TimeoutSeconds() * 1000);
     CHECK_EQ(pthread_cond_timedwait(condition, mutex, &limit), 0);
   };
+  WakeSpuriously(mutex, condition);
   pthread_mutex_lock(mutex);
+  const Handle answer = Own(sizeof(records::Message));
+  record->response_handle = answer;
   if (buffers != 0) {
-    batch.Put("gpu_buffers", buffers);
+    PutBuffers(batch, buffers);
     wake_and_wait();
   }
   const Handle block = Make("ResponseBatch", sizeof(Handle));
-  *region.As<Handle>(block, layouts.SizeOf("ResponseBatch")) = MakeResponse(response);
+  fill(FieldsOf("ResponseBatch", block));
   region.As<records::Message>(answer)->args = block;
   wake_and_wait();
   pthread_mutex_unlock(mutex);
   for (const Handle handle : needed) region.Release(handle);
   return seen;
+}
+
+// Before 23.06 the record of a batch contains the count, and the handles lie in a block without it.
+void Peer::PutBuffers(const Fields& batch, Handle buffers) {
+  if (layouts.release() >= 2306) {
+    batch.Put("gpu_buffers", buffers);
+    return;
+  }
+  const auto count = *region.As<std::uint64_t>(buffers);
+  const Handle list = Own(count * sizeof(Handle));
+  Copy(region.At(list), region.At(buffers, sizeof(count)), count * sizeof(Handle));
+  batch.Put("gpu_buffers", list);
+  batch.Put("gpu_buffers_count", static_cast<std::uint32_t>(count));
+}
+
+PeerInferRequest Peer::ServeInfer(const PeerResponse& response, Handle buffers) {
+  return ServeInferWith([&](const Fields& batch) { PutResponse(batch, response); }, buffers);
+}
+
+void Peer::RefuseInfer(const std::optional<std::string>& error) {
+  ServeInferWith([&](const Fields& batch) { PutFailure(batch, error); }, 0);
 }
 
 }  // namespace envpack::test

@@ -1,11 +1,17 @@
 #include "peer_sync.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "check.h"
 
 namespace envpack::test {
+
+int TimeoutSeconds() {
+  const char* seconds = std::getenv("ENVPACK_TEST_SECONDS");
+  return seconds == nullptr ? 60 : std::atoi(seconds);
+}
 
 void InitShared(pthread_mutex_t* mutex) {
   pthread_mutexattr_t attributes;
@@ -41,7 +47,7 @@ timespec In(int milliseconds) {
 
 void WaitUntil(const abi::records::Flag* flag, bool value, pthread_mutex_t* mutex,
                pthread_cond_t* condition) {
-  const timespec limit = In(kTimeoutSeconds * 1000);
+  const timespec limit = In(TimeoutSeconds() * 1000);
   while (*flag != value) {
     if (pthread_cond_timedwait(condition, mutex, &limit) == ETIMEDOUT) {
       pthread_mutex_unlock(mutex);

@@ -188,7 +188,8 @@ CASE(release_queries_cancellation) {
   Script script;
   const std::string code = "answer = request.is_cancelled()";
   if (!script.Has(2310, code)) return;
-  CHECK_EQ(script.Run(code, [&] { CHECK_EQ(script.peer.TakeCancelQuery(false), 0); }), "false");
+  CHECK_EQ(script.Run(code, [&] { CHECK_EQ(script.peer.TakeCancelQuery(false).response_factory, 0); }),
+           "false");
   CHECK_EQ(script.Run(code, [&] { script.peer.TakeCancelQuery(true); }), "true");
 }
 
@@ -216,7 +217,7 @@ CASE(release_has_metrics) {
   script.Run(histogram + "kept['m'] = kept['h'].Metric(buckets=[1.0, 2.0, 5.0])\nkept['m'].observe(1.5)",
              [&] {
                script.peer.TakeMetrics("MetricFamilyRequestNew");
-               CHECK_EQ(script.peer.TakeMetrics("MetricRequestNew").buckets, 3u);
+               CHECK_EQ(script.peer.TakeMetrics("MetricRequestNew").buckets.size(), 3u);
                CHECK_EQ(script.peer.TakeMetrics("MetricRequestObserve").operation_value, 1.5);
              });
 }

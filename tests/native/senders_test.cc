@@ -114,8 +114,8 @@ CASE(stub_deletes_no_factory_twice_when_a_batch_fails_after_a_final_response) {
 CASE(stub_queries_cancellation_until_the_request_is_cancelled) {
   Streaming streaming;
   streaming.Send({"query"});
-  CHECK_EQ(streaming.peer.TakeCancelQuery(false), 101);
-  CHECK_EQ(streaming.peer.TakeCancelQuery(true), 101);
+  CHECK_EQ(streaming.peer.TakeCancelQuery(false).response_factory, 101);
+  CHECK_EQ(streaming.peer.TakeCancelQuery(true).response_factory, 101);
   streaming.peer.TakeSent();  // the third call and the one after the end need no query
   CHECK_EQ(streaming.peer.TakeLog().message, "(False, True, True, True)");
 }

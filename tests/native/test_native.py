@@ -29,7 +29,10 @@ def cases(*files):
     return [name for file in files for name in re.findall(r"^CASE\((\w+)\)", (HERE / file).read_text(), re.MULTILINE)]
 
 
-WIRE = cases("region_test.cc", "queue_test.cc", "codec_test.cc", "channel_test.cc")
+WIRE = cases(
+    "channel_test.cc", "codec_test.cc", "epoch_batch_test.cc", "epoch_calls_test.cc", "epoch_gpu_test.cc",
+    "queue_test.cc", "region_test.cc",
+)  # fmt: skip
 STUB = cases(
     "damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "lifecycle_test.cc", "senders_test.cc"
 )
