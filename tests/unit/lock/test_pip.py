@@ -1,0 +1,312 @@
+"""What uv is asked to resolve, how its answer is read, and what its errors mean; uv itself does not run here."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from envpack.lock import pip
+from envpack.lock.pip import build_wheels, resolve_pip
+from envpack.lock.uv import platform_name, run_uv, uv_error
+from envpack.requirements import PipPackage, Requirements, Target
+from envpack.support.errors import EnvironmentBuildError
+from envpack.support.processes import CompletedProcess
+
+TARGET = Target("linux-64", "3.10", "2.35", "")
+HASH = "a" * 64
+SIX = PipPackage("six", "1.17.0", "https://files.example/six-1.17.0-py3-none-any.whl", HASH, 11)
+SIX_ENTRY = f"""
+[[packages]]
+name = "Six"
+version = "1.17.0"
+wheels = [{{ url = "{SIX.url}", hashes = {{ sha256 = "{HASH}" }}, size = 11 }}]
+"""
+
+
+class Uv:
+    """Records one run of uv with the files that it was given, and writes ``pylock`` as its result."""
+
+    def __init__(self, monkeypatch, pylock="", *, returncode=0, stderr=""):
+        self.pylock, self._end = pylock, CompletedProcess(returncode, "", stderr)
+        self.arguments, self.files, self.runs = [], {}, 0
+        monkeypatch.setattr(pip, "run_uv", self.run)
+
+    def run(self, arguments):
+        self.runs += 1
+        self.arguments = [str(argument) for argument in arguments]
+        paths = [argument for argument in arguments if isinstance(argument, Path)]
+        self.files = {path.name: path.read_text() for path in paths if path.exists()}
+        paths[-1].write_text(self.pylock)
+        return self._end
+
+    def value(self, option):
+        return self.arguments[self.arguments.index(option) + 1]
+
+
+def test_nothing_to_resolve_needs_no_run(monkeypatch):
+    uv = Uv(monkeypatch)
+    assert resolve_pip(Requirements(constraints=("a<2",)), TARGET) == ()
+    assert uv.runs == 0
+
+
+def test_uv_resolves_for_the_target_and_takes_wheels_only(monkeypatch):
+    uv = Uv(monkeypatch, SIX_ENTRY)
+    requirements = Requirements(pip=("six>1", "b"), constraints=("six<2", "c<1"))
+    wheel = Path("/cache/my_tool-1-py3-none-any.whl")
+    assert resolve_pip(requirements, TARGET, wheels=[wheel], provided=["numpy"]) == (SIX,)
+    assert uv.arguments[:2] == ["pip", "compile"]
+    assert uv.files == {
+        "requirements.in": f"six>1\nb\nmy_tool @ file://{wheel}\n",
+        "constraints.txt": "six<2\nc<1\n",
+        "excludes.txt": "numpy\n",
+    }
+    assert uv.value("--constraints").endswith("/constraints.txt")
+    assert uv.value("--excludes").endswith("/excludes.txt")
+    assert uv.value("--python-version") == "3.10"
+    assert uv.value("--python-platform") == "x86_64-manylinux_2_35"
+    assert uv.value("--only-binary") == ":all:"
+    assert uv.value("--format") == "pylock.toml"
+    assert uv.value("--output-file").endswith("/pylock.toml")
+    assert "--no-header" in uv.arguments
+    assert not Path(uv.value("--output-file")).exists()
+
+
+def test_locked_versions_are_preferred(monkeypatch):
+    uv = Uv(monkeypatch, SIX_ENTRY)
+    resolve_pip(Requirements(pip=("six",)), TARGET, prefer=[SIX])
+    assert f'url = "{SIX.url}", hashes = {{ sha256 = "{HASH}" }}' in uv.files["pylock.toml"]
+
+
+def test_secrets_in_options_reach_uv_in_a_file_only(monkeypatch):
+    uv = Uv(monkeypatch, SIX_ENTRY)
+    options = (
+        "--index-url https://me:secret@index.example/simple", "--extra-index-url https://a:b@x.example", "--no-index",
+        "--find-links /wheels", "--pre", "--trusted-host index.example", "--prefer-binary",
+    )  # fmt: skip
+    resolve_pip(Requirements(pip=("six",), pip_options=options), TARGET)
+    assert uv.files["requirements.in"] == "\n".join([*options[:4], "six", ""])
+    assert "secret" not in " ".join(uv.arguments)
+    assert uv.value("--prerelease") == "allow"
+    assert uv.value("--allow-insecure-host") == "index.example"
+    assert "--prefer-binary" not in uv.arguments
+
+
+@pytest.mark.parametrize(
+    ("sources", "options", "policy"),
+    [
+        ((), (), ["--only-binary", ":all:"]),
+        (("a", "b"), (), ["--only-binary", ":all:", "--no-binary", "a", "--no-binary", "b"]),
+        ((":all:",), (), []),
+        ((), ("--no-binary a",), []),
+        ((), ("--only-binary a",), []),
+        ((), ("--pre",), ["--only-binary", ":all:"]),
+    ],
+)
+def test_only_the_named_packages_are_built_from_source(monkeypatch, sources, options, policy):
+    uv = Uv(monkeypatch, SIX_ENTRY)
+    resolve_pip(Requirements(pip=("six",), pip_options=options), TARGET, sources=sources)
+    start = next((uv.arguments.index(word) for word in ("--only-binary", "--no-binary") if word in uv.arguments), None)
+    found = uv.arguments[start : uv.arguments.index("--format")] if start is not None else []
+    assert found == policy
+
+
+def test_every_form_of_a_file_in_pylock_is_read(monkeypatch):
+    hashes = f'hashes = {{ sha256 = "{HASH}" }}'
+    entries = f"""
+[[packages]]
+name = "Z_z"
+version = "2"
+sdist = {{ url = "https://me:secret@files.example/z_z-2.tar.gz", {hashes} }}
+
+[[packages]]
+name = "mine"
+archive = {{ path = "/cache/with space/mine-1.5-py3-none-any.whl", {hashes}, size = 7 }}
+
+[[packages]]
+name = "both"
+version = "1"
+wheels = [
+  {{ url = "https://files.example/both-1-cp310.whl", {hashes} }},
+  {{ url = "https://files.example/both-1-any.whl", {hashes} }},
+]
+sdist = {{ url = "https://files.example/both-1.tar.gz", {hashes} }}
+"""
+    Uv(monkeypatch, entries)
+    assert resolve_pip(Requirements(pip=("mine",)), TARGET) == (
+        PipPackage("both", "1", "https://files.example/both-1-cp310.whl", HASH, 0),
+        PipPackage("mine", "1.5", "file:///cache/with%20space/mine-1.5-py3-none-any.whl", HASH, 7),
+        PipPackage("z-z", "2", "https://files.example/z_z-2.tar.gz", HASH, 0),
+    )
+
+
+def test_a_repository_cannot_be_locked(monkeypatch):
+    Uv(monkeypatch, '[[packages]]\nname = "A_b"\nvcs = { type = "git" }\n')
+    with pytest.raises(EnvironmentBuildError, match="'a-b' is neither a wheel nor a source") as caught:
+        resolve_pip(Requirements(pip=("a",)), TARGET)
+    assert caught.value.kind == "unresolvable"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "line", [f"six --hash=sha256:{HASH}", f"Six==1.17.0 --hash=sha256:{'b' * 64} --hash=sha256:{HASH}"]
+)
+def test_a_hash_in_the_requirements_must_match(monkeypatch, line):
+    Uv(monkeypatch, SIX_ENTRY)
+    assert resolve_pip(Requirements(pip=(line, "other")), TARGET) == (SIX,)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "where"),
+    [
+        (f"six --hash=sha256:{'b' * 64}", "none of its hashes matches", SIX.url),
+        (f"SIX[x]>1 --hash=sha256:{'b' * 64} --hash=md5:{'a' * 32}", "none of its hashes matches", SIX.url),
+        (f"six --hash=md5:{'a' * 32}", "none of its hashes is a SHA-256", ""),
+    ],
+)
+def test_another_hash_than_in_the_requirements_is_rejected(monkeypatch, line, reason, where):
+    Uv(monkeypatch, SIX_ENTRY)
+    with pytest.raises(EnvironmentBuildError, match=f"'six': {reason}") as caught:
+        resolve_pip(Requirements(pip=("other", line)), TARGET)
+    assert (caught.value.kind, caught.value.where) == ("hash-mismatch", where)
+    assert caught.value.hint
+
+
+def test_a_failed_run_is_an_error_about_the_requirement(monkeypatch):
+    Uv(monkeypatch, returncode=1, stderr="Because you require six<1 and six>2, we can conclude")
+    with pytest.raises(EnvironmentBuildError, match="six>2") as caught:
+        resolve_pip(Requirements(pip=("b", "six>2")), TARGET)
+    assert caught.value.kind == "unresolvable"
+
+
+class Builder:
+    """Stands for `uv build`: writes wheels of these names."""
+
+    def __init__(self, monkeypatch, *names, returncode=0):
+        self._names, self._returncode = names, returncode
+        monkeypatch.setattr(pip, "run_uv", self.run)
+
+    def run(self, arguments):
+        self.arguments = arguments
+        for name in self._names:
+            Path(arguments[arguments.index("--out-dir") + 1], name).write_bytes(b"wheel")
+        return CompletedProcess(self._returncode, "", "error: Failed to build `/x/tool`")
+
+
+@pytest.mark.parametrize("name", ["tool-1-py3-none-any.whl", "tool-1-cp310-cp310-linux_x86_64.whl"])
+def test_a_projects_wheel_is_stored_by_its_content(monkeypatch, tmp_path, name):
+    builder = Builder(monkeypatch, name)
+    (wheel,) = build_wheels([Path("/src/tool")], TARGET, Path("/python"), tmp_path)
+    assert wheel == tmp_path / "wheels" / hashlib.sha256(b"wheel").hexdigest()[:16] / name
+    assert wheel.read_bytes() == b"wheel"
+    assert [file.name for file in (tmp_path / "wheels").iterdir()] == [wheel.parent.name]
+    assert builder.arguments[:2] == ["build", "--wheel"]
+    assert builder.arguments[builder.arguments.index("--python") + 1] == Path("/python")
+    assert "--no-config" in builder.arguments
+    assert builder.arguments[-1] == Path("/src/tool")
+    assert build_wheels([Path("/src/tool")], TARGET, Path("/python"), tmp_path) == (wheel,)
+
+
+@pytest.mark.parametrize(
+    ("names", "returncode", "target"),
+    [
+        (["tool-1-py3-none-any.whl"], 1, TARGET),
+        ([], 0, TARGET),
+        (["a-1-py3-none-any.whl", "b-1-py3-none-any.whl"], 0, TARGET),
+        (["tool-1-cp310-cp310-linux_x86_64.whl"], 0, Target("linux-aarch64", "3.10", "2.35", "")),
+    ],
+    ids=["failed", "no wheel", "two wheels", "other machine"],
+)
+def test_a_project_without_one_wheel_for_the_target_is_an_error(monkeypatch, tmp_path, names, returncode, target):
+    Builder(monkeypatch, *names, returncode=returncode)
+    with pytest.raises(EnvironmentBuildError) as caught:
+        build_wheels([Path("/src/tool")], target, Path("/python"), tmp_path)
+    assert caught.value.kind == "build-failed"
+    assert list((tmp_path / "wheels").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("glibc", "name"),
+    [
+        ("2.17", "x86_64-manylinux_2_17"),
+        ("2.31", "x86_64-manylinux_2_31"),
+        ("2.40", "x86_64-manylinux_2_40"),
+        ("2.30", "x86_64-manylinux_2_28"),
+        ("2.41", "x86_64-manylinux_2_28"),
+    ],
+)
+def test_uv_knows_some_versions_of_glibc(glibc, name):
+    assert platform_name("x86_64", glibc) == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "stderr"),
+    [
+        ("hash-mismatch", "error: Hash mismatch for `six==1.17.0`"),
+        ("index-forbidden", "error: 401 Unauthorized for https://index.example/six/"),
+        ("index-forbidden", "error: HTTP status client error (403 Forbidden)"),
+        ("not-in-cache", "error: network was disabled"),
+        ("index-unreachable", "error: error sending request for url (https://index.example/six/)"),
+        ("index-unreachable", "error: dns error"),
+        ("build-failed", "error: Failed to build `six==1.17.0`"),
+        ("unresolvable", "No solution found when resolving dependencies: Because six was not found."),
+        ("unresolvable", "Because you require six>9, nothing fits"),
+        ("pip-failed", "error: something else"),
+        ("disk-full", "error: No space left on device (os error 28)"),
+    ],
+)
+def test_each_failure_of_uv_has_its_kind(tmp_path, kind, stderr):
+    error = uv_error(CompletedProcess(2, "", f"Using Python 3.10\n{stderr}"), ["b", "Six>9"], tmp_path)
+    assert error.kind == kind
+    assert error.hint
+    assert "Using Python" not in error.message
+
+
+def test_the_reason_of_a_conflict_is_one_sentence():
+    stderr = "  x No solution found:\n  `-> Because only six<=1 is\n      available.\n\nhint: something else"
+    error = uv_error(CompletedProcess(1, "", stderr), ["b", "six>9"], Path("/"))
+    expected = "pip requirement 'six>9' cannot be resolved for this Python: Because only six<=1 is available"
+    assert error.message == expected
+    unnamed = uv_error(CompletedProcess(1, "", "No solution found: Because of x."), ["b", "six>9"], Path("/"))
+    assert unnamed.message == "pip requirement 'b' cannot be resolved for this Python: Because of x"
+
+
+class Run:
+    """Stands for the start of a program; the program prints a password."""
+
+    def __init__(self, monkeypatch):
+        monkeypatch.setattr("envpack.lock.uv.run", self)
+
+    def __call__(self, command, *, env, cwd):
+        self.command, self.variables, self.folder = command, env, cwd
+        self.temporary = Path(env["TMPDIR"])
+        assert self.temporary.is_dir()
+        return CompletedProcess(3, "out https://me:secret@a.example/x", "err https://me:secret@a.example/x")
+
+
+def test_uv_runs_apart_from_projects_settings_and_secrets(monkeypatch):
+    started = Run(monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", "/trap")
+    completed = run_uv(["pip", "compile", Path("/x")], variables={"MINE": "1", "UV_PYTHON_DOWNLOADS": "always"})
+    assert started.command[1:] == ["pip", "compile", Path("/x"), "--no-progress", "--color", "never"]
+    assert Path(started.command[0]).name == "uv"
+    assert (started.folder, started.variables["MINE"]) == (Path("/"), "1")
+    assert started.variables["UV_PYTHON_DOWNLOADS"] == "never"
+    assert started.variables["UV_PREVIEW_FEATURES"] == "pylock"
+    assert "PYTHONPATH" not in started.variables
+    assert not started.temporary.exists()
+    assert completed.returncode == 3
+    assert completed.stdout.startswith("out ")
+    assert completed.stderr.startswith("err ")
+    assert "secret" not in completed.stdout + completed.stderr
+
+
+def test_a_missing_uv_is_an_error_with_the_command_that_repairs_it(monkeypatch):
+    def missing():
+        raise FileNotFoundError
+
+    Run(monkeypatch)
+    monkeypatch.setattr("uv.find_uv_bin", missing)
+    with pytest.raises(EnvironmentBuildError, match="uv is not installed") as caught:
+        run_uv([])
+    assert caught.value.kind == "uv-missing"
+    assert caught.value.hint

@@ -1,0 +1,247 @@
+"""The order in which requirements become a lock, and what each step receives; no tool and no network is used."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from envpack.conda import CondaSettings
+from envpack.lock import Lock
+from envpack.lock.model import digest_requirements
+from envpack.lock.resolve import LockOptions, lock_requirements
+from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
+from envpack.support.errors import InputError, UsageError
+from envpack.support.progress import NoProgress
+
+TARGET = Target("linux-64", "3.10", "2.35", "")
+SETTINGS = CondaSettings(alias="https://channels.example")
+
+
+def conda(name, **changes):
+    fields = {"version": "1", "build": "0", "subdir": "linux-64", "url": f"file:///{name}.conda", "sha256": "a" * 64}
+    return CondaPackage(**{"name": name, **fields, **changes})
+
+
+def wheel(name):
+    return PipPackage(name, "1", f"https://files.example/{name}-1-py3-none-any.whl", "b" * 64, 1)
+
+
+class Tools:
+    """Stands for the programs that resolve, build and install; keeps what each was asked for."""
+
+    def __init__(self, monkeypatch, tmp_path):
+        self.asked, self.provides = {}, ()
+        self.conda, self.pip, self.wheels = (conda("zlib"), conda("python")), (wheel("b"), wheel("a")), ()
+        monkeypatch.setattr("envpack.conda.resolve_conda", self.resolve_conda)
+        monkeypatch.setattr("envpack.conda.resolve_with_program", self.resolve_with_program)
+        monkeypatch.setattr("envpack.conda.install_conda", self.install_conda)
+        monkeypatch.setattr("envpack.lock.pip.resolve_pip", self.resolve_pip)
+        monkeypatch.setattr("envpack.lock.pip.build_wheels", self.build_wheels)
+        monkeypatch.setattr("envpack.lock.resolve.interpreter_for", self.interpreter_for)
+        monkeypatch.setattr("envpack.lock.resolve.host_platform", lambda: "linux-64")
+        monkeypatch.setattr("envpack.pythons.local_channel", self.local_channel)
+        self.folder = tmp_path
+
+    def resolve_conda(self, specs, channels, target, **options):
+        self.asked["conda"] = {"specs": list(specs), "channels": channels.urls, "target": target, **options}
+        return self.conda
+
+    def resolve_with_program(self, engine, specs, channels, target, *, settings):
+        self.asked["program"] = (engine, list(specs), channels.urls, target, settings)
+        return self.conda
+
+    def install_conda(self, packages, prefix, target, **options):
+        self.asked["install"] = {"packages": tuple(packages), "prefix": prefix, **options}
+        for name in self.provides:
+            (prefix / f"lib/python3.10/site-packages/{name}-1.dist-info").mkdir(parents=True)
+
+    def resolve_pip(self, requirements, target, **options):
+        self.asked["pip"] = {"requirements": requirements, "target": target, **options}
+        return self.pip
+
+    def build_wheels(self, projects, target, python, cache):
+        self.asked["build"] = (projects, target, python, cache)
+        return (Path("/cache/tool.whl"),)
+
+    def interpreter_for(self, python):
+        @dataclasses.dataclass
+        class Interpreter:
+            executable: Path
+
+        return Interpreter(Path(f"/pythons/{python}"))
+
+    def local_channel(self, interpreter, *, cache, progress):
+        self.asked["channel"] = (interpreter.executable, cache)
+
+        @dataclasses.dataclass
+        class Local:
+            folder: Path
+
+        return Local(Path("/cache/channel"))
+
+    def options(self, **changes):
+        return LockOptions(**{"channels": ("forge",), "settings": SETTINGS, "cache": self.folder / "cache", **changes})
+
+    def lock(self, requirements, target=TARGET, **changes):
+        return lock_requirements(requirements, target, self.options(**changes), NoProgress())
+
+
+@pytest.fixture
+def tools(monkeypatch, tmp_path):
+    return Tools(monkeypatch, tmp_path)
+
+
+def test_a_lock_has_every_package_by_name(tools):
+    requirements = Requirements(conda=("zlib >1",), pip=("b", "a"))
+    assert tools.lock(requirements, channels=("forge", "https://me:secret@c.example/x")) == Lock(
+        TARGET,
+        ("https://channels.example/forge", "https://c.example/x"),
+        (conda("python"), conda("zlib")),
+        (wheel("a"), wheel("b")),
+        digest_requirements(requirements, ("forge", "https://me:secret@c.example/x")),
+    )
+    assert tools.asked["conda"]["specs"] == ["python 3.10.*", "zlib >1"]
+    assert tools.asked["conda"]["target"] == tools.asked["pip"]["target"] == TARGET
+    assert tools.asked["conda"]["cache"] == tools.folder / "cache"
+    assert tools.asked["conda"]["settings"] is SETTINGS
+    assert tools.asked["pip"]["requirements"] is requirements
+
+
+def test_pip_resolves_nothing_without_requirements(tools):
+    assert tools.lock(Requirements()).pip == ()
+    assert "pip" not in tools.asked
+
+
+def test_locked_packages_are_not_resolved_again(tools):
+    requirements = Requirements(locked_conda=(conda("x"), conda("python")), locked_pip=(wheel("z"), wheel("c")))
+    lock = tools.lock(requirements)
+    assert [package.name for package in lock.conda] == ["python", "x"]
+    assert [package.name for package in lock.pip] == ["c", "z"]
+    assert tools.asked == {}
+    assert [package.name for package in tools.lock(dataclasses.replace(requirements, pip=("a",))).pip] == [
+        "a", "b", "c", "z",
+    ]  # fmt: skip
+
+
+def test_a_projects_wheel_is_built_for_the_target_and_required(tools):
+    assert tools.lock(Requirements(projects=(Path("/src/tool"),))).pip
+    assert tools.asked["build"] == ((Path("/src/tool"),), TARGET, Path("/pythons/3.10"), tools.folder / "cache")
+    assert tools.asked["pip"]["wheels"] == (Path("/cache/tool.whl"),)
+    tools.lock(Requirements(pip=("a",)))
+    assert tools.asked["pip"]["wheels"] == ()
+
+
+def test_python_packages_of_conda_are_not_resolved_again_unless_pip_requires_them(tools):
+    tools.provides = ("NumPy", "z_z", "scipy")
+    tools.lock(Requirements(pip=("scipy>1 --hash=x", "a")))
+    assert tools.asked["pip"]["provided"] == ("numpy", "z-z")
+    assert tools.asked["install"]["packages"] == tools.conda
+    assert tools.asked["install"]["settings"] is SETTINGS
+    assert not tools.asked["install"]["prefix"].exists()
+    assert list((tools.folder / "cache").iterdir()) == []
+
+
+def test_python_alone_is_not_installed_to_see_what_it_provides(tools):
+    tools.conda = (conda("python"),)
+    tools.lock(Requirements(pip=("a",)))
+    assert tools.asked["pip"]["provided"] == ()
+    assert "install" not in tools.asked
+
+
+def test_a_failed_installation_leaves_nothing(tools, monkeypatch):
+    def fails(*_, **__):
+        raise OSError("failed")
+
+    monkeypatch.setattr("envpack.conda.install_conda", fails)
+    with pytest.raises(OSError, match="failed"):
+        tools.lock(Requirements(pip=("a",)))
+    assert list((tools.folder / "cache").iterdir()) == []
+
+
+def test_packages_of_the_previous_lock_are_kept_but_for_those_to_update(tools):
+    previous = Lock(TARGET, (), (conda("python"), conda("zlib")), (wheel("a"), wheel("b-b")))
+    tools.lock(Requirements(pip=("a",)), previous=previous)
+    assert tools.asked["conda"]["prefer"] == list(previous.conda)
+    assert tools.asked["pip"]["prefer"] == list(previous.pip)
+    tools.lock(Requirements(pip=("a",)), previous=previous, update=("ZLIB", "B_b"))
+    assert tools.asked["conda"]["prefer"] == [conda("python")]
+    assert tools.asked["pip"]["prefer"] == [wheel("a")]
+    tools.lock(Requirements(pip=("a",)))
+    assert tools.asked["conda"]["prefer"] == tools.asked["pip"]["prefer"] == []
+
+
+@pytest.mark.parametrize("previous", [None, Lock(TARGET, (), (conda("zlib"),), (wheel("a"),))])
+def test_only_a_locked_package_can_be_updated(tools, previous):
+    with pytest.raises(UsageError, match="'Other' is not in the lock") as caught:
+        tools.lock(Requirements(), previous=previous, update=("a", "Other") if previous else ("Other",))
+    assert caught.value.kind == "not-locked"
+    assert caught.value.hint
+
+
+def test_another_engine_resolves_conda_packages(tools):
+    assert [package.name for package in tools.lock(Requirements(conda=("x",)), engine="mamba").conda] == [
+        "python",
+        "zlib",
+    ]
+    urls = ("https://channels.example/forge",)
+    assert tools.asked == {"program": ("mamba", ["python 3.10.*", "x"], urls, TARGET, SETTINGS)}
+
+
+def test_sources_are_passed_to_pip(tools):
+    tools.lock(Requirements(pip=("a",)), sources=("a",))
+    assert tools.asked["pip"]["sources"] == ("a",)
+
+
+def test_the_local_channel_has_the_interpreter_of_this_machine(tools):
+    lock = tools.lock(Requirements(), channels=("local", "forge"))
+    assert lock.channels == ("file:///cache/channel", "https://channels.example/forge")
+    assert tools.asked["channel"] == (Path("/pythons/3.10"), tools.folder / "cache")
+
+
+def test_the_local_channel_is_for_this_machine_only(tools):
+    with pytest.raises(UsageError, match="none for linux-aarch64") as caught:
+        tools.lock(Requirements(), Target("linux-aarch64", "3.10"), channels=("local",))
+    assert caught.value.kind == "no-channel"
+    assert caught.value.hint
+    assert "channel" not in tools.asked
+
+
+@pytest.mark.parametrize(
+    ("requirements", "kind"),
+    [
+        (Requirements(platform="linux-aarch64", source=Path("/r.txt")), "other-platform"),
+        (Requirements(locked_conda=(conda("python"),), python="3.9", source=Path("/r.txt")), "other-python"),
+        (Requirements(locked_conda=(conda("x", sha256=""),), source=Path("/r.txt")), "bad-requirements"),
+    ],
+)
+def test_requirements_that_do_not_fit_the_target_are_rejected(tools, requirements, kind):
+    with pytest.raises(InputError) as caught:
+        tools.lock(requirements)
+    assert (caught.value.kind, caught.value.where) == (kind, "/r.txt")
+    assert caught.value.hint
+    with pytest.raises(InputError) as caught:
+        tools.lock(dataclasses.replace(requirements, source=None))
+    assert caught.value.where == ""
+
+
+@pytest.mark.parametrize(
+    "requirements",
+    [
+        Requirements(platform="linux-64"),
+        Requirements(locked_conda=(conda("python"),), python="3.10"),
+        Requirements(locked_conda=(conda("python"),)),
+        Requirements(python="3.9"),
+        Requirements(locked_conda=(conda("x", sha256="", md5="c" * 32),)),
+    ],
+)
+def test_requirements_that_fit_the_target_are_locked(tools, requirements):
+    assert tools.lock(requirements).conda
+
+
+def test_credentials_come_from_the_settings_and_the_channels(tools):
+    settings = CondaSettings(channels=("https://a:b@settings.example/x", "local"))
+    options = tools.options(settings=settings, channels=("local", "https://c:d@channel.example/y"))
+    assert options.credentials == {
+        "settings.example": {"BasicHTTP": {"username": "a", "password": "b"}},
+        "channel.example": {"BasicHTTP": {"username": "c", "password": "d"}},
+    }
