@@ -62,8 +62,10 @@ abi::Tensor TensorOf(const std::string& name, std::vector<std::int64_t> dims, co
   tensor.name = name;
   tensor.dtype = dtype;
   tensor.dims = std::move(dims);
-  tensor.data = bytes.data();
-  tensor.byte_size = bytes.size();
+  const auto kept = std::make_shared<const std::string>(bytes);
+  tensor.data = kept->data();
+  tensor.byte_size = kept->size();
+  tensor.owner = kept;
   return tensor;
 }
 

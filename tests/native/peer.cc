@@ -49,7 +49,7 @@ void Peer::TakeStartupMessage() {
   if (layouts.release() >= 2305) from_stub_answers.Pop();
 }
 
-bool Peer::BeatsAgain() {
+bool Peer::BeatsAgain(int milliseconds) {
   auto* record = region.As<records::Control>(control);
   const auto locked = [record](bool reset) {
     pthread_mutex_lock(&record->stub_health_mutex);
@@ -59,8 +59,8 @@ bool Peer::BeatsAgain() {
     return before;
   };
   locked(true);
-  for (int i = 0; i < 20; ++i) {
-    usleep(50000);
+  for (int i = 0; i < milliseconds / 10; ++i) {
+    usleep(10000);
     if (locked(false)) return true;
   }
   return false;

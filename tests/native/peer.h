@@ -150,8 +150,8 @@ class Peer {
   // Takes the stub's startup message, in releases that wait for it.
   void TakeStartupMessage();
 
-  // Whether the stub sets the heartbeat flag again within one second, as the server requires.
-  bool BeatsAgain();
+  // Whether the stub sets the heartbeat flag again within the time.
+  bool BeatsAgain(int milliseconds = TimeoutSeconds() * 1000);
 
   // Commands. Each returns the handle of the message. Release it with Drop() after the answer.
   Handle SendAutoComplete(const std::string& config);
