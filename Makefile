@@ -2,12 +2,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo
+# Tests wait more than they compute: one process more than there are cores. See tests/rings.py for who shares one.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadscope
+# Many tests start envpack as a program, which then need not be compiled to byte code each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs dist clean
+.PHONY: help demo check test lint style types quick-tests docs dist clean
 
 help:
 	@echo "make demo   build three environments and stubs, boot the real server, classify real images"
+	@echo "make check  the inner loop: style, types, unit tests, the stub's wire; a minute or two"
 	@echo "make test   everything that must hold: style, types, unit, native and server tests"
 	@echo "make docs   the documentation as a site, in build/site; every link, command and generated part is checked"
 	@echo "make dist   build the sdist and the wheels into dist/"
@@ -30,17 +36,27 @@ demo:
 	$(MAKE) --no-print-directory .venv/for-demo
 	$(BIN)/python ci/demo.py $(DEMO)
 
-lint: .venv/for-test
+lint: style types
+
+style: .venv/for-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(shell find stub_src tests/native tests/fuzz -name '*.cc' -o -name '*.h')
+
+types: .venv/for-test
+	$(BIN)/mypy
+
+quick-tests: .venv/for-test
+	$(BIN)/pytest --quiet $(SIDE_BY_SIDE) tests/unit tests/native/test_native.py::test_wire
+
+check: .venv/for-test
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target style types quick-tests
 
 docs: .venv/for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 test: lint docs
-	$(BIN)/pytest
+	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 dist: .venv/for-test
 	$(BIN)/python ci/make_dist.py dist

@@ -1,10 +1,7 @@
-"""What all rings share: one cache folder for the whole run, and the count of Pythons that were exercised."""
+"""What all rings share: one cache folder, and the options that choose Triton releases."""
 
 import os
-import shutil
-import tempfile
 
-import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.skips import judge_skips
@@ -14,8 +11,7 @@ from tests.skips import judge_skips
 settings.register_profile("envpack", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("envpack")
 
-_PYTHONS = pytest.StashKey[set]()
-_OWN_CACHE = pytest.StashKey[str]()
+pytest_plugins = ["tests.rings", "tests.ring_times", "tests.exercised"]
 
 
 def pytest_addoption(parser):
@@ -28,42 +24,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Interpreter packages, environments and stubs are made once for all tests, never in the user's own cache.
 
-    ENVPACK_TEST_CACHE names a folder to keep between runs.
+    They are kept for the next run in the folder that ENVPACK_TEST_CACHE names, by default in the checkout; each is
+    named by the content that it was made from.
     """
     judge_skips(config)
-    config.stash[_PYTHONS] = set()
-    kept = os.environ.get("ENVPACK_TEST_CACHE")
-    if not kept:
-        kept = config.stash[_OWN_CACHE] = tempfile.mkdtemp(prefix="envpack-test-cache-")
-    os.environ["ENVPACK_CACHE_DIR"] = os.environ["ENVPACK_TEST_CACHE"] = kept
-
-
-def pytest_unconfigure(config):
-    shutil.rmtree(config.stash.get(_OWN_CACHE, ""), ignore_errors=True)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item):
-    """A Python counts as exercised when a test with the real server has passed on it."""
-    report = yield
-    if report.when == "call" and report.passed and "server" in item.path.parts and hasattr(item, "callspec"):
-        python = item.callspec.params.get("python")
-        if isinstance(python, str):
-            item.config.stash[_PYTHONS].add(python)
-    return report
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    pythons = sorted(config.stash[_PYTHONS], key=lambda minor: int(minor.partition(".")[2]))
-    terminalreporter.write_line(f"Pythons exercised under the real server: {', '.join(pythons) or 'none'}")
-    if len(pythons) < _minimum():
-        terminalreporter.write_line(f"error: at least {_minimum()} are demanded", red=True)
-
-
-def pytest_sessionfinish(session):
-    if len(session.config.stash[_PYTHONS]) < _minimum() and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def _minimum():
-    return int(os.environ.get("ENVPACK_MINIMUM_PYTHONS", "0"))
+    kept = os.environ.setdefault("ENVPACK_TEST_CACHE", str(config.rootpath / "build/test-cache"))
+    os.environ["ENVPACK_CACHE_DIR"] = kept
