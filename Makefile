@@ -16,6 +16,7 @@ help:
 	@echo "make check  the inner loop: style, types, unit tests, the stub's wire; a minute or two"
 	@echo "make test   everything that must hold: style, types, unit, native and server tests"
 	@echo "make docs   the documentation as a site, in build/site; every link, command and generated part is checked"
+	@echo "make mutants  put small faults into the code and show which of them no test notices; half an hour"
 	@echo "make dist   build the sdist and the wheels into dist/"
 	@echo "make clean  remove what the others have made here"
 
@@ -57,6 +58,11 @@ docs: .venv/for-docs
 
 test: lint docs
 	$(BIN)/pytest $(SIDE_BY_SIDE)
+
+.PHONY: mutants
+mutants: .venv/for-test
+	@failed=0; for driver in $(wildcard ci/mutants/python.py ci/mutants/stub.py); do \
+		echo $$driver; $(BIN)/python $$driver || failed=1; done; exit $$failed
 
 dist: .venv/for-test
 	$(BIN)/python ci/make_dist.py dist

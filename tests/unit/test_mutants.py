@@ -1,0 +1,104 @@
+"""The driver of `make mutants`: its faults, and its sandbox."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+MUTANTS = Path(__file__).parents[2] / "ci/mutants"
+
+
+@pytest.fixture
+def operators(monkeypatch):
+    monkeypatch.syspath_prepend(str(MUTANTS))
+    import operators
+
+    yield operators
+    del sys.modules["operators"]
+
+
+def changes(operators, source):
+    found = operators.find_mutants("x.py", source.encode())
+    return {mutant.apply(source.encode()).decode().strip() for mutant in found}
+
+
+@pytest.mark.parametrize(
+    ("source", "faults"),
+    [
+        ("a < b", {"(a <= b)", "(a >= b)"}),
+        ("a in b", {"(a not in b)"}),
+        ("a and b", {"(a or b)"}),
+        ("not a", {"(a)"}),
+        ("x = 1 << a", {"x = (2) << a", "x = (1 >> a)"}),
+        ("x = 'kind'", {"x = 'mutant'"}),
+        ("x = 'two words'", set()),
+        ("x: int = True", {"x: int = False"}),
+        ("f(a, b, k=c)", {"pass", "(f(b, a, k=c))", "(f(a, b))"}),
+        ("x.y = a", {"pass"}),
+        ("x += a", {"pass", "x -= a"}),
+        ("def f():\n    return a", {"def f():\n    return None"}),
+        ("if a:\n    raise b", {"if (not a):\n    raise b", "if a:\n    pass"}),
+        ("while a:\n    continue", {"while (not a):\n    continue", "while a:\n    break"}),
+        ("[x for x in y if z]", {"[x for x in y if (not z)]"}),
+        ("f'{a < b}'", set()),
+        ("x = cast('T', y)", set()),
+    ],
+)
+def test_faults_of_a_statement(operators, source, faults):
+    assert changes(operators, source) == faults
+
+
+def test_a_fault_shows_the_lines_that_it_changes(operators):
+    source = "é = 'x y'\nif a:\n    f(b)\n".encode()
+    mutant = next(mutant for mutant in operators.find_mutants("x.py", source) if mutant.operator == "statement removed")
+    assert mutant.changed(source) == (["f(b)"], ["pass"])
+    assert (mutant.line, mutant.lines, mutant.imported) == (3, (3, 3), True)
+
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+from sandbox import confine
+
+confine(Path(sys.argv[1]))
+def write(path):
+    try:
+        Path(path).write_text("x")
+    except OSError as error:
+        return type(error).__name__
+    return "written"
+print(write(sys.argv[1] + "/inside"), write(sys.argv[2] + "/outside"), os.listdir("/dev/shm"))
+try:
+    os.unlink(sys.argv[2] + "/kept")
+except OSError as error:
+    print(type(error).__name__)
+print(all(int(name) < 100 for name in os.listdir("/proc") if name.isdigit()))
+"""
+
+
+def test_code_with_a_fault_cannot_write_elsewhere_or_see_other_processes(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(MUTANTS))
+    import sandbox
+
+    for name in ("scratch", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other/kept").touch()
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = sandbox.command(tmp_path / "script.py", tmp_path / "scratch", tmp_path / "other")
+    if subprocess.run(["unshare", "--user", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine allows no user namespaces")
+    environment = {**os.environ, "PYTHONPATH": str(MUTANTS)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert done.stdout.splitlines() == ["written PermissionError []", "PermissionError", "True"], done.stderr
+    assert (tmp_path / "other/kept").exists()
+
+
+def test_every_accepted_survivor_has_a_reason_and_its_line_exists():
+    entries = tomllib.loads((MUTANTS / "accepted.toml").read_text()).get("survivor", ())
+    for entry in entries:
+        text = " ".join(line.strip() for line in (MUTANTS.parents[1] / entry["file"]).read_text().splitlines())
+        assert entry["line"] in text, entry
+        assert len(entry["reason"]) > 20, entry
