@@ -1,0 +1,53 @@
+"""What each format of a placed environment costs, from its metadata."""
+
+import pytest
+
+from envpack.archive.formats import Format, PackageSize, format_costs, package_sizes
+from envpack.environment.store import Environment, Package
+
+FILES, SIZE = 10_000, 300_000_000
+UNPACKED = {"unpacked": {"files": FILES, "size": SIZE}}
+TAR = SIZE + FILES * 768
+
+
+def test_a_folder_is_shipped_as_it_is_and_not_unpacked():
+    folder, zipped, plain = format_costs({**UNPACKED, "size": 1})
+    assert folder == Format("dir", SIZE, 0, 0.0)
+    assert (zipped.form, zipped.size, zipped.unpacked) == ("tar.gz", int(TAR * 0.36), SIZE)
+    assert (plain.form, plain.size, plain.unpacked) == ("tar", TAR, SIZE)
+
+
+def test_unpacking_takes_time_by_file_and_by_byte_and_more_if_zipped():
+    def seconds(files, size):
+        return tuple(cost.unpack_seconds for cost in format_costs({"unpacked": {"files": files, "size": size}}))
+
+    assert seconds(FILES, SIZE) == (0.0, 2.1, 1.3)
+    assert seconds(100_000, 0) == (0.0, 4.3, 4.3)
+    assert seconds(0, 10**9) == (0.0, 5.5, 2.8)
+
+
+@pytest.mark.parametrize(("form", "sizes"), [("tar.gz", (5, TAR)), ("tar", (int(TAR * 0.36), 5))])
+def test_an_archive_that_exists_has_its_own_size(form, sizes):
+    _, zipped, plain = format_costs({**UNPACKED, "form": form, "size": 5})
+    assert (zipped.size, plain.size) == sizes
+
+
+@pytest.mark.parametrize("metadata", [{}, {"unpacked": {}}, {"form": "tar"}])
+def test_unknown_sizes_count_as_none(metadata):
+    assert [(cost.size, cost.unpacked, cost.unpack_seconds) for cost in format_costs(metadata)] == [(0, 0, 0.0)] * 3
+
+
+def test_packages_are_sorted_by_size_and_show_what_was_left_out(tmp_path):
+    sizes = {"a": 5, "b": 30, "c": 5, "gone": 7}
+    environment = Environment(
+        key="k", python="3.9.1", minor="3.9", prefix=tmp_path, glibc="", glibcxx="", platform="linux-64", size=1,
+        content="", packages=tuple(Package(name=n, version="1", source="pip", size=sizes[n]) for n in reversed(sizes)),
+    )  # fmt: skip
+    placed = {"packages": [{"name": name, "size": size} for name, size in (("a", 5), ("b", 20), ("c", 5))]}
+    assert package_sizes(environment, placed) == (
+        PackageSize("b", "1", 20, 10),
+        PackageSize("a", "1", 5, 0),
+        PackageSize("c", "1", 5, 0),
+        PackageSize("gone", "1", 0, 7),
+    )
+    assert [size.left_out for size in package_sizes(environment, {})] == [5, 30, 5, 7]
