@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import random
 import tarfile
 
 import pytest
@@ -130,6 +131,7 @@ def test_content_a_hundred_times_as_large_as_the_file_is_rejected(tmp_path, monk
     packed = gzip.compress(plain("a", bytes(content)) + END)
     if accepted:
         assert members(tmp_path, packed) == [("a", "file", content, "")]
+        assert members(tmp_path, gzip.compress(plain("a", random.Random(1).randbytes(100_000)) + END))
     else:
         assert "more than 100 times as large" in rejected(tmp_path, packed)[1]
 

@@ -1,10 +1,12 @@
 """Headers of tar files, read back by others, and names that servers refuse."""
 
+import hashlib
 import subprocess
 import tarfile
 
 import pytest
 
+from envpack.archive import segments, tar_members
 from envpack.archive.tar_members import END, check_entries, header, padding
 from envpack.environment.inventory import Entry
 from envpack.support.errors import EnvironmentBuildError
@@ -32,6 +34,32 @@ def test_headers_are_read_back_as_they_were_meant(tmp_path):
     assert [member.mode for member in found] == [modes[entry.kind] for entry in ENTRIES]
     listed = subprocess.run(["tar", "tf", file, "--quoting-style=literal"], capture_output=True, check=True).stdout
     assert listed.decode().splitlines() == [entry.path + "/" * (entry.kind == "folder") for entry in ENTRIES]
+
+
+def test_the_bytes_of_headers_never_change():
+    """If they must, raise RECIPE in segments.py: segments with other bytes are not copied then."""
+    large = Entry("large", "file", "x", 8 << 30)
+    digest = hashlib.sha256(b"".join(map(header, [*ENTRIES, large]))).hexdigest()
+    assert digest == "e09eab45af85fa0d76bf37fb20121086565fb704eefe6ebf7a15f22826e099f7"
+    assert bytes(1024) == END
+    assert segments.RECIPE == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], []),
+        ([4, 6, 1, 2], [([4, 6], 0, 0), ([1, 2], 0, 0)]),
+        ([4, 7], [([4], 0, 0), ([7], 0, 0)]),
+        ([10, 0, 1], [([10, 0], 0, 0), ([1], 0, 0)]),
+        ([1, 25, 2], [([1], 0, 0), ([25], 0, 10), ([25], 10, 20), ([25], 20, 25), ([2], 0, 0)]),
+        ([20], [([20], 0, 10), ([20], 10, 20)]),
+    ],
+)
+def test_small_files_share_a_portion_and_large_ones_are_divided(monkeypatch, sizes, expected):
+    monkeypatch.setattr(tar_members, "PORTION", 10)
+    found = tar_members.portions(Entry(str(number), "file", "x", size) for number, size in enumerate(sizes))
+    assert [([entry.size for entry in part.entries], part.start, part.stop) for part in found] == expected
 
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 513, (8 << 30) - 1, 8 << 30, 1 << 40])

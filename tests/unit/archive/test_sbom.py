@@ -7,6 +7,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
+import envpack
 from envpack.archive.sbom import bill_of_materials, package_url
 from envpack.environment.store import Package
 
@@ -66,3 +67,46 @@ def test_names_for_scanners_can_be_read_back(package):
 def test_nothing_is_a_valid_bill_too():
     text = bill_of_materials([], name="empty", version="1")
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+
+
+def test_a_component_has_its_license_hash_and_address():
+    def component(**changes):
+        package = Package(**{"name": "A/b", "version": "1 2", "source": "pip", "size": 7, **changes})
+        document = json.loads(bill_of_materials([package], name="core", version="1"))
+        assert "description" not in document["metadata"]["component"]
+        (found,) = document["components"]
+        return found
+
+    plain = {
+        "type": "library", "bom-ref": "pkg:pypi/A%2Fb@1%202", "name": "A/b", "version": "1 2",
+        "purl": "pkg:pypi/A%2Fb@1%202", "properties": [{"name": "envpack:installed-size", "value": "7"}],
+    }  # fmt: skip
+    hashes = [{"alg": "SHA-256", "content": "a" * 64}]
+    assert component() == plain
+    assert component(url="file:///x.whl", sha256="a" * 64) == plain | {"hashes": hashes}
+    for url in ("http://x/y", "https://x/y"):
+        reference = {"type": "distribution", "url": url}
+        assert component(url=url) == plain | {"externalReferences": [reference]}
+        assert component(url=url, sha256="a" * 64) == plain | {"externalReferences": [{**reference, "hashes": hashes}]}
+    assert component(license="mit") == plain | {"licenses": [{"expression": "MIT"}]}
+    assert component(source="other")["purl"] == "pkg:generic/A%2Fb@1%202"
+
+
+def test_the_document_names_the_environment_and_what_it_depends_on():
+    text = bill_of_materials(PACKAGES[:2], name="core", version="9", python="3.10")
+    document = json.loads(text)
+    assert (document["bomFormat"], document["specVersion"], document["version"]) == ("CycloneDX", "1.6", 1)
+    assert document["$schema"] == "http://cyclonedx.org/schema/bom-1.6.schema.json"
+    assert document["metadata"]["tools"]["components"] == [
+        {"type": "application", "name": "envpack", "version": envpack.__version__}
+    ]
+    assert document["metadata"]["component"] == {
+        "type": "application", "bom-ref": "environment", "name": "core", "version": "9",
+        "description": "execution environment with Python 3.10",
+    }  # fmt: skip
+    names = ["pkg:conda/python@3.10.13", "pkg:pypi/numpy@1.26.4"]
+    assert document["dependencies"] == [{"ref": "environment", "dependsOn": names}, *({"ref": name} for name in names)]
+    other = json.loads(bill_of_materials(PACKAGES[:1], name="core", version="9", python="3.10"))
+    assert document["serialNumber"].startswith("urn:uuid:")
+    assert other["serialNumber"] != document["serialNumber"]
+    assert text == json.dumps(document, indent=1, sort_keys=True) + "\n"
