@@ -216,7 +216,8 @@ class _Finder:
             yield self._mutant(node, "'mutant'" if isinstance(value, str) else "b'mutant'", "constant")
 
     def _call(self, node: ast.Call) -> Iterator[Mutant]:
-        if len(node.args) > 1 and not any(isinstance(argument, ast.Starred) for argument in node.args[:2]):
+        ordered = not (isinstance(node.func, ast.Name) and node.func.id in ("min", "max"))
+        if ordered and len(node.args) > 1 and not any(isinstance(argument, ast.Starred) for argument in node.args[:2]):
             first, second, *others = node.args
             new = ast.Call(node.func, [second, first, *others], node.keywords)
             yield self._expression(node, new, "arguments swapped")
