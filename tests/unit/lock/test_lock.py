@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from envpack.lock import Lock, format_lock, read_lock, write_lock
 from envpack.lock.lockfile import parse_lock
-from envpack.lock.model import digest_requirements
+from envpack.lock.model import RECIPE, digest_requirements
 from envpack.lock.pip import to_pylock
 from envpack.requirements import CondaPackage, PipPackage, Requirements
 from envpack.requirements.target import Target
@@ -61,6 +61,13 @@ def test_where_packages_are_does_not_change_what_they_make():
 )
 def test_whatever_changes_the_content_changes_the_name(change):
     assert dataclasses.replace(LOCK, **change).key != LOCK.key
+
+
+def test_the_name_of_the_same_lock_never_changes():
+    """Another name builds every environment again; raise RECIPE if a lock gives another environment."""
+    assert (LOCK.key, RECIPE) == ("ddc2b97781108e7d81ac52e702494a42", 2)
+    assert LOCK.environment_key(strip=False) == LOCK.key
+    assert LOCK.environment_key(strip=True) == f"{LOCK.key}-stripped"
 
 
 def test_order_files_and_secrets_do_not_change_the_requirements_digest():

@@ -26,6 +26,19 @@ def wheel(name):
     return PipPackage(name, "1", f"https://files.example/{name}-1-py3-none-any.whl", "b" * 64, 1)
 
 
+class Steps(NoProgress):
+    """The steps with their outcomes."""
+
+    def __init__(self):
+        self.texts = []
+
+    def begin(self, task):
+        self.texts.append(task)
+
+    def end(self, outcome):
+        self.texts[-1] += f": {outcome}"
+
+
 class Tools:
     """Stands for the programs that resolve, build and install; keeps what each was asked for."""
 
@@ -40,7 +53,7 @@ class Tools:
         monkeypatch.setattr("envpack.lock.resolve.interpreter_for", self.interpreter_for)
         monkeypatch.setattr("envpack.lock.resolve.host_platform", lambda: "linux-64")
         monkeypatch.setattr("envpack.pythons.local_channel", self.local_channel)
-        self.folder = tmp_path
+        self.folder, self.progress = tmp_path, Steps()
 
     def resolve_conda(self, specs, channels, target, **options):
         self.asked["conda"] = {"specs": list(specs), "channels": channels.urls, "target": target, **options}
@@ -83,7 +96,7 @@ class Tools:
         return LockOptions(**{"channels": ("forge",), "settings": SETTINGS, "cache": self.folder / "cache", **changes})
 
     def lock(self, requirements, target=TARGET, **changes):
-        return lock_requirements(requirements, target, self.options(**changes), NoProgress())
+        return lock_requirements(requirements, target, self.options(**changes), self.progress)
 
 
 @pytest.fixture
@@ -146,6 +159,30 @@ def test_python_alone_is_not_installed_to_see_what_it_provides(tools):
     tools.lock(Requirements(pip=("a",)))
     assert tools.asked["pip"]["provided"] == ()
     assert "install" not in tools.asked
+
+
+def test_channels_credentials_are_used_to_install(tools):
+    tools.lock(Requirements(pip=("a",)), channels=("https://c:d@channel.example/y",))
+    installed = tools.asked["install"]
+    assert installed["credentials"] == {"channel.example": {"BasicHTTP": {"username": "c", "password": "d"}}}
+    assert installed["cache"] == installed["prefix"].parent == tools.folder / "cache"
+    assert installed["prefix"].name.startswith(".lock-")
+
+
+def test_every_step_is_reported(tools):
+    tools.lock(Requirements(conda=("x",), pip=("a", "b"), projects=(Path("/src/tool"),)))
+    assert tools.progress.texts == [
+        "resolve Python 3.10 and 1 conda requirement: 2 packages",
+        "build 1 local project: 1 wheel",
+        "resolve 2 pip requirements: 2 packages",
+    ]
+    tools.progress.texts, tools.conda = [], (conda("python"),)
+    tools.lock(Requirements())
+    tools.lock(Requirements(), engine="mamba")
+    assert tools.progress.texts == [
+        "resolve Python 3.10 and 0 conda requirements: 1 package",
+        "resolve Python 3.10 and 0 conda requirements: 1 package, resolved by mamba",
+    ]
 
 
 def test_a_failed_installation_leaves_nothing(tools, monkeypatch):
