@@ -1,4 +1,7 @@
 // What the server of every epoch sends to a model, and what the model answers: every field of every record.
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "check.h"
 #include "epoch_pair.h"
 
@@ -8,6 +11,23 @@ using namespace envpack::test;
 namespace {
 
 constexpr std::uint64_t kLong = 5'000'000'000;  // needs more than 32 bits
+
+// Regions cannot grow beyond this size meanwhile.
+class RegionLimit {
+ public:
+  explicit RegionLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, SIG_IGN);
+  }
+  ~RegionLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+  RegionLimit(const RegionLimit&) = delete;
+  RegionLimit& operator=(const RegionLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 abi::ExecuteCommand ReceiveExecute(abi::Wire& wire) { return std::get<abi::ExecuteCommand>(wire.Receive()); }
 
@@ -56,6 +76,19 @@ CASE(epoch_reads_every_field_of_a_request) {
     CHECK((request.inputs[2].dims == std::vector<std::int64_t>{0, 3}));
     CHECK(requests[1].inputs.empty() && requests[1].requested_outputs.empty());
     CHECK_EQ(requests[1].timeout_us, 1500000u);
+    pair.Both([&] { pair.wire->AnswerExecute(abi::ExecuteFailure{"done"}); },
+              [&] { pair.peer.TakeExecute(); });
+  });
+}
+
+CASE(epoch_reads_a_request_without_a_trace) {
+  ForEachEpoch([](Pair& pair) {
+    PeerRequest sent;
+    sent.has_trace = false;
+    pair.peer.SendExecute({sent});
+    const abi::Trace trace = ReceiveExecute(*pair.wire).requests.at(0).trace;
+    CHECK_EQ(trace.server_trace, 0u);
+    CHECK_EQ(trace.context, "");
     pair.Both([&] { pair.wire->AnswerExecute(abi::ExecuteFailure{"done"}); },
               [&] { pair.peer.TakeExecute(); });
   });
@@ -156,6 +189,48 @@ CASE(epoch_answers_with_a_failure) {
       CHECK_EQ(answer.factories_deleted, deleted && pair.release() >= 2410);
     }
     CHECK_EQ(pair.wire->FailureDeletesFactories(), pair.release() < 2312 || pair.release() >= 2410);
+  });
+}
+
+CASE(epoch_answers_a_batch_although_the_server_refuses_a_response) {
+  ForEachEpoch([](Pair& pair) {
+    if (pair.release() < 2406 || pair.release() >= 2410) return;  // the answer contains the responses
+    pair.peer.SendExecute({PeerRequest{}, PeerRequest{}});
+    ExecuteAnswer answer;
+    pair.Both(
+        [&] {
+          ReceiveExecute(*pair.wire);
+          const std::optional<abi::Response> response = ResponseOf({TensorOf("OUT", {1}, "x")});
+          pair.wire->AnswerExecute(std::vector<std::optional<abi::Response>>{response, response});
+        },
+        [&] {
+          pair.peer.TakeSent("the client has gone");
+          answer = pair.peer.TakeExecute();
+        });
+    CHECK(!answer.error);
+    CHECK_EQ(answer.responses.size(), 1u);
+  });
+}
+
+CASE(epoch_reports_that_a_response_does_not_fit_into_the_region) {
+  const RegionLimit limit(8 << 20);
+  ForEachEpoch([](Pair& pair) {
+    pair.peer.SendExecute({PeerRequest{}});
+    ExecuteAnswer answer;
+    pair.Both(
+        [&] {
+          ReceiveExecute(*pair.wire);
+          const std::vector<std::optional<abi::Response>> responses{
+              ResponseOf({TensorOf("OUT", {16 << 20}, std::string(16 << 20, 'x'))})};
+          try {
+            pair.wire->AnswerExecute(responses);
+          } catch (const abi::RegionFull& error) {
+            pair.wire->AnswerExecute(abi::ExecuteFailure{error.what()});
+          }
+        },
+        [&] { answer = pair.peer.TakeExecute(); });
+    const bool by_sender = pair.release() >= 2406 && pair.release() < 2410;
+    CHECK_HAS((by_sender ? answer.responses.at(0).error : answer.error).value_or(""), "--shm-size");
   });
 }
 

@@ -319,6 +319,21 @@ CASE(epoch_controls_other_models) {
   });
 }
 
+// Servers acknowledge no answer that comes too late.
+CASE(epoch_gives_up_a_probe_that_the_server_does_not_acknowledge) {
+  ForEachEpoch({2603}, [](Pair& pair) {
+    const Handle probe = pair.peer.SendProbe();
+    pair.Both(
+        [&] {
+          pair.wire->ServeServerMessage([&](abi::ServerMessage message) {
+            std::get<std::unique_ptr<abi::ReadinessProbe>>(message)->Answer(true);
+          });
+        },
+        [] {});
+    CHECK(pair.peer.region.As<records::UserModelReadiness>(probe)->is_ready);
+  });
+}
+
 CASE(epoch_answers_readiness_probes) {
   ForEachEpoch([](Pair& pair) {
     const auto* control = pair.peer.region.As<records::Control>(pair.peer.control);

@@ -46,6 +46,8 @@ CASE(epoch_reads_tensors_in_allocations_and_returns_their_buffers) {
     request.inputs = {InAllocation("a", 2, 4, 3)};
     request.inputs[0].device->release_id = 77;
     pair.peer.SendExecute({request});
+    bool is_closed_first = false;
+    pair.gpu.on_close = [&] { is_closed_first = !pair.peer.memory_manager.TryPop(0); };
     {
       auto command = std::get<abi::ExecuteCommand>(pair.wire->Receive());
       const abi::Tensor& tensor = command.requests.at(0).inputs.at(0);
@@ -56,6 +58,7 @@ CASE(epoch_reads_tensors_in_allocations_and_returns_their_buffers) {
       CHECK(!pair.peer.memory_manager.TryPop(0));
     }
     CHECK_EQ(pair.gpu.closed, 1);
+    CHECK(is_closed_first);  // the server may free the buffer as soon as it gets it back
     CHECK_EQ(pair.peer.memory_manager.TryPop(0).value_or(0), 77);
     CHECK(!pair.peer.memory_manager.TryPop(0));
     pair.Both([&] { pair.wire->AnswerExecute(abi::ExecuteFailure{"done"}); },
@@ -133,6 +136,8 @@ CASE(epoch_copies_outputs_to_the_servers_buffers) {
           CHECK_EQ(pair.gpu.allocations['a'], "..four..");
           CHECK_EQ(pair.peer.ReadBuffer(buffers, 2), "two");
           CHECK((pair.gpu.copies == std::vector<std::int64_t>{1, 2}));
+          pair.peer.SendLoadGpuBuffers(buffers);  // no tensor waits for them any more
+          CHECK_EQ(pair.gpu.copies.size(), 2u);
           pair.peer.SendExecute({PeerRequest{}});
           pair.peer.TakeExecute();
         });
@@ -157,6 +162,16 @@ CASE(epoch_copies_outputs_of_a_sender) {
         [&] { error = THROWN(abi::ServerError, pair.wire->Send(origin, response, abi::kResponseFinal)); },
         [&] { pair.peer.TakeSent("", too_many); });
     CHECK_EQ(error, "GPU buffers size does not match the provided buffers: 1 != 2");
+    abi::Tensor lost = OnDevice("A", kFour, 1);
+    lost.data = nullptr;
+    lost.unreachable = "its device is gone";
+    const Handle one = pair.peer.MakeGpuBuffers({InRegion(4)});
+    pair.Both(
+        [&] {
+          error = THROWN(abi::ServerError, pair.wire->Send(origin, ResponseOf({lost}), abi::kResponseFinal));
+        },
+        [&] { pair.peer.TakeSent("", one); });
+    CHECK_EQ(error, "its device is gone");
     // The server has refused the response before it made buffers.
     pair.Both(
         [&] { error = THROWN(abi::ServerError, pair.wire->Send(origin, response, abi::kResponseFinal)); },

@@ -83,16 +83,13 @@ CASE(stub_beats_while_its_child_completes_and_kills_it_when_killed) {
   RunningStub running(Completing("open(__file__ + '.pid', 'w').write(str(os.getpid())); time.sleep(60)"));
   running.peer.SendAutoComplete("{}");
   pid_t child = 0;
-  for (int i = 0; i < 1000 && child == 0; ++i) {
-    usleep(10000);
-    std::ifstream(running.model + ".pid") >> child;
-  }
+  CHECK(Soon([&] { return static_cast<bool>(std::ifstream(running.model + ".pid") >> child); }));
   CHECK(child > 0 && child != running.stub.pid());
   CHECK(running.peer.BeatsAgain());
   kill(running.stub.pid(), SIGKILL);
   CHECK_EQ(running.stub.Wait(), 128 + SIGKILL);
   int status = 0;
-  for (int i = 0; i < 1000 && waitpid(child, &status, WNOHANG) != child; ++i) usleep(10000);
+  CHECK(Soon([&] { return waitpid(child, &status, WNOHANG) == child; }));
   CHECK(WIFSIGNALED(status));
   CHECK_EQ(WTERMSIG(status), SIGKILL);
 }

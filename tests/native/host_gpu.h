@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -28,7 +29,10 @@ class HostGpu final : public abi::GpuMemory {
     const auto found = allocations.find(handle);
     if (found == allocations.end()) throw abi::GpuError("no such allocation");
     opened.push_back(memory.device);
-    return {found->second.data() + memory.offset, [this](void*) { ++closed; }};
+    return {found->second.data() + memory.offset, [this](void*) {
+              ++closed;
+              on_close();
+            }};
   }
   void Copy(std::int64_t device, void* to, const void* from, std::size_t size) override {
     copies.push_back(device);
@@ -37,6 +41,7 @@ class HostGpu final : public abi::GpuMemory {
 
   std::vector<std::int64_t> opened;  // the devices
   int closed = 0;
+  std::function<void()> on_close = [] {};
 };
 
 }  // namespace envpack::test

@@ -59,11 +59,8 @@ bool Peer::BeatsAgain(int milliseconds) {
     return before;
   };
   locked(true);
-  for (int i = 0; i < milliseconds / 10; ++i) {
-    usleep(10000);
-    if (locked(false)) return true;
-  }
-  return false;
+  for (int i = 0; i < milliseconds / 10 && !locked(false); ++i) usleep(10000);
+  return locked(false);
 }
 
 Handle Peer::Own(std::size_t size) {

@@ -49,6 +49,7 @@ struct PeerRequest {
   std::string correlation_text = "";  // if not empty, replaces the number
   std::uint64_t trace = 0;            // address in the server
   std::string trace_context = "";
+  bool has_trace = true;  // otherwise the record has no trace, where it may have none
 };
 
 struct PeerResponse {
@@ -185,6 +186,8 @@ class Peer {
   std::uint64_t TakeStreamCancel();
   // Sends a readiness probe. Returns the answer, or sets the error.
   bool ProbeReadiness(std::string* error);
+  // Sends one without waiting for the answer. Returns the handle of the record.
+  Handle SendProbe();
   PeerQuery TakeCancelQuery(bool cancelled);
   // Sends a CUDA memory pool. Returns the error of the stub, if any.
   std::optional<std::string> OfferCudaPool(const std::string& handle = "", int device = 0);
@@ -232,6 +235,7 @@ class Peer {
   void PutFailure(const Fields& batch, const std::optional<std::string>& error);
   void PutBuffers(const Fields& batch, Handle buffers);
   void WakeSpuriously(pthread_mutex_t* mutex, pthread_cond_t* condition);
+  Handle MakeProbe();
   Handle MakeInlineMessage(const std::string& command, Handle args);
   std::string MemoryOf(const PeerTensor& tensor);
   Handle MakeError(const std::string& text, std::int32_t code);

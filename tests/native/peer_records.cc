@@ -153,12 +153,12 @@ Handle Peer::MakeRequest(const PeerRequest& request) {
 
 // Strings, ids and traces that lie in separate blocks in later releases.
 void Peer::PutTexts(const Fields& record, const PeerRequest& request) {
-  if (layouts.release() >= 2403) {
+  if (layouts.release() >= 2403 && request.has_trace) {
     const Handle trace = Own(sizeof(records::Trace));
     *region.As<records::Trace>(trace) = {MakeString(request.trace_context), request.trace};
     record.Put("trace", trace);
   } else if (record.Has("trace")) {
-    record.Put("trace", request.trace);
+    record.Put("trace", request.has_trace ? request.trace : 0);
   }
   if (layouts.release() < 2404) {
     record.Put("correlation_id", request.correlation_number);

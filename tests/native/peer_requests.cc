@@ -252,11 +252,22 @@ void Peer::SendStreamWith(const std::function<void(const Fields&)>& fill) {
   pthread_mutex_unlock(mutex);
 }
 
-bool Peer::ProbeReadiness(std::string* error) {
+Handle Peer::MakeProbe() {
   const Handle args = Own(sizeof(records::UserModelReadiness));
+  std::memset(region.At(args), 0, sizeof(records::UserModelReadiness));
+  return MakeInlineMessage("UserModelReadinessRequest", args);
+}
+
+Handle Peer::SendProbe() {
+  const Handle message = MakeProbe();
+  to_stub_messages.Push(message);
+  return region.As<records::Message>(message)->args;
+}
+
+bool Peer::ProbeReadiness(std::string* error) {
+  const Handle message = MakeProbe();
+  const Handle args = region.As<records::Message>(message)->args;
   auto* record = region.As<records::UserModelReadiness>(args);
-  std::memset(static_cast<void*>(record), 0, sizeof(*record));
-  const Handle message = MakeInlineMessage("UserModelReadinessRequest", args);
   auto* mutex = region.As<pthread_mutex_t>(region.As<records::Message>(message)->response_mutex);
   auto* condition = region.As<pthread_cond_t>(region.As<records::Message>(message)->response_cond);
   pthread_mutex_lock(mutex);

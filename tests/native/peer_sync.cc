@@ -1,5 +1,7 @@
 #include "peer_sync.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +13,15 @@ namespace envpack::test {
 int TimeoutSeconds() {
   const char* seconds = std::getenv("ENVPACK_TEST_SECONDS");
   return seconds == nullptr ? 60 : std::atoi(seconds);
+}
+
+bool Soon(const std::function<bool()>& condition) {
+  constexpr int kPause = 10;  // milliseconds
+  for (int i = 0; i < TimeoutSeconds() * 1000 / kPause; ++i) {
+    if (condition()) return true;
+    usleep(kPause * 1000);
+  }
+  return condition();
 }
 
 void InitShared(pthread_mutex_t* mutex) {

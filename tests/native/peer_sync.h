@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <cstddef>
+#include <functional>
 
 #include "abi/records.h"
 
@@ -14,6 +15,9 @@ namespace envpack::test {
 // configuration.
 // ENVPACK_TEST_SECONDS shortens it for stubs that are broken on purpose.
 int TimeoutSeconds();
+
+// Whether `condition` holds, now or within that time.
+bool Soon(const std::function<bool()>& condition);
 
 void InitShared(pthread_mutex_t* mutex);
 void InitShared(pthread_cond_t* condition);

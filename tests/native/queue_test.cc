@@ -1,7 +1,10 @@
+#include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "check.h"
@@ -87,10 +90,10 @@ CASE(queue_push_waits_for_room) {
   Queue ours(region, theirs.handle());
   ours.Push(1);
   ours.Push(2);
-  std::thread third([&] { ours.Push(3); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto third = std::async(std::launch::async, [&] { ours.Push(3); });
+  CHECK(third.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
   CHECK_EQ(theirs.Pop(), 1);
-  third.join();
+  third.wait();
   CHECK_EQ(theirs.Pop(), 2);
   CHECK_EQ(theirs.Pop(), 3);
 }
@@ -101,6 +104,48 @@ CASE(queue_without_slots_is_rejected) {
   Region region(peer.name(), kMiB);
   *peer.As<std::uint64_t>(theirs.handle(), 104) = 0;
   CHECK_HAS(THROWN(envpack::shm::CorruptRegion, Queue(region, theirs.handle())), "claims 0 slots");
-  *peer.As<std::uint64_t>(theirs.handle(), 104) = 1ull << 40;
-  THROWN(envpack::shm::CorruptRegion, Queue(region, theirs.handle()));
+  // The sizes in bytes of the last ones are 0 and -8 in 64 bits.
+  for (const std::uint64_t slots : {1ull << 40, 1ull << 61, ~0ull}) {
+    *peer.As<std::uint64_t>(theirs.handle(), 104) = slots;
+    CHECK_HAS(THROWN(envpack::shm::CorruptRegion, Queue(region, theirs.handle())), "slots");
+  }
+  *peer.As<std::uint64_t>(theirs.handle(), 104) = (1 << 20) / 8;
+  CHECK_HAS(THROWN(envpack::shm::CorruptRegion, Queue(region, theirs.handle())), "beyond the end");
+}
+
+CASE(queue_wraps_positions_that_the_server_has_damaged) {
+  PeerRegion peer;
+  PeerQueue theirs(peer, 4);
+  Region region(peer.name(), kMiB);
+  Queue ours(region, theirs.handle());
+  auto* positions = peer.As<std::uint32_t>(theirs.handle(), 120);  // head and tail
+  positions[0] = positions[1] = 0x40000003;
+  for (const std::int64_t value : {7, 8, 9}) ours.Push(value);
+  for (const std::int64_t value : {7, 8, 9}) CHECK_EQ(ours.Pop(), value);
+  CHECK_EQ(positions[0], 2u);
+  CHECK_EQ(positions[1], 2u);
+}
+
+CASE(queue_waits_on_after_a_signal) {
+  struct sigaction interrupt{};
+  interrupt.sa_handler = [](int) {};
+  sigaction(SIGUSR1, &interrupt, nullptr);
+  PeerRegion peer;
+  PeerQueue theirs(peer, 1);
+  Region region(peer.name(), kMiB);
+  Queue ours(region, theirs.handle());
+  pthread_t waiting = pthread_self();
+  std::promise<void> started;
+  auto value = std::async(std::launch::async, [&] {
+    waiting = pthread_self();
+    started.set_value();
+    return ours.Pop();
+  });
+  started.get_future().wait();
+  for (int i = 0; i < 20; ++i) {
+    pthread_kill(waiting, SIGUSR1);
+    CHECK(value.wait_for(std::chrono::milliseconds(1)) == std::future_status::timeout);
+  }
+  theirs.Push(5);
+  CHECK_EQ(value.get(), 5);
 }

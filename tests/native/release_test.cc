@@ -118,7 +118,8 @@ class TritonPythonModel:
     def execute(self, requests):
         sender = requests[0].get_response_sender()
         for value in (1.0, 2.0):
-            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([value], dtype=np.float32))]))
+            array = np.array([value], dtype=np.float32)
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name in ("OUT", "MORE")]))
         sender.send(flags=1)
 )",
                       StubProcess::Options{}, options);
@@ -126,12 +127,15 @@ class TritonPythonModel:
   running.SkipReport();
   PeerRequest request = RequestOf("", kTwoFloats);
   request.response_factory = 101;
+  request.outputs = {"OUT"};
   running.peer.SendExecute({request});
   for (const float value : {1.0f, 2.0f}) {
     const auto sent = running.peer.TakeSent();
     CHECK_EQ(sent.flags, 0u);
     CHECK_EQ(sent.response_factory, 101);
-    CHECK(sent.response.value().outputs.at(0).bytes == Floats({value}));
+    CHECK_EQ(sent.response.value().outputs.size(), 1u);  // of two, as requested
+    CHECK_EQ(sent.response->outputs[0].name, "OUT");
+    CHECK(sent.response->outputs[0].bytes == Floats({value}));
   }
   CHECK_EQ(running.peer.TakeSent().flags, 1u);
   const int release = running.peer.layouts.release();
@@ -163,6 +167,31 @@ CASE(release_sends_requests_to_another_model) {
   CHECK_HAS(script.Run(kInferRequest + "answer = bls.exec().error().message()",
                        [&] { script.peer.ServeInfer(response); }),
             "no");
+}
+
+CASE(release_passes_preferred_memory_and_trace_to_another_model) {
+  Script script;
+  const int release = script.peer.layouts.release();
+  PeerRequest request = RequestOf(
+      "bls = pb_utils.InferenceRequest(inputs=[], model_name='other', requested_output_names=[], "
+      "model_version=3, "
+      "flags=2, timeout=70000, correlation_id=8, trace=request.trace(), "
+      "preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 5))\n"
+      "bls.exec()",
+      kTwoFloats);
+  request.trace = 0x7F0055556666;
+  request.trace_context = R"({"traceparent": "00-1"})";
+  script.peer.SendExecute({request});
+  const PeerInferRequest seen = script.peer.ServeInfer(PeerResponse{});
+  CHECK_EQ(script.peer.TakeExecute().error.value_or(""), "");
+  CHECK_EQ(seen.preferred_memory, 1);
+  CHECK_EQ(seen.preferred_device, 5);
+  CHECK_EQ(seen.trace, release >= 2308 ? request.trace : 0);
+  CHECK_EQ(seen.trace_context, release >= 2403 ? request.trace_context : "");
+  CHECK_EQ(seen.version, 3);
+  CHECK_EQ(seen.flags, 2u);
+  CHECK_EQ(seen.timeout, 70000u);
+  CHECK_EQ(seen.correlation_number, 8u);
 }
 
 CASE(release_reads_a_stream_of_another_model) {

@@ -127,14 +127,9 @@ StubProcess::~StubProcess() {
 
 int StubProcess::Wait() {
   int status = 0;
-  for (int i = 0; i < 1000; ++i) {
-    if (waitpid(pid_, &status, WNOHANG) == pid_) {
-      ended_ = true;
-      return StatusFrom(status);
-    }
-    usleep(10000);
-  }
-  throw Failed("the stub does not end");
+  ended_ = Soon([&] { return waitpid(pid_, &status, WNOHANG) == pid_; });
+  if (!ended_) throw Failed("the stub does not end");
+  return StatusFrom(status);
 }
 
 bool StubProcess::Runs() { return !ended_ && kill(pid_, 0) == 0 && waitpid(pid_, nullptr, WNOHANG) == 0; }
