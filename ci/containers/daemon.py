@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -65,9 +66,19 @@ def podman_daemon() -> Iterator[str]:
             yield address
     finally:
         subprocess.run(["podman", *options, "rm", "--all", "--force"], check=False, capture_output=True)
-        # It keeps a process for each finished command of a container for minutes.
-        subprocess.run(["pkill", "-KILL", "-f", str(home)], check=False)
+        _kill_helpers(home)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _kill_helpers(home: Path) -> None:
+    """Podman keeps a process for each finished command of a container for minutes; an argument names its storage."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended by itself
+            arguments = (process / "cmdline").read_bytes().split(b"\0")
+            if Path(os.fsdecode(arguments[0])).name in {"podman", "conmon"} and any(
+                os.fsencode(home) in argument for argument in arguments
+            ):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _answering() -> str:
