@@ -68,9 +68,11 @@ def _version_findings(model: Path) -> Iterator[Finding]:
             )
 
 
-def pointer_findings(model: Path) -> Iterator[Finding]:
-    """Files that are git-lfs pointers, because their content was not fetched."""
-    pointers = [path for path in _entries(model) if path.is_file() and _is_pointer(path)]
+def pointer_findings(model: Path, environment: Path | None) -> Iterator[Finding]:
+    """Files that are git-lfs pointers, because their content was not fetched; among them the model's environment."""
+    inside = [path for path in _entries(model) if is_pointer(path)]
+    outside = [environment] if environment and environment not in inside and is_pointer(environment) else []
+    pointers = [*inside, *outside]
     if pointers:
         more = f" (and {len(pointers) - 1} more)" if len(pointers) > 1 else ""
         yield fault(
@@ -81,8 +83,9 @@ def pointer_findings(model: Path) -> Iterator[Finding]:
         )
 
 
-def _is_pointer(file: Path) -> bool:
-    if file.stat().st_size > _LARGEST_POINTER or not os.access(file, os.R_OK):
+def is_pointer(file: Path) -> bool:
+    """Whether a file is a git-lfs pointer, of which nothing else has to be reported."""
+    if not file.is_file() or file.stat().st_size > _LARGEST_POINTER or not os.access(file, os.R_OK):
         return False
     return file.read_bytes().startswith(_POINTER)
 

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.inspection.files import ACTIVATE, environment_findings, folder_findings, mode_findings, pointer_findings
+from envpack.inspection.files import (
+    ACTIVATE,
+    environment_findings,
+    folder_findings,
+    is_pointer,
+    mode_findings,
+    pointer_findings,
+)
 from envpack.inspection.finding import Finding, caution, fault, finding_of_error
 from envpack.inspection.state import build_state
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
@@ -106,12 +113,16 @@ def _of_model(
     foreign = any(error.kind == "not-a-python-model" for error in faults)
     yield from (finding_of_error(error, folder) for error in faults if error.kind != "not-a-python-model")
     yield from mode_findings(folder)
-    yield from pointer_findings(folder)
+    environment = environment_of(model) if model and not model.is_ensemble and not foreign else None
+    yield from pointer_findings(folder, environment)
     if model is None or model.is_ensemble or foreign:
         return
     yield from _state_findings(project, model, release)
-    if (folder / STUB_NAME).exists() or (folder / STUB_NAME).is_symlink():
-        yield from stub_findings(folder / STUB_NAME)
+    stub = folder / STUB_NAME
+    if (stub.exists() or stub.is_symlink()) and not is_pointer(stub):
+        yield from stub_findings(stub)
+    if environment and is_pointer(environment):
+        return
     unusable = list(environment_findings(model, release))
     yield from unusable
     if not any(finding.severity == "error" for finding in unusable):

@@ -189,6 +189,36 @@ def test_all_problems_are_found_at_once_with_a_fix(project, release):
     assert not found.ok
 
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 36000000\n"
+
+
+class TestPointers:
+    """A file that git-lfs did not fetch is reported as such, and not as a damaged stub or archive as well."""
+
+    def pointers(self, project, release):
+        return [
+            (f.kind, f.where.name, f.what.partition("itself")[2]) for f in inspect_repository(project, release).findings
+        ]
+
+    def test_a_stub(self, project, release):
+        (project.repository / "one/triton_python_backend_stub").write_text(POINTER)
+        (project.repository / "one/triton_python_backend_stub").chmod(0o755)
+        assert self.pointers(project, release) == [("lfs-pointer", "triton_python_backend_stub", "")]
+
+    def test_an_archive_in_the_model_and_other_files(self, project, release):
+        one = project.repository / "one"
+        shutil.rmtree(one / "env")
+        for name in ("env.tar.gz", "1/weights.bin"):
+            (one / name).write_text(POINTER)
+        name_environment(one, in_model_folder("env.tar.gz"))
+        assert self.pointers(project, release) == [("lfs-pointer", "env.tar.gz", " (and 1 more)")]
+
+    def test_an_archive_outside_of_the_model(self, project, release, tmp_path):
+        (tmp_path / "env.tar.gz").write_text(POINTER)
+        name_environment(project.repository / "one", str(tmp_path / "env.tar.gz"))
+        assert self.pointers(project, release) == [("lfs-pointer", "env.tar.gz", "")]
+
+
 class TestStubs:
     @pytest.fixture
     def stub(self, project, foreign_stub):
