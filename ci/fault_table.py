@@ -13,10 +13,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.faults.repositories import CATALOGUE, Broken  # noqa: E402
+from tests.faults.repositories import CATALOGUE, Broken, Step  # noqa: E402
 
 GUIDE = ROOT / "docs/reference/errors.md"
 BEGIN, END = "<!-- faults: begin, written by ci/fault_table.py -->", "<!-- faults: end -->"
+_STEPS: dict[Step, str] = {
+    "files": "from files",
+    "start": "before a load",
+    "load": "at load",
+    "process": "in the process",
+    "inference": "at inference",
+    "together": "in a joint load",
+    "unload": "after unload",
+}
 _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\|*_$<>[]"})
 
 
@@ -40,9 +49,12 @@ def with_table(guide: str) -> str:
 
 
 def table() -> str:
-    """One row for each entry, in the catalogue's order."""
+    """How many entries there are, and one row for each, in the catalogue's order."""
+    diagnoses = {(entry.kind, entry.reason, entry.fix) for entry in CATALOGUE}
     rows = [
-        "| what is broken | envpack says | found by | within | kind | what to do |",
+        f"{len(CATALOGUE)} broken repositories or machines, {len(diagnoses)} distinct diagnoses (kind, message, fix).",
+        "",
+        "| what is broken | envpack says | found by | found | kind | what to do |",
         "|---|---|---|---|---|---|",
         *(f"| {' | '.join(_row(entry))} |" for entry in CATALOGUE),
     ]
@@ -54,7 +66,7 @@ def _row(entry: Broken) -> tuple[str, ...]:
         entry.what,
         _plain(entry.reason),
         _found_by(entry),
-        f"{entry.seconds:g} s",
+        _STEPS[entry.found_in],
         f"[{entry.kind}](#{entry.kind})",
         _plain(entry.fix),
     )

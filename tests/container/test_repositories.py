@@ -18,10 +18,10 @@ def catalogue(daemon, tmp_path_factory):
 
 
 @pytest.mark.parametrize("entry", THERE, ids=lambda entry: entry.id)
-def test_what_is_broken_is_named(entry, catalogue, daemon, request):
+def test_what_is_broken_is_named(entry, catalogue, daemon):
     if entry.id == "gpu-missing" and ("nvidia" in daemon.client.info()["Runtimes"] or Path("/dev/nvidiactl").exists()):
         pytest.skip("this machine has a GPU")
-    assert_reported(entry, catalogue.reports(entry), request.node.user_properties)
+    assert_reported(entry, catalogue.reports(entry))
 
 
 def test_the_good_repository_is_good(catalogue):

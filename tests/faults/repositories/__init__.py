@@ -1,7 +1,7 @@
 """The catalogue of broken repositories: each a small change to a good one, with the required report."""
 
 from tests.faults.repositories import code, configuration, container, environment, host, layout, stub
-from tests.faults.repositories.broken import ANY, Broken, Kit, Site
+from tests.faults.repositories.broken import ANY, Broken, Kit, Site, Step
 
 CATALOGUE: tuple[Broken, ...] = (
     *layout.ENTRIES,
@@ -13,4 +13,4 @@ CATALOGUE: tuple[Broken, ...] = (
     *container.ENTRIES,
 )
 
-__all__ = ["ANY", "CATALOGUE", "Broken", "Kit", "Site"]
+__all__ = ["ANY", "CATALOGUE", "Broken", "Kit", "Site", "Step"]

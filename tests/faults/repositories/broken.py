@@ -13,6 +13,7 @@ KEYWORD = "$$TRITON_MODEL_DIRECTORY"
 STUB = "triton_python_backend_stub"
 ENVIRONMENT = "python3.10"
 Runtime = Literal["process", "docker"]
+Step = Literal["files", "start", "load", "process", "inference", "together", "unload"]
 ANY = "…"  # stands for text that differs between machines
 
 
@@ -33,8 +34,8 @@ class Broken:
         host: words before the command, which make the machine what the entry needs.
         variables: environment variables of the command.
         alone: whether ``verify`` gets a server for this entry alone, not one for all entries that are run alike.
-        seconds: within which it is found: from the start of the command, or where a server serves several entries, from
-            that of the model's load. On an idle machine; reported, not judged.
+        step: the step of the command that finds it, see `found_in`.
+        also: kinds of the further reports, each of which is right: a consequence, or a second fault of the same change.
     """
 
     id: str
@@ -49,7 +50,13 @@ class Broken:
     host: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     alone: bool = False
-    seconds: float = 3.0
+    step: Step | None = None
+    also: tuple[str, ...] = ()
+
+    @property
+    def found_in(self) -> Step:
+        """What the command does when it finds the fault; ``verify`` finds most of them when it loads the model."""
+        return self.step or ("files" if self.found_by == "inspect" else "load")
 
     @property
     def tools(self) -> tuple[str, ...]:

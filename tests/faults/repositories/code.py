@@ -119,6 +119,7 @@ ENTRIES = (
         "interface-broken",
         "does not implement `execute` method",
         "add the method execute(self, requests) to TritonPythonModel",
+        step="inference",
     ),
     _v(
         "initialize-raises",
@@ -135,7 +136,6 @@ ENTRIES = (
         "stub-died",
         "is not healthy: it ended with exit status 3",
         "find what ends the process with status 3: os._exit or exit()",
-        seconds=5.0,
     ),
     _v(
         "initialize-crash",
@@ -144,7 +144,6 @@ ENTRIES = (
         "stub-died",
         'is not healthy: it was ended by SIGSEGV … /1/model.py", line 8 in initialize',
         "find what crashes in native code that the last Python line shown calls",
-        seconds=5.0,
     ),
     _v(
         "initialize-killed",
@@ -153,7 +152,6 @@ ENTRIES = (
         "stub-died",
         "is not healthy: it was ended by SIGKILL",
         "usually the kernel killed it because memory ran out: give the server more memory",
-        seconds=5.0,
     ),
     _v(
         "execute-raises",
@@ -162,6 +160,7 @@ ENTRIES = (
         "inference-failed",
         "ValueError: not today … /1/model.py:11 in execute",
         "correct the model's code at … /1/model.py:11",
+        step="inference",
     ),
     _v(
         "execute-crash",
@@ -170,6 +169,7 @@ ENTRIES = (
         "stub-died",
         'is not healthy: it was ended by SIGSEGV … /1/model.py", line 11 in execute',
         "find what crashes in native code that the last Python line shown calls",
+        step="inference",
     ),
     _v(
         "execute-exits",
@@ -178,6 +178,7 @@ ENTRIES = (
         "stub-died",
         "is not healthy: it ended with exit status 3",
         "find what ends the process with status 3: os._exit or exit()",
+        step="inference",
     ),
     _v(
         "answer-none",
@@ -187,7 +188,7 @@ ENTRIES = (
         "no response within 4 s",
         "find what blocks in execute, which must answer every request",
         options=_ANSWERING,
-        seconds=6.0,
+        step="inference",
     ),
     _v(
         "answer-count",
@@ -196,6 +197,7 @@ ENTRIES = (
         "interface-broken",
         "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0",
         "return a list with one InferenceResponse per request from execute, in the order of the requests",
+        step="inference",
     ),
     _v(
         "answer-no-response",
@@ -204,6 +206,7 @@ ENTRIES = (
         "interface-broken",
         "Expected an 'InferenceResponse' object … found type '<class 'int'>'",
         "return a list with one InferenceResponse per request from execute, in the order of the requests",
+        step="inference",
     ),
     _v(
         "answer-shape",
@@ -212,6 +215,7 @@ ENTRIES = (
         "bad-output",
         "the output OUT has the shape [1, 1, 1], not [-1, -1]",
         "return what config.pbtxt declares, or correct config.pbtxt",
+        step="inference",
     ),
     _v(
         "answer-dtype",
@@ -220,6 +224,7 @@ ENTRIES = (
         "bad-output",
         "the output OUT is FP64, not FP32",
         "return what config.pbtxt declares, or correct config.pbtxt",
+        step="inference",
     ),
     _v(
         "answer-name",
@@ -228,6 +233,7 @@ ENTRIES = (
         "bad-output",
         "the output OUT is missing: the response contains no output of a declared name",
         "return what config.pbtxt declares, or correct config.pbtxt",
+        step="inference",
     ),
     _v(
         "answer-empty",
@@ -236,6 +242,7 @@ ENTRIES = (
         "bad-output",
         "the output OUT is empty: 0 elements, shape [1, 0]",
         "return what config.pbtxt declares, or correct config.pbtxt",
+        step="inference",
     ),
     _v(
         "answer-missing",
@@ -244,6 +251,7 @@ ENTRIES = (
         "bad-output",
         "the output OUT is missing: the response contains no output of a declared name",
         "return what config.pbtxt declares, or correct config.pbtxt",
+        step="inference",
     ),
     _v(
         "answer-object",
@@ -252,6 +260,7 @@ ENTRIES = (
         "bad-output",
         "the output OUT is BYTES, not FP32",
         "return what config.pbtxt declares, or correct config.pbtxt",
+        step="inference",
     ),
     _v(
         "memory-limit",
@@ -269,7 +278,6 @@ ENTRIES = (
         "not loaded after 8 s … /1/model.py:1 in <module>",
         "find what blocks in … /1/model.py:1 in <module>, or allow more time: --load-timeout",
         options=_LOADING,
-        seconds=10.0,
     ),
     _v(
         "initialize-hangs",
@@ -279,7 +287,6 @@ ENTRIES = (
         "not loaded after 8 s … /1/model.py:8 in initialize",
         "find what blocks in … /1/model.py:8 in initialize, or allow more time: --load-timeout",
         options=_LOADING,
-        seconds=10.0,
     ),
     _v(
         "execute-hangs",
@@ -289,7 +296,7 @@ ENTRIES = (
         "no response within 4 s … /1/model.py:11 in execute",
         "find what blocks in … /1/model.py:11 in execute, or allow more time: --infer-timeout",
         options=_ANSWERING,
-        seconds=6.0,
+        step="inference",
     ),
     _v(
         "finalize-hangs",
@@ -299,7 +306,7 @@ ENTRIES = (
         "after unloading all models the server still has process",
         "check its finalize, and the threads that it starts",
         alone=True,
-        seconds=30.0,
+        step="unload",
     ),
     _v(
         "same-port",
@@ -309,7 +316,6 @@ ENTRIES = (
         "Address already in use … /1/model.py:8 in initialize",
         "let each instance use a free one, port 0",
         alone=True,
-        seconds=8.0,
     ),
     _v(
         "same-file",
@@ -319,6 +325,6 @@ ENTRIES = (
         "loaded at the same time, … fails: … BlockingIOError",
         "each loads alone, so they compete for memory",
         alone=True,
-        seconds=15.0,
+        step="together",
     ),
 )

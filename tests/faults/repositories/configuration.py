@@ -147,6 +147,7 @@ ENTRIES = (
         "smoke.json:1: invalid samples: Expecting value",
         "the format is perf_analyzer's --input-data",
         found_by="verify",
+        step="inference",
     ),
     Broken(
         "samples-tensor",
@@ -156,6 +157,7 @@ ENTRIES = (
         "data[0]: the model has no tensor 'INPUT', only IN",
         "the format is perf_analyzer's --input-data",
         found_by="verify",
+        step="inference",
     ),
     Broken(
         "samples-batch",
@@ -165,6 +167,7 @@ ENTRIES = (
         "data[0].IN: the shape [5, 1] does not fit [-1]; a sample omits the batch dimension",
         "the format is perf_analyzer's --input-data",
         found_by="verify",
+        step="inference",
     ),
     Broken(
         "samples-wrong",
@@ -174,6 +177,7 @@ ENTRIES = (
         "0 samples right of 1 samples sent (0: OUT element 0 is 2 instead of 3)",
         "correct the model, or the expected outputs of the samples",
         found_by="verify",
+        step="inference",
     ),
     Broken(
         "ensemble-step",
@@ -217,5 +221,6 @@ ENTRIES = (
         "its member … is not fit to serve",
         "correct … first",
         found_by="verify",
+        also=("module-missing",),
     ),
 )

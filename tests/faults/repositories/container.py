@@ -68,6 +68,7 @@ ENTRIES = (
         "Failed to increase the shared memory pool size",
         "enlarge the server's /dev/shm: --shm-size 1g",
         options=("--shm-size", "4m"),
+        step="inference",
     ),
     _v(
         "image-missing",
@@ -77,6 +78,7 @@ ENTRIES = (
         "the daemon does not have the image localhost/nothing:1",
         "pull it with --pull, name another with --image, or use --runtime process",
         options=("--image", "localhost/nothing:1"),
+        step="start",
     ),
     _v(
         "daemon-missing",
@@ -86,6 +88,7 @@ ENTRIES = (
         "no container daemon is running",
         "start Docker, or podman's socket",
         variables=(("DOCKER_HOST", "unix:///run/nothing.sock"),),
+        step="start",
     ),
     _v(
         "daemon-remote",
@@ -95,6 +98,7 @@ ENTRIES = (
         "the container daemon runs on another machine, which has no access to this model repository",
         "run envpack on that machine, or unset DOCKER_HOST",
         variables=(("DOCKER_HOST", "tcp://192.0.2.1:2376"),),
+        step="start",
     ),
     _v(
         "gpu-missing",
@@ -104,6 +108,7 @@ ENTRIES = (
         "this daemon has no access to a GPU",
         "install nvidia-container-toolkit, run nvidia-ctk runtime configure",
         options=("--gpu",),
+        step="start",
     ),
     _v(
         "preload-elsewhere",
@@ -113,6 +118,7 @@ ENTRIES = (
         "/usr/lib/libnothing.so.1 is not in the memory of process",
         "check that the server has the library, for its processor",
         options=("--preload", "/usr/lib/libnothing.so.1"),
+        step="process",
     ),
     _v(
         "hangs-in-container",
@@ -122,7 +128,6 @@ ENTRIES = (
         "not loaded after 8 s … /models/hangs_in_container/1/model.py:1 in <module>",
         "find what blocks in /models/hangs_in_container/1/model.py:1 in <module>",
         options=("--load-timeout", "8"),
-        seconds=10.0,
     ),
     _v(
         "library-of-the-system",

@@ -262,6 +262,7 @@ ENTRIES = (
         "numpy-unsupported",
         "the environment has NumPy 2, with which the stub of Triton 24.10 returns empty outputs",
         "add envpack's stub to the model: `envpack stub --python 3.10",
+        also=("requirements-changed",),
     ),
     Broken(
         "numpy2-upstream",
@@ -271,6 +272,11 @@ ENTRIES = (
         "the stub of Triton 24.10 itself runs NumPy 2.2.6; under NumPy 2 its outputs are empty",
         "give the model envpack's stub: envpack build … --stub always",
         found_by="verify",
+        step="process",
+        also=(
+            "requirements",
+            "infer",
+        ),
     ),
     Broken(
         "standard-library",
@@ -289,6 +295,8 @@ ENTRIES = (
         "the process was started in … not in",
         "it is not relocatable; rebuild it",
         found_by="verify",
+        step="process",
+        also=("isolation",),
     ),
     Broken(
         "user-site",
@@ -298,6 +306,7 @@ ENTRIES = (
         "the model's Python reads packages from ~/.local of the server's user",
         "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build",
         found_by="verify",
+        step="process",
     ),
     Broken(
         "numpy-missing",

@@ -59,6 +59,7 @@ ENTRIES = (
         "choose another port with --port, or omit --port",
         options=("--port", _PORT),
         host=(sys.executable, "-c", _HOLD_PORT),
+        step="start",
     ),
     _v(
         "server-missing",
@@ -68,6 +69,7 @@ ENTRIES = (
         "/opt/nowhere: this is not a Triton server",
         "name the tritonserver program, or install one",
         options=("--server", "/opt/nowhere"),
+        step="start",
     ),
     _v(
         "server-argument",
@@ -77,6 +79,7 @@ ENTRIES = (
         "unrecognized option '--no-such-option'",
         "check --server-arg and --backend-config",
         options=("--server-arg", "--no-such-option"),
+        step="start",
     ),
     _v(
         "model-missing",
@@ -86,6 +89,7 @@ ENTRIES = (
         "model 'absent' not found",
         "a model is a folder of the model repository; see --repository",
         options=("absent",),
+        step="start",
     ),
     _v(
         "preload-unknown",
@@ -95,6 +99,7 @@ ENTRIES = (
         "no library libnothing.so.1 on this machine",
         "install it … or give the path of a library",
         options=("--preload", "libnothing.so.1"),
+        step="start",
     ),
     _v(
         "preload-missing",
@@ -104,6 +109,7 @@ ENTRIES = (
         "/usr/lib/libnothing.so.1 is not in the memory of process",
         "check that the server has the library, for its processor",
         options=("--preload", "/usr/lib/libnothing.so.1"),
+        step="process",
     ),
     _v(
         "tmp-noexec",

@@ -139,5 +139,6 @@ ENTRIES = (
         "`envpack init FOLDER` creates a working example",
         found_by="verify",
         alone=True,
+        step="start",
     ),
 )

@@ -7,17 +7,27 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from tests.faults.catalogue import CONFIG, DOUBLE
-from tests.faults.repositories.broken import ANY, ENVIRONMENT, STUB, Broken, Kit, Runtime, Site
+from tests.faults.repositories.broken import ANY, ENVIRONMENT, STUB, Broken, Kit, Runtime, Site, Step
 
 PYTHON = "3.10"
 _ENVPACK = (sys.executable, "-m", "envpack.cli")
+# Checks of a model; all others look at the process of the loaded model.
+_STEPS: dict[str, Step] = {
+    "preflight": "files",
+    "load": "load",
+    "infer": "inference",
+    "formats": "inference",
+    "expected": "inference",
+    "stability": "inference",
+}
+_STEPS_OF_SERVER: dict[str, Step] = {"together": "together", "shutdown": "unload", "stop": "unload"}
+_OF_EVERY_MODEL = {"libraries"}  # a warning: the environment uses libraries of the interpreter's system
 
 
 @dataclass(frozen=True)
@@ -28,13 +38,13 @@ class Report:
         kind: kind of the finding, failure or error.
         reason: what is wrong, with the details.
         fix: how to fix it.
-        seconds: time until it was known.
+        step: what the command was doing, by the check that failed.
     """
 
     kind: str
     reason: str
     fix: str
-    seconds: float
+    step: Step
 
 
 def build_kit(folder: Path) -> Kit:
@@ -86,9 +96,10 @@ class Catalogue:
         if entry.found_by == "inspect":
             return _of_inspection(self._run(entry, ("inspect", str(self._broken(entry, self.folder / entry.id)))))
         group = _group(entry)
+        served = [other for other in self.entries if _group(other) == group]
         if group not in self._verdicts:
-            self._verdicts[group] = self._verify([other for other in self.entries if _group(other) == group])
-        return list(_of_verdict(self._verdicts[group], entry))
+            self._verdicts[group] = self._verify(served)
+        return list(_of_verdict(self._verdicts[group], entry, {other.model for other in served} - {entry.model}))
 
     def reports_on_good_repository(
         self, command: Literal["inspect", "verify"], runtime: Runtime = "process"
@@ -119,7 +130,6 @@ class Catalogue:
 
     def _run(self, entry: Broken, words: tuple[str, ...]) -> dict[str, object]:
         command = [*entry.host, *_ENVPACK, *words, *entry.options, "--json"]
-        began = time.monotonic()
         done = subprocess.run(
             command,
             capture_output=True,
@@ -128,7 +138,7 @@ class Catalogue:
             env={**os.environ, **self.variables, **dict(entry.variables)},
         )
         assert done.stdout, done.stderr
-        return {**json.loads(done.stdout), "code": done.returncode, "seconds": time.monotonic() - began}
+        return {**json.loads(done.stdout), "code": done.returncode}
 
 
 def _group(entry: Broken) -> tuple[object, ...]:
@@ -137,45 +147,44 @@ def _group(entry: Broken) -> tuple[object, ...]:
 
 
 def _of_inspection(document) -> list[Report]:
-    seconds = document["seconds"]
     if "error" in document:
-        return [_of_error(document["error"], seconds)]
+        return [_of_error(document["error"], "files")]
     assert document["code"] == (0 if document["ok"] else 1)
     if document["ok"]:
         return []
     findings = sorted(document["findings"], key=lambda finding: finding["severity"] != "error")
-    return [Report(found["kind"], f"{found['where']}: {found['what']}", found["fix"], seconds) for found in findings]
+    return [Report(found["kind"], f"{found['where']}: {found['what']}", found["fix"], "files") for found in findings]
 
 
-def _of_verdict(document, entry: Broken) -> Iterator[Report]:
+def _of_verdict(document, entry: Broken, others: set[str]) -> Iterator[Report]:
+    """All that a verdict says about the models of an entry, and about the server; ``others`` are not its models."""
     if "error" in document:
-        yield _of_error(document["error"], document["seconds"])
+        yield _of_error(document["error"], "start")
         return
     verdict = document["verdict"]
     assert document["code"] == (0 if verdict["ok"] else 1)
     for model in verdict["models"]:
-        failure = model["failure"]
-        mine = model["name"].startswith(entry.model) if entry.alone else model["name"] == entry.model
-        if mine and failure:
-            yield Report(
-                failure["kind"],
-                "\n".join((failure["reason"], *failure["details"])),
-                failure["fix"],
-                _seconds(document, model, entry),
-            )
-    if entry.alone:
-        for check in verdict["checks"]:
-            if check["status"] == "failed":
-                yield Report(check.get("kind", check["id"]), check["evidence"], check["fix"], verdict["seconds"])
+        if model["name"].startswith(entry.model) and model["name"] not in others:
+            yield from _of_model(model)
+    for check in verdict["checks"]:
+        if check["status"] in {"failed", "warning"}:
+            yield Report(check["id"], check["evidence"], check["fix"], _STEPS_OF_SERVER.get(check["id"], "start"))
 
 
-def _seconds(document, model, entry: Broken) -> float:
-    """Until a model's failure was known: of the whole command if it was for that alone."""
-    return document["seconds"] if entry.alone else model["load_seconds"]
+def _of_model(model) -> Iterator[Report]:
+    """The failure of a model, and further checks that failed or warn."""
+    failed = [check for check in model["checks"] if check["status"] == "failed"]
+    failure = model["failure"]
+    if failure:
+        step = _STEPS.get(failed[0]["id"], "process") if failed else "load"
+        yield Report(failure["kind"], "\n".join((failure["reason"], *failure["details"])), failure["fix"], step)
+    warnings = [check for check in model["checks"] if check["status"] == "warning"]
+    for check in (*failed[1:], *(warning for warning in warnings if warning["id"] not in _OF_EVERY_MODEL)):
+        yield Report(check["id"], check["evidence"], check["fix"], _STEPS.get(check["id"], "process"))
 
 
-def _of_error(error, seconds: float) -> Report:
-    return Report(error["kind"], f"{error['where']}: {error['message']}", error["hint"], seconds)
+def _of_error(error, step: Step) -> Report:
+    return Report(error["kind"], f"{error['where']}: {error['message']}", error["hint"], step)
 
 
 def missing_tool(entry: Broken) -> str:
@@ -188,18 +197,17 @@ def missing_tool(entry: Broken) -> str:
     return ""
 
 
-def assert_reported(entry: Broken, reports: list[Report], properties: list[tuple[str, object]]) -> None:
-    """One of the reports has the kind, the reason and the fix of the catalogue's entry.
-
-    Args:
-        entry: what was broken.
-        reports: reports of the command.
-        properties: of the test; gets how long it took, for the report.
-    """
-    same_kind = [report for report in reports if report.kind == entry.kind]
-    assert same_kind, reports
-    assert any(holds(report.reason, entry.reason) and holds(report.fix, entry.fix) for report in same_kind), same_kind
-    properties.append(("seconds", same_kind[0].seconds))
+def assert_reported(entry: Broken, reports: list[Report]) -> None:
+    """The reports are the one that the entry of the catalogue names, and those that it lists as right beside it."""
+    right = [
+        report
+        for report in reports
+        if report.kind == entry.kind and holds(report.reason, entry.reason) and holds(report.fix, entry.fix)
+    ]
+    assert len(right) == 1, reports
+    assert right[0].step == entry.found_in, right
+    others = [report for report in reports if report is not right[0]]
+    assert sorted(report.kind for report in others) == sorted(entry.also), others
 
 
 def holds(text: str, expected: str) -> bool:

@@ -69,6 +69,7 @@ ENTRIES = (
         "python-mismatch",
         "the stub embeds Python 3.11, but the environment has Python 3.10",
         "compile a stub for it: `envpack stub",
+        also=("stub-needs-libpython",),
     ),
     Broken(
         "stub-pointer",
@@ -144,6 +145,7 @@ ENTRIES = (
         "it has no libtriton_python_3_10.so",
         "create the folder again: `envpack build --layout backend MODEL`",
         options=("--triton", "23.08"),
+        also=("release-mismatch",),
     ),
     Broken(
         "backend-bridge",

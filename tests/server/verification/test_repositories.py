@@ -20,11 +20,11 @@ def catalogue(kit, tmp_path_factory):
 
 
 @pytest.mark.parametrize("entry", HERE, ids=lambda entry: entry.id)
-def test_what_is_broken_is_named(entry, catalogue, request):
+def test_what_is_broken_is_named(entry, catalogue):
     missing = missing_tool(entry)
     if missing:
         pytest.skip(f"{entry.id} needs {missing}")
-    assert_reported(entry, catalogue.reports(entry), request.node.user_properties)
+    assert_reported(entry, catalogue.reports(entry))
 
 
 def test_the_good_repository_is_good(catalogue):
