@@ -177,7 +177,6 @@ def interrupted(envpack):
     def run(number):
         process = envpack.start()
         envpack.wait_for_container()
-        time.sleep(1)
         process.send_signal(number)
         process.communicate(timeout=60)
         return process.returncode
