@@ -1,0 +1,320 @@
+"""Verdicts on models that are loaded: from the load over each request to the first fault, on a server of words."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from envpack.inspection import BuildState
+from envpack.repository import open_model
+from envpack.server import RequestError, Tensor
+from envpack.server.interface import Process
+from envpack.server.kserve import IndexEntry
+from envpack.verification import judge as judging
+from envpack.verification.judge import Judge, JudgeOptions
+
+ARGUMENTS = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
+STUB = Process(7, "triton_python_b", dead=False, arguments=ARGUMENTS)
+TRACE = "ValueError: boom\n\nAt:\n  /srv/m/1/model.py(9): execute\n"
+
+
+class Server:
+    """A server with one stub; its log grows by what the client writes."""
+
+    poll_seconds = 0.05
+
+    def __init__(self):
+        self.text, self.processes, self.mapped, self.given = "earlier\n", [STUB], (), {}
+
+    def log(self):
+        return self.text
+
+    def ended(self):
+        return False
+
+    def children(self, of=None):
+        return tuple(self.processes)
+
+    def resident_bytes(self, pid):
+        return 1 << 20
+
+    def executable(self, pid):
+        return ""
+
+    def mapped_files(self, pid):
+        return self.mapped
+
+    def variables(self, pid):
+        return self.given
+
+    def host_path(self, place):
+        return None
+
+    def list_folder(self, folder):
+        return ()
+
+    def server_path(self, path):
+        return "/srv/m"
+
+    def abort(self, pid):
+        self.processes = []
+
+
+class Client:
+    """A client whose model returns its input, or fails with ``error``."""
+
+    def __init__(self, server, config, error=None, load_error=None):
+        self._server, self._config, self._error, self._load_error = server, config, error, load_error
+        self.sent = []
+
+    def load(self, model, *, timeout):
+        self._server.text += f"loading {model}\n"
+        if self._load_error:
+            raise RequestError(self._load_error, status=400)
+
+    def index(self):
+        return (IndexEntry("m", "READY", ""),)
+
+    def config(self, model):
+        return self._config
+
+    def infer(self, model, inputs, *, binary=None, parameters=None):
+        self.sent.append((inputs, parameters))
+        if self._error:
+            raise self._error
+        (tensor,) = inputs
+        return (Tensor("OUT", tensor.datatype, tensor.shape, tensor.data),)
+
+    def generate_stream(self, model, inputs):
+        return [{"OUT": 1.0}]
+
+
+CONFIG = {
+    "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [1]}],
+    "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}],
+}
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").write_text("")
+    (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
+    return open_model(tmp_path / "m")
+
+
+def judge(server, *, config=CONFIG, error=None, load_error=None, **options):
+    return Judge(server, Client(server, config, error, load_error), JudgeOptions(5.0, requests=1, **options))
+
+
+def ids(verdict):
+    return {check.id: check.status for check in verdict.checks}
+
+
+def test_a_good_model(server, model):
+    verdict = judge(server).judge(model)
+    assert (verdict.name, verdict.ok, verdict.failure) == ("m", True, None)
+    assert list(ids(verdict)) == ["load", "stub", "libpython", "user-site", "infer", "formats", "stability"]
+    assert (verdict.stub.pid, verdict.latency.requests, verdict.samples) == (7, 1, None)
+    assert verdict.log == ("loading m",)
+
+
+def test_a_failed_load_is_the_only_check(server, model):
+    judged = judge(server, load_error="failed to load 'm', " + TRACE)
+    verdict = judged.judge(model)
+    assert (verdict.ok, verdict.failure.kind, list(ids(verdict))) == (False, "load-failed", ["load"])
+    assert verdict.failure.details == ("/srv/m/1/model.py:9 in execute",)
+    assert verdict.checks[0].evidence == verdict.failure.reason
+    assert not judged.stuck
+
+
+def test_an_ensemble_of_a_faulty_member_is_not_loaded(server, model, tmp_path):
+    (tmp_path / "all").mkdir()
+    config = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "x" }, { model_name: "m" } ] }'
+    (tmp_path / "all/config.pbtxt").write_text(config)
+    judged = judge(server, load_error="failed")
+    assert not judged.judge(model).ok
+    verdict = judged.judge(open_model(tmp_path / "all"))
+    assert (verdict.ok, verdict.failure.kind, verdict.checks) == (False, "step-failed", ())
+    assert verdict.failure.reason == "its member m is not fit to serve"
+    assert verdict.failure.fix == "correct m first"
+    assert server.text.count("loading all") == 0
+
+
+def test_an_ensemble_has_no_process_to_check(server, tmp_path):
+    (tmp_path / "all").mkdir()
+    config = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "m" } ] }'
+    (tmp_path / "all/config.pbtxt").write_text(config)
+    client = Client(server, CONFIG)
+    client.index = lambda: (IndexEntry("all", "READY", ""),)
+    verdict = Judge(server, client, JudgeOptions(5.0, requests=1)).judge(open_model(tmp_path / "all"))
+    assert (verdict.ok, verdict.stub, list(ids(verdict))) == (True, None, ["load", "infer", "formats"])
+
+
+def test_a_model_without_a_process_is_a_fault(server, model):
+    server.processes = []
+    verdict = judge(server).judge(model)
+    assert (verdict.ok, verdict.failure.kind, verdict.stub) == (False, "stub-died", None)
+    assert "libpython" not in ids(verdict)
+
+
+@pytest.mark.parametrize(
+    ("mapped", "given", "kind"),
+    [
+        (("/e/lib/libpython3.9.so.1.0", "/f/lib/libpython3.10.so.1.0"), {}, "wrong-libpython"),
+        (("/x/libz.so",), {}, "preload-missing"),
+    ],
+)
+def test_the_first_failed_check_is_the_fault(server, model, mapped, given, kind):
+    server.mapped, server.given = mapped, given
+    verdict = judge(server, preload=(Path("/usr/lib/libtcmalloc.so.4"),)).judge(model)
+    assert (verdict.ok, verdict.failure.kind) == (False, kind)
+    bad = next(check for check in verdict.checks if check.status == "failed")
+    assert (verdict.failure.reason, verdict.failure.fix) == (bad.evidence, bad.fix)
+
+
+def test_a_warning_is_no_fault(server, model):
+    judged = Judge(
+        server, Client(server, CONFIG), JudgeOptions(5.0), build_state=lambda _: BuildState("changed", "r", "f")
+    )
+    verdict = judged.judge(model)
+    assert verdict.ok
+    assert (verdict.checks[0].id, verdict.checks[0].status) == ("requirements", "warning")
+
+
+def test_a_model_without_inputs_is_not_sent_a_request(server, model):
+    verdict = judge(server, config={}).judge(model)
+    assert (verdict.ok, ids(verdict)["infer"]) == (True, "skipped")
+
+
+def test_a_decoupled_model_is_judged_by_its_stream(server, model):
+    verdict = judge(server, config={**CONFIG, "model_transaction_policy": {"decoupled": True}}).judge(model)
+    assert verdict.ok
+    assert verdict.checks[-1].evidence == "streamed 1 responses; sent with every input"
+
+
+def with_samples(model, content):
+    (model.folder / "envpack").mkdir()
+    (model.folder / "envpack/smoke.json").write_text(json.dumps(content))
+
+
+def test_the_users_samples_are_sent_instead_of_ones(server, model):
+    with_samples(model, {"data": [{"IN": [3]}, {"IN": [4]}], "validation_data": [{"OUT": [3]}, {"OUT": [4]}]})
+    judged = judge(server)
+    verdict = judged.judge(model)
+    assert (verdict.ok, verdict.samples.right, verdict.samples.sent) == (True, 2, 2)
+    assert list(ids(verdict)) == [
+        "load", "stub", "libpython", "user-site", "infer", "formats", "expected", "stability",
+    ]  # fmt: skip
+    assert "sent with the first sample" in next(check for check in verdict.checks if check.id == "infer").evidence
+    assert judged._client.sent[0] == ((Tensor("IN", "FP32", (1,), (3.0,)),), {})
+
+
+def test_the_first_sample_of_a_sequence_is_sent_as_a_whole_sequence(server, model):
+    with_samples(model, {"data": [[{"IN": [3]}, {"IN": [4]}]]})
+    judged = judge(server, config={**CONFIG, "sequence_batching": {}})
+    assert judged.judge(model).ok
+    assert judged._client.sent[0][1] == {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
+
+
+def test_wrong_answers_are_a_fault(server, model):
+    with_samples(model, {"data": [{"IN": [3]}], "validation_data": [{"OUT": [4]}]})
+    verdict = judge(server).judge(model)
+    assert (verdict.failure.kind, verdict.samples.right) == ("wrong-answers", 0)
+
+
+def test_invalid_samples_are_a_fault_of_their_file(server, model):
+    with_samples(model, {"data": []})
+    verdict = judge(server).judge(model)
+    assert verdict.failure.kind == "bad-samples"
+    assert verdict.failure.reason == f"{model.folder}/envpack/smoke.json: invalid samples: data is empty"
+    assert "perf_analyzer" in verdict.failure.fix
+    assert verdict.checks[-1].status == "failed"
+
+
+def test_outputs_of_another_type_are_a_fault(server, model):
+    config = {**CONFIG, "output": [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [1]}]}
+    verdict = judge(server, config=config).judge(model)
+    assert (verdict.failure.kind, list(ids(verdict))[-1]) == ("bad-output", "infer")
+
+
+def test_an_exception_of_the_model_is_shown_with_its_lines(server, model):
+    judged = judge(server, error=RequestError(TRACE, status=500))
+    verdict = judged.judge(model)
+    failure = verdict.failure
+    assert (failure.kind, failure.reason) == ("inference-failed", "ValueError: boom")
+    assert failure.details == ("/srv/m/1/model.py:9 in execute",)
+    samples = "if the model rejects inputs of ones, provide samples: m/envpack/smoke.json"
+    assert failure.fix == f"correct the model's code at /srv/m/1/model.py:9; {samples}"
+    assert verdict.checks[-1].evidence == failure.reason
+    assert not judged.stuck
+
+
+def test_an_exception_without_lines_shows_the_output(server, model):
+    server.text = ""
+    judged = judge(server, error=RequestError("ValueError: boom", status=500))
+    failure = judged.judge(model).failure
+    assert failure.details == ("loading m",)
+    assert failure.fix == "if the model rejects inputs of ones, provide samples: m/envpack/smoke.json"
+
+
+@pytest.mark.parametrize(
+    ("message", "fix"),
+    [
+        (TRACE, "correct the model's code at /srv/m/1/model.py:9"),
+        ("ValueError: boom", "compare the samples with the inputs in config.pbtxt"),
+    ],
+)
+def test_with_samples_the_fix_is_about_them(server, model, message, fix):
+    with_samples(model, {"data": [{"IN": [3]}]})
+    assert judge(server, error=RequestError(message, status=500)).judge(model).failure.fix == fix
+
+
+def test_a_known_fault_has_its_own_kind_and_fix(server, model):
+    failure = judge(server, error=RequestError("OSError: Too many open files", status=500)).judge(model).failure
+    assert failure.kind == "too-many-files"
+    assert "close files" in failure.fix
+
+
+def test_a_stub_that_died_during_a_request_is_described(server, model):
+    class Dies(Client):
+        def infer(self, *_, **__):
+            dead = Process(9, "triton_python_b", dead=True, arguments=(), status=11)
+            self._server.processes = [STUB, dead]
+            raise RequestError("Stub process 'm_0_0' is not healthy.", status=500)
+
+    judged = Judge(server, Dies(server, CONFIG), JudgeOptions(5.0))
+    failure = judged.judge(model).failure
+    assert failure.reason == "Stub process 'm_0_0' is not healthy: it was ended by SIGSEGV"
+    assert failure.kind == "stub-died"
+    assert judged.stuck
+
+
+def test_a_stub_that_was_dead_before_is_not_blamed(server, model):
+    server.processes = [STUB, Process(9, "triton_python_b", dead=True, arguments=(), status=11)]
+    error = RequestError("Stub process 'm_0_0' is not healthy.", status=500)
+    assert judge(server, error=error).judge(model).failure.reason == "Stub process 'm_0_0' is not healthy."
+
+
+def test_a_request_without_an_answer_blocks_the_server(server, model, monkeypatch):
+    monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: ("/srv/m/1/model.py:5 in execute",))
+    judged = judge(server, error=RequestError("no response within 30 s", timed_out=True))
+    failure = judged.judge(model).failure
+    assert failure.kind == "inference-timeout"
+    assert failure.details == ("earlier", "loading m", "/srv/m/1/model.py:5 in execute")[1:]
+    assert failure.fix == "find what blocks in /srv/m/1/model.py:5 in execute, or allow more time: --infer-timeout"
+    assert judged.stuck
+    monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: ())
+    failure = judge(server, error=RequestError("no response", timed_out=True)).judge(model).failure
+    assert "execute, which must answer every request" in failure.fix
+
+
+def test_a_server_that_ends_during_a_request_is_a_fault_of_its_own(server, model):
+    failure = judge(server, error=RequestError("no response: refused")).judge(model).failure
+    assert (failure.kind, failure.reason) == ("server-died", "the server ended during a request")
+    assert failure.details == ("loading m",)

@@ -1,0 +1,127 @@
+"""Checks of the server as a whole: foreign folders, all models together, and what remains after an unload."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from envpack.server import RequestError
+from envpack.server.interface import Process
+from envpack.server.kserve import IndexEntry
+from envpack.verification.checks import server as checks
+from envpack.verification.checks.server import check_repository, check_together, unload_all
+
+STUB = Process(7, "triton_python_b", False, ("stub", "/srv/m/1/model.py", *"abcdefgh"))
+
+
+@dataclass
+class Client:
+    """Loads models, but for those with an error; the index has these states, the last one at each further request."""
+
+    errors: dict = field(default_factory=dict)
+    states: list = field(default_factory=lambda: [{}])
+    asked: list = field(default_factory=list)
+
+    def load(self, model, *, timeout):
+        self.asked.append(("load", model, timeout))
+        if model in self.errors:
+            raise RequestError(self.errors[model], status=400)
+
+    def unload(self, model):
+        self.asked.append(("unload", model))
+        if model in self.errors:
+            raise RequestError(self.errors[model], status=400)
+
+    def index(self):
+        states = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        return tuple(IndexEntry(name, state, "") for name, state in states.items())
+
+
+@dataclass
+class Server:
+    """A server with these processes and regions, once each, and then the last ones."""
+
+    processes: list = field(default_factory=lambda: [()])
+    regions: list = field(default_factory=lambda: [()])
+
+    def children(self, of=None):
+        return self.processes.pop(0) if len(self.processes) > 1 else self.processes[0]
+
+    def shared_memory(self):
+        return self.regions.pop(0) if len(self.regions) > 1 else self.regions[0]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(checks, "_UNLOAD_SECONDS", 0.05)
+    monkeypatch.setattr(checks, "_POLL_SECONDS", 0.001)
+
+
+def test_every_folder_of_the_repository_must_be_a_model(tmp_path):
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").touch()
+    assert check_repository(tmp_path).status == "ok"
+    for name in ("notes", "other"):
+        (tmp_path / name).mkdir()
+    check = check_repository(tmp_path)
+    assert (check.id, check.status) == ("repository", "warning")
+    assert "fails because of notes, other: " in check.evidence
+    assert check.fix
+
+
+def test_models_that_load_together_are_ready(tmp_path):
+    client = Client(states=[{"a": "READY", "b": "READY", "c": "UNAVAILABLE", "d": ""}])
+    check = check_together(client, ["a", "b"], 7.0)
+    assert (check.id, check.status) == ("together", "ok")
+    assert check.evidence.startswith("all 2 loaded at the same time in ")
+    assert sorted(client.asked) == [("load", "a", 7.0), ("load", "b", 7.0)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "states", "reason"),
+    [
+        ({"b": "first\nsecond"}, {"a": "READY", "b": "UNAVAILABLE"}, "b fails: first"),
+        ({"b": ""}, {"a": "READY", "b": "UNAVAILABLE"}, "b fails: no reason given"),
+        ({"b": "its own"}, {"a": "READY", "b": "READY"}, "b fails: its own"),
+        ({}, {"a": "READY", "b": "LOADING"}, "b fails: its state is LOADING"),
+        ({}, {"a": "READY"}, "b fails: its state is None"),
+        ({}, {"a": "READY", "b": ""}, "b fails: its state is None"),
+    ],
+)
+def test_a_model_that_does_not_load_beside_the_others_is_a_fault(errors, states, reason):
+    check = check_together(Client(errors, [states]), ["a", "b"], 7.0)
+    assert (check.id, check.status, check.evidence) == ("together", "failed", f"loaded at the same time, {reason}")
+    assert check.fix
+
+
+def test_models_are_unloaded_in_reverse_and_leave_nothing():
+    client = Client(states=[{"m": "UNAVAILABLE", "other": "READY"}])
+    check = unload_all(client, Server(), ["m", "ensemble"])
+    assert (check.id, check.status) == ("shutdown", "ok")
+    assert client.asked == [("unload", "ensemble"), ("unload", "m")]
+
+
+def test_what_ends_shortly_after_the_unload_is_awaited():
+    client = Client(states=[{"m": "READY"}, {}])
+    server = Server(processes=[(STUB,), ()], regions=[("region",), ()])
+    assert unload_all(client, server, ["m"]).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("states", "processes", "regions", "left"),
+    [
+        ({"m": "READY"}, (STUB,), ("x",), "the model m"),
+        ({"m": "UNAVAILABLE"}, (STUB,), ("x",), "process 7 (triton_python_b)"),
+        ({}, (), ("x", "y"), "shared memory x"),
+    ],
+)
+def test_what_remains_after_the_unload_is_a_fault(states, processes, regions, left):
+    check = unload_all(Client(states=[states]), Server([processes], [regions]), ["m"])
+    assert (check.id, check.status) == ("shutdown", "failed")
+    assert check.evidence == f"0.05 s after unloading all models the server still has {left}"
+    assert check.fix
+
+
+def test_a_model_that_cannot_be_unloaded_is_a_fault():
+    check = unload_all(Client({"m": "no"}), Server(), ["m"])
+    assert (check.status, check.evidence) == ("failed", "a model cannot be unloaded: no")
+    assert check.fix
