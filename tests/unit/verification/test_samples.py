@@ -109,6 +109,98 @@ def test_a_nested_list_is_a_sequence(tmp_path):
     ]
 
 
+def test_a_fixed_first_dimension_that_is_no_batch_stays():
+    config = read_served_config({"input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [3, 2]}]})
+    (request,) = generate_requests(config)
+    assert (request.inputs[0].shape, request.inputs[0].data) == ((3, 2), (1.0,) * 6)
+
+
+def test_requests_with_optional_inputs_batches_and_sequences():
+    inputs = [{"name": "A", "data_type": "TYPE_INT8", "dims": [1]}]
+    optional = [*inputs, {"name": "B", "data_type": "TYPE_BOOL", "dims": [1], "optional": True}]
+
+    def requests(**config):
+        found = generate_requests(read_served_config(config))
+        return [([tensor.name for tensor in r.inputs], r.inputs[0].shape, r.parameters) for r in found]
+
+    assert requests() == []
+    assert requests(input=optional) == [(["A", "B"], (1,), {}), (["A"], (1,), {})]
+    assert requests(input=optional[1:]) == [(["B"], (1,), {})]
+    assert requests(input=inputs, max_batch_size=1) == [(["A"], (1, 1), {})]
+    assert requests(input=inputs, max_batch_size=2) == [(["A"], (1, 1), {}), (["A"], (2, 1), {})]
+    whole = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
+    assert requests(input=inputs, max_batch_size=2, sequence_batching={}) == [(["A"], (1, 1), whole)]
+
+
+EVERY_TYPE = read_served_config(
+    {
+        "input": [
+            {"name": name, "data_type": f"TYPE_{name}", "dims": [-1]}
+            for name in ("BOOL", "FP32", "BF16", "INT8", "UINT64", "STRING")
+        ]
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "data"),
+    [
+        ("BOOL", [True, 0, 1], (True, False, True)),
+        ("FP32", [1, 2.5], (1.0, 2.5)),
+        ("BF16", [1], (1.0,)),
+        ("INT8", [-1], (-1,)),
+        ("UINT64", [2**63], (2**63,)),
+        ("STRING", ["\u00fc", ""], ("\u00fc".encode(), b"")),
+        ("INT8", [[1, [2]], 3], (1, 2, 3)),
+    ],
+)
+def test_elements_of_every_type(tmp_path, name, values, data):
+    file = tmp_path / "smoke.json"
+    file.write_text(json.dumps({"data": [{name: values}]}))
+    (tensor,) = read_samples(file, EVERY_TYPE).samples[0].inputs
+    datatype = "BYTES" if name == "STRING" else name
+    assert (tensor.name, tensor.datatype, tensor.shape, tensor.data) == (name, datatype, (len(data),), data)
+    assert [type(item) for item in tensor.data] == [type(item) for item in data]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("BOOL", "x"), ("BOOL", 1.0), ("FP32", "1"), ("INT8", 1.0), ("UINT64", "1"), ("STRING", 1), ("INT8", None)],
+)
+def test_elements_of_another_type_are_errors(tmp_path, name, value):
+    file = tmp_path / "smoke.json"
+    file.write_text(json.dumps({"data": [{name: [value]}]}))
+    datatype = "BYTES" if name == "STRING" else name
+    with pytest.raises(InputError, match=f"{value!r} is not {datatype}"):
+        read_samples(file, EVERY_TYPE)
+
+
+@pytest.mark.parametrize(
+    ("dims", "batch", "value", "expected"),
+    [
+        ([-1, -1], 0, [1, 2], "more than one variable dimension"),
+        ([-1, -1], 0, {"content": [1, 2], "shape": [2, 1]}, (2, 1)),
+        ([2], 0, {"content": [1, 2], "shape": [1, 2]}, "does not fit"),
+        ([3], 0, {"content": [1, 2], "shape": [2]}, r"\[2\] does not fit \[3\] \("),
+        ([2], 4, {"content": [1, 2], "shape": [1, 2]}, "does not fit .*omits the batch dimension"),
+        ([2], 4, [1, 2], (1, 2)),
+        ([-1, 2], 0, [1, 2, 3, 4], (2, 2)),
+        ([2], 0, 5, "must be a flat list"),
+        ([2], 0, {}, "'b64' is missing|b64"),
+    ],
+)
+def test_shapes_of_samples(tmp_path, dims, batch, value, expected):
+    entry = {"name": "IN", "data_type": "TYPE_INT8", "dims": dims}
+    config = read_served_config({"max_batch_size": batch, "input": [entry]})
+    file = tmp_path / "smoke.json"
+    file.write_text(json.dumps({"data": [{"IN": value}]}))
+    if isinstance(expected, tuple):
+        assert read_samples(file, config).samples[0].inputs[0].shape == expected
+    else:
+        with pytest.raises(InputError, match=expected):
+            read_samples(file, config)
+
+
 @pytest.mark.parametrize("kind", ["BOOL", "UINT8", "INT64", "FP16", "BF16", "FP64"])
 def test_every_type_can_be_generated(kind):
     from envpack.server.tensors import encode

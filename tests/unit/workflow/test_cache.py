@@ -58,6 +58,28 @@ def test_pruning_removes_what_was_not_used_for_some_days(cache):
     assert names(list_cache(cache)) == {("environments", "new")}
 
 
+def test_an_entry_is_removed_after_exactly_so_many_days(cache):
+    minute = 60 / DAY
+    entry(cache, "stubs", "older", days=30 + minute)
+    entry(cache, "stubs", "younger", days=30 - minute)
+    assert names(prune_cache(30, cache=cache).entries) == {("stubs", "older")}
+
+
+def test_hidden_entries_and_locks_are_not_listed_but_solutions_are_hidden(cache):
+    for kind in ("stubs", "solutions"):
+        for name in ("plain", ".hidden"):
+            entry(cache, kind, name, days=1)
+    (cache / "stubs/x.lock").touch()
+    (cache / "environments").mkdir()
+    entry(cache, "conda-index", "x", days=1)
+    assert names(list_cache(cache)) == {
+        ("stubs", "plain"),
+        ("solutions", "plain"),
+        ("solutions", ".hidden"),
+        ("conda-index", "conda-index"),
+    }
+
+
 def test_an_environment_whose_lock_was_touched_is_in_use(cache):
     entry(cache, "environments", "old", days=40)
     (cache / "environments/.old.lock").touch()

@@ -193,6 +193,17 @@ def test_the_previous_environment_in_the_models_folder_is_removed(folder, tmp_pa
     assert (previous.exists(), other.exists()) == (False, True)
 
 
+def test_a_previous_environment_that_cannot_be_removed_is_no_error(folder, tmp_path, placed, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError
+
+    previous = made_by_envpack(folder / "python3.9")
+    model = configured(folder, "$$TRITON_MODEL_DIRECTORY/python3.9")
+    monkeypatch.setattr("os.rmdir", refuse)
+    place(request_for(model), environment(tmp_path), None, NoProgress())
+    assert previous.exists()
+
+
 def test_the_previous_archive_is_removed_with_its_metadata(folder, tmp_path, placed):
     for name in ("python3.8.tar", "python3.8.tar.json", "python3.9.tar", "python3.9.tar.json"):
         (folder / name).write_text("{}")
