@@ -40,7 +40,7 @@ TARGETS = (
     "envpack/archive",
     "envpack/lock",
     "envpack/preflight",
-    "envpack/repository",
+    *(f"envpack/repository/{name}.py" for name in ("config", "config_editor", "config_schema", "model", "placement")),
     "envpack/verification/judge.py",
     "envpack/verification/samples.py",
     "envpack/verification/checks",
@@ -108,7 +108,7 @@ class Tree:
             os.utime(file, (status.st_atime, self._count))
             outcome = "survived"
             for tests in groups:
-                code = self._run(tests, limit=60 + 5 * sum(reach.seconds[test] for test in tests))
+                code = self._run(tests, limit=30 + 5 * sum(reach.seconds[test] for test in tests))
                 if code in (_NO_TESTS_RAN, _BROKEN):
                     raise SystemExit(f"no test ran for {mutant.file}:{mutant.line}")
                 if code != 0:

@@ -47,8 +47,11 @@ class Reach:
         lines = self.lines.get(mutant.file, {})
         first, last = mutant.lines
         chosen = (tests for line, tests in lines.items() if mutant.imported or first <= line <= last)
-        tests = sorted(set().union(*chosen), key=lambda test: self.seconds[test])
         package = f"tests/unit/{mutant.file.split('/')[1]}/"
+        found = set().union(*chosen)
+        if mutant.imported and not found:  # a module without functions
+            found = {test for test in self.seconds if test.startswith(package)}
+        tests = sorted(found, key=lambda test: self.seconds[test])
         near = [test for test in tests if test.startswith(package)]
         return [group for group in (near, [test for test in tests if not test.startswith(package)]) if group]
 
