@@ -14,16 +14,17 @@ from tests.web import serve
 from .sources import PYTHON, fill_channel, fill_index
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cache")
-    before = os.environ.get("ENVPACK_CACHE_DIR")
-    os.environ["ENVPACK_CACHE_DIR"] = str(folder)
-    yield folder
-    if before is None:
-        del os.environ["ENVPACK_CACHE_DIR"]
-    else:
-        os.environ["ENVPACK_CACHE_DIR"] = before
+    """Empty at first, so that what is tested is also built."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_own_cache(cache):
+    with pytest.MonkeyPatch.context() as patch:  # the tests of other folders keep the cache of the whole run
+        patch.setenv("ENVPACK_CACHE_DIR", str(cache))
+        yield
 
 
 def need(minor: str) -> str:
@@ -34,7 +35,7 @@ def need(minor: str) -> str:
 
 @pytest.fixture(scope="session")
 def numpy_env(cache):
-    return build_environment(Requirements(pip=("numpy", "six")), python=need("3.8"))
+    return build_environment(Requirements(pip=("numpy", "six")), python=need("3.8"), cache=cache)
 
 
 @pytest.fixture

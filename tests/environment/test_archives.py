@@ -50,7 +50,8 @@ print(json.dumps(found_out))
 
 @pytest.fixture(scope="session")
 def science(cache):
-    return build_environment(Requirements(pip=("numpy<2", "pandas", "scipy", "scikit-learn")), python=need("3.10"))
+    requirements = Requirements(pip=("numpy<2", "pandas", "scipy", "scikit-learn"))
+    return build_environment(requirements, python=need("3.10"), cache=cache)
 
 
 def says(prefix, code, *arguments):

@@ -21,9 +21,9 @@ HIDE_ZIG = "import sys\nsys.modules['ziglang'] = None  # Python's own way to say
 
 
 @pytest.fixture(scope="module")
-def changes(cache):
-    """Variables of every command here; its cache is the one of the whole run, if there is one."""
-    return {"ENVPACK_CACHE_DIR": os.environ.get("ENVPACK_TEST_CACHE", str(cache)), "CXX": None}
+def changes():
+    """Variables of every command here; its cache is the one of the whole run."""
+    return {"ENVPACK_CACHE_DIR": os.environ["ENVPACK_TEST_CACHE"], "CXX": None}
 
 
 @pytest.fixture(scope="module")

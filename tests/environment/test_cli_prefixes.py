@@ -17,8 +17,8 @@ PYTHON = "3.10"
 
 
 @pytest.fixture(scope="module")
-def changes(cache):
-    return {"ENVPACK_CACHE_DIR": os.environ.get("ENVPACK_TEST_CACHE", str(cache)), "CXX": None}
+def changes():
+    return {"ENVPACK_CACHE_DIR": os.environ["ENVPACK_TEST_CACHE"], "CXX": None}
 
 
 @pytest.fixture(scope="module")

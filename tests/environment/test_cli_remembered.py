@@ -11,10 +11,10 @@ from .conftest import need
 
 
 @pytest.fixture
-def built(tmp_path, cache):
+def built(tmp_path):
     """A command line on a repository whose model has an archive with Python 3.8, although the release has 3.10."""
     repository = BadInput("", "", 0, "", (), MODEL).write(tmp_path)
-    changes = {"ENVPACK_CACHE_DIR": os.environ.get("ENVPACK_TEST_CACHE", str(cache)), "CXX": None}
+    changes = {"ENVPACK_CACHE_DIR": os.environ["ENVPACK_TEST_CACHE"], "CXX": None}
 
     def build(*words):
         return envpack("build", "--repository", repository, "--stub", "never", *words, changes=changes)
