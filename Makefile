@@ -57,6 +57,7 @@ docs: .venv/for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 test: lint docs
+	$(BIN)/python -m tests.compiled
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 .PHONY: mutants

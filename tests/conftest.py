@@ -1,9 +1,8 @@
 """What all rings share: one cache folder, and the options that choose Triton releases."""
 
-import os
-
 from hypothesis import HealthCheck, settings
 
+from tests.cache import use_kept_cache
 from tests.skips import judge_skips
 
 # A busy machine is no fault of the code: no example fails because it, or the making of it, took long. All else is as
@@ -22,11 +21,5 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Interpreter packages, environments and stubs are made once for all tests, never in the user's own cache.
-
-    They are kept for the next run in the folder that ENVPACK_TEST_CACHE names, by default in the checkout; each is
-    named by the content that it was made from.
-    """
+    use_kept_cache()
     judge_skips(config)
-    kept = os.environ.setdefault("ENVPACK_TEST_CACHE", str(config.rootpath / "build/test-cache"))
-    os.environ["ENVPACK_CACHE_DIR"] = kept

@@ -104,14 +104,14 @@ def build_from_recipe(
     return Stub(folder / STUB_NAME, facts, fresh, time.monotonic() - started)
 
 
-def compile_shared(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress) -> None:
-    """Compile the parts of a stub that are the same for every Python, unless the cache has them.
+def compile_shared(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, progress: Progress) -> Path:
+    """Compile the parts of a stub that are the same for every Python, unless the cache has them; returns their folder.
 
     Raises:
         StubError: they do not compile.
         EnvironmentBuildError: the cache cannot be written to, or the disk is full.
     """
-    _StubBuild(recipe, cache or stub_cache(), jobs, progress).shared_parts()
+    return _StubBuild(recipe, cache or stub_cache(), jobs, progress).shared_parts()
 
 
 def cached_stub(recipe: Recipe, *, cache: Path | None = None) -> Path | None:

@@ -13,8 +13,9 @@ import pytest
 from envpack.pythons import interpreter_for
 from envpack.releases import all_releases
 from envpack.stub.recipe import source_folder
-from envpack.stub.toolchain import find_tool, find_toolchain, required_package_folder
+from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.isolation import clean_environment
+from tests.compiled import SANITIZED_PROGRAMS, SANITIZERS, native_programs
 
 HERE = Path(__file__).parent
 
@@ -22,7 +23,7 @@ HERE = Path(__file__).parent
 # Distinguishes the regions of concurrent test runs.
 REGIONS = f"envpack_native_{os.getpid()}_"
 
-SANITIZERS = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
+OPTIONS_OF_SANITIZERS = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
 
 
 def cases(*files):
@@ -39,38 +40,14 @@ STUB = cases(
 RELEASE = cases("release_test.cc")
 
 
-def _build(folder, target, programs, *options):
-    prefixes = [
-        required_package_folder("pybind11", "pybind11"),
-        required_package_folder("libboost_headers", "libboost-headers"),
-    ]
-    configure = [
-        find_tool("cmake"),
-        "-S", source_folder(),
-        "-B", folder,
-        "-GNinja",
-        f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
-        f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}",
-        f"-DPython_INCLUDE_DIR={target.include}",
-        f"-DPython_LIBRARY={target.library}",
-        "-DENVPACK_NATIVE_TESTS=ON",
-        *options,
-    ]  # fmt: skip
-    for command in (configure, [find_tool("cmake"), "--build", folder, "--target", *programs]):
-        done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder / "tests/native"
-
-
 @pytest.fixture(scope="session")
-def programs(cache, target):
-    return _build(cache / "native-build", target, ["wire_tests", "stub_tests"])
+def programs(target):
+    return native_programs(target)
 
 
-@pytest.fixture(scope="session", params=["address,undefined", "thread"])
-def sanitized(cache, target, request):
-    name = f"native-{request.param.partition(',')[0]}"
-    return _build(cache / name, target, ["wire_tests", "fuzz_replay"], f"-DENVPACK_SANITIZE={request.param}")
+@pytest.fixture(scope="session", params=SANITIZERS)
+def sanitized(target, request):
+    return native_programs(target, programs=SANITIZED_PROGRAMS, sanitize=request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +59,7 @@ def no_region_is_left():
 def run(program, *arguments, **variables):
     done = subprocess.run(
         [program, *arguments],
-        env={**clean_environment(), **SANITIZERS, "ENVPACK_TEST_REGIONS": REGIONS, **variables},
+        env={**clean_environment(), **OPTIONS_OF_SANITIZERS, "ENVPACK_TEST_REGIONS": REGIONS, **variables},
         capture_output=True,
         text=True,
         timeout=300,

@@ -1,14 +1,13 @@
 """Root file systems of Debian, environments and stubs, made once and kept in the cache of the tests."""
 
 import importlib.util
-import os
-from pathlib import Path
 
 import pytest
 
 from envpack.environment import build_environment
 from envpack.requirements import Requirements
 from envpack.stub import target_from_prefix
+from tests.cache import kept_cache
 from tests.portability import arm64
 from tests.portability.environments import NUMPY, channel_from, need_same
 from tests.portability.machinery import debian_root, program
@@ -16,7 +15,7 @@ from tests.portability.machinery import debian_root, program
 
 @pytest.fixture(scope="session")
 def cache():
-    return Path(os.environ["ENVPACK_TEST_CACHE"])
+    return kept_cache()
 
 
 @pytest.fixture(scope="session", autouse=True)

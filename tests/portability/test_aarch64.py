@@ -15,8 +15,9 @@ from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.cache_locations import cache_root
 from envpack.support.elf import version_key
 from envpack.support.isolation import clean_environment
+from tests.compiled import native_programs
 from tests.portability import arm64
-from tests.portability.conversation import NATIVE, build_peer, cases, variables_for_peer
+from tests.portability.conversation import NATIVE, cases, variables_for_peer
 from tests.portability.environments import need_same
 
 REGIONS = f"envpack_aarch64_{os.getpid()}_"
@@ -37,8 +38,8 @@ def stub(arm64_target):
 
 
 @pytest.fixture(scope="module")
-def peer(cache, arm64_target):
-    return build_peer(arm64_target, cache / "peer-aarch64")
+def peer(arm64_target):
+    return native_programs(arm64_target, toolchain="zig", programs=["stub_tests"])
 
 
 def test_it_is_for_aarch64_and_needs_little(stub):

@@ -5,6 +5,7 @@ The environment is Debian 11's Python with its libraries, so that all of them ca
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from envpack.support.elf import version_key
 from envpack.support.errors import StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow.build import _fitting_stub
-from tests.portability.conversation import build_peer, cases, variables_for_peer
+from tests.compiled import native_programs
+from tests.portability.conversation import cases, variables_for_peer
 from tests.portability.environments import environment_from
 from tests.portability.machinery import debian_root, must_be_able_to_enter
 
@@ -55,7 +57,9 @@ def shared(cache, python_root):
     """A folder with the files for every Debian: environment, peer, and temporary folders."""
     folder = cache / "debian/given"
     environment_from(python_root, PYTHON, "x86_64", folder / "environment")
-    build_peer(target_from_prefix(python_root), folder / "peer")
+    programs = native_programs(target_from_prefix(python_root), toolchain="zig", programs=["stub_tests"])
+    shutil.copytree(programs / "cuda", folder / "peer/cuda", dirs_exist_ok=True)
+    shutil.copy(programs / "stub_tests", folder / "peer")
     return folder
 
 
@@ -127,12 +131,10 @@ def test_conversation(debian, toolchain, stub, shared):
     temporary = shared / f"temporary-{os.getpid()}-{debian.folder.name}-{toolchain}"
     temporary.mkdir()
     inside = Path("/given")
-    variables = variables_for_peer(
-        inside / toolchain / STUB_NAME, shared / "environment", shared / "peer/tests/native", temporary
-    )
+    variables = variables_for_peer(inside / toolchain / STUB_NAME, shared / "environment", shared / "peer", temporary)
     variables = {name: value.replace(str(shared), str(inside)) for name, value in variables.items()}
     names = cases("release_test.cc", "execute_test.cc", "senders_test.cc")
     variables |= {"ENVPACK_TEST_REGIONS": REGIONS, "LD_LIBRARY_PATH": variables["ENVPACK_TEST_CUDA"]}
-    done = debian.run("/given/peer/tests/native/stub_tests", *names, variables=variables)
+    done = debian.run("/given/peer/stub_tests", *names, variables=variables)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(Path("/dev/shm").glob(f"{REGIONS}*")) == []

@@ -10,7 +10,6 @@ What is fetched and made is kept in the folder that ENVPACK_TEST_CACHE names.
 
 import itertools
 import json
-import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.stub.build import STUB_NAME
 from envpack.support.errors import EnvpackError
+from tests.cache import kept_cache
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 from tests.server.releases.spread import SPREAD
 from tests.server.releases.wheels import server_of
@@ -149,7 +149,7 @@ def load(client, names):
 
 @pytest.fixture(scope="session")
 def parts():
-    return ModelEnvironments(Path(os.environ["ENVPACK_TEST_CACHE"]))
+    return ModelEnvironments(kept_cache())
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,4 @@
-"""One server for each Python of this machine, with our stub and the models of this folder.
-
-The stubs and environments are kept in the folder that ENVPACK_TEST_CACHE names, if it does.
-"""
+"""One server for each Python of this machine, with our stub and the models of this folder."""
 
 import contextlib
 import ctypes
@@ -24,6 +21,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError, ServerError
+from tests.cache import kept_cache
 from tests.server.listening import listening_ports
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 from tests.waiting import soon
@@ -275,9 +273,7 @@ def servers(tmp_path_factory):
         installation = find_server()
     except ServerError as error:
         pytest.skip(str(error))
-    kept = os.environ.get("ENVPACK_TEST_CACHE")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("cache")
-    servers = Servers(installation, ModelEnvironments(folder), tmp_path_factory.mktemp("repositories"))
+    servers = Servers(installation, ModelEnvironments(kept_cache()), tmp_path_factory.mktemp("repositories"))
     yield servers
     servers.close()
 
