@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from envpack.environment.relocation import relocatable_script, relocate
+from envpack.environment.relocation import ACTIVATE, relocatable_script, relocate, update_records, write_activation
 
 
 def prefix_with_script(root, text):
@@ -83,3 +83,70 @@ def test_every_form_of_a_first_line_is_replaced_and_the_rest_stays(start):
 @given(st.binary())
 def test_scripts_of_others_stay_as_they_are(content):
     assert relocatable_script(content, ("/build/env",), minor="3.8") == content
+
+
+def test_links_folders_and_programs_in_bin_stay(tmp_path):
+    script, _ = prefix_with_script(tmp_path / "env", f"#!{tmp_path}/env/bin/python\n")
+    outside = tmp_path / "outside"
+    outside.write_text(script.read_text())
+    (tmp_path / "env/bin/link").symlink_to(outside)
+    (tmp_path / "env/bin/folder").mkdir()
+    (tmp_path / "env/bin/program").write_bytes(b"\x7fELF")
+    relocate(tmp_path / "env", (tmp_path / "env",), minor="3.8")
+    assert outside.read_text() == f"#!{tmp_path}/env/bin/python\n"
+    assert (tmp_path / "env/bin/link").is_symlink()
+    assert script.read_text() == "#!/usr/bin/env python3.8\n"
+
+
+def test_an_origin_on_the_network_stays(tmp_path):
+    _, record = prefix_with_script(tmp_path, "#!/bin/sh\n")
+    record.with_name("direct_url.json").write_text('{"url": "https://example/x.whl"}')
+    before = record.read_text()
+    relocate(tmp_path, (tmp_path,), minor="3.8")
+    assert record.with_name("direct_url.json").exists()
+    assert record.read_text() == before
+
+
+def test_records_follow_files_that_changed_later(tmp_path):
+    script, record = prefix_with_script(tmp_path, "#!/bin/sh\n")
+    rows = record.read_text().splitlines()
+    script.write_text("changed")
+    update_records(tmp_path, {script})
+    digest = base64.urlsafe_b64encode(hashlib.sha256(b"changed").digest()).rstrip(b"=").decode()
+    assert record.read_text().splitlines() == [f"../../../bin/tool,sha256={digest},7", *rows[1:]]
+    before = record.stat().st_ino
+    update_records(tmp_path, {tmp_path / "other"})
+    assert record.stat().st_ino == before
+
+
+def test_a_record_of_conda_names_no_local_channel(tmp_path):
+    prefix_with_script(tmp_path, "#!/bin/sh\n")
+    written = {}
+    for name, url in (("local", "file:///c/x.conda"), ("remote", "https://c/x.conda")):
+        metadata = {"fn": "x.conda", "url": url, "channel": "c", "package_tarball_full_path": "/c", "link": {"type": 3}}
+        (tmp_path / f"conda-meta/{name}.json").write_text(json.dumps(metadata))
+    relocate(tmp_path, (tmp_path,), minor="3.8")
+    for name in ("local", "remote"):
+        written[name] = json.loads((tmp_path / f"conda-meta/{name}.json").read_text())
+    common = {"fn": "x.conda", "package_tarball_full_path": "", "link": {"type": 1, "source": ""}}
+    assert written == {
+        "local": {**common, "url": "x.conda", "channel": "local"},
+        "remote": {**common, "url": "https://c/x.conda", "channel": "c"},
+    }
+
+
+def test_files_that_installers_leave_are_removed(tmp_path):
+    prefix_with_script(tmp_path, "#!/bin/sh\n")
+    for name in ("CACHEDIR.TAG", ".lock", "kept"):
+        (tmp_path / name).touch()
+    relocate(tmp_path, (tmp_path,), minor="3.8")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["kept"]
+
+
+def test_the_activation_replaces_what_a_package_installed(tmp_path):
+    (tmp_path / "bin").mkdir()
+    for name in ("bin/activate", "pyvenv.cfg"):
+        (tmp_path / name).write_text("of a package")
+    write_activation(tmp_path)
+    assert (tmp_path / "bin/activate").read_text() == ACTIVATE
+    assert (tmp_path / "pyvenv.cfg").read_text() == "include-system-site-packages = false\n"

@@ -33,6 +33,13 @@ def test_bf16_rounds_to_nearest_even():
     assert encode("BF16", [between, above]) == bytes.fromhex("803f823f")
 
 
+def test_nan_stays_nan_in_bf16():
+    for bits in (0x7F800001, 0x7FC00000, 0xFF800001, 0xFFFFFFFF):
+        (found,) = decode("BF16", encode("BF16", struct.unpack("<f", struct.pack("<I", bits))))
+        assert found != found
+    assert encode("BF16", [float("inf"), float("-inf")]) == bytes.fromhex("807f80ff")
+
+
 @pytest.mark.parametrize(("datatype", "raw"), [("FP32", b"123"), ("BYTES", b"\1\0"), ("BYTES", b"\5\0\0\0ab")])
 def test_truncated_bytes_are_rejected(datatype, raw):
     with pytest.raises(ValueError, match=r"truncated|whole number"):

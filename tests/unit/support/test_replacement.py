@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from envpack.support.replacement import replaced_file, replaced_folder, write_text
+from envpack.support.replacement import (
+    link_or_copy,
+    new_folder,
+    replace_link,
+    replaced_file,
+    replaced_folder,
+    write_text,
+)
 
 
 def test_a_file_is_replaced_with_the_mode_asked_for(tmp_path):
@@ -88,6 +95,63 @@ def test_a_failure_keeps_the_old_folder(tmp_path):
         raise OSError("disk is full")
     assert os.listdir(folder) == ["old"]
     assert os.listdir(tmp_path) == ["python3.10"]
+
+
+def test_a_link_or_a_copy_replaces_the_target(tmp_path, monkeypatch):
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("new")
+    for _ in range(2):
+        link_or_copy(str(source), str(target))
+        assert target.samefile(source)
+
+    def refuse(*_):
+        raise OSError(refuse.code, "refused")
+
+    monkeypatch.setattr("os.link", refuse)
+    for code in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+        refuse.code = code
+        link_or_copy(str(source), str(target))
+        assert (target.read_text(), target.samefile(source)) == ("new", False)
+    refuse.code = errno.ENOSPC
+    with pytest.raises(OSError, match="refused"):
+        link_or_copy(str(source), str(target))
+
+
+def test_a_copy_of_a_link_is_a_link(tmp_path, monkeypatch):
+    (tmp_path / "source").symlink_to("nowhere")
+    monkeypatch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError(errno.EXDEV, "")))
+    link_or_copy(str(tmp_path / "source"), str(tmp_path / "target"))
+    assert os.readlink(tmp_path / "target") == "nowhere"
+
+
+def test_a_link_is_replaced_in_one_step(tmp_path):
+    for target in ("one", "two"):
+        replace_link(tmp_path / "link", target)
+        assert os.readlink(tmp_path / "link") == target
+        assert os.listdir(tmp_path) == ["link"]
+
+
+def test_a_folder_that_cannot_be_exchanged_is_an_error(tmp_path):
+    """A folder becomes no file: renameat2 exchanges both only on one file system that exists."""
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="No such file") as caught, replaced_folder(tmp_path / "folder") as partial:
+        partial.rename(tmp_path / "moved")
+    assert caught.value.filename == str(tmp_path / "folder")
+    assert sorted(os.listdir(tmp_path)) == ["folder", "moved"]
+
+
+def test_a_new_folder_is_complete_or_absent_and_leftovers_of_killed_processes_go(tmp_path):
+    for name in (".entry.partial-old", ".entry2.partial-old"):
+        (tmp_path / name).mkdir()
+    with new_folder(tmp_path / "entry") as partial:
+        assert sorted(os.listdir(tmp_path)) == sorted([".entry2.partial-old", partial.name])
+        (partial / "file").touch()
+        (tmp_path / ".entry.partial-late").mkdir()
+    assert (tmp_path / "entry").stat().st_mode & 0o777 == 0o755
+    assert sorted(os.listdir(tmp_path)) == [".entry2.partial-old", "entry"]
+    with pytest.raises(KeyError), new_folder(tmp_path / "other"):
+        raise KeyError
+    assert sorted(os.listdir(tmp_path)) == [".entry2.partial-old", "entry"]
 
 
 def test_kill_9_in_the_middle_keeps_the_old_file(tmp_path):

@@ -19,6 +19,7 @@ from envpack.verification.checks.process import (
     check_stability,
     check_stub,
     check_user_site,
+    read_stub_state,
 )
 from envpack.verification.verdict import StubIdentity
 
@@ -197,6 +198,37 @@ def test_tritons_own_stub_up_to_24_10_does_not_support_numpy_2(model, numpy, ver
     stub = StubIdentity(7, "/stub", "3.10", numpy, version)
     check = check_numpy(model, stub, find_release(release) if release else None)
     assert (check is not None and check.status == "failed") == fails
+
+
+EXTRACTED = "/tmp/python_env_a1B2c3/0"
+
+
+@pytest.mark.parametrize(
+    ("environment", "mapped", "root"),
+    [
+        ("", (f"{EXTRACTED}/lib/libpython3.10.so.1.0",), ""),
+        ("env", (f"{EXTRACTED}/lib/x.so",), "/srv/m/env"),
+        ("env.tar.gz", ("/usr/lib/x.so", f"{EXTRACTED}/lib/x.so"), EXTRACTED),
+        ("env.tar.gz", ("/usr/lib/x.so", f"/x{EXTRACTED}/lib/x.so"), "/srv/m/env.tar.gz"),
+    ],
+)
+def test_where_the_server_has_unpacked_the_environment(model, environment, mapped, root):
+    (model.folder / "env").mkdir()
+    (model.folder / "env.tar.gz").touch()
+    if environment:
+        value = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{model.folder}/{environment}" }} }}'
+        (model.folder / "config.pbtxt").write_text(f'backend: "python" {value}')
+
+    class Mapped(Server):
+        def mapped_files(self, pid):
+            return mapped
+
+        def variables(self, pid):
+            return {"PID": str(pid)}
+
+    process = Process(7, "stub", dead=False, arguments=())
+    found = read_stub_state(Mapped({7: 1}), open_model(model.folder), process)
+    assert found == StubState(process, mapped, {"PID": "7"}, root)
 
 
 def test_native_libraries_of_the_system_are_a_warning(model):

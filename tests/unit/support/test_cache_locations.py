@@ -1,0 +1,27 @@
+"""Where envpack keeps its files."""
+
+from pathlib import Path
+
+import pytest
+
+from envpack.support.cache_locations import cache_root, data_root
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch):
+    for name in ("ENVPACK_CACHE_DIR", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/me")
+
+
+def test_the_cache_and_the_data_are_the_users():
+    assert cache_root() == Path("/home/me/.cache/envpack")
+    assert data_root() == Path("/home/me/.local/share/envpack")
+
+
+def test_the_rules_of_xdg_hold_and_our_own_variable_precedes_them(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x/cache")
+    monkeypatch.setenv("XDG_DATA_HOME", "/x/data")
+    assert (cache_root(), data_root()) == (Path("/x/cache/envpack"), Path("/x/data/envpack"))
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", "/own")
+    assert (cache_root(), data_root()) == (Path("/own"), Path("/x/data/envpack"))
