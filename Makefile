@@ -65,6 +65,10 @@ mutants: .venv/for-test
 	@failed=0; for driver in $(wildcard ci/mutants/python.py ci/mutants/stub.py); do \
 		echo $$driver; $(BIN)/python $$driver || failed=1; done; exit $$failed
 
+# One ring of `make test`: test-container, test-portability (aarch64 and older Debians), test-server/stub …
+test-%: .venv/for-test
+	$(BIN)/pytest $(SIDE_BY_SIDE) tests/$*
+
 dist: .venv/for-test
 	$(BIN)/python ci/make_dist.py dist
 

@@ -7,6 +7,7 @@ trees that stay, so that after a change to a source only what depends on it is c
 """
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import time
@@ -52,6 +53,7 @@ def _configure(folder, recipe, sanitize):
         "Python_INCLUDE_DIR": str(recipe.target.include),
         "Python_LIBRARY": str(recipe.target.library),
         "ENVPACK_NATIVE_TESTS": "ON",
+        "CMAKE_CXX_COMPILER_LAUNCHER": _launcher(recipe.tools),
     }
     if sanitize:
         definitions["ENVPACK_SANITIZE"] = sanitize
@@ -59,6 +61,11 @@ def _configure(folder, recipe, sanitize):
         shared = compile_shared(recipe, cache=kept_cache() / "stubs", progress=NoProgress())
         definitions["ENVPACK_COMMON"] = str(shared)
     BuildTree(folder, recipe.sources, recipe.tools).configure(definitions)
+
+
+def _launcher(tools):
+    """The path of ccache, if it is installed and knows the compiler."""
+    return "" if len(tools.compiler) > 1 else shutil.which("ccache") or ""
 
 
 def _digest(*parts):
