@@ -160,8 +160,9 @@ def test_a_model_that_never_completes_its_configuration_goes_with_the_server(ser
     )
     with ExitStack() as stack:
         served = servers.start(python, repository, stack)
-        with pytest.raises(RequestError):
+        with pytest.raises(RequestError) as caught:
             served.client.load("quits", timeout=5)
+        assert caught.value.timed_out
         (stub,) = served.stubs()
         assert soon(lambda: pid_file.exists() and pid_file.read_text())
         child = int(pid_file.read_text())

@@ -67,13 +67,18 @@ def test_an_ensemble_is_loaded_after_its_members(verdict):
     assert of(verdict, "whole").ok, of(verdict, "whole").failure
 
 
-def test_every_broken_model_has_its_own_kind(verdict, faults):
+def test_every_broken_model_has_its_own_kind_and_no_other_check_fails(verdict, faults):
     wrong = []
     for broken in faults.FAULTS:
-        failure = of(verdict, broken.name).failure
+        model = of(verdict, broken.name)
+        failure = model.failure
         seen = (failure.kind, failure.reason, "\n".join(failure.details)) if failure else ("", "", "")
+        failed = [check.id for check in model.checks if check.status == "failed"]
+        warned = {check.id for check in model.checks if check.status == "warning"} - {"libraries"}
         if seen[0] != broken.kind or broken.says not in seen[1] or broken.details not in seen[2]:
             wrong.append((broken.name, seen))
+        if len(failed) != 1 or warned:
+            wrong.append((broken.name, failed, warned))
     assert not wrong
     assert not verdict.ok
 
