@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.container.conftest import SIGNALS, write_model
+from tests.waiting import soon
 
 
 @pytest.fixture
@@ -39,10 +39,7 @@ def test_the_next_run_removes_what_a_killed_run_left(envpack, repository, daemon
     assert [container.id for container in daemon.containers()] == [left.id]
     code, document = envpack.verify("double")
     assert code == 0, document
-    until = time.monotonic() + 10  # another run on this machine may just be removing it
-    while daemon.containers() and time.monotonic() < until:
-        time.sleep(0.1)
-    assert daemon.containers() == []
+    assert soon(lambda: not daemon.containers())  # another run on this machine may just be removing it
     assert list((tmp_path / "temporary").iterdir()) == []
 
 

@@ -11,7 +11,6 @@ What is fetched and made is kept in the folder that ENVPACK_TEST_CACHE names.
 import itertools
 import json
 import shutil
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,13 +100,6 @@ class Served:
         body = json.dumps({"CODE": code}).encode()
         events = self.client._send("POST", "/v2/models/stream/generate_stream", body=body).content.decode()
         return [json.loads(json.loads(line.removeprefix("data: "))["OUT"]) for line in events.splitlines() if line]
-
-    def soon(self, seen):
-        """Whether something is so within some seconds."""
-        until = time.monotonic() + 5
-        while not seen() and time.monotonic() < until:
-            time.sleep(0.02)
-        return seen()
 
     def stubs(self, model):
         """Process ids of a model's stubs."""

@@ -11,6 +11,7 @@ import pytest
 from envpack.releases import find_release
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor
+from tests.waiting import soon
 
 
 def test_it_is_the_server_of_the_release(served):
@@ -27,7 +28,7 @@ def test_the_model_runs_on_the_python_that_was_asked_for(served, record_property
 def test_only_the_model_that_cannot_be_loaded_is_refused(served):
     assert set(served.failures) == {"refuses"}
     assert "ValueError: no model without REFUSES" in served.failures["refuses"]
-    assert served.soon(lambda: served.stubs("refuses") == [])
+    assert soon(lambda: served.stubs("refuses") == [])
 
 
 def test_the_code_completes_the_configuration(served):
@@ -191,7 +192,7 @@ class TestLog:
             "return 0"
         )
         for level in ("info", "warn", "error", "verbose"):
-            assert served.soon(lambda text=f"said as {level}": text in served.server.log())
+            assert soon(lambda text=f"said as {level}": text in served.server.log())
 
 
 METRIC = "family = pb_utils.MetricFamily({!r}, 'for a test', pb_utils.MetricFamily.{})\n"
@@ -276,7 +277,7 @@ def test_the_region_is_as_empty_as_before(served, code):
     for _ in range(20):
         served.run(code)
     # The allocator adds what is too small for a block to the one before it.
-    assert served.soon(lambda: before - served.run(free) <= 96), before - served.run(free)
+    assert soon(lambda: before - served.run(free) <= 96), before - served.run(free)
 
 
 class TestWhichReleaseTheServerIsOf:
@@ -337,9 +338,9 @@ class TestEnd:
         before = len(served.regions())
         (pid,) = served.stubs("other")
         served.client.unload("other")
-        assert served.soon(lambda: "finalized other" in served.server.log())
-        assert served.soon(lambda: pid not in served.stubs("other"))
-        assert served.soon(lambda: len(served.regions()) == before - 1)
+        assert soon(lambda: "finalized other" in served.server.log())
+        assert soon(lambda: pid not in served.stubs("other"))
+        assert soon(lambda: len(served.regions()) == before - 1)
 
     def test_it_can_be_loaded_again(self, served):
         served.client.load("other", timeout=30)

@@ -33,7 +33,7 @@ def test_a_model_is_unloaded_and_loaded_again(served):
     code = (
         "import time\n"
         "pb_utils.unload_model('batches')\n"
-        "until = time.monotonic() + 10\n"
+        "until = time.monotonic() + 60\n"
         "while pb_utils.is_model_ready('batches') and time.monotonic() < until:\n    time.sleep(0.05)\n"
         "gone = not pb_utils.is_model_ready('batches')\n"
         "pb_utils.load_model('batches')\n"

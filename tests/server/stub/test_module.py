@@ -3,9 +3,10 @@
 import os
 import re
 import signal
-import time
 
 import pytest
+
+from tests.waiting import soon
 
 LEVELS = {
     'logger.log("plain")': "I",
@@ -149,10 +150,8 @@ def test_log_lines_of_many_threads_all_arrive(served):
 
 def _assert_logged(served, pattern):
     """The server's log has, or soon gets, such a line: the stub does not wait until it is written."""
-    until = time.monotonic() + 5
-    while not re.search(pattern, served.server.log()):
-        assert time.monotonic() < until, f"no line {pattern} in:\n{served.server.log()[-3000:]}"
-        time.sleep(0.05)
+    found = soon(lambda: re.search(pattern, served.server.log()))
+    assert found, f"no line {pattern} in:\n{served.server.log()[-3000:]}"
 
 
 def test_auto_complete_fills_the_configuration(served):

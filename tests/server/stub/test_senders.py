@@ -5,10 +5,12 @@ import pytest
 PREFIX = "Failed to process the request(s) for model 'script_0', message: "
 STREAM_PREFIX = "Failed to process the request(s) for model 'stream_0', message: "
 SENDER = "sender = request.get_response_sender()\n"
+# Answers once the thread that has called execute() is no longer in Python.
 LATER = (
-    "import threading, time\n"
+    "import sys, threading, time\n"
+    "caller = threading.get_ident()\n"
     "def later():\n"
-    "    time.sleep(0.2)\n"
+    "    while caller in sys._current_frames():\n        time.sleep(0.01)\n"
     "    {answer}\n"
     "threading.Thread(target=later).start()\n"
     "return None"

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from envpack.server import RuntimeOptions, stale_runs
 from envpack.server.stale_runs import HOME_PREFIX
 from envpack.verification import VerifyOptions, verify
+from tests.waiting import soon
 
 PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
 
@@ -41,16 +41,6 @@ def start(repository, *words):
     )
 
 
-def wait_for(what, seconds=30):
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError("timeout")
-
-
 def regions(home):
     return sorted(Path("/dev/shm").glob(f"envpack_{home.name.removeprefix(HOME_PREFIX)}_*"))
 
@@ -64,8 +54,8 @@ def is_running(pid):
 
 def test_the_next_run_stops_the_server_of_a_killed_run(repository, temporary):
     process = start(repository, "hangs")
-    home = wait_for(lambda: next(temporary.glob(f"{HOME_PREFIX}*"), None))
-    wait_for(lambda: regions(home))
+    home = soon(lambda: next(temporary.glob(f"{HOME_PREFIX}*"), None))
+    assert soon(lambda: regions(home))
     server = int((home / "group").read_text())
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -94,7 +84,7 @@ def test_a_kept_server_runs_until_the_printed_command_stops_it(repository, tempo
         assert is_running(pid)
     finally:
         subprocess.run(["bash", "-c", verdict["kept"].partition("with: ")[2]], check=True)
-    wait_for(lambda: not is_running(pid))
+    assert soon(lambda: not is_running(pid))
     assert list(temporary.iterdir()) == []
 
 
