@@ -145,6 +145,67 @@ def test_an_edited_lockfile_is_refused_with_the_reason(tmp_path, old, new, expec
     assert expected in caught.value.message
 
 
+@pytest.mark.parametrize("content", [b"\xff", None])
+def test_a_lockfile_that_cannot_be_read_is_an_error(tmp_path, content):
+    file = tmp_path / "envpack.lock"
+    file.mkdir() if content is None else file.write_bytes(content)
+    with pytest.raises(InputError, match="the lockfile cannot be read") as caught:
+        read_lock(file)
+    assert (caught.value.kind, caught.value.where) == ("bad-lock", str(file))
+    assert "envpack lock" in caught.value.hint
+
+
+def test_a_lockfile_can_be_read_by_other_tools(tmp_path):
+    bare = dataclasses.replace(
+        PYTHON,
+        name="bare",
+        url="https://channel.example/c/linux-64/bare.conda",
+        sha256="",
+        md5="b" * 32,
+        size=0,
+        license="",
+        depends=(),
+        constrains=(),
+    )
+    lock = dataclasses.replace(
+        LOCK, conda=(PYTHON, bare), pip=(SIX, dataclasses.replace(SIX, name="seven", url="file:///seven.whl", size=0))
+    )
+    text = format_lock(lock)
+    assert text.startswith("# Written by `envpack lock`")
+    assert parse_lock(text, Path("x")) == lock
+    packages = {
+        "python": {
+            "conda": PYTHON.url, "name": "python", "version": "3.10.13", "build": "h_0", "subdir": "linux-64",
+            "sha256": "a" * 64, "md5": "b" * 32, "size": 10, "license": "Python-2.0", "depends": ["__glibc >=2.17"],
+            "constrains": ["x >1"],
+        },
+        "bare": {
+            "conda": bare.url, "name": "bare", "version": "3.10.13", "build": "h_0", "subdir": "linux-64",
+            "md5": "b" * 32,
+        },
+        "six": {"pypi": SIX.url, "name": "six", "version": "1.17.0", "sha256": "d" * 64, "size": 11050},
+        "seven": {"pypi": "file:///seven.whl", "name": "seven", "version": "1.17.0", "sha256": "d" * 64},
+    }  # fmt: skip
+    assert yaml.safe_load(text) == {
+        "version": 6,
+        "environments": {
+            "default": {
+                "channels": [{"url": "https://channel.example/c/"}],
+                "packages": {
+                    "linux-64": [
+                        {"conda": PYTHON.url},
+                        {"conda": bare.url},
+                        {"pypi": SIX.url},
+                        {"pypi": "file:///seven.whl"},
+                    ]
+                },
+            }
+        },
+        "packages": list(packages.values()),
+        "x-envpack": {"schema": 1, "asked": "e" * 64, "python": "3.10", "glibc": "2.35", "cuda": "12.6"},
+    }
+
+
 def test_a_conda_package_with_either_hash_is_accepted(tmp_path):
     for kept in ({"sha256": ""}, {"md5": ""}):
         lock = dataclasses.replace(LOCK, conda=(dataclasses.replace(PYTHON, **kept),))
