@@ -1,6 +1,7 @@
 import pytest
 
 from envpack.repository import DEFAULT_CONFIG, config_text, find_models, open_model
+from envpack.repository.model import examine_model, model_name, named_models
 from envpack.support.errors import InputError
 
 
@@ -79,6 +80,100 @@ def test_find_models_sorts_and_omits_other_folders(tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "envpack.toml").write_text("")
     assert [model.name for model in find_models(tmp_path)] == ["a", "b"]
+
+
+def test_errors_say_what_is_wrong_and_where(tmp_path):
+    folder = make(tmp_path / "core", 'name: "other" backend: "python"', code="")
+    model, (mismatch, code) = examine_model(folder)
+    assert (model.name, model.folder) == ("other", folder)
+    assert mismatch.message == "the configuration names the model 'other', but its folder is 'core'"
+    assert mismatch.where == str(folder / "config.pbtxt")
+    assert (code.message, code.where) == ("no version folder with a model.py", str(folder))
+    assert code.hint == "put the model's code in core/1/model.py"
+
+
+def test_every_version_without_code_is_an_error_the_newest_first(tmp_path):
+    folder = make(tmp_path / "core")
+    for name in ("2", "3", "0", "x"):
+        (folder / name).mkdir()
+    assert [fault.where for fault in examine_model(folder)[1]] == [str(folder / "3"), str(folder / "2")]
+
+
+@pytest.mark.parametrize(
+    ("config", "backend", "kinds"),
+    [
+        ("", "python", []),
+        ('backend: "python_3_8"', "python_3_8", []),
+        ('backend: "onnxruntime"', "onnxruntime", []),
+        ('platform: "ensemble"', "", []),
+        ("ensemble_scheduling {}", "", []),
+    ],
+)
+def test_a_model_with_code_is_a_python_model(tmp_path, config, backend, kinds):
+    model, faults = examine_model(make(tmp_path / "core", config))
+    assert (model.backend, [fault.kind for fault in faults]) == (backend, kinds)
+    assert model.is_ensemble == (not backend)
+
+
+def test_a_platform_of_another_backend(tmp_path):
+    model, (fault,) = examine_model(make(tmp_path / "core", 'platform: "tensorrt_plan"', "1/model.plan"))
+    assert fault.message == "this is a model of the backend 'tensorrt_plan', not a Python model"
+    assert model.backend == "python"
+
+
+@pytest.mark.parametrize("character", list(" \"'`$&|;<>()*?[]{}\\!\t"))
+def test_paths_with_characters_of_the_shell_are_rejected(tmp_path, character):
+    _, faults = examine_model(make(tmp_path / f"a{character}b"))
+    assert [fault.kind for fault in faults] == ["bad-path"]
+    assert repr(character) in faults[0].message
+
+
+def test_an_ensembles_steps_are_listed_once(tmp_path):
+    steps = ", ".join(f'{{ model_name: "{name}" }}' for name in "bab")
+    model = open_model(make(tmp_path / "all", f"ensemble_scheduling {{ step [ {steps} ] }}", code=""))
+    assert model.steps == ("b", "a")
+
+
+def test_models_are_named_by_folder_or_path(tmp_path, monkeypatch):
+    make(tmp_path / "models/core")
+    repository = tmp_path / "models"
+    monkeypatch.chdir(repository / "core")
+    for text in ("core", "core/", str(repository / "core"), "../core", ".", "./"):
+        assert model_name(repository, text) == "core"
+    (tmp_path / "link").symlink_to(repository)
+    assert model_name(tmp_path / "link", str(repository / "core")) == "core"
+    for text in (str(tmp_path / "other/core"), "..", "1/x"):
+        with pytest.raises(InputError) as caught:
+            model_name(repository, text)
+        assert caught.value.kind == "other-repository"
+        assert caught.value.hint.startswith("name a model of this repository")
+
+
+def test_named_models_are_read_once_and_all_of_them_without_names(tmp_path):
+    for name in ("b", "a"):
+        make(tmp_path / name)
+    assert [model.name for model in named_models(tmp_path, ["b", "a", "b"])] == ["b", "a"]
+    assert [model.name for model in named_models(tmp_path, [])] == ["a", "b"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError) as caught:
+        named_models(tmp_path / "empty", [])
+    assert (caught.value.kind, caught.value.where) == ("repository-empty", str(tmp_path / "empty"))
+
+
+def test_find_models_reports_errors_of_python_models(tmp_path):
+    make(tmp_path / "onnx", 'backend: "onnxruntime"', "1/model.onnx")
+    make(tmp_path / "bad", "nonsense")
+    with pytest.raises(InputError) as caught:
+        find_models(tmp_path)
+    assert caught.value.kind == "bad-config"
+
+
+def test_a_configuration_that_is_no_text_is_an_error(tmp_path):
+    folder = make(tmp_path / "core")
+    (folder / "config.pbtxt").write_bytes(b"\xff")
+    with pytest.raises(InputError, match="not UTF-8 text") as caught:
+        open_model(folder)
+    assert (caught.value.kind, caught.value.where) == ("bad-config", str(folder / "config.pbtxt"))
 
 
 def test_find_models_requires_a_folder(tmp_path):
