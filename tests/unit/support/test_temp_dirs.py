@@ -77,3 +77,26 @@ def test_a_link_of_that_name_is_not_followed(temporary):
     os.utime(link, (LONG_AGO, LONG_AGO), follow_symlinks=False)
     with temp_dir("engine"):
         assert precious.is_dir()
+
+
+def aged(temporary, name, seconds):
+    folder = temporary / name
+    folder.mkdir()
+    used = time.time() - seconds
+    os.utime(folder, (used, used))
+    return folder
+
+
+def test_only_folders_older_than_a_minute_and_of_this_prefix_are_removed(temporary):
+    young, old = aged(temporary, "envpack-scratch-a", 50), aged(temporary, "envpack-scratch-b", 61)
+    others = aged(temporary, "envpack-other", 3600)
+    with temp_dir("engine") as folder:
+        assert folder.name.startswith("envpack-scratch-engine-")
+        assert (young.exists(), old.exists(), others.exists()) == (True, False, True)
+
+
+def test_folders_of_other_users_stay(temporary, monkeypatch):
+    folder = aged(temporary, "envpack-scratch-a", 3600)
+    monkeypatch.setattr("os.getuid", lambda: folder.stat().st_uid + 1)
+    with temp_dir("engine"):
+        assert folder.exists()
