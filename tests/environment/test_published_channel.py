@@ -10,7 +10,7 @@ import time
 import pytest
 
 from envpack.environment import build_environment
-from envpack.pythons import available_interpreters, interpreter_for
+from envpack.pythons import interpreter_for
 from envpack.pythons.channels import local_channel, read_channel
 from envpack.requirements import Requirements
 from tests.conda_packages import make_conda_package
@@ -112,21 +112,21 @@ def test_a_path_without_that_python_is_refused(changes, tmp_path, place, expecte
     assert not (tmp_path / "to").exists()
 
 
+# Answers -I -S -c CODE as a Python that was configured without --enable-shared.
+STATIC = """#!/bin/sh
+exec {python} -I -S -c "import sys, sysconfig
+sysconfig.get_config_vars()['INSTSONAME'] = 'libpython3.10.a'
+exec(sys.argv[1])" "$4"
+"""
+
+
 def test_a_static_interpreter_is_refused(changes, tmp_path):
-    static = [found for found in available_interpreters() if found.library is None]
-    if not static:
-        pytest.skip("no Python without a shared library on this machine")
-    words = (
-        "channel",
-        "add-python",
-        static[0].minor,
-        "--from",
-        static[0].executable,
-        "--to",
-        tmp_path / "to",
-        "--json",
-    )
-    assert_refused(envpack(*words, changes=changes), 4, "static-interpreter")
+    static = tmp_path / "python3.10"
+    static.write_text(STATIC.format(python=interpreter_for(need("3.10")).executable))
+    static.chmod(0o755)
+    words = ("channel", "add-python", "3.10", "--from", static, "--to", tmp_path / "to", "--json")
+    assert_refused(envpack(*words, changes=changes), 4, "static-interpreter", str(static))
+    assert not (tmp_path / "to").exists()
 
 
 def test_a_python_of_conda_is_refused(changes, tmp_path):
