@@ -242,6 +242,10 @@ def test_damaged_records_have_no_package(path, content):
     assert packages(records=[(path, content)]) == []
 
 
+def test_an_archive_may_end_with_a_mebibyte_of_zeros():
+    assert 1 << 20 <= comparison(listed=()).largest_tar() < (1 << 20) + 10_000
+
+
 @pytest.mark.parametrize("length", [10, 101, 4000])
 def test_the_largest_tar_is_an_upper_bound_and_not_much_more(length):
     name = "n" * (length - 5)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from envpack.archive import Selection, place_folder
+from envpack.archive.folder import locked_destination
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment
 from envpack.support.errors import EnvironmentBuildError
@@ -62,6 +63,38 @@ def test_other_environment_replaces_the_folder_and_leaves_nothing_behind(environ
     assert place_folder(prefixes.make("two"), target) is True
     assert json.loads((target / MANIFEST).read_text())["key"] == "two"
     assert names_in(target.parent) == ["env"]
+
+
+def test_leftovers_that_cannot_be_removed_or_are_gone_are_no_error(tmp_path, cache, monkeypatch):
+    """Another process may remove them at the same time."""
+
+    def refuse(*_, **__):
+        raise PermissionError
+
+    (tmp_path / ".env.killed.partial").mkdir()
+    (tmp_path / ".env.file.partial").touch()
+    (tmp_path / ".env2.killed.partial").touch()
+    monkeypatch.setattr("os.rmdir", refuse)
+    with locked_destination(tmp_path / "env"):
+        assert sorted(path.name for path in tmp_path.glob(".env*")) == [".env.killed.partial", ".env2.killed.partial"]
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: [folder / ".env.gone.partial"])
+    with locked_destination(tmp_path / "env"):
+        pass
+
+
+def test_leftovers_of_a_name_with_wildcards_are_its_own(tmp_path, cache):
+    for name in (".e*v.x.partial", ".env.x.partial", ".e[v.x.partial"):
+        (tmp_path / name).touch()
+    with locked_destination(tmp_path / "e*v"), locked_destination(tmp_path / "e[v"):
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".env.x.partial"]
+
+
+def test_a_link_of_a_leftovers_name_is_removed_and_not_what_it_leads_to(tmp_path, cache):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / ".env.x.partial").symlink_to("precious")
+    with locked_destination(tmp_path / "env"):
+        assert not (tmp_path / ".env.x.partial").is_symlink()
+    assert (tmp_path / "precious").is_dir()
 
 
 def test_folder_that_cannot_be_written_is_a_clear_error(environment, tmp_path, permissions_for_root):
