@@ -202,6 +202,16 @@ class Trees:
             self._free.put(tree)
 
 
+def target_files(root: Path) -> list[Path]:
+    """The files of `TARGETS`."""
+    return python_files(root / target for target in TARGETS)
+
+
+def python_files(roots: Iterable[Path]) -> list[Path]:
+    """Python files, and those in folders."""
+    return sorted({file for root in roots for file in (root.rglob("*.py") if root.is_dir() else [root])})
+
+
 class Sources:
     """The files to put faults into, as they are now."""
 
@@ -212,8 +222,7 @@ class Sources:
 
     def candidates(self, paths: list[Path]) -> list[Mutant]:
         """All faults for some files and folders, by default for `TARGETS`."""
-        roots = [path.resolve() for path in paths] or [self._root / target for target in TARGETS]
-        files = sorted({file for root in roots for file in (root.rglob("*.py") if root.is_dir() else [root])})
+        files = python_files(path.resolve() for path in paths) if paths else target_files(self._root)
         return [mutant for file in files for mutant in self._mutants(file)]
 
     def is_fault(self, mutant: Mutant) -> bool:
@@ -240,13 +249,15 @@ def main() -> None:
     candidates = sources.candidates(arguments.paths)
     seed = arguments.seed if arguments.seed is not None else random.randrange(10**6)
     shuffled = filter(sources.is_fault, random.Random(seed).sample(candidates, len(candidates)))
-    mutants = sorted(shuffled if arguments.all else itertools.islice(shuffled, arguments.sample), key=_place)
+    mutants = list(shuffled if arguments.all else itertools.islice(shuffled, arguments.sample))
     print(f"{len(mutants)} of {len(candidates)} mutants, seed {seed}", flush=True)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="envpack-mutants-"))
         trees = Trees(Path(folder), arguments.processes)
         stack.callback(trees.close)
-        reach = measure_reach(trees.root, ROOT / "build/mutants", trees.measure, arguments.processes)
+        reach = measure_reach(
+            trees.root, target_files(trees.root), ROOT / "build/mutants", trees.measure, arguments.processes
+        )
         print(f"{len(reach.seconds)} tests, {len(reach.unfit)} not fit for the sandbox", flush=True)
         results = []
         for number, result in enumerate(trees.judge(mutants, reach), 1):
@@ -261,7 +272,7 @@ def main() -> None:
 def _report(results: list[Result], sources: Sources, fail_under: float) -> int:
     known = accepted()
     survivors, equivalent = [], 0
-    for result in results:
+    for result in sorted(results, key=lambda result: (result.mutant.file, result.mutant.start)):
         removed, added = sources.changed(result.mutant)
         if result.killed:
             continue
@@ -276,10 +287,6 @@ def _report(results: list[Result], sources: Sources, fail_under: float) -> int:
     share = 100 * killed / judged if judged else 100.0
     print(f"\n{killed} of {judged} mutants killed ({share:.0f} %), {len(survivors)} survived, {equivalent} accepted")
     return int(share < fail_under)
-
-
-def _place(mutant: Mutant) -> tuple[str, int, int, str]:
-    return mutant.file, mutant.start, mutant.end, mutant.text
 
 
 def accepted() -> dict[tuple[str, str, str], str]:

@@ -63,18 +63,23 @@ def unit_tests(root: Path) -> list[str]:
 
 
 def measure_reach(
-    root: Path, cache: Path, measure: Callable[[list[list[str]]], Iterable[dict[str, Any]]], parts: int
+    root: Path,
+    code: list[Path],
+    cache: Path,
+    measure: Callable[[list[list[str]]], Iterable[dict[str, Any]]],
+    parts: int,
 ) -> Reach:
     """The reach of the unit tests.
 
     Args:
         root: root of the repository.
-        cache: folder with results of earlier runs; a test file is measured again if it or the code has changed.
+        code: the files to put faults into.
+        cache: folder with results of earlier runs; a test file is measured again if it or ``code`` has changed.
         measure: runs lists of test files, and returns the result of each.
         parts: number of lists.
 
     """
-    common = _digest(root, [file for file in _code(root) if not file.name.startswith("test_")])
+    common = _digest(root, code)
     cached = {file: cache / f"{_digest(root, [root / file], common)}.json" for file in unit_tests(root)}
     missing = [file for file, stored in cached.items() if not stored.exists()]
     lists = [part for part in (missing[number::parts] for number in range(parts)) if part]
@@ -107,10 +112,6 @@ def _by_file(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:
             for test in tests:
                 part(test)["lines"].setdefault(file, {}).setdefault(line, []).append(test)
     return parts
-
-
-def _code(root: Path) -> list[Path]:
-    return sorted([*root.glob("envpack/**/*.py"), *root.glob("tests/*.py"), *root.glob("tests/unit/**/*.py")])
 
 
 def _digest(root: Path, files: list[Path], common: str = "") -> str:
