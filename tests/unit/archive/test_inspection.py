@@ -166,6 +166,7 @@ def member(name, kind=tarfile.REGTYPE, target=""):
         ([member("pipe", tarfile.FIFOTYPE)], "pipe", "pipe"),
         ([member("l", tarfile.SYMTYPE, "lib"), member("l/x")], "l/x", "below a link"),
         ([member("l", tarfile.SYMTYPE, "lib"), member("l/d", tarfile.DIRTYPE)], "l/d", "below a link"),
+        ([member("l", tarfile.SYMTYPE, "lib"), member("l/deep/er/x")], "l/deep/er/x", "below a link"),
         ([member("l", tarfile.SYMTYPE, "/etc")], "l", "leaves the environment"),
         ([member("a/l", tarfile.SYMTYPE, "../../etc")], "a/l", "leaves the environment"),
         ([member("h", tarfile.LNKTYPE, "/etc/passwd")], "h", "hard link"),

@@ -110,6 +110,7 @@ def test_patterns_that_mean_nothing(option, pattern):
     with pytest.raises(UsageError, match=f"--{option}") as caught:
         kept("a", **{option: [pattern]})
     assert caught.value.kind == "bad-pattern"
+    assert "as in .gitignore" in caught.value.hint
 
 
 def test_the_digest_names_the_choice():

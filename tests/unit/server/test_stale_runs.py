@@ -183,6 +183,16 @@ def test_a_group_that_makes_no_sense_is_not_killed(monkeypatch, group):
     assert remove_stale_homes() == (f"folder {home}",)
 
 
+def test_the_lowest_group_of_a_server_is_2(monkeypatch):
+    killed = []
+    home = home_of(GONE, group=2)
+    monkeypatch.setattr("os.killpg", lambda group, number: killed.append((group, number)))
+    monkeypatch.setattr("envpack.server.procfs.command_line", lambda pid: ("server", f"--log={home}/log"))
+    monkeypatch.setattr("envpack.server.procfs.group_members", lambda group: ())
+    assert remove_stale_homes() == (f"folder {home}",)
+    assert killed == [(2, 9)]
+
+
 def test_a_server_that_ended_meanwhile_is_no_error(monkeypatch):
     home = home_of(GONE, group=2**22 + 1)
     monkeypatch.setattr("envpack.server.procfs.command_line", lambda pid: (str(home),))

@@ -75,6 +75,13 @@ def test_a_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["env.tar.gz"]
 
 
+def test_a_failure_after_the_temporary_file_is_gone_is_the_error(tmp_path):
+    with pytest.raises(KeyError), replaced_file(tmp_path / "file") as partial:
+        partial.unlink()
+        raise KeyError
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_folder_is_exchanged_for_a_new_one(tmp_path):
     folder = tmp_path / "python3.10"
     folder.mkdir()

@@ -12,6 +12,7 @@ from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry
 from envpack.verification import judge as judging
 from envpack.verification.judge import Judge, JudgeOptions
+from envpack.verification.loading import LoadResult
 from envpack.verification.verdict import Failure, failed
 
 ARGUMENTS = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
@@ -132,6 +133,17 @@ def test_a_failed_load_is_the_only_check(server, model):
     assert verdict.failure.details == ("/srv/m/1/model.py:9 in execute",)
     assert verdict.checks[0].evidence == verdict.failure.reason
     assert not judged.stuck
+
+
+def test_a_load_that_never_ends_blocks_the_server(server, model, monkeypatch):
+    failure = Failure("load-timeout", "not loaded after 5 s")
+    results = [LoadResult(5.0, failure, stuck=True), LoadResult(1.0, failure)]
+    monkeypatch.setattr(judging, "load", lambda *_, **__: results.pop(0))
+    judged = judge(server)
+    assert judged.judge(model).failure == failure
+    assert judged.stuck
+    judged.judge(model)
+    assert judged.stuck
 
 
 def test_an_ensemble_of_a_faulty_member_is_not_loaded(server, model, tmp_path):
