@@ -266,6 +266,8 @@ def test_the_reason_of_a_conflict_is_one_sentence():
     error = uv_error(CompletedProcess(1, "", stderr), ["b", "six>9"], Path("/"))
     expected = "pip requirement 'six>9' cannot be resolved for this Python: Because only six<=1 is available"
     assert error.message == expected
+    plain = uv_error(CompletedProcess(1, "", "No solution found."), ["six>9"], Path("/"))
+    assert plain.message == "pip requirement 'six>9' cannot be resolved for this Python: No solution found"
     unnamed = uv_error(CompletedProcess(1, "", "No solution found: Because of x."), ["b", "six>9"], Path("/"))
     assert unnamed.message == "pip requirement 'b' cannot be resolved for this Python: Because of x"
 
