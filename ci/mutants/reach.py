@@ -42,15 +42,16 @@ class Reach:
     def tests_for(self, mutant: Mutant) -> list[list[str]]:
         """The tests that execute a mutant: first those of the same package, then the others; the fastest first.
 
-        A statement that runs at import is taken to concern every test of its module.
+        A statement that runs at import concerns every test file with a test of its module.
         """
         lines = self.lines.get(mutant.file, {})
         first, last = mutant.lines
         chosen = (tests for line, tests in lines.items() if mutant.imported or first <= line <= last)
         package = f"tests/unit/{mutant.file.split('/')[1]}/"
         found = set().union(*chosen)
-        if mutant.imported and not found:  # a module without functions
-            found = {test for test in self.seconds if test.startswith(package)}
+        if mutant.imported:
+            files = tuple({test.partition("::")[0] + "::" for test in found}) or (package,)  # without functions
+            found = {test for test in self.seconds if test.startswith(files)}
         tests = sorted(found, key=lambda test: self.seconds[test])
         near = [test for test in tests if test.startswith(package)]
         return [group for group in (near, [test for test in tests if not test.startswith(package)]) if group]

@@ -312,6 +312,18 @@ def test_names_cannot_write_to_the_terminal(tmp_path, capsys):
     assert "\x1b" not in errors
 
 
+@pytest.mark.parametrize("named", ["/env/lib", None])
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch, named):
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied", named)
+
+    monkeypatch.setattr("os.scandir", refuse)
+    with pytest.raises(InputError, match="cannot be read: Permission denied") as caught:
+        inspect_environment(tmp_path)
+    assert (caught.value.kind, caught.value.where) == ("environment-unreadable", named or str(tmp_path))
+    assert caught.value.hint
+
+
 def test_devices_in_a_folder_are_not_waited_for(environment, tmp_path):
     import os
 
