@@ -56,6 +56,13 @@ def test_same_environment_is_not_placed_twice(environment, tmp_path):
     assert place_folder(environment, tmp_path / "env", Selection(include=("/include/",))) is True
 
 
+def test_a_folder_that_another_process_has_just_placed_is_left_alone(environment, tmp_path, monkeypatch):
+    answers = [False, True]
+    monkeypatch.setattr("envpack.archive.folder.holds", lambda *_: answers.pop(0))
+    assert place_folder(environment, tmp_path / "env") is False
+    assert not (tmp_path / "env").exists()
+
+
 def test_other_environment_replaces_the_folder_and_leaves_nothing_behind(environment, prefixes, tmp_path):
     target = tmp_path / "m/env"
     place_folder(environment, target)

@@ -217,6 +217,13 @@ def test_our_own_stub_describes_itself(tmp_path, monkeypatch, release, read_as):
     )  # fmt: skip
 
 
+def test_a_release_file_that_is_no_text_names_no_release(tmp_path, monkeypatch):
+    monkeypatch.setattr(facts, "inspect_stub", lambda path: Inspected)
+    path = stub_in(tmp_path)
+    path.with_name("triton_python_backend_stub.release").write_bytes(b"24\xff10\n")
+    assert read_stub_requirements(path).release_file == "24\ufffd10"
+
+
 OTHER = {"e_machine": "EM", "needed_glibc": "2.34", "needed_glibcxx": "3.4.29"}
 
 
