@@ -393,6 +393,7 @@ def test_a_store_that_does_not_describe_itself_is_named(environment, tmp_path, n
     with pytest.raises(EnvironmentBuildError) as caught:
         pack_archive(environment, tmp_path / "env.tar.gz")
     assert caught.value.kind == "store-damaged"
+    assert "build again" in caught.value.hint
 
 
 def test_thousands_of_files_in_the_plain_form_and_compressed(prefixes, tmp_path):

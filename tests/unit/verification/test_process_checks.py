@@ -52,7 +52,8 @@ def test_an_environment_without_a_variable():
 
 def test_the_python_library_of_the_system():
     check = check_libpython(replace(GOOD, mapped=("/usr/lib/x86_64-linux-gnu/libpython3.10.so.1.0",)))
-    assert (check.status, check.evidence) == (
+    assert (check.id, check.status, check.evidence) == (
+        "libpython",
         "failed",
         "/usr/lib/x86_64-linux-gnu/libpython3.10.so.1.0 is outside the environment",
     )
