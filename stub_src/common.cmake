@@ -18,19 +18,6 @@ foreach(part IN LISTS wire_parts)
   target_sources(wires INTERFACE $<TARGET_OBJECTS:${part}>)
 endforeach()
 
-if(ENVPACK_COMMON)
-  foreach(part IN LISTS parts)
-    file(GLOB_RECURSE objects ${ENVPACK_COMMON}/*/${part}/*.o)
-    if(NOT objects)
-      message(FATAL_ERROR "ENVPACK_COMMON: ${ENVPACK_COMMON} does not contain ${part}")
-    endif()
-    add_library(${part} OBJECT IMPORTED)
-    set_target_properties(${part} PROPERTIES IMPORTED_OBJECTS "${objects}")
-    target_link_libraries(${part} INTERFACE options)
-  endforeach()
-  return()
-endif()
-
 list(JOIN ENVPACK_EPOCHS ", " epochs)
 list(JOIN ENVPACK_WIRE_EPOCHS ", " wire_epochs)
 file(CONFIGURE OUTPUT abi/built_epochs.h @ONLY CONTENT [[
@@ -50,6 +37,19 @@ using BuiltWires = std::integer_sequence<Release, @wire_epochs@>;
 
 }  // namespace envpack::abi
 ]])
+
+if(ENVPACK_COMMON)
+  foreach(part IN LISTS parts)
+    file(GLOB_RECURSE objects ${ENVPACK_COMMON}/*/${part}/*.o)
+    if(NOT objects)
+      message(FATAL_ERROR "ENVPACK_COMMON: ${ENVPACK_COMMON} does not contain ${part}")
+    endif()
+    add_library(${part} OBJECT IMPORTED GLOBAL)
+    set_target_properties(${part} PROPERTIES IMPORTED_OBJECTS "${objects}")
+    target_link_libraries(${part} INTERFACE options)
+  endforeach()
+  return()
+endif()
 
 add_library(session OBJECT
   abi/base_session.cc
