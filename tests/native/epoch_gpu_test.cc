@@ -133,14 +133,13 @@ CASE(epoch_copies_outputs_to_the_servers_buffers) {
         },
         [&] {
           pair.peer.SendLoadGpuBuffers(buffers);
-          CHECK_EQ(pair.gpu.allocations['a'], "..four..");
           CHECK_EQ(pair.peer.ReadBuffer(buffers, 2), "two");
-          CHECK((pair.gpu.copies == std::vector<std::int64_t>{1, 2}));
           pair.peer.SendLoadGpuBuffers(buffers);  // no tensor waits for them any more
-          CHECK_EQ(pair.gpu.copies.size(), 2u);
           pair.peer.SendExecute({PeerRequest{}});
           pair.peer.TakeExecute();
         });
+    CHECK_EQ(pair.gpu.allocations['a'], "..four..");
+    CHECK((pair.gpu.copies == std::vector<std::int64_t>{1, 2}));
   });
 }
 

@@ -28,7 +28,9 @@ abi::Launch LaunchFor(const Peer& peer) {
 }  // namespace
 
 Pair::Pair(abi::Release epoch, bool decoupled)
-    : peer(OptionsFor(epoch, decoupled)), wire(abi::OpenWire(LaunchFor(peer), epoch, gpu)) {}
+    : peer(OptionsFor(epoch, decoupled)), wire(abi::OpenWire(LaunchFor(peer), epoch, gpu)) {
+  peer.region.Create(1 << 17);  // the handles of all further blocks need more than 16 bits
+}
 
 void Pair::GiveUp(const std::string& why) {
   std::fprintf(stderr, "Triton %s: %s\n", peer.layouts.Name().c_str(), why.c_str());

@@ -111,6 +111,7 @@ struct PeerExchange {
   std::int32_t kind;        // of a metric family
   std::string labels;       // of a metric
   std::vector<double> buckets;
+  bool has_buckets;  // whether there is a block with them
   double operation_value;
   std::uint64_t metric;  // addresses
   std::uint64_t family;

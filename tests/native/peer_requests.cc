@@ -141,7 +141,8 @@ PeerExchange Peer::TakeMetrics(const std::string& command, double value, const s
     seen.labels = ReadString(metric.Get<Handle>("labels"));
     seen.operation_value = metric.Get<double>("operation_value");
     const Handle buckets = metric.Has("buckets") ? metric.Get<Handle>("buckets") : 0;
-    if (buckets != 0) {
+    seen.has_buckets = buckets != 0;
+    if (seen.has_buckets) {
       const Fields memory = FieldsOf("Memory", buckets);
       const auto size = memory.Get<std::uint64_t>("byte_size");
       seen.buckets.resize(size / sizeof(double));
