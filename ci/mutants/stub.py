@@ -235,7 +235,7 @@ def main() -> int:
             _report(mutant, "chosen", 0)
         return 0
     outcomes: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="envpack-mutants-") as folder:
+    with tempfile.TemporaryDirectory(prefix="envpack-stub-mutants-") as folder:
         tree = Tree(Path(folder))
         tree.configure()
         judge = Judge(tree)
