@@ -55,6 +55,8 @@ def _configure(folder, recipe, sanitize):
         "ENVPACK_NATIVE_TESTS": "ON",
         "CMAKE_CXX_COMPILER_LAUNCHER": _launcher(recipe.tools),
     }
+    if recipe.tools.name == "zig":  # which otherwise adds checks that end a program
+        definitions["CMAKE_BUILD_TYPE"] = "Release"
     if sanitize:
         definitions["ENVPACK_SANITIZE"] = sanitize
     else:  # most of a stub is the same code, which is compiled for it anyway
@@ -65,7 +67,7 @@ def _configure(folder, recipe, sanitize):
 
 def _launcher(tools):
     """The path of ccache, if it is installed and knows the compiler."""
-    return "" if len(tools.compiler) > 1 else shutil.which("ccache") or ""
+    return "" if tools.name == "zig" else shutil.which("ccache") or ""
 
 
 def _digest(*parts):
