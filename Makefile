@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo
-# Tests wait more than they compute: one process more than there are cores. See tests/rings.py for who shares one.
+# One test process more than there are cores, since many tests wait for a server. tests/rings.py groups the tests.
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadscope
 # Many tests start envpack as a program, which then need not be compiled to byte code each time.

@@ -19,6 +19,7 @@ from typing import Any, TypedDict
 import pytest
 from sandbox import confine
 
+# Imported before the first fork, so that the run of each mutant need not import it; unittest.mock is what tests import.
 _IMPORTED_ONCE = (
     *("_hypothesis_pytestplugin", "hypothesis", "hypothesis.strategies", "pytest_timeout", "xdist.plugin", "coverage"),
     *(

@@ -23,6 +23,7 @@ TESTS = """import pytest
 def test_it(number):
     pytest.skip(f"needs {number} GPUs")
 
+# Reported as skipped, with another attribute: an expected failure, which the list need not name.
 @pytest.mark.xfail(run=False)
 def test_later():
     raise ValueError

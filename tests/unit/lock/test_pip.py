@@ -1,4 +1,4 @@
-"""What uv is asked to resolve, how its answer is read, and what its errors mean; uv itself does not run here."""
+"""The input that uv receives, the parsing of its output, and the meaning of its errors; uv itself does not run here."""
 
 import hashlib
 from pathlib import Path

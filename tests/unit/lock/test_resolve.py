@@ -40,7 +40,7 @@ class Steps(NoProgress):
 
 
 class Tools:
-    """Stands for the programs that resolve, build and install; keeps what each was asked for."""
+    """Replaces the programs that resolve, build and install, and records the arguments of each call."""
 
     def __init__(self, monkeypatch, tmp_path):
         self.asked, self.provides = {}, ()

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from envpack.repository import open_model
 from envpack.server import RequestError, Tensor, read_served_config
 from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry
@@ -149,14 +148,6 @@ class Server:
 
     def server_path(self, path):
         return "/srv/m"
-
-
-@pytest.fixture
-def model(tmp_path):
-    (tmp_path / "m/1").mkdir(parents=True)
-    (tmp_path / "m/1/model.py").write_text("")
-    (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
-    return open_model(tmp_path / "m")
 
 
 def judged(model, client, server=None):

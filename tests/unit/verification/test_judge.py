@@ -1,10 +1,7 @@
 """Verdicts that need no loaded model: models that were never built, or that are incompatible with their server."""
 
-import pytest
-
 from envpack.inspection import BuildState
 from envpack.preflight import Mismatch
-from envpack.repository import open_model
 from envpack.verification.judge import Judge, JudgeOptions
 
 UNBUILT = BuildState(
@@ -17,14 +14,6 @@ INCOMPATIBLE = Mismatch("release-mismatch", "the stub is for another release", "
 class Server:
     def log(self):
         return ""
-
-
-@pytest.fixture
-def model(tmp_path):
-    (tmp_path / "m/1").mkdir(parents=True)
-    (tmp_path / "m/1/model.py").write_text("")
-    (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
-    return open_model(tmp_path / "m")
 
 
 def judge(model, state, *mismatches):

@@ -102,14 +102,6 @@ def server():
     return Server()
 
 
-@pytest.fixture
-def model(tmp_path):
-    (tmp_path / "m/1").mkdir(parents=True)
-    (tmp_path / "m/1/model.py").write_text("")
-    (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
-    return open_model(tmp_path / "m")
-
-
 def judge(server, *, config=CONFIG, error=None, load_error=None, **options):
     return Judge(server, Client(server, config, error, load_error), JudgeOptions(5.0, requests=1, **options))
 

@@ -124,14 +124,6 @@ class Server:
         return "/".join(("/srv", *path.parts[path.parts.index("m") :]))
 
 
-@pytest.fixture
-def model(tmp_path):
-    (tmp_path / "m/1").mkdir(parents=True)
-    (tmp_path / "m/1/model.py").write_text("")
-    (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
-    return open_model(tmp_path / "m")
-
-
 def with_its_own_stub(model):
     (model.folder / "triton_python_backend_stub").touch()
     return model

@@ -1,0 +1,14 @@
+"""What several of these tests judge."""
+
+import pytest
+
+from envpack.repository import open_model
+
+
+@pytest.fixture
+def model(tmp_path):
+    """An empty Python model, the only one of its repository."""
+    (tmp_path / "m/1").mkdir(parents=True)
+    (tmp_path / "m/1/model.py").write_text("")
+    (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
+    return open_model(tmp_path / "m")
