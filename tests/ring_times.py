@@ -45,7 +45,7 @@ class RingTimes:
         spent.tests.add(report.nodeid)
         spent.seconds += report.duration
         spent.preparing += report.duration if report.when != "call" else 0
-        spent.cpu += report.cpu_seconds
+        spent.cpu += getattr(report, "cpu_seconds", 0.0)  # missing when the process of the tests crashed
 
     def pytest_terminal_summary(self, terminalreporter):
         terminalreporter.section("where the time went")
