@@ -12,19 +12,18 @@ with contextlib.suppress(OSError):  # somebody else holds it
     held = socket.create_server(("127.0.0.1", {_PORT}))
 sys.exit(subprocess.call(sys.argv[1:]))
 """
-# Another /tmp for one command alone: a file system in memory, with the options given, on which the folders of this
-# test run that are below /tmp are where they were.
+# Another /tmp for one command alone: a file system in memory, with the options given, on which the folders that are
+# below /tmp are where they were. Other tests remove theirs at any moment: what is gone by then is left out.
 _OTHER_TMP = """set -e
-number=10
-for folder in /tmp/*/; do eval "exec $number<'$folder'"; number=$((number + 1)); done
-folders=$(ls -d /tmp/*/)
+declare -A held
+for folder in /tmp/*/; do
+    if exec {number}<"$folder"; then held[$folder]=$number; fi
+done
 mount -t tmpfs -o "$1" tmpfs /tmp
 shift
-number=10
-for folder in $folders; do
-    mkdir -p "$folder"
-    mount --no-canonicalize --bind "/proc/self/fd/$number" "$folder"
-    number=$((number + 1))
+for folder in "${!held[@]}"; do
+    mkdir "$folder"
+    mount --no-canonicalize --bind "/proc/self/fd/${held[$folder]}" "$folder" || rmdir "$folder"
 done
 exec "$@"
 """
