@@ -14,7 +14,8 @@ from pathlib import Path
 
 from envpack.server import procfs
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_PROC = Path("/proc")
+_BOOT = _PROC / "sys/kernel/random/boot_id"
 _STARTED_FIELD = 19  # index of starttime (ticks since boot) among the fields of /proc/<pid>/stat after the name
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory
 _EXTRACTED = re.compile(r"/tmp/python_env_\w{6}")  # noqa: S108 - hard-coded in the server, which ignores TMPDIR
@@ -22,6 +23,7 @@ _EXTRACTED_PARENT = Path("/tmp")  # noqa: S108
 HOME_PREFIX = "envpack-verify-"
 LOG = "log"
 _OWNER, _GROUP = "owner", "group"
+_UNKNOWN = "unknown"
 
 
 def this_owner() -> str:
@@ -39,30 +41,37 @@ def owner_is_gone(owner: str) -> bool:
     if len(parts) != 4 or not parts[2].isdigit():
         return False
     boot, namespace, pid, start_time = parts
-    return boot != _boot_id() or (namespace == _pid_namespace() and _start_time(int(pid)) != start_time)
+    this_boot = _boot_id()
+    if boot != this_boot:
+        return _UNKNOWN not in (boot, this_boot)
+    started = _start_time(int(pid))
+    return namespace == _pid_namespace() and started != start_time and _UNKNOWN not in (started, start_time)
 
 
 def _boot_id() -> str:
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
-        return "unknown"
+        return _UNKNOWN
 
 
 def _pid_namespace() -> str:
     try:
         return Path("/proc/self/ns/pid").readlink().name
     except OSError:
-        return "unknown"
+        return _UNKNOWN
 
 
 def _start_time(pid: int) -> str:
+    """When a process started; ``""`` if there is no such process."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
         return ""
+    except OSError:
+        return _UNKNOWN
     fields = text[text.rfind(")") + 1 :].split()
-    return fields[_STARTED_FIELD] if len(fields) > _STARTED_FIELD else ""
+    return next(iter(fields[_STARTED_FIELD:]), _UNKNOWN)
 
 
 def extracted_folders() -> frozenset[Path]:

@@ -69,6 +69,52 @@ def test_an_owner_that_makes_no_sense_is_not_gone(owner):
     assert not owner_is_gone(owner)
 
 
+@pytest.fixture
+def processes(tmp_path, monkeypatch):
+    """A /proc with one process, number 7; returns its folder."""
+    folder = tmp_path / "proc/7"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(stale_runs, "_PROC", folder.parent)
+    return folder
+
+
+def owner_of(pid, start):
+    boot, namespace, *_ = this_owner().split("/")
+    return f"{boot}/{namespace}/{pid}/{start}"
+
+
+def test_the_start_time_follows_a_name_with_spaces_and_brackets(processes):
+    (processes / "stat").write_text("7 (a (b) 1 2) S " + " ".join(map(str, range(101, 150))))
+    assert not owner_is_gone(owner_of(7, 119))
+    assert owner_is_gone(owner_of(7, 118))
+    assert owner_is_gone(owner_of(8, 119))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda stat: stat.write_text("7 (x) S" + 18 * " 1"), lambda stat: stat.mkdir()],
+    ids=["short", "unreadable"],
+)
+def test_a_process_whose_start_time_cannot_be_read_is_not_gone(processes, monkeypatch, make):
+    make(processes / "stat")
+    assert not owner_is_gone(owner_of(7, 1))
+    monkeypatch.setattr("os.getpid", lambda: 7)
+    owner = this_owner()
+    (processes / "stat").rename(processes / "unreadable")
+    (processes / "stat").write_text("7 (x) S" + 19 * " 1")
+    assert not owner_is_gone(owner)
+
+
+def test_a_process_of_an_unknown_boot_is_not_gone(tmp_path, monkeypatch):
+    known, boot = this_owner(), stale_runs._BOOT
+    monkeypatch.setattr(stale_runs, "_BOOT", tmp_path / "nothing")
+    assert not owner_is_gone(known)
+    unknown = this_owner()
+    assert owner_is_gone(f"{unknown}0")
+    monkeypatch.setattr(stale_runs, "_BOOT", boot)
+    assert not owner_is_gone(f"{unknown}0")
+
+
 def leftovers(**changes):
     options = {"prefix": "envpack_x_", "group": None, "log": "", "before": frozenset(), "crashed": False}
     return remove_leftovers(**{**options, **changes})
