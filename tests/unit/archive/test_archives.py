@@ -97,6 +97,9 @@ def test_what_lies_beside_it_says_what_it_is(environment, tmp_path):
     assert metadata["unpacked"]["files"] == len(members(archive)) - 2  # those that describe the others
     assert "level 2" in metadata["made_by"]
     assert metadata["packer"] == "envpack"
+    pack_archive(environment, tmp_path / "env.tar", form="tar")
+    plain = json.loads(archive_metadata_file(tmp_path / "env.tar").read_text())
+    assert (plain["form"], plain["made_by"], plain["packer"]) == ("tar", "tar", "envpack")
 
 
 @FORMS

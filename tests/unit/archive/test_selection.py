@@ -86,6 +86,13 @@ def test_patterns_of_the_user_and_what_they_bring_back():
     assert kept(*paths, exclude=["**/pkg/"], include=["b.py", "/include/"]) == [paths[1], paths[3]]
 
 
+def test_a_pattern_with_a_slash_at_its_end_selects_folders_only():
+    folders = [Entry(f"share/{name}", "folder", "x") for name in ("examples", "man")]
+    assert kept(*folders, exclude=["examples/"]) == []
+    assert kept(*folders, exclude=["examples/"], include=["/share/man/"]) == ["share/man"]
+    assert kept("share/examples", exclude=["examples/"]) == ["share/examples"]
+
+
 def test_links_follow_what_they_point_to():
     def link(path, target):
         return Entry(path, "link", "x", target=target)

@@ -95,3 +95,15 @@ def test_an_unknown_field_is_an_error_with_its_line():
         parse_config('name: "m"\nnames: "m"\n', "config.pbtxt")
     assert caught.value.kind == "bad-config"
     assert caught.value.where == "config.pbtxt:2"
+    assert caught.value.message == (
+        'not a valid Triton model configuration: Message type "inference.ModelConfig" has no field named "names"'
+    )
+
+
+def test_an_error_quotes_the_line_in_full():
+    with pytest.raises(InputError) as caught:
+        parse_config('name: "m"\ninput { dims: x }  # a : b\n', "config.pbtxt")
+    assert caught.value.where == "config.pbtxt:2"
+    assert caught.value.message == (
+        "not a valid Triton model configuration: 'input { dims: x }  # a : b': Couldn't parse integer: x"
+    )
