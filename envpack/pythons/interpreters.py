@@ -210,9 +210,10 @@ def _usual_folders() -> Iterator[Path]:
             yield base / "bin"
             yield from sorted(base.glob("envs/*/bin"))
     for folder in os.environ.get("PATH", "").split(os.pathsep):
-        if Path(folder).name == _SHIMS:
-            yield from sorted(Path(folder).parent.glob("versions/*/bin"))  # pyenv, wherever its root is
-        if folder:
+        versions = Path(folder).parent / "versions"
+        if Path(folder).name == _SHIMS and versions.is_dir():  # pyenv, wherever its root is; its shims start slowly
+            yield from sorted(versions.glob("*/bin"))
+        elif folder:
             yield Path(folder)
     yield from (Path("/usr/local/bin"), Path("/usr/bin"))
 

@@ -153,11 +153,12 @@ def test_a_shim_that_hangs_is_stopped(tmp_path, monkeypatch):
     assert available_interpreters([make_shim(tmp_path, "3.8", "exec cat /dev/zero > /dev/null")]) == ()
 
 
-def test_pyenv_with_another_root_is_found_by_its_shims_on_path(tmp_path, monkeypatch):
+def test_pyenv_with_another_root_is_found_by_its_shims_on_path_which_are_not_started(tmp_path, monkeypatch):
     folder = make_interpreter(tmp_path / "root/versions/3.8.2/bin", "3.8.2")
-    shims = make_shim(tmp_path / "root", "3.8", "exit 127")  # pyenv's answer for a version that is not active
+    shims = make_shim(tmp_path / "root", "3.8", f": > {tmp_path}/started; exit 127")
     for name in ("PYENV_ROOT", "UV_PYTHON_INSTALL_DIR", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(shims))
     assert folder / "python3.8" in [interpreter.executable for interpreter in available_interpreters()]
+    assert not (tmp_path / "started").exists()
