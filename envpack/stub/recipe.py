@@ -17,8 +17,11 @@ from envpack.support.errors import StubError
 # None means all releases in the sources.
 Releases = Sequence[Release] | None
 
-# Where the headers are, by the package that is imported and the one that is installed.
-_HEADERS = {"pybind11": "pybind11", "libboost_headers": "libboost-headers"}
+# Where the headers are: the package that is imported, the one that is installed, and the header with the version.
+_HEADERS = {
+    "pybind11": ("pybind11", "include/pybind11/detail/common.h"),
+    "libboost_headers": ("libboost-headers", "include/boost/version.hpp"),
+}
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,11 @@ class Recipe:
 
     @property
     def _common_parts(self) -> list[str]:
-        packages = (folder.stat().st_mtime_ns for folder in self.header_folders)
-        return [source_digest(self.sources), self.cmake_releases, self.tools.identity, *map(str, packages)]
+        headers = (
+            folder / version for folder, (_, version) in zip(self.header_folders, _HEADERS.values(), strict=True)
+        )
+        versions = (hashlib.sha256(header.read_bytes()).hexdigest() for header in headers)
+        return [source_digest(self.sources), self.cmake_releases, self.tools.identity, *versions]
 
     @property
     def cmake_releases(self) -> str:
@@ -73,7 +79,7 @@ class Recipe:
         Raises:
             StubError: a package of envpack's own installation is missing.
         """
-        return [required_package_folder(name, distribution) for name, distribution in _HEADERS.items()]
+        return [required_package_folder(name, distribution) for name, (distribution, _) in _HEADERS.items()]
 
 
 def identifier(target: StubTarget, releases: Releases) -> str:
