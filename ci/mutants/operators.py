@@ -47,7 +47,7 @@ class Mutant:
         text: what replaces it.
         operator: name of the kind of fault.
         lines: first and last line of the statement, or of a compound statement's header.
-        imported: the statement runs when the module is imported, not in a function.
+        function: name of the innermost function; ``""`` outside of functions.
 
     """
 
@@ -58,7 +58,12 @@ class Mutant:
     text: str
     operator: str
     lines: tuple[int, int]
-    imported: bool
+    function: str
+
+    @property
+    def imported(self) -> bool:
+        """Whether the statement runs when the module is imported, not in a function."""
+        return not self.function
 
     def apply(self, source: bytes) -> bytes:
         """The file's content with the fault."""
@@ -88,7 +93,7 @@ class _Finder:
         lengths = [len(line) for line in source.splitlines(keepends=True)]
         self._offsets = [0, *itertools.accumulate(lengths)]
         self._lines = (1, 1)
-        self._in_function = False
+        self._function = ""
 
     def find(self, tree: ast.Module) -> Iterator[Mutant]:
         for statement in tree.body:
@@ -99,7 +104,7 @@ class _Finder:
         assert node.end_col_offset is not None
         start = self._offsets[node.lineno - 1] + node.col_offset
         end = self._offsets[node.end_lineno - 1] + node.end_col_offset
-        return Mutant(self._file, node.lineno, start, end, text, operator, self._lines, not self._in_function)
+        return Mutant(self._file, node.lineno, start, end, text, operator, self._lines, self._function)
 
     def _expression(self, node: ast.expr, new: ast.expr, operator: str) -> Mutant:
         return self._mutant(node, f"({ast.unparse(new)})", operator)
@@ -117,9 +122,9 @@ class _Finder:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 for default in filter(None, (*node.args.defaults, *node.args.kw_defaults)):
                     yield from self._inside(default)
-                before, self._in_function = self._in_function, True
+                before, self._function = self._function, node.name
                 yield from self._statements(node.body)
-                self._in_function = before
+                self._function = before
             case ast.ClassDef():
                 yield from self._statements(node.body)
             case _:

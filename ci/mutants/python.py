@@ -57,6 +57,13 @@ TARGETS = (
     "envpack/workflow/cache.py",
     "envpack/workflow/placement.py",
 )
+# Of these files, the functions that delete or that decide what is deleted.
+DELETING = {
+    "envpack/environment/build.py": ("build_once", "lock_of"),
+    "envpack/environment/prefix/copy.py": ("copy_files",),
+    "envpack/server/process.py": ("keep", "stop", "_end", "start", "_start_on_free_port", "_wait_until_live"),
+    "envpack/workflow/stub_matrix.py": ("_placed", "_folder"),
+}
 # The copy leaves out what no unit test reads.
 _NOT_COPIED = {".git", ".venv", "build", "dist", "demo", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 _NO_TESTS_RAN, _BROKEN = 5, 70  # of pytest, and of child.py
@@ -203,8 +210,8 @@ class Trees:
 
 
 def target_files(root: Path) -> list[Path]:
-    """The files of `TARGETS`."""
-    return python_files(root / target for target in TARGETS)
+    """The files of `TARGETS` and `DELETING`."""
+    return python_files(root / target for target in (*TARGETS, *DELETING))
 
 
 def python_files(roots: Iterable[Path]) -> list[Path]:
@@ -221,9 +228,11 @@ class Sources:
         self._trees: dict[str, str] = {}
 
     def candidates(self, paths: list[Path]) -> list[Mutant]:
-        """All faults for some files and folders, by default for `TARGETS`."""
-        files = python_files(path.resolve() for path in paths) if paths else target_files(self._root)
-        return [mutant for file in files for mutant in self._mutants(file)]
+        """All faults for some files and folders, by default for `TARGETS` and `DELETING`."""
+        if paths:
+            return [mutant for file in python_files(path.resolve() for path in paths) for mutant in self._mutants(file)]
+        found = [mutant for file in target_files(self._root) for mutant in self._mutants(file)]
+        return [mutant for mutant in found if mutant.function in DELETING.get(mutant.file, (mutant.function,))]
 
     def is_fault(self, mutant: Mutant) -> bool:
         """Whether a mutant compiles, to another program."""
@@ -297,7 +306,9 @@ def accepted() -> dict[tuple[str, str, str], str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", type=Path, help="files or folders of envpack; by default those in TARGETS")
+    parser.add_argument(
+        "paths", nargs="*", type=Path, help="files or folders of envpack; by default those in TARGETS and DELETING"
+    )
     parser.add_argument("--sample", type=int, default=100, help="number of mutants (default: 100)")
     parser.add_argument("--seed", type=int, help="seed of the sample; random by default")
     parser.add_argument("--all", action="store_true", help="all mutants instead of a sample; hours")

@@ -58,6 +58,14 @@ def test_a_fault_shows_the_lines_that_it_changes(operators):
     assert (mutant.line, mutant.lines, mutant.imported) == (3, (3, 3), True)
 
 
+def test_a_fault_knows_the_function_that_it_is_in(operators):
+    source = "x = 1\ndef outer():\n    def inner(y=2):\n        return 3\n    return 4\nx = 5\n"
+    found = {
+        mutant.line: (mutant.function, mutant.imported) for mutant in operators.find_mutants("x.py", source.encode())
+    }
+    assert found == {1: ("", True), 3: ("outer", False), 4: ("inner", False), 5: ("outer", False), 6: ("", True)}
+
+
 SCRIPT = """
 import os, sys
 from pathlib import Path

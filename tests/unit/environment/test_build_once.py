@@ -1,0 +1,111 @@
+"""An environment appears in the store only when it is complete, and is built once."""
+
+import errno
+import json
+import os
+import threading
+
+import pytest
+from filelock import FileLock
+
+from envpack.environment.build import build_once, lock_of
+from envpack.environment.store import MANIFEST, SCHEMA
+from envpack.support.errors import EnvironmentBuildError
+
+
+def complete(folder):
+    """Make a folder an environment."""
+    manifest = {
+        "schema": SCHEMA, "key": "k", "python": "3.9.1", "minor": "3.9", "packages": [], "glibc": "2.17",
+        "glibcxx": "", "platform": "linux-64", "size": 0, "content": "", "stand_ins": 0,
+    }  # fmt: skip
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def unexpected(_):
+    pytest.fail("built again")
+
+
+def names(folder):
+    return sorted(os.listdir(folder))
+
+
+def test_it_is_built_in_an_empty_folder_with_another_name(tmp_path):
+    folder = tmp_path / "cache/environments/k"
+
+    def fill(partial):
+        assert (names(partial), folder.exists(), partial.parent) == ([], False, folder.parent)
+        complete(partial)
+
+    built = build_once(folder, fill)
+    assert (built.prefix, built.fresh) == (folder, True)
+    assert names(folder.parent) == [".k.lock", "k"]
+    assert lock_of(folder) == folder.parent / ".k.lock"
+
+
+def test_the_one_in_the_store_is_used(tmp_path):
+    build_once(tmp_path / "k", complete)
+    found = build_once(tmp_path / "k", unexpected)
+    assert (found.prefix, found.fresh) == (tmp_path / "k", False)
+
+
+def test_what_is_left_of_an_interrupted_build_is_removed_first(tmp_path):
+    for name in ("k", ".k.partial-x"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "left").touch()
+    (tmp_path / "other").mkdir()
+    build_once(tmp_path / "k", complete)
+    assert names(tmp_path) == [".k.lock", "k", "other"]
+    assert names(tmp_path / "k") == [MANIFEST]
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, EnvironmentBuildError("no", kind="x", hint="y")])
+def test_a_build_that_fails_leaves_nothing(tmp_path, reason):
+    def fill(partial):
+        (partial / "half").touch()
+        raise reason
+
+    with pytest.raises((KeyboardInterrupt, EnvironmentBuildError)):
+        build_once(tmp_path / "k", fill)
+    assert names(tmp_path) == [".k.lock"]
+
+
+def test_another_that_needs_it_waits_until_it_is_complete(tmp_path, monkeypatch):
+    arrived, results = threading.Event(), []
+    acquire = FileLock.acquire
+
+    def noted(lock):
+        if threading.current_thread() is second:
+            arrived.set()
+        return acquire(lock)
+
+    def again(_):
+        arrived.set()
+        raise AssertionError("built again")
+
+    def fill(partial):
+        second.start()
+        assert arrived.wait(60)
+        complete(partial)
+
+    monkeypatch.setattr(FileLock, "acquire", noted)
+    second = threading.Thread(target=lambda: results.append(build_once(tmp_path / "k", again)), daemon=True)
+    build_once(tmp_path / "k", fill)
+    second.join(60)
+    assert [(found.prefix, found.fresh) for found in results] == [(tmp_path / "k", False)]
+
+
+def test_a_full_disk_is_an_error_for_the_user(tmp_path):
+    def fill(partial):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(EnvironmentBuildError) as caught:
+        build_once(tmp_path / "k", fill)
+    assert (caught.value.kind, caught.value.where) == ("disk-full", str(tmp_path))
+
+
+def test_an_environment_without_a_manifest_is_not_reported_as_built(tmp_path):
+    with pytest.raises(EnvironmentBuildError) as caught:
+        build_once(tmp_path / "k", lambda partial: None)
+    assert (caught.value.kind, caught.value.where) == ("environment-broken", str(tmp_path / "k"))
+    assert "build again" in caught.value.hint
