@@ -77,8 +77,11 @@ def test_it_describes_exactly_what_is_in_it(environment, tmp_path):
     assert manifest["size"] == sum(entry.size for entry in listed)
     for package in manifest["packages"]:
         assert package["size"] == sum(entry.size for entry in listed if entry.package == package["name"]) > 0
-    assert manifest["selection"]["exclude"] == ["/lib/large.so"]
-    assert manifest["selection"]["left_out"] == {"files": 4, "size": len(LARGE) + 3 * len("left out")}
+    assert manifest["selection"] == {
+        "exclude": ["/lib/large.so"], "include": [], "digest": Selection(exclude=("/lib/large.so",)).digest,
+        "of": environment.content, "final_prefix": "",
+        "left_out": {"files": 4, "size": len(LARGE) + 3 * len("left out")},
+    }  # fmt: skip
 
 
 def test_what_lies_beside_it_says_what_it_is(environment, tmp_path):
@@ -380,6 +383,13 @@ def test_conda_pack_packs_all_files_and_an_activate_of_its_own(environment, tmp_
     assert json.loads(archive_metadata_file(archive).read_text())["made_by"].startswith("conda-pack 0.")
     assert pack_archive(environment, archive, packer="conda-pack") is False
     assert pack_archive(environment, archive) is True
+
+
+def test_conda_pack_packs_the_files_that_exist(environment, tmp_path):
+    """The record of a package lists those that another package has removed."""
+    (environment.prefix / "include/x.h").unlink()
+    pack_archive(environment, tmp_path / "env.tar.gz", packer="conda-pack")
+    assert {"lib/large.so", "include/x.h"} & set(members(tmp_path / "env.tar.gz")) == {"lib/large.so"}
 
 
 def test_what_is_no_conda_environment_is_refused_by_conda_pack_only(environment, tmp_path):

@@ -170,3 +170,11 @@ def test_every_kind_of_member(tmp_path):
         ("name", "hard link", 0, "target"),
         ("name", "special", 0, ""),
     ]
+
+
+@pytest.mark.parametrize(("expected", "limit"), [(1023, 1 << 30), (1 << 30, 1023)])
+def test_the_lower_of_the_expected_size_and_the_limit_counts(tmp_path, expected, limit):
+    (tmp_path / "env.tar").write_bytes(plain("a", b"x") + END)
+    with opened_archive(tmp_path / "env.tar", limit) as archive, pytest.raises(InputError, match="larger than 1023"):
+        archive.expect(expected)
+        list(archive)

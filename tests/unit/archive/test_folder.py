@@ -89,6 +89,11 @@ def test_leftovers_that_cannot_be_removed_or_are_gone_are_no_error(tmp_path, cac
         pass
 
 
+def test_the_folders_above_are_made(tmp_path, cache):
+    with locked_destination(tmp_path / "models/m/env"):
+        assert (tmp_path / "models/m").is_dir()
+
+
 def test_leftovers_of_a_name_with_wildcards_are_its_own(tmp_path, cache):
     for name in (".e*v.x.partial", ".env.x.partial", ".e[v.x.partial"):
         (tmp_path / name).touch()

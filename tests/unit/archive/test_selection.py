@@ -1,8 +1,9 @@
 """Which files leave the store."""
 
 import pytest
+from pathspec import PathSpec
 
-from envpack.archive.selection import Selection
+from envpack.archive.selection import DEFAULT_EXCLUDE, Selection
 from envpack.environment.inventory import Entry
 from envpack.support.errors import UsageError
 
@@ -14,28 +15,30 @@ def kept(*paths, exclude=(), include=()):
     return [entry.path for entry in Selection(tuple(exclude), tuple(include)).of(entries)]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "include/zlib.h",
-        "lib/libz.a",
-        f"{SITE}/pkg/core/lib/libnpymath.a",
-        "share/man/man1/x.1",
-        "lib/pkgconfig/z.pc",
-        "lib/python3.10/idlelib/editor.py",
-        "lib/python3.10/test/support/__init__.py",
-        f"{SITE}/pkg/tests/test_x.py",
-        f"{SITE}/pkg/tests/deep/er/test_x.py",
-        f"{SITE}/pkg/tests/__pycache__/test_x.cpython-310.pyc",
-        f"{SITE}/pkg/test/x_test.py",
-        f"{SITE}/pkg/tests/data/big.npz",
-        f"{SITE}/pkg/tests/src/string/x.f90",
-        f"{SITE}/pkg/tests/conftest.py",
-    ],
+TEST_FILES = (
+    *("test_x.py", "deep/er/test_x.py", "x_test.py", "data/big.npz", "x.c", "x.f", "src/string/x.f90", "x.pyf"),
+    *("__pycache__/test_x.cpython-310.pyc", "__pycache__/x_test.cpython-310.pyc"),
 )
+LEFT_OUT = (
+    *("include/zlib.h", "lib/libz.a", f"{SITE}/pkg/core/lib/libnpymath.a", "lib/libz.la"),
+    *("man/man1/x.1", "share/man/man1/x.1", "share/doc/x", "share/info/x", "share/gtk-doc/x"),
+    *("lib/pkgconfig/z.pc", "share/pkgconfig/z.pc", "lib/cmake/z", "share/cmake/z", "share/aclocal/z.m4"),
+    *("lib/python3.10/idlelib/editor.py", "lib/python3.10/turtledemo/x.py", "lib/python3.10/test/support/__init__.py"),
+    "lib/python3.10/config-3.10-x86_64-linux-gnu/Makefile",
+    *(f"{SITE}/pkg/{folder}/{name}" for folder in ("tests", "test") for name in TEST_FILES),
+)
+
+
+@pytest.mark.parametrize("path", [*LEFT_OUT, f"{SITE}/pkg/tests/conftest.py"])
 def test_left_out(path):
     assert kept(path) == []
     assert kept(path, include=["**"]) == [path]
+
+
+@pytest.mark.parametrize("pattern", DEFAULT_EXCLUDE)
+def test_every_default_pattern_has_an_example(pattern):
+    """So that a pattern that is added is tested too."""
+    assert any(PathSpec.from_lines("gitignore", [pattern]).match_file(path) for path in LEFT_OUT)
 
 
 @pytest.mark.parametrize(

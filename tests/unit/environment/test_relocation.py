@@ -29,7 +29,7 @@ def test_script_finds_python_through_path_and_record_follows(tmp_path):
     assert script.read_text() == "#!/usr/bin/env python3.8\nprint(1)\n"
     assert script.stat().st_mode & 0o777 == 0o755
     digest = base64.urlsafe_b64encode(hashlib.sha256(script.read_bytes()).digest()).rstrip(b"=").decode()
-    assert f"../../../bin/tool,sha256={digest},{script.stat().st_size}\n" in record.read_text()
+    assert f"\n../../../bin/tool,sha256={digest},{script.stat().st_size}\n".encode() in b"\n" + record.read_bytes()
 
 
 def test_local_origin_of_a_package_is_forgotten(tmp_path):

@@ -130,6 +130,7 @@ def test_everything_that_changes_the_result_changes_the_requirements_digest(tmp_
         ("- pypi: https://files.example/six-1.17.0-py2.py3-none-any.whl\n  name", "- pypi: x\n  name", "damaged"),
         ("version: 6", "version: " + "[" * 100_000, "nested too deeply"),
         ("      linux-64:\n", "      linux-64: []\n      other:\n", "must be for one platform"),
+        ("      linux-64:\n", "      linux-32:\n", "unknown platform 'linux-32'"),
         ("version: 6", "version: [", "not valid YAML"),
     ],
 )
@@ -227,8 +228,10 @@ def test_no_content_ends_in_a_traceback(key, value):
         assert isinstance(parse_lock(yaml.safe_dump(document), Path("envpack.lock")), Lock)
 
 
-def test_a_pylock_of_wheels_names_each_by_address_and_hash():
+def test_a_pylock_names_each_file_by_address_and_hash():
     local = dataclasses.replace(SIX, name="mine", url="file:///with%20space/mine-1-py3-none-any.whl")
-    text = to_pylock((SIX, local), TARGET)
+    source = dataclasses.replace(SIX, name="old", url="https://files.example/old-1.tar.gz")
+    text = to_pylock((SIX, local, source), TARGET)
+    assert f'sdist = {{ url = "https://files.example/old-1.tar.gz", hashes = {{ sha256 = "{SIX.sha256}" }} }}' in text
     assert 'wheels = [{ url = "https://files.example/six-1.17.0-py2.py3-none-any.whl"' in text
     assert 'archive = { path = "/with space/mine-1-py3-none-any.whl"' in text

@@ -200,6 +200,8 @@ def test_a_projects_wheel_is_stored_by_its_content(monkeypatch, tmp_path, name):
     assert wheel.read_bytes() == b"wheel"
     assert [file.name for file in (tmp_path / "wheels").iterdir()] == [wheel.parent.name]
     assert builder.arguments[:2] == ["build", "--wheel"]
+    output = Path(builder.arguments[builder.arguments.index("--out-dir") + 1])
+    assert output.parent == tmp_path / "wheels"  # on the same file system, so that the wheel can be moved
     assert builder.arguments[builder.arguments.index("--python") + 1] == Path("/python")
     assert "--no-config" in builder.arguments
     assert builder.arguments[-1] == Path("/src/tool")

@@ -196,6 +196,16 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path):
     assert (caught.value.kind, caught.value.where) == ("environment-unreadable", str(tmp_path / "nothing"))
 
 
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
+    def glob(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.glob", glob)
+    with pytest.raises(InputError, match="cannot be read: Permission denied") as caught:
+        read_environment_facts(tmp_path)
+    assert (caught.value.kind, caught.value.where) == ("environment-unreadable", str(tmp_path))
+
+
 class Inspected:
     machine, python, glibc, epochs = "x86_64", "3.9", "2.17", ("24.10", "23.04")
 

@@ -73,6 +73,12 @@ def test_a_complete_folder_stays_unchanged(backend, stub):
     assert [found.name for found in find_backends(backend.folder.parent)] == ["python_3_8"]
 
 
+def test_a_second_backend_is_placed_beside_the_first(backend, stub):
+    second = backend_for("3.9", backend.folder.parent)
+    assert (place_backend(stub, backend), place_backend(stub, second)) == (True, True)
+    assert sorted(os.listdir(backend.folder.parent)) == ["python_3_8", "python_3_9"]
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_missing_and_wrong_files_are_replaced(backend, stub, name):
     place_backend(stub, backend)

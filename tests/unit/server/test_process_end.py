@@ -76,6 +76,7 @@ def test_a_server_is_asked_to_stop_at_the_end_and_its_folder_is_removed(runtime,
         assert (home / "owner").read_text() == stale_runs.this_owner()
         assert (home / "group").read_text() == str(server.pid) == str(os.getpgid(server.pid))
         assert (home / ".local/lib/python3.10/site-packages/usercustomize.py").exists()
+        assert sorted(os.listdir(home / "backends")) == ["python"]
         assert not server.ended()
         stopped = server.stop()
         assert "asked to stop" in server.log()

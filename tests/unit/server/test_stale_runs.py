@@ -43,7 +43,9 @@ def folders(tmp_path, monkeypatch):
 def servers(monkeypatch):
     """The process ids of running Triton servers: none."""
     running = []
-    monkeypatch.setattr("envpack.server.procfs.programs_named", lambda name: tuple(running))
+    monkeypatch.setattr(
+        "envpack.server.procfs.programs_named", lambda name: tuple(running) if name == "tritonserver" else ()
+    )
     return running
 
 

@@ -87,6 +87,13 @@ def test_a_model_without_an_environment_skips_the_check(check):
     assert check(replace(GOOD, root="")) is None
 
 
+def test_packages_of_the_servers_user_are_a_failure():
+    check = check_user_site("before\nenvpack-user-site-was-read\n", {"PYTHONNOUSERSITE": "1"})
+    assert (check.id, check.status) == ("user-site", "failed")
+    assert "~/.local" in check.evidence
+    assert "PYTHONNOUSERSITE=1" in check.fix
+
+
 def test_the_evidence_names_how_the_user_site_is_disabled():
     assert "PYTHONNOUSERSITE is set" in check_user_site("", {"PYTHONNOUSERSITE": "1"}).evidence
     assert "without PYTHONNOUSERSITE" in check_user_site("", {}).evidence

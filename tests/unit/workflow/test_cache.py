@@ -1,11 +1,13 @@
 """What is in the cache, and what pruning takes away."""
 
+import json
 import os
 import time
 
 import pytest
 from filelock import FileLock
 
+from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.workflow.cache import list_cache, prune_cache
 
 DAY = 86400
@@ -105,6 +107,38 @@ def test_what_lies_beside_an_archive_that_is_gone_is_an_entry_like_others(cache)
     (cache / "archives").mkdir(parents=True)
     (cache / "archives/gone.tar.gz.segments").write_text("{}")
     assert names(prune_cache(0, cache=cache).entries) == {("archives", "gone.tar.gz.segments")}
+
+
+def test_what_cannot_be_removed_now_is_removed_by_the_next_run(cache, monkeypatch):
+    def refuse(*_, **options):
+        raise PermissionError
+
+    folder = entry(cache, "bytecode", "old", days=40)
+    with monkeypatch.context() as patched:
+        patched.setattr("os.rmdir", refuse)
+        assert names(prune_cache(30, cache=cache).entries) == {("bytecode", "old")}
+    assert not folder.exists()
+    assert list_cache(cache) == ()
+    prune_cache(30, cache=cache)
+    assert [path.name for path in (cache / "bytecode").iterdir() if path.is_dir()] == []
+
+
+def test_an_environment_is_listed_with_its_packages(cache):
+    for key, packages in (("0123456789", ["python", "numpy", "six"]), ("9876543210", ["python"])):
+        folder = entry(cache, "environments", key, days=1)
+        package = {"version": "1", "source": "pip", "license": "", "url": "", "sha256": "", "size": 0}
+        manifest = {
+            "schema": SCHEMA, "key": key, "python": "3.9.1", "minor": "3.9", "glibc": "", "glibcxx": "", "size": 0,
+            "platform": "linux-64", "content": "", "stand_ins": 0,
+            "packages": [{"name": name, **package} for name in packages],
+        }  # fmt: skip
+        (folder / MANIFEST).write_text(json.dumps(manifest))
+    entry(cache, "environments", "damaged", days=1)
+    assert {found.label for found in list_cache(cache)} == {
+        "01234567 Python 3.9.1: numpy, six",
+        "98765432 Python 3.9.1: no packages",
+        "damaged",
+    }
 
 
 def test_dry_run_removes_nothing(cache):
