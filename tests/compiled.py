@@ -59,7 +59,10 @@ def _configure(folder, recipe, sanitize):
         definitions["CMAKE_BUILD_TYPE"] = "Release"
     if sanitize:
         definitions["ENVPACK_SANITIZE"] = sanitize
-        definitions |= {"CMAKE_BUILD_TYPE": "Debug", "CMAKE_CXX_FLAGS_DEBUG": "-O0"}  # optimising takes most of the time
+        definitions |= {
+            "CMAKE_BUILD_TYPE": "Debug",
+            "CMAKE_CXX_FLAGS_DEBUG": "-O0",
+        }  # optimising takes most of the time
     else:  # most of a stub is the same code, which is compiled for it anyway
         shared = compile_shared(recipe, cache=kept_cache() / "stubs", progress=NoProgress())
         definitions["ENVPACK_COMMON"] = str(shared)
