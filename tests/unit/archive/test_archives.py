@@ -73,6 +73,7 @@ def test_it_describes_exactly_what_is_in_it(environment, tmp_path):
     assert {entry.path for entry in listed} == set(found) - {MANIFEST, INVENTORY}
     assert {"include/x.h", "lib/large.so", "lib/python3.8/site-packages/y/tests/test_y.py"}.isdisjoint(found)
     manifest = json.loads(text(archive, MANIFEST))
+    assert text(archive, MANIFEST) == json.dumps(manifest, indent=1, sort_keys=True) + "\n"
     assert manifest["content"] == hashlib.sha256(text(archive, INVENTORY).encode()).hexdigest()
     assert manifest["size"] == sum(entry.size for entry in listed)
     for package in manifest["packages"]:

@@ -27,6 +27,17 @@ def test_folder_shares_its_files_with_the_store(environment, tmp_path):
     assert not (placed / "conda-meta/x.lock").exists()
 
 
+def test_folders_that_hold_files_and_folders_are_made_once(prefixes, tmp_path):
+    def add(prefix):
+        for path in ("deep/a/x", "deep/b", "deep/c/d/x", "deep/c/x"):
+            (prefix / path).parent.mkdir(parents=True, exist_ok=True)
+            (prefix / path).write_text(path)
+
+    place_folder(prefixes.make("two", add), tmp_path / "env")
+    found = {str(path.relative_to(tmp_path / "env")) for path in (tmp_path / "env/deep").rglob("*") if path.is_file()}
+    assert found == {"deep/a/x", "deep/b", "deep/c/d/x", "deep/c/x"}
+
+
 def test_folder_holds_and_describes_what_was_chosen(environment, tmp_path):
     selection = Selection(exclude=("/lib/large.so",), include=("/include/",))
     place_folder(environment, tmp_path / "env", selection)

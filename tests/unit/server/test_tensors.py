@@ -60,7 +60,20 @@ def tensor(*data, datatype="FP32"):
         (tensor(1.0), tensor(), "0 elements instead of 1"),
         (tensor(1, datatype="INT32"), tensor(1.0), "type FP32 instead of INT32"),
         (tensor(3, datatype="INT32"), tensor(4, datatype="INT32"), "element 0 is 4 instead of 3"),
+        (tensor(float("inf")), tensor(float("inf")), ""),
+        (tensor(float("inf")), tensor(float("-inf")), "element 0 is -inf instead of inf"),
         (tensor(b"cat", datatype="BYTES"), tensor(b"car", datatype="BYTES"), "element 0 is 'car' instead of 'cat'"),
+        (
+            tensor(b"x" * 60, datatype="BYTES"),
+            tensor(b"", datatype="BYTES"),
+            f"element 0 is '' instead of '{'x' * 60}'",
+        ),
+        (
+            tensor(b"x" * 61, datatype="BYTES"),
+            tensor(b"", datatype="BYTES"),
+            f"element 0 is '' instead of '{'x' * 57}...'",
+        ),
+        (tensor(b"a", datatype="BYTES"), tensor(b"\xff", datatype="BYTES"), r"element 0 is '\\xff' instead of 'a'"),
     ],
 )
 def test_a_difference_is_one_phrase(expected, actual, message):

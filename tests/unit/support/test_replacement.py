@@ -89,6 +89,7 @@ def test_a_folder_is_exchanged_for_a_new_one(tmp_path):
     with replaced_folder(folder) as partial:
         (partial / "new").touch()
         assert os.listdir(folder) == ["old"]
+        assert (partial.name[:12], partial.suffix) == (".python3.10.", ".partial")  # known to who removes leftovers
     assert os.listdir(folder) == ["new"]
     assert os.listdir(tmp_path) == ["python3.10"]
 

@@ -3,6 +3,7 @@
 from envpack.inspection import BuildState
 from envpack.preflight import Mismatch
 from envpack.verification.judge import Judge, JudgeOptions
+from envpack.verification.verdict import EnvironmentSize
 
 UNBUILT = BuildState(
     "unbuilt", "it has requirements.txt, but config.pbtxt names no environment", "run `envpack build m`"
@@ -36,6 +37,14 @@ def test_changed_requirements_are_a_warning(model):
     assert (outdated.id, outdated.status) == ("requirements", "warning")
     assert (outdated.evidence, outdated.fix) == (CHANGED.reason, CHANGED.fix)
     assert (incompatible.id, incompatible.status) == ("preflight", "failed")
+
+
+def test_the_verdict_has_the_size_of_the_environment(model, monkeypatch):
+    size = EnvironmentSize("/envs/m", "folder", 5, ())
+    monkeypatch.setattr(
+        "envpack.verification.judge.measure_environment", lambda measured: size if measured is model else None
+    )
+    assert judge(model, UNBUILT).environment == size
 
 
 def test_current_requirements_are_not_mentioned(model):
