@@ -1,5 +1,6 @@
 """`envpack stub` for several Pythons: killed, interrupted, twice at once, with a cache that is damaged or read-only."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from envpack.repository import RELEASE_FILE
 from envpack.stub import STUB_NAME, target_from_interpreter
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
 
+from .compiler import closed, remembering_compiler
 from .conftest import need
 
 PYTHONS = ("3.10", "3.12")
@@ -32,17 +34,33 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def changes(own_cache):
-    return {"ENVPACK_CACHE_DIR": str(own_cache), "CXX": None}
+def compiler(own_cache, tmp_path_factory):
+    return str(remembering_compiler(tmp_path_factory.mktemp("compiler") / "c++"))
+
+
+@pytest.fixture(scope="module")
+def changes(own_cache, compiler):
+    return {"ENVPACK_CACHE_DIR": str(own_cache), "CXX": compiler}
 
 
 @pytest.fixture(scope="module")
 def raced(changes, tmp_path_factory):
     """Two processes that build the same two stubs at the same time, from an empty cache; folders and what they said."""
-    outputs = [tmp_path_factory.mktemp(name) / "dist" for name in ("one", "two")]
-    children = [start(*CELLS, "--output", output, changes=changes) for output in outputs]
-    said = [child.communicate(timeout=500) for child in children]
-    assert [child.returncode for child in children] == [0, 0], said
+    folder = tmp_path_factory.mktemp("raced")
+    gate, outputs = folder / "gate", [folder / name / "dist" for name in ("one", "two")]
+    waiting = changes | {"CXX": str(remembering_compiler(folder / "c++", gate=gate))}
+    with closed(gate):
+        for output in outputs:
+            output.parent.mkdir()
+        files = [(output.with_name("out"), output.with_name("err")) for output in outputs]
+        children = [
+            start(*CELLS, "--output", output, changes=waiting, said=said)
+            for output, said in zip(outputs, files, strict=True)
+        ]
+        wait_until(lambda: any(b"wait for another process" in err.read_bytes() for _, err in files))
+    ended = [child.wait(timeout=500) for child in children]
+    said = [(out.read_bytes(), err.read_bytes()) for out, err in files]
+    assert ended == [0, 0], said
     return outputs, said
 
 
@@ -52,16 +70,19 @@ def built(raced):
     return raced[0][0]
 
 
-def start(*words, changes):
-    return subprocess.Popen(
-        command(*words),
-        env=variables(changes),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd="/",
-        # A shell that runs this in the background has the signal ignored, which children inherit.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-    )
+def start(*words, changes, said=None):
+    """A command in the background; what it says goes to two files, or to pipes."""
+    with contextlib.ExitStack() as files:
+        out, err = (files.enter_context(file.open("wb")) for file in said) if said else (subprocess.PIPE,) * 2
+        return subprocess.Popen(
+            command(*words),
+            env=variables(changes),
+            stdout=out,
+            stderr=err,
+            cwd="/",
+            # A shell that runs this in the background has the signal ignored, which children inherit.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        )
 
 
 def partial_in(folder: Path) -> list[Path]:
@@ -89,7 +110,7 @@ def wait_until(true, seconds=120):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_one_works(tmp_path, own_cache, number):
+def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_one_works(tmp_path, compiler, number):
     changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": None}
     words = (*CELLS, "--output", tmp_path / "dist")
     child = start(*words, changes=changes)
@@ -107,7 +128,7 @@ def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_on
     assert not [path for path in (tmp_path / "cache/stubs").iterdir() if path.is_dir() and ".partial" not in path.name]
     if number == signal.SIGKILL:
         assert partial_in(tmp_path)
-        ended = envpack(*words, "--only", "cp310-*", changes=changes)
+        ended = envpack(*words, "--only", "cp310-*", changes=changes | {"CXX": compiler})
         assert ended.code == 0, ended.err
         assert partial_in(tmp_path) == []
         wait_until(lambda: not programs_in(tmp_path))  # those that outlived the kill
