@@ -170,8 +170,26 @@ def kill_once(sandbox: BuildSandbox, order: Order, chance: random.Random, longes
     # Only envpack is killed, as by the kernel when memory is short: its child processes must end too.
     child.send_signal(signal.SIGKILL)
     errors = child.communicate()[1]
+    wait_for_session(child.pid)
     assert not done or child.returncode == 0, errors
     return f"{order} {'ended before' if done else 'killed'}"
+
+
+def wait_for_session(number: int) -> None:
+    """Wait until all processes of a build have ended; until then they may write to its temporary files."""
+    end = time.monotonic() + 60
+    while any(session_of(process) == number for process in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < end, "a process of a killed build goes on"
+        time.sleep(0.02)
+
+
+def session_of(process: Path) -> int:
+    """The session of a process in /proc; 0 if it has ended, or is about to."""
+    try:
+        state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+    except OSError:
+        return 0
+    return 0 if state == "Z" else int(session)
 
 
 def kill_many(sandbox: BuildSandbox, sources: tuple[str, ...], times: int, seed: int) -> None:
