@@ -1,23 +1,53 @@
 """Real environments from real interpreters, with packages from PyPI; built once for all tests of a session."""
 
 import contextlib
+import hashlib
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
+import envpack
 from envpack.environment import build_environment
-from envpack.pythons import available_interpreters
+from envpack.pythons import available_interpreters, interpreter_for
+from envpack.pythons.channels import local_channel
 from envpack.requirements import Requirements
+from tests.cache import kept_cache
 from tests.web import serve
 
-from .sources import PYTHON, fill_channel, fill_index
+from .sources import PYTHON, fill_channel, fill_index, small_python
+
+CODE = Path(envpack.__file__).parent
+# What is kept between runs, because it takes long to make; the rest of a cache is made by the run itself.
+_KEPT = ("channel", "bytecode")
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """Empty at first, so that what is tested is also built."""
-    return tmp_path_factory.mktemp("cache")
+    """Without environments, so that what is tested is also built; interpreters as packages stay if their code does."""
+    folder = tmp_path_factory.mktemp("cache")
+    digest = hashlib.sha256()
+    for file in sorted(file for part in ("conda", "pythons", "support") for file in (CODE / part).glob("*.py")):
+        digest.update(file.read_bytes())
+    for name in _KEPT:
+        kept = kept_cache() / "made" / digest.hexdigest()[:16] / name
+        kept.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(kept)
+    return folder
+
+
+@pytest.fixture
+def packaged(cache):
+    """Give another cache the package of an interpreter, where making it is not what is tested."""
+
+    def give(minor, other):
+        made = local_channel(interpreter_for(need(minor)), cache=cache).folder
+        shutil.copytree(made, other / "channel" / made.name, copy_function=os.link)
+        return other
+
+    return give
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,12 +90,18 @@ def mounted(folder, megabytes):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.fixture(scope="session")
+def small_channel(tmp_path_factory):
+    """A channel with a small Python."""
+    need(PYTHON)
+    return small_python(tmp_path_factory.mktemp("small"))
+
+
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def served(tmp_path_factory, small_channel):
     """A folder with the channel ``conda`` and the index ``pypi``, on the web."""
     root = tmp_path_factory.mktemp("served")
-    need(PYTHON)
-    fill_channel(root / "conda")
+    fill_channel(root / "conda", small_channel)
     fill_index(root / "pypi")
     with serve(root) as site:
         yield site

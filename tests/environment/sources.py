@@ -1,20 +1,43 @@
 """A channel and an index that tests serve on 127.0.0.1, with packages for every situation."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
 from envpack.pythons import interpreter_for
-from envpack.pythons.channels import local_channel
+from envpack.pythons.channels import LocalChannel, local_channel
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.wheels import make_source, make_wheel, write_index
 
 PYTHON = "3.10"
 MODULE = "VALUE = {}\n"
+# What a small Python lacks of its standard library; the rest of `encodings` and `lib-dynload` is listed below.
+_LACKING = shutil.ignore_patterns(
+    *("asyncio", "config-*", "curses", "ensurepip", "idlelib", "lib2to3", "multiprocessing", "pydoc*"),
+    *("__pycache__", "site-packages", "test", "tests", "tkinter", "turtle*", "unittest", "wsgiref", "xml*"),
+)
+_ENCODINGS = {"__init__", "aliases", "ascii", "cp437", "idna", "latin_1", "utf_8", "utf_8_sig"}
+_EXTENSIONS = {
+    *("_bisect", "_blake2", "_bz2", "_contextvars", "_csv", "_ctypes", "_datetime", "_hashlib", "_heapq", "_json"),
+    *("_lzma", "_opcode", "_pickle", "_posixsubprocess", "_queue", "_random", "_sha3", "_sha512", "_socket"),
+    *("_sqlite3", "_ssl", "_struct", "array", "binascii", "fcntl", "grp", "math", "select", "unicodedata", "zlib"),
+}
 
 
-def fill_channel(channel: Path) -> None:
+def small_python(cache: Path) -> LocalChannel:
+    """A channel with a Python that has what installers and these tests import, so environments are made quickly."""
+    found = interpreter_for(PYTHON)
+    library = shutil.copytree(found.stdlib, cache / "stdlib", ignore=_LACKING)
+    for folder, kept in (("encodings", _ENCODINGS), ("lib-dynload", _EXTENSIONS)):
+        for file in (library / folder).iterdir():
+            if file.name.partition(".")[0] not in kept:
+                file.unlink()
+    return local_channel(dataclasses.replace(found, stdlib=library), cache=cache)
+
+
+def fill_channel(channel: Path, python: LocalChannel) -> None:
     (channel / "linux-64").mkdir(parents=True)
-    shutil.copy(local_channel(interpreter_for(PYTHON)).package.file, channel / "linux-64")
+    shutil.copy(python.package.file, channel / "linux-64")
     for version in ("1.0", "1.1"):
         make_conda_package(channel, "plain", version, {f"share/plain-{version}": b"x"})
     make_conda_package(

@@ -151,8 +151,8 @@ def wait_until(condition, seconds=60.0):
         time.sleep(0.005)
 
 
-def test_killed_packer_leaves_the_old_archive_and_a_clean_store(numpy_env, tmp_path, monkeypatch):
-    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+def test_killed_packer_leaves_the_old_archive_and_a_clean_store(numpy_env, tmp_path, packaged, monkeypatch):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(packaged("3.8", tmp_path / "cache")))
     archive = tmp_path / "out/env.tar.gz"
     pack_archive(build_environment(Requirements(pip=("six",)), python="3.8"), archive)
     before = archive.read_bytes()

@@ -209,8 +209,9 @@ def test_builds_at_the_same_time_build_once(tmp_path):
         assert sorted(job.result().fresh for job in jobs) == [False, False, True]
 
 
-def test_killed_build_leaves_no_environment_and_the_next_one_cleans_up(tmp_path):
+def test_killed_build_leaves_no_environment_and_the_next_one_cleans_up(tmp_path, packaged):
     minor = need("3.8")
+    packaged(minor, tmp_path)
     code = (
         "from envpack.environment import build_environment; from envpack.requirements import Requirements; "
         f"build_environment(Requirements(pip=('six',)), python='{minor}')"

@@ -325,7 +325,8 @@ def test_stripped_environments_work_and_have_another_key(served, tmp_path):
     assert environment_of(lock, cache=tmp_path).content == plain.content
 
 
-def test_a_local_channel_that_is_gone_is_made_again(served, tmp_path):
+def test_a_local_channel_that_is_gone_is_made_again(served, tmp_path, packaged):
+    packaged(PYTHON, tmp_path)
     first = build_environment(Requirements(), python=PYTHON, cache=tmp_path)
     shutil.rmtree(tmp_path / "channel")
     shutil.rmtree(tmp_path / "conda-packages")
@@ -465,8 +466,9 @@ class TestSecrets:
 
     @pytest.mark.parametrize("account", ["", "me:wrong-password"])
     def test_an_index_that_requires_a_password_is_named_without_the_wrong_one(
-        self, locked, tmp_path, account, monkeypatch
+        self, locked, tmp_path, account, monkeypatch, packaged
     ):
+        packaged(PYTHON, tmp_path)
         monkeypatch.setenv("UV_DEFAULT_INDEX", locked.url("/pypi/simple", account))
         error = refused(lock_for, Requirements(pip=("tree",)), locked, tmp_path, channels=("local",))
         assert error.kind == "index-forbidden"

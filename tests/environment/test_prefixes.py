@@ -24,7 +24,6 @@ from envpack.environment.prefix import environment_from_prefix
 from envpack.environment.store import MANIFEST
 from envpack.lock import LockOptions, lock_requirements
 from envpack.pythons import interpreter_for
-from envpack.pythons.channels import local_channel
 from envpack.requirements import Requirements
 from envpack.requirements.target import Target
 from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
@@ -78,10 +77,10 @@ def copied(virtual, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def conda_lock(tmp_path_factory):
+def conda_lock(tmp_path_factory, small_channel):
     """A channel with files that name their prefix, and a lock of it."""
     channel = tmp_path_factory.mktemp("channel")
-    shutil.copytree(local_channel(interpreter_for(need(PYTHON))).folder, channel, dirs_exist_ok=True)
+    shutil.copytree(small_channel.folder, channel, dirs_exist_ok=True)
     name = PLACEHOLDER.encode()
     rooted = {
         "etc/rooted.conf": b"root = " + name + b"/share\n",
