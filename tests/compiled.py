@@ -22,6 +22,7 @@ from envpack.stub.build import compile_shared
 from envpack.stub.cmake import BuildTree
 from envpack.stub.recipe import Recipe, source_folder
 from envpack.stub.toolchain import find_tool
+from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvpackError
 from envpack.support.isolation import clean_environment
 from envpack.support.progress import NoProgress
@@ -42,7 +43,10 @@ def native_programs(target, *, toolchain="auto", programs=PROGRAMS, sanitize="")
     with FileLock(f"{folder}.lock"):
         _configure(folder, recipe, sanitize)
         command = [find_tool("cmake"), "--build", folder, "--target", *programs]
-        done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+        # The runtime of zig that the stubs are linked with, instead of another one in HOME.
+        caches = {"ZIG_LOCAL_CACHE_DIR": str(folder / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(cache_root() / "zig")}
+        variables = clean_environment() | caches
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder / "tests/native"
 
