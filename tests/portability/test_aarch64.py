@@ -1,6 +1,7 @@
 """A stub for aarch64, compiled here by zig: inspected, and run by qemu-user alone and with the tests' peer."""
 
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from tests.portability import arm64
 from tests.portability.conversation import NATIVE, cases, variables_for_peer
 from tests.portability.environments import need_same
 
-REGIONS = f"envpack_aarch64_{os.getpid()}_"
+REGIONS = (f"envpack_aarch64_{os.getpid()}_{number}_" for number in itertools.count())  # a name for each test
 RELEASE = cases("release_test.cc")
 # The first two request that the kernel hands them orphaned processes, a request that qemu-user 7.2 does not forward. In
 # the third, children of a process with threads crash on purpose; it hung in 2 of 9 runs for an unknown reason.
@@ -82,15 +83,16 @@ def test_records_are_laid_out_as_on_x86_but_for_the_larger_mutex(tmp_path):
 def converse(stub, peer, arm64_machine, arm64_environment, tmp_path):
     """Run cases of tests/native with both ends in qemu-user."""
     script = arm64_machine.script(stub.path, tmp_path / "stub")
+    regions = next(REGIONS)
 
     def run(*names, release=""):
         folder = tmp_path / "folder"
         folder.mkdir()
         variables = variables_for_peer(script, arm64_environment, peer, folder)
-        variables |= {"ENVPACK_TEST_REGIONS": REGIONS} | ({"ENVPACK_TEST_RELEASE": release} if release else {})
+        variables |= {"ENVPACK_TEST_REGIONS": regions} | ({"ENVPACK_TEST_RELEASE": release} if release else {})
         done = arm64_machine.run(peer / "stub_tests", *names, variables=variables, timeout=400)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert list(Path("/dev/shm").glob(f"{REGIONS}*")) == []
+        assert list(Path("/dev/shm").glob(f"{regions}*")) == []
 
     return run
 
