@@ -80,6 +80,12 @@ def test_a_difference_is_one_phrase(expected, actual, message):
     assert difference(expected, actual, Tolerance()) == message
 
 
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
+def test_every_floating_point_type_has_a_tolerance(datatype):
+    near = tensor(1.000001, datatype=datatype)
+    assert difference(tensor(1.0, datatype=datatype), near, Tolerance()) == ""
+
+
 def test_the_tolerance_is_relative_and_absolute():
     assert not difference(tensor(100.0), tensor(101.0), Tolerance(rtol=0.01, atol=0))
     assert not difference(tensor(0.0), tensor(0.5), Tolerance(rtol=0, atol=0.5))

@@ -100,3 +100,12 @@ def test_folders_of_other_users_stay(temporary, monkeypatch):
     monkeypatch.setattr("os.getuid", lambda: folder.stat().st_uid + 1)
     with temp_dir("engine"):
         assert folder.exists()
+
+
+def test_no_file_stays_open(temporary, other):
+    (temporary / "envpack-scratch-x").mkdir()
+    os.utime(temporary / "envpack-scratch-x", (LONG_AGO, LONG_AGO))
+    before = sorted(os.listdir("/proc/self/fd"))
+    with temp_dir("engine"):
+        assert len(os.listdir("/proc/self/fd")) == len(before) + 1  # the lock
+    assert sorted(os.listdir("/proc/self/fd")) == before

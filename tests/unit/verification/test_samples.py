@@ -115,6 +115,12 @@ def test_a_fixed_first_dimension_that_is_no_batch_stays():
     assert (request.inputs[0].shape, request.inputs[0].data) == ((3, 2), (1.0,) * 6)
 
 
+def test_a_variable_dimension_is_one_and_an_empty_one_stays_empty():
+    config = read_served_config({"input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [-1, 0]}]})
+    (request,) = generate_requests(config)
+    assert (request.inputs[0].shape, request.inputs[0].data) == ((1, 0), ())
+
+
 def test_requests_with_optional_inputs_batches_and_sequences():
     inputs = [{"name": "A", "data_type": "TYPE_INT8", "dims": [1]}]
     optional = [*inputs, {"name": "B", "data_type": "TYPE_BOOL", "dims": [1], "optional": True}]

@@ -101,6 +101,8 @@ def test_an_archive_goes_with_what_lies_beside_it(cache):
     assert names(pruned.entries) == {("archives", "old.tar.gz")}
     assert pruned.size >= 15_000
     assert sorted(file.name for file in folder.iterdir() if file.suffix != ".lock") == ["new.tar", "new.tar.json"]
+    prune_cache(0, cache=cache)  # a plain archive has no index
+    assert [file.name for file in folder.iterdir() if file.suffix != ".lock"] == []
 
 
 def test_what_lies_beside_an_archive_that_is_gone_is_an_entry_like_others(cache):
