@@ -191,6 +191,12 @@ def test_a_hard_link_to_a_file_before_it_is_that_file(tmp_path):
         archive_of(tmp_path, member("bin/activate"), member("h", tarfile.LNKTYPE, "bin/activate"))
     )
     assert (set(result.count), result.files) == ({"unproven"}, 2)
+    info, content = member("bin/x")
+    info.mode = 0o755
+    result = inspect_environment(
+        archive_of(tmp_path, member("bin/activate"), (info, content), member("h", tarfile.LNKTYPE, "bin/x"))
+    )
+    assert (set(result.count), result.files) == ({"unproven"}, 3)
 
 
 def refused(capsys, file, kind, *options):

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from envpack.lock import Lock, format_lock, read_lock, write_lock
+from envpack.lock import LOCK_NAME, Lock, format_lock, read_lock, write_lock
 from envpack.lock.lockfile import parse_lock
 from envpack.lock.model import RECIPE, digest_requirements
 from envpack.lock.pip import to_pylock
@@ -38,6 +38,10 @@ def test_writing_the_same_lock_again_leaves_the_file_alone(tmp_path):
     before = (tmp_path / "envpack.lock").stat()
     assert write_lock(LOCK, tmp_path / "envpack.lock") is False
     assert (tmp_path / "envpack.lock").stat() == before
+
+
+def test_people_find_the_lockfile_under_its_documented_name():
+    assert LOCK_NAME == "envpack.lock"
 
 
 def test_a_missing_lockfile_is_none(tmp_path):

@@ -44,6 +44,12 @@ def test_a_missing_key_is_appended_and_the_rest_stays(text):
     assert get_string_parameter(parse_config(edited, "f"), "NEW") == "v"
 
 
+@pytest.mark.parametrize("value", ["-1", "0x10", "1"])
+def test_what_follows_a_number_is_found(value):
+    edited = set_backend(f'max_batch_size: {value} backend: "old"', "new", "f")
+    assert edited == f'max_batch_size: {value} backend: "new"'
+
+
 @pytest.mark.parametrize("text", [REPEATED, LIST, ""])
 def test_a_second_edit_changes_nothing(text):
     once = set_execution_environment(text, "/e", "f")
