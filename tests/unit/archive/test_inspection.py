@@ -186,6 +186,12 @@ def test_what_servers_refuse_is_found(tmp_path, members, path, reason):
     ]
 
 
+@pytest.mark.parametrize("name", ["/", "./", "."])
+def test_the_root_itself_may_be_a_member(tmp_path, name):
+    result = inspect_environment(archive_of(tmp_path, member(name, tarfile.DIRTYPE), member("bin/activate")))
+    assert (set(result.count), result.files) == ({"unproven"}, 1)
+
+
 def test_a_hard_link_to_a_file_before_it_is_that_file(tmp_path):
     result = inspect_environment(
         archive_of(tmp_path, member("bin/activate"), member("h", tarfile.LNKTYPE, "bin/activate"))

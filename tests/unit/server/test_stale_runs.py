@@ -33,7 +33,7 @@ def folders(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(stale_runs, "_SHARED_MEMORY", tmp_path / "shm")
     monkeypatch.setattr(stale_runs, "_EXTRACTED_PARENT", tmp_path / "extracted")
-    pattern = re.escape(str(tmp_path / "extracted")) + r"/python_env_\w{6}"
+    pattern = stale_runs._EXTRACTED.pattern.replace("/tmp", re.escape(str(tmp_path / "extracted")), 1)
     monkeypatch.setattr(stale_runs, "_EXTRACTED", re.compile(pattern))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     return tmp_path
