@@ -287,6 +287,7 @@ def test_samples_without_expected_outputs_need_a_response_only():
 def test_as_many_requests_are_timed_as_asked_for():
     client = Client(output(1.0))
     latency = measure_latency(client, "m", REQUEST, 3)
+    assert client.sent == [("m", REQUEST.inputs, True, REQUEST.parameters)] * 3
     assert (latency.requests, len(client.sent)) == (3, 3)
     assert 0 < latency.p50 <= latency.p95
     assert measure_latency(client, "m", REQUEST, 0) is None
