@@ -98,6 +98,20 @@ def test_what_lies_beside_it_says_what_it_is(environment, tmp_path):
         "linux-64",
     )
     assert [package["license"] for package in metadata["packages"]] == ["MIT", "MIT"]
+    inside = json.loads(text(archive, MANIFEST))
+    for key in (
+        "key",
+        "content",
+        "python",
+        "minor",
+        "platform",
+        "glibc",
+        "glibcxx",
+        "selection",
+        "unpacked",
+        "packages",
+    ):
+        assert metadata[key] == inside[key], key
     assert metadata["unpacked"]["files"] == len(members(archive)) - 2  # those that describe the others
     assert "level 2" in metadata["made_by"]
     assert metadata["packer"] == "envpack"

@@ -54,7 +54,11 @@ def test_conda_records_do_not_point_into_the_cache(tmp_path):
     record.chmod(0o600)
     relocate(tmp_path, (tmp_path,), minor="3.8")
     assert "/c" not in record.read_text()
+    assert json.loads(record.read_text())["url"] == "x.conda"
     assert record.stat().st_mode & 0o777 == 0o644
+    record.write_text(json.dumps({"url": "file:///c/x.conda"}))
+    relocate(tmp_path, (tmp_path,), minor="3.8")
+    assert json.loads(record.read_text())["url"] == ""
 
 
 @pytest.mark.parametrize(

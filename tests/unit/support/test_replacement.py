@@ -91,6 +91,7 @@ def test_a_folder_is_exchanged_for_a_new_one(tmp_path):
         assert os.listdir(folder) == ["old"]
         assert (partial.name[:12], partial.suffix) == (".python3.10.", ".partial")  # known to who removes leftovers
     assert os.listdir(folder) == ["new"]
+    assert folder.stat().st_mode & 0o777 == 0o755
     assert os.listdir(tmp_path) == ["python3.10"]
 
 

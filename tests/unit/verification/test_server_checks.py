@@ -123,5 +123,5 @@ def test_what_remains_after_the_unload_is_a_fault(states, processes, regions, le
 
 def test_a_model_that_cannot_be_unloaded_is_a_fault():
     check = unload_all(Client({"m": "no"}), Server(), ["m"])
-    assert (check.status, check.evidence) == ("failed", "a model cannot be unloaded: no")
+    assert (check.id, check.status, check.evidence) == ("shutdown", "failed", "a model cannot be unloaded: no")
     assert check.fix

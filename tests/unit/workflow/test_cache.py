@@ -50,6 +50,14 @@ def test_entries_are_listed_with_their_size_on_disk_and_shared_files_count_once(
     assert sum(item.size for item in found) == folders + os.lstat(one / "file").st_blocks * 512
 
 
+def test_files_in_folders_count(cache):
+    folder = entry(cache, "stubs", "one", days=1)
+    (folder / "deep/er").mkdir(parents=True)
+    (folder / "deep/er/file").write_bytes(b"x" * 100_000)
+    (found,) = list_cache(cache)
+    assert found.size >= 105_000
+
+
 def test_pruning_removes_what_was_not_used_for_some_days(cache):
     entry(cache, "environments", "old", days=40)
     entry(cache, "environments", "new", days=20)
