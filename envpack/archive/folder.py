@@ -16,7 +16,7 @@ from envpack.archive.manifest import SelectedFiles, holds, select_files
 from envpack.archive.selection import Selection
 from envpack.environment import Entry, Environment, check_prefix, rewrite
 from envpack.support.cache_locations import cache_root
-from envpack.support.replacement import LINK_UNSUPPORTED, replaced_folder
+from envpack.support.replacement import LINK_UNSUPPORTED, replaced_folder, restore_folder, temporaries_of
 from envpack.support.storage_errors import storage_errors
 
 
@@ -27,7 +27,7 @@ def locked_destination(destination: Path) -> Iterator[None]:
     The lock file is in the cache, so that a model repository never contains one.
 
     Raises:
-        EnvironmentBuildError: the disk is full, or the folder cannot be written to.
+        StorageError: the disk is full, or the folder cannot be written to.
 
     """
     from filelock import FileLock
@@ -46,15 +46,12 @@ def locked_destination(destination: Path) -> Iterator[None]:
 
 
 def _remove_stale(destination: Path) -> None:
-    for stale in destination.parent.glob(f".{_escaped(destination.name)}.*.partial"):
+    restore_folder(destination)
+    for stale in temporaries_of(destination):
         if stale.is_dir() and not stale.is_symlink():
             shutil.rmtree(stale, ignore_errors=True)
         else:
             stale.unlink(missing_ok=True)
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"[{char}]" if char in "*?[" else char for char in name)
 
 
 def place_folder(
@@ -75,7 +72,7 @@ def place_folder(
 
     Raises:
         UsageError: kind ``bad-pattern`` or ``path-too-long``.
-        EnvironmentBuildError: the disk is full, or the folder cannot be written to; ``destination`` is as before.
+        StorageError: the disk is full, or the folder cannot be written to; ``destination`` is as before.
 
     """
     selection = selection or Selection()

@@ -8,19 +8,26 @@ import errno
 import fcntl
 import glob
 import os
+import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_SUFFIX = ".partial"  # of temporary files and folders
 # Error numbers of file systems that do not support hard links, or not between these two files.
 LINK_UNSUPPORTED = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP}
+# … that cannot exchange two folders in one step, such as NFS; and of kernels.
+_EXCHANGE_UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
 
 @contextlib.contextmanager
-def replaced_file(destination: Path, *, mode: int = 0o644, durable: bool = True) -> Iterator[Path]:
+def replaced_file(
+    destination: Path, *, mode: int | None = None, keep: bool = False, durable: bool = True
+) -> Iterator[Path]:
     """Yield a temporary path beside ``destination``; it becomes ``destination`` when the block succeeds.
 
     If the block raises (also for Ctrl-C), the temporary file is removed and ``destination`` is unchanged. Temporary
@@ -28,7 +35,9 @@ def replaced_file(destination: Path, *, mode: int = 0o644, durable: bool = True)
 
     Args:
         destination: the file to create or replace; its folder must exist.
-        mode: permissions of the new file.
+        mode: permissions of the new file; None for 0644.
+        keep: give the new file the owner, group, permissions (unless ``mode`` is given) and extended attributes of the
+            file that it replaces. Only for content that is written to the temporary file itself, not linked there.
         durable: flush the content to the disk before the rename. Set it to false only for files whose content shows
             whether they are complete.
 
@@ -36,14 +45,11 @@ def replaced_file(destination: Path, *, mode: int = 0o644, durable: bool = True)
         OSError: the disk is full, or the folder is not writable.
     """
     _remove_stale_files(destination)
-    handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent)
-    os.close(handle)
-    temporary = Path(name)
-    handle = os.open(temporary, os.O_RDONLY)  # not for writing: a program that is open for writing cannot be started
+    temporary, handle = _locked_temporary(destination)
     try:
-        try_lock(handle)
         yield temporary
-        temporary.chmod(mode)
+        if not (keep and _copy_attributes(destination, temporary)) or mode is not None:
+            temporary.chmod(0o644 if mode is None else mode)
         if durable:
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
@@ -55,16 +61,57 @@ def replaced_file(destination: Path, *, mode: int = 0o644, durable: bool = True)
         os.close(handle)
 
 
+def _locked_temporary(destination: Path) -> tuple[Path, int]:
+    """Create a temporary file and lock it, so that no other writer takes it for that of a killed process."""
+    while True:
+        created, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent)
+        os.close(created)
+        with contextlib.suppress(FileNotFoundError):
+            # Not for writing: a program that is open for writing cannot be started.
+            handle = os.open(name, os.O_RDONLY)
+            with contextlib.suppress(OSError):  # the file system has no locks, then nobody removes it either
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink:
+                return Path(name), handle
+            os.close(handle)  # another writer was faster and removed it
+
+
+def _copy_attributes(source: Path, target: Path) -> bool:
+    """Copy owner, group, permissions and extended attributes; whether ``source`` is a file that has them."""
+    try:
+        status = source.lstat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    with contextlib.suppress(PermissionError):  # only root may give files away
+        os.chown(target, status.st_uid, status.st_gid)
+    target.chmod(stat.S_IMODE(status.st_mode))
+    with contextlib.suppress(OSError):  # a file system without extended attributes
+        for name in os.listxattr(source):
+            with contextlib.suppress(OSError):  # attributes of the system, which it sets itself
+                os.setxattr(target, name, os.getxattr(source, name))
+    return True
+
+
 def _remove_stale_files(destination: Path) -> None:
     """Remove temporary files of `replaced_file` that are not locked: the process that wrote them is gone."""
-    for stale in destination.parent.glob(f".{glob.escape(destination.name)}.*.partial"):
+    for stale in temporaries_of(destination):
         with contextlib.suppress(OSError):
-            handle = os.open(stale, os.O_RDONLY | os.O_NOFOLLOW)
+            handle = os.open(stale, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 if try_lock(handle):
                     stale.unlink()  # fails for folders, which `new_folder` and `replaced_folder` remove
             finally:
                 os.close(handle)
+
+
+def temporaries_of(destination: Path) -> Iterator[Path]:
+    """The temporary files and folders that `replaced_file` and `replaced_folder` made for one destination."""
+    name = re.compile(rf"\.{re.escape(destination.name)}\.[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(destination.parent) as entries:
+        found = [Path(entry.path) for entry in entries if name.fullmatch(entry.name)]
+        yield from found
 
 
 def try_lock(handle: int) -> bool:
@@ -80,13 +127,18 @@ def try_lock(handle: int) -> bool:
     return True
 
 
-def write_text(destination: Path, text: str, *, mode: int = 0o644) -> None:
-    """Replace ``destination`` by a file that contains ``text`` in UTF-8.
+def write_text(destination: Path, text: str, *, mode: int | None = None) -> None:
+    """Replace ``destination`` by a file that contains ``text`` in UTF-8; owner and attributes stay as they were.
+
+    Args:
+        destination: the file to create or replace.
+        text: the new content.
+        mode: permissions; None for those of the old file, else 0644.
 
     Raises:
         OSError: the disk is full, or the folder is not writable.
     """
-    with replaced_file(destination, mode=mode) as temporary:
+    with replaced_file(destination, mode=mode, keep=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -96,9 +148,7 @@ def replace_link(destination: Path, target: str) -> None:
     Raises:
         OSError: the folder is not writable.
     """
-    with tempfile.TemporaryDirectory(
-        prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent
-    ) as folder:
+    with tempfile.TemporaryDirectory(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent) as folder:
         link = Path(folder, "link")
         link.symlink_to(target)
         link.replace(destination)
@@ -130,16 +180,16 @@ def replaced_folder(destination: Path) -> Iterator[Path]:
     Raises:
         OSError: the disk is full, or the folder is not writable.
     """
-    temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=_SUFFIX, dir=destination.parent))
     try:
         temporary.chmod(0o755)
         yield temporary
-        if destination.exists():
+        if os.path.lexists(destination):
             _exchange(temporary, destination)
         else:
             temporary.rename(destination)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _delete(temporary)
 
 
 @contextlib.contextmanager
@@ -170,6 +220,42 @@ def _remove_stale_folders(destination: Path) -> None:
 
 def _exchange(first: Path, second: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) != 0:
-        code = ctypes.get_errno()
+    if libc.renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
+        return
+    code = ctypes.get_errno()
+    if code not in _EXCHANGE_UNSUPPORTED:
         raise OSError(code, os.strerror(code), str(second))
+    # In two steps. Killed between them, the process leaves the old folder for `restore_folder`.
+    old = _old_of(second)
+    second.rename(old)
+    try:
+        first.rename(second)
+    except OSError:
+        old.rename(second)
+        raise
+    old.rename(first)
+
+
+def restore_folder(destination: Path) -> None:
+    """Put an old folder back that a killed process had moved aside, where folders cannot be exchanged in one step.
+
+    The caller holds a lock for ``destination``.
+    """
+    old = _old_of(destination)
+    if not os.path.lexists(old):
+        return
+    if os.path.lexists(destination):
+        _delete(old)  # the new one is complete
+    else:
+        old.rename(destination)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _old_of(destination: Path) -> Path:
+    return destination.with_name(f".{destination.name}.replaced{_SUFFIX}")

@@ -11,7 +11,7 @@ from envpack.archive import Selection, place_folder
 from envpack.archive.folder import locked_destination
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import StorageError
 
 from .conftest import files_below, names_in
 
@@ -77,7 +77,7 @@ def test_a_folder_that_another_process_has_just_placed_is_left_alone(environment
 def test_other_environment_replaces_the_folder_and_leaves_nothing_behind(environment, prefixes, tmp_path):
     target = tmp_path / "m/env"
     place_folder(environment, target)
-    (target.parent / ".env.killed.partial").mkdir()
+    (target.parent / ".env.killed00.partial").mkdir()
     assert place_folder(prefixes.make("two"), target) is True
     assert json.loads((target / MANIFEST).read_text())["key"] == "two"
     assert names_in(target.parent) == ["env"]
@@ -89,13 +89,16 @@ def test_leftovers_that_cannot_be_removed_or_are_gone_are_no_error(tmp_path, cac
     def refuse(*_, **__):
         raise PermissionError
 
-    (tmp_path / ".env.killed.partial").mkdir()
-    (tmp_path / ".env.file.partial").touch()
-    (tmp_path / ".env2.killed.partial").touch()
+    (tmp_path / ".env.killed00.partial").mkdir()
+    (tmp_path / ".env.file0000.partial").touch()
+    (tmp_path / ".env2.killed00.partial").touch()
     monkeypatch.setattr("os.rmdir", refuse)
     with locked_destination(tmp_path / "env"):
-        assert sorted(path.name for path in tmp_path.glob(".env*")) == [".env.killed.partial", ".env2.killed.partial"]
-    monkeypatch.setattr(Path, "glob", lambda folder, pattern: [folder / ".env.gone.partial"])
+        assert sorted(path.name for path in tmp_path.glob(".env*")) == [
+            ".env.killed00.partial",
+            ".env2.killed00.partial",
+        ]
+    monkeypatch.setattr("envpack.archive.folder.temporaries_of", lambda path: [path.with_name(".env.gone.partial")])
     with locked_destination(tmp_path / "env"):
         pass
 
@@ -106,22 +109,22 @@ def test_the_folders_above_are_made(tmp_path, cache):
 
 
 def test_leftovers_of_a_name_with_wildcards_are_its_own(tmp_path, cache):
-    for name in (".e*v.x.partial", ".env.x.partial", ".e[v.x.partial"):
+    for name in (".e*v.abcd_123.partial", ".env.abcd_123.partial", ".e[v.abcd_123.partial"):
         (tmp_path / name).touch()
     with locked_destination(tmp_path / "e*v"), locked_destination(tmp_path / "e[v"):
-        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".env.x.partial"]
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".env.abcd_123.partial"]
 
 
 def test_a_link_of_a_leftovers_name_is_removed_and_not_what_it_leads_to(tmp_path, cache):
     (tmp_path / "precious").mkdir()
-    (tmp_path / ".env.x.partial").symlink_to("precious")
+    (tmp_path / ".env.abcd_123.partial").symlink_to("precious")
     with locked_destination(tmp_path / "env"):
-        assert not (tmp_path / ".env.x.partial").is_symlink()
+        assert not (tmp_path / ".env.abcd_123.partial").is_symlink()
     assert (tmp_path / "precious").is_dir()
 
 
 def test_folder_that_cannot_be_written_is_a_clear_error(environment, tmp_path, permissions_for_root):
     (tmp_path / "closed").mkdir(mode=0o555)
-    with pytest.raises(EnvironmentBuildError, match="cannot be read or written: Permission denied") as caught:
+    with pytest.raises(StorageError, match="cannot be read or written: Permission denied") as caught:
         place_folder(environment, tmp_path / "closed/env")
     assert caught.value.kind == "not-writable"

@@ -1,10 +1,13 @@
 """Files and folders change in one step, or not at all."""
 
+import contextlib
+import ctypes
 import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +19,8 @@ from envpack.support.replacement import (
     replace_link,
     replaced_file,
     replaced_folder,
+    restore_folder,
+    temporaries_of,
     write_text,
 )
 
@@ -182,13 +187,105 @@ def test_kill_9_in_the_middle_keeps_the_old_file(tmp_path):
 
 def test_what_a_killed_writer_has_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
     file = tmp_path / "stub"
-    (tmp_path / ".stub.killed.partial").write_text("half")
-    (tmp_path / ".stub.folder.partial").mkdir()
-    (tmp_path / ".stub2.killed.partial").write_text("of another file")
+    (tmp_path / ".stub.killed00.partial").write_text("half")
+    (tmp_path / ".stub.folder00.partial").mkdir()
+    (tmp_path / ".stub2.killed00.partial").write_text("of another file")
     with replaced_file(file) as first:
-        assert not (tmp_path / ".stub.killed.partial").exists()
+        assert not (tmp_path / ".stub.killed00.partial").exists()
         first.write_text("first")
         write_text(file, "second")
         assert first.read_text() == "first"
     assert file.read_text() == "first"
-    assert sorted(os.listdir(tmp_path)) == [".stub.folder.partial", ".stub2.killed.partial", "stub"]
+    assert sorted(os.listdir(tmp_path)) == [".stub.folder00.partial", ".stub2.killed00.partial", "stub"]
+
+
+def test_a_rewritten_text_keeps_owner_mode_and_attributes(tmp_path):
+    file = tmp_path / "config.pbtxt"
+    file.write_text("old")
+    file.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(file, 1234, 2345)
+    attributes = {}
+    with contextlib.suppress(OSError):  # not every file system has them
+        os.setxattr(file, "user.origin", b"https://models.example")
+        attributes = {"user.origin": b"https://models.example"}
+    before = file.stat()
+    write_text(file, "new")
+    after = file.stat()
+    assert (file.read_text(), after.st_mode, after.st_uid, after.st_gid) == (
+        "new", before.st_mode, before.st_uid, before.st_gid,
+    )  # fmt: skip
+    assert {name: os.getxattr(file, name) for name in attributes} == attributes
+
+
+def test_writers_at_the_same_time_do_not_take_each_others_temporary_file(tmp_path):
+    """Each begins by removing what killed processes left."""
+    failures = []
+
+    def write(number):
+        try:
+            for _ in range(25):
+                write_text(tmp_path / "file", str(number))
+        except OSError as error:
+            failures.append(error)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert failures == []
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_temporaries_of_a_longer_name_belong_to_another_file(tmp_path):
+    """``python3.10`` and ``python3.10.tar.gz`` lie beside each other."""
+    with replaced_file(tmp_path / "python3.10.tar.gz") as other, replaced_file(tmp_path / "python3.10") as own:
+        assert list(temporaries_of(tmp_path / "python3.10")) == [own]
+        assert list(temporaries_of(tmp_path / "python3.10.tar.gz")) == [other]
+    assert list(temporaries_of(tmp_path / "missing/python3.10")) == []
+
+
+@pytest.fixture
+def without_exchange(monkeypatch):
+    """A file system that cannot exchange two folders in one step, such as NFS."""
+
+    class Libc:
+        def renameat2(self, *_):
+            ctypes.set_errno(errno.EINVAL)
+            return -1
+
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: Libc())
+
+
+def test_a_folder_is_replaced_where_folders_cannot_be_exchanged(tmp_path, without_exchange):
+    folder = tmp_path / "python3.10"
+    folder.mkdir()
+    (folder / "old").touch()
+    with replaced_folder(folder) as partial:
+        (partial / "new").touch()
+    assert os.listdir(folder) == ["new"]
+    assert os.listdir(tmp_path) == ["python3.10"]
+
+
+def test_a_kill_between_the_two_steps_leaves_the_old_folder_to_be_restored(tmp_path, without_exchange, monkeypatch):
+    folder = tmp_path / "python3.10"
+    folder.mkdir()
+    (folder / "old").touch()
+    rename = Path.rename
+
+    def killed(path, target):
+        if target == folder and path.name != ".python3.10.replaced.partial":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt), replaced_folder(folder):
+            pass
+    restore_folder(folder)
+    assert os.listdir(folder) == ["old"]
+    assert os.listdir(tmp_path) == ["python3.10"]
+    (tmp_path / ".python3.10.replaced.partial").mkdir()  # killed after both
+    restore_folder(folder)
+    assert os.listdir(tmp_path) == ["python3.10"]
