@@ -17,7 +17,7 @@ from envpack.conda.engine import (
 from envpack.conda.settings import CondaSettings, Credentials
 from envpack.requirements import CondaPackage, Target
 from envpack.support.error_patterns import ErrorPattern, error_from_output
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.text import one_line
 
 # The prefix in files of conda packages until an environment is placed. It is the same on every machine, so that equal
@@ -65,7 +65,9 @@ def install_conda(
         raise _install_error(error, packages, prefix) from error
 
 
-def _install_error(error: EngineError, packages: Sequence[CondaPackage], prefix: Path) -> EnvironmentBuildError:
+def _install_error(
+    error: EngineError, packages: Sequence[CondaPackage], prefix: Path
+) -> EnvironmentBuildError | StorageError:
     message = " ".join(str(error).split())
     named = next((package for package in packages if _names(message, package)), None)
     return error_from_output(

@@ -20,7 +20,7 @@ from envpack.conda.resolve import failing_spec
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.requirements import CondaPackage, Target
 from envpack.support.error_patterns import ErrorPattern, error_from_output
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import CompletedProcess, run
 from envpack.support.temp_dirs import temp_dir
@@ -163,7 +163,7 @@ def _package(record: Mapping[str, Any], engine: str) -> CondaPackage:
     )
 
 
-def _unusable(engine: str, reason: str) -> EnvironmentBuildError:
+def _unusable(engine: str, reason: str) -> EnvironmentBuildError | StorageError:
     return EnvironmentBuildError(
         f"the output of {engine} cannot be used: {reason}",
         kind="engine-failed",
@@ -173,7 +173,7 @@ def _unusable(engine: str, reason: str) -> EnvironmentBuildError:
 
 def _program_error(
     engine: str, completed: CompletedProcess, report: Mapping[str, Any], specs: Sequence[str], channels: Channels
-) -> EnvironmentBuildError:
+) -> EnvironmentBuildError | StorageError:
     texts = [str(report.get(key) or "") for key in ("exception_name", "message", "error")]
     problems = [str(problem) for problem in report.get("solver_problems") or ()]
     output = "\n".join([*texts, *problems, completed.stderr]).strip() or completed.last_lines()

@@ -18,7 +18,7 @@ from envpack.conda.engine import (
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.requirements import CondaPackage, Target
 from envpack.support.error_patterns import ErrorPattern, error_from_output
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.text import one_line
 
 
@@ -80,7 +80,7 @@ def virtual_packages(target: Target) -> list[tuple[str, str, str]]:
 
 def _resolve_error(
     error: EngineError, specs: Sequence[str], channels: Channels, target: Target, cache: Path
-) -> EnvironmentBuildError:
+) -> EnvironmentBuildError | StorageError:
     message = " ".join(str(error).split())
     return error_from_output(
         _ERROR_PATTERNS,

@@ -65,7 +65,7 @@ def assemble(deployment: Deployment, output: Path) -> DeploymentManifest:
     Raises:
         UsageError: ``output`` is inside the repository or contains it (``output-inside``).
         InputError: ``output`` exists and is not a deployment (``output-not-ours``).
-        EnvironmentBuildError: the disk is full, or the folder is not writable.
+        StorageError: the disk is full, or the folder is not writable.
     """
     output = output.absolute()
     _check_output(output, deployment)

@@ -81,7 +81,8 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
     """The lock to which these requirements resolved first on this machine; resolve them if there is none.
 
     Raises:
-        EnvironmentBuildError: the requirements cannot be resolved, or the cache cannot be written to.
+        EnvironmentBuildError: the requirements cannot be resolved.
+        StorageError: the cache cannot be written to.
 
     """
     from envpack.support.storage_errors import storage_errors
@@ -187,7 +188,8 @@ def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
         fill: makes the environment in an empty folder; it writes the manifest last.
 
     Raises:
-        EnvironmentBuildError: the disk is full, the store cannot be written to, or ``fill`` fails.
+        EnvironmentBuildError: ``fill`` fails.
+        StorageError: the disk is full, or the store cannot be written to.
 
     """
     from filelock import FileLock

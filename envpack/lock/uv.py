@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from envpack.support.error_patterns import ErrorPattern, error_from_output
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.installation import repair_command
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import CompletedProcess, run
@@ -52,7 +52,9 @@ def platform_name(machine: str, glibc: str) -> str:
     return f"{machine}-manylinux_{known.replace('.', '_')}"
 
 
-def uv_error(completed: CompletedProcess, requirements: Sequence[str], storage: Path) -> EnvironmentBuildError:
+def uv_error(
+    completed: CompletedProcess, requirements: Sequence[str], storage: Path
+) -> EnvironmentBuildError | StorageError:
     """The error for a failed run of uv.
 
     Args:

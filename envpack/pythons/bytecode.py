@@ -36,7 +36,8 @@ def compile_files(prefix: Path, packages: Iterable[Sequence[str]], python: Path)
         python: an interpreter of the environment's minor version that runs here.
 
     Raises:
-        EnvironmentBuildError: ``disk-full``, or ``bytecode-failed`` if the interpreter cannot be started.
+        EnvironmentBuildError: ``bytecode-failed``, the interpreter cannot be started.
+        StorageError: the disk is full.
     """
     groups = list(_groups(packages))
     if not groups:

@@ -67,7 +67,7 @@ def build_stub(
         UsageError: the compiler does not support the target or the glibc, or the target is for another platform.
         StubError: no compiler, or it fails (the compiler's first error is in the message), or the compiled
             stub does not meet its specification.
-        EnvironmentBuildError: the cache cannot be written to, or the disk is full.
+        StorageError: the cache cannot be written to, or the disk is full.
     """
     started = time.monotonic()
     progress = progress or NoProgress()
@@ -94,7 +94,7 @@ def build_from_recipe(
 
     Raises:
         StubError: the stub does not compile, or does not meet its specification.
-        EnvironmentBuildError: the cache cannot be written to, or the disk is full.
+        StorageError: the cache cannot be written to, or the disk is full.
     """
     started = time.monotonic()
     build = _StubBuild(recipe, cache or stub_cache(), jobs, progress or NoProgress())
@@ -109,7 +109,7 @@ def compile_shared(recipe: Recipe, *, cache: Path | None = None, jobs: int = 0, 
 
     Raises:
         StubError: they do not compile.
-        EnvironmentBuildError: the cache cannot be written to, or the disk is full.
+        StorageError: the cache cannot be written to, or the disk is full.
     """
     return _StubBuild(recipe, cache or stub_cache(), jobs, progress).shared_parts()
 

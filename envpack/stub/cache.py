@@ -41,7 +41,7 @@ def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress)
         Whether this call made it.
 
     Raises:
-        EnvironmentBuildError: the disk is full, or the cache cannot be written to.
+        StorageError: the disk is full, or the cache cannot be written to.
     """
     if is_intact(folder):
         return False

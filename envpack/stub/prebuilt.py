@@ -64,7 +64,7 @@ def find_prebuilt(target: StubTarget, *, glibc: str, cache: Path, name: str, pro
         The file in the cache; ``None`` if the package has no matching stub.
 
     Raises:
-        EnvironmentBuildError: the cache cannot be written to, or the disk is full.
+        StorageError: the cache cannot be written to, or the disk is full.
     """
     folder = package_folder(PACKAGE)
     if folder is None:

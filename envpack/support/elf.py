@@ -133,7 +133,8 @@ def set_runpath(files: Sequence[Path], runpath: str) -> None:
         runpath: folders separated by colons; ``$ORIGIN`` is the folder of the file.
 
     Raises:
-        EnvironmentBuildError: kind ``patchelf-missing``, ``patchelf-failed`` or ``disk-full``.
+        EnvironmentBuildError: kind ``patchelf-missing`` or ``patchelf-failed``.
+        StorageError: the disk is full.
     """
     if not files:
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 
 
@@ -30,7 +30,7 @@ class ErrorPattern:
 
 def error_from_output(
     patterns: Iterable[ErrorPattern], output: str, *, storage: Path, where: str = "", details: str = "", **fields: str
-) -> EnvironmentBuildError:
+) -> EnvironmentBuildError | StorageError:
     """The error for a program's output: a full disk if the output mentions one, else the first pattern that matches.
 
     Args:

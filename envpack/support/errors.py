@@ -60,6 +60,12 @@ class StubError(EnvpackError):
     exit_code = 5
 
 
+class StorageError(EnvpackError):
+    """A file or folder cannot be read or written: the disk is full, a permission is missing, or it is another thing."""
+
+    exit_code = 7
+
+
 class ServerError(EnvpackError):
     """A server or container could not be found, started or stopped."""
 

@@ -1,16 +1,19 @@
-"""Full disks and missing permissions as errors for the user, because they are not bugs."""
+"""Full disks, missing permissions and unusable files as errors for the user, because they are not bugs."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import StorageError
 
 DISK_FULL_TEXT = "No space left on device"  # in the output of any program
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM}
 
 
 @contextlib.contextmanager
@@ -21,7 +24,7 @@ def storage_errors(where: Path) -> Iterator[None]:
         where: file or folder that the error is about.
 
     Raises:
-        EnvironmentBuildError: kind ``disk-full`` or ``not-writable``.
+        StorageError: kind ``disk-full`` or ``not-writable``.
     """
     try:
         yield
@@ -30,21 +33,45 @@ def storage_errors(where: Path) -> Iterator[None]:
             raise disk_full(where) from None
         raise
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if error.errno in _FULL:
             raise disk_full(where) from error
-        if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
-            raise EnvironmentBuildError(
-                f"cannot be read or written: {error.strerror}",
-                kind="not-writable",
-                where=str(error.filename or where),
-                hint="change its permissions, or set ENVPACK_CACHE_DIR if it is in the cache",
-            ) from error
+        if error.errno in _REFUSED:
+            raise _refused(error, where) from error
         raise
 
 
-def disk_full(where: Path) -> EnvironmentBuildError:
+def storage_error(error: OSError) -> StorageError | None:
+    """The error for what the system says of a file; None if it says nothing of a file."""
+    if error.errno in _FULL:
+        return disk_full(_name_of(error))
+    if not _name_of(error):
+        return None
+    if error.errno in _REFUSED:
+        return _refused(error, Path(_name_of(error)))
+    return StorageError(
+        f"cannot be read or written: {error.strerror}",
+        kind="file-unusable",
+        where=_name_of(error),
+        hint="look at what this path is, and give another one or repair it",
+    )
+
+
+def _refused(error: OSError, where: Path) -> StorageError:
+    return StorageError(
+        f"cannot be read or written: {error.strerror}",
+        kind="not-writable",
+        where=_name_of(error) or str(where),
+        hint="change its permissions, or set ENVPACK_CACHE_DIR if it is in the cache",
+    )
+
+
+def _name_of(error: OSError) -> str:
+    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
+
+
+def disk_full(where: Path | str) -> StorageError:
     """The error (kind ``disk-full``) for a full disk; the caller leaves no incomplete files behind."""
-    return EnvironmentBuildError(
+    return StorageError(
         "the disk is full; nothing was changed",
         kind="disk-full",
         where=str(where),

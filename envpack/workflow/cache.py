@@ -104,7 +104,7 @@ def prune_cache(
         progress: receives each entry.
 
     Raises:
-        EnvironmentBuildError: kind ``not-writable``.
+        StorageError: kind ``not-writable``.
 
     """
     progress, root = progress or NoProgress(), cache or cache_root()

@@ -14,7 +14,7 @@ from envpack.archive import Selection, pack_archive, place_folder
 from envpack.environment import build_environment
 from envpack.environment.inventory import read_inventory
 from envpack.requirements import Requirements
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import StorageError
 
 from .conftest import need
 
@@ -175,7 +175,7 @@ def test_killed_packer_leaves_the_old_archive_and_a_clean_store(numpy_env, tmp_p
 def test_full_disk_while_packing_keeps_the_old_archive(numpy_env, small_disk, form):
     archive = small_disk / "env"
     archive.write_bytes(b"old")
-    with pytest.raises(EnvironmentBuildError) as caught:
+    with pytest.raises(StorageError) as caught:
         pack_archive(numpy_env, archive, form=form)
     assert caught.value.kind == "disk-full"
     assert archive.read_bytes() == b"old"
@@ -184,7 +184,7 @@ def test_full_disk_while_packing_keeps_the_old_archive(numpy_env, small_disk, fo
 
 def test_full_disk_in_the_store_leaves_nothing_half_written(numpy_env, small_disk, tmp_path, monkeypatch):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(small_disk))
-    with pytest.raises(EnvironmentBuildError) as caught:
+    with pytest.raises(StorageError) as caught:
         pack_archive(numpy_env, tmp_path / "out/env.tar.gz")
     assert caught.value.kind == "disk-full"
     assert not (tmp_path / "out").exists()
@@ -194,7 +194,7 @@ def test_full_disk_in_the_store_leaves_nothing_half_written(numpy_env, small_dis
 def test_full_disk_while_placing_keeps_the_old_folder(numpy_env, small_disk):
     (small_disk / "env").mkdir()
     (small_disk / "env/old").touch()
-    with pytest.raises(EnvironmentBuildError) as caught:
+    with pytest.raises(StorageError) as caught:
         place_folder(numpy_env, small_disk / "env")
     assert caught.value.kind == "disk-full"
     assert names_in(small_disk) == ["env"]

@@ -20,7 +20,7 @@ from envpack.pythons import available_interpreters, interpreter_for
 from envpack.pythons.channels import local_channel
 from envpack.pythons.interpreters import SUPPORTED
 from envpack.requirements import Requirements
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.progress import NoProgress
 
 from .conftest import need
@@ -234,7 +234,7 @@ def wait_until(condition, seconds: float = 60) -> None:
 
 
 def test_full_disk_while_building_is_said_so(small_disk):
-    with pytest.raises(EnvironmentBuildError) as caught:
+    with pytest.raises(StorageError) as caught:
         build_environment(Requirements(pip=("numpy",)), python=need("3.8"), cache=small_disk)
     assert caught.value.kind == "disk-full"
     assert not list(small_disk.glob("environments/[!.]*"))

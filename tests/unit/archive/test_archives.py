@@ -18,7 +18,7 @@ from envpack.archive.tar_members import portions
 from envpack.archive.tarball import _Hashed
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.progress import NoProgress
 
 from .conftest import LARGE, files_below, members, names_in, text
@@ -327,7 +327,7 @@ def test_what_does_not_reach_the_disk_while_more_is_packed_is_no_archive(environ
 
     monkeypatch.setattr("envpack.archive.tarball._FLUSH", 1)
     monkeypatch.setattr("os.fdatasync", flush)
-    with pytest.raises(EnvironmentBuildError) as caught:
+    with pytest.raises(StorageError) as caught:
         pack_archive(environment, tmp_path / "env.tar")
     assert caught.value.kind == "disk-full"
     assert not (tmp_path / "env.tar").exists()

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from envpack.environment.build import build_once, lock_of
 from envpack.environment.store import MANIFEST, SCHEMA
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, StorageError
 
 
 def complete(folder):
@@ -99,7 +99,7 @@ def test_a_full_disk_is_an_error_for_the_user(tmp_path):
     def fill(partial):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(EnvironmentBuildError) as caught:
+    with pytest.raises(StorageError) as caught:
         build_once(tmp_path / "k", fill)
     assert (caught.value.kind, caught.value.where) == ("disk-full", str(tmp_path))
 

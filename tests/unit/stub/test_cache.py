@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envpack.stub.cache import ensure_entry, is_intact
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import StorageError
 from envpack.support.progress import NoProgress
 
 SLOW = """
@@ -149,7 +149,7 @@ def test_a_read_only_cache_gives_what_it_has_and_says_that_it_takes_nothing(tmp_
     ensure_entry(cache / "there", Making(), NoProgress())
     subprocess.run(["mount", "-o", "remount,ro", str(cache)], check=True)
     assert not ensure_entry(cache / "there", Making(), NoProgress())
-    with pytest.raises(EnvironmentBuildError) as caught:
+    with pytest.raises(StorageError) as caught:
         ensure_entry(cache / "new", Making(), NoProgress())
     assert caught.value.kind == "not-writable"
     assert "ENVPACK_CACHE_DIR" in caught.value.hint
@@ -158,7 +158,7 @@ def test_a_read_only_cache_gives_what_it_has_and_says_that_it_takes_nothing(tmp_
 def test_a_full_disk_is_named_and_leaves_no_entry(tmp_path, mount):
     cache = tmp_path / "cache"
     mount(cache, "size=64k")
-    with pytest.raises(EnvironmentBuildError) as caught:
+    with pytest.raises(StorageError) as caught:
         ensure_entry(cache / "entry", Making("x" * 100_000), NoProgress())
     assert caught.value.kind == "disk-full"
     assert [path.name for path in Path(cache).iterdir()] == ["entry.lock"]
