@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from envpack.archive.manifest import (
         PlacedMetadata as PlacedMetadata,
         archive_metadata_file as archive_metadata_file,
+        is_made_by_envpack as is_made_by_envpack,
         read_metadata as read_metadata,
         record_in_metadata as record_in_metadata,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from envpack.environment import (
     replace_placeholder,
 )
 from envpack.support.cache_locations import cache_root
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.replacement import replaced_file, write_text
 from envpack.support.storage_errors import storage_errors
 
@@ -126,6 +127,45 @@ def read_metadata(path: Path) -> PlacedMetadata:
     except (OSError, ValueError):
         return {}
     return cast("PlacedMetadata", metadata) if isinstance(metadata, dict) else {}
+
+
+def is_made_by_envpack(path: Path) -> bool:
+    """Whether envpack made a folder or an archive, or an archive's metadata is all there is.
+
+    An archive is ours if the metadata beside it describes exactly this file, or if it begins with a manifest: a killed
+    process may have replaced an archive and not its metadata yet.
+    """
+    metadata = read_metadata(path)
+    if path.is_dir():
+        return "key" in metadata
+    try:
+        status = path.stat(follow_symlinks=False)
+        same_size = stat.S_ISREG(status.st_mode) and metadata.get("size") == status.st_size
+        if same_size and (metadata.get("mtime_ns") == status.st_mtime_ns or metadata.get("sha256") == sha256_of(path)):
+            return True
+        return _begins_with_manifest(path)
+    except FileNotFoundError:
+        return "key" in metadata
+    except OSError:
+        return False
+
+
+def _begins_with_manifest(archive: Path) -> bool:
+    from envpack.archive.reading import is_archive, opened_archive
+
+    if not is_archive(archive):
+        return False
+    try:
+        with opened_archive(archive) as reader:
+            return next((member.name for member in reader), "") == MANIFEST
+    except InputError:
+        return False
+
+
+def sha256_of(file: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def record_in_metadata(path: Path, key: str, value: str) -> bool:

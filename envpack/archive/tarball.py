@@ -20,6 +20,7 @@ from envpack.archive.manifest import (
     archive_metadata_file,
     describes,
     select_files,
+    sha256_of,
 )
 from envpack.archive.selection import Selection
 from envpack.environment import Environment
@@ -72,7 +73,7 @@ class _ArchiveRequest:
                 return False
             if (metadata["form"], metadata["made_by"], metadata["size"]) != (self.form, self.made_by, status.st_size):
                 return False
-            return bool(metadata["mtime_ns"] == status.st_mtime_ns or metadata["sha256"] == _sha256(archive))
+            return bool(metadata["mtime_ns"] == status.st_mtime_ns or metadata["sha256"] == sha256_of(archive))
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
@@ -107,7 +108,8 @@ def pack_archive(
 
     Raises:
         UsageError: kind ``bad-pattern``.
-        EnvironmentBuildError: the disk is full, or a file cannot be packed; an existing archive stays as it was.
+        EnvironmentBuildError: a file cannot be packed; an existing archive stays as it was.
+        StorageError: the disk is full, or the folder cannot be written to; so does it then.
 
     """
     everything = Selection(include=("**",))
@@ -171,7 +173,7 @@ def _write(
     with replaced_file(stored) as partial:
         if request.packer == "conda-pack":
             pack_with_conda_pack(prefix, partial, request.form)
-            return _sha256(partial), segments
+            return sha256_of(partial), segments
         with partial.open("wb", buffering=0) as raw, _Hashed(raw, progress) as out:
             if request.form == "tar":
                 _write_plain(prefix, selected, out, threads)
@@ -260,11 +262,6 @@ class _Hashed:
             self._flushing.result()
         self._flushed = self.size
         self._flushing = self._flusher.submit(os.fdatasync, self._handle)
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def conda_pack_version() -> str:

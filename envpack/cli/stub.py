@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     help="Folder for the stub, for example the model's. Default: the current folder.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once. Default: one for each core.")
+@click.option("--force", is_flag=True, help="Rename a stub that envpack did not compile, instead of refusing.")
 @options.abi
 @options.toolchain
 @options.glibc
@@ -103,6 +104,7 @@ class _StubRequest:
     dry_run: bool
     output: Path
     jobs: int | None
+    force: bool
     toolchain: ToolchainName | None
     glibc: str
 
@@ -149,7 +151,7 @@ def _build_one(cell: Cell, request: _StubRequest, console: Console) -> None:
         progress=console,
     )
     console.begin(f"place {output / STUB_NAME}")
-    placed = place(cell, stub, output)
+    placed = place(cell, stub, output, force=request.force)
     console.end(f"needs {stub.facts.libpython}, glibc {stub.facts.glibc}" if placed else "up to date")
     if looks_like_model(output.absolute()):
         model = output.absolute()
@@ -181,6 +183,7 @@ def _build_matrix(cells: tuple[Cell, ...], missing: MissingPythons, request: _St
         toolchain=request.toolchain or "auto",
         glibc=request.glibc,
         jobs=request.jobs or 0,
+        force=request.force,
         progress=console,
     )
     failures = [(result, Failure.of(result.error)) for result in results if result.error]

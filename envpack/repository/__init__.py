@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         find_backends as find_backends,
         forget_release as forget_release,
         in_model_folder as in_model_folder,
+        is_bridge as is_bridge,
         is_stub_placed as is_stub_placed,
         library_name as library_name,
         place_backend as place_backend,

@@ -31,6 +31,7 @@ PYTHON_BACKEND = "python"
 LIBRARY = "libtriton_python.so"
 UTILITIES = "triton_python_backend_utils.py"
 BRIDGE = "model.py"
+_OUR_BRIDGE = Path(__file__).with_name("bridge_model.py")
 _NAME = re.compile(r"python_3_(\d+)")
 
 
@@ -75,7 +76,7 @@ def point_to_environment(model: Model, path_value: str, backend: str = "") -> bo
         edited = set_backend(edited, backend, model.folder / CONFIG_NAME)
     if file.is_file() and edited == text:
         return False
-    write_text(file, edited, mode=stat.S_IMODE(file.stat().st_mode) if file.is_file() else 0o644)
+    write_text(file, edited)
     return True
 
 
@@ -247,8 +248,13 @@ def _fill(stub: Path, backend: Backend, folder: Path, release: Release | None, s
             changed |= _link(folder / name, f"../{PYTHON_BACKEND}/{origin}")
         else:
             changed |= _copy(server / origin, folder / name)
-    changed |= _copy(Path(__file__).with_name("bridge_model.py"), folder / BRIDGE)
+    changed |= _copy(_OUR_BRIDGE, folder / BRIDGE)
     return changed | place_stub(stub, folder, release)
+
+
+def is_bridge(file: Path) -> bool:
+    """Whether a file is the ``model.py`` of our backends, which loads the model's own."""
+    return _holds(file, _OUR_BRIDGE)
 
 
 def _link(link: Path, target: str) -> bool:

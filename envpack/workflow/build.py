@@ -23,9 +23,10 @@ from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 from envpack.support.text import counted
+from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import locked_environment
 from envpack.workflow.placement import numpy_version, place, wants_stub
-from envpack.workflow.requests import BuildOptions, BuildRequest, PrefixRequest, build_request
+from envpack.workflow.requests import BuildOptions, BuildRequest, LockRequest, PrefixRequest, build_request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,8 @@ def build_model(
 def build(request: BuildRequest, progress: Progress) -> BuiltModel:
     """Carry out a build; raises what `build_model` does."""
     with storage_errors(request.model.folder):
+        if isinstance(request.source, LockRequest) and not request.force:  # before the work, since it would be in vain
+            refuse_foreign(foreign_paths(request, request.source.target.python), force=False)
         environment = _environment(request, progress)
         facts = read_environment_facts(environment.prefix)
         for mismatch in find_mismatches(None, facts, request.release, image_host(request.release)):

@@ -6,8 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.archive import archive_metadata_file, pack_archive, place_folder
-from envpack.environment import Environment, read_environment
+from envpack.archive import archive_metadata_file, is_made_by_envpack, pack_archive, place_folder
+from envpack.environment import Environment
 from envpack.releases import Release
 from envpack.repository import (
     PYTHON_BACKEND,
@@ -25,6 +25,7 @@ from envpack.repository import (
 )
 from envpack.stub import STUB_NAME
 from envpack.support.progress import Progress
+from envpack.workflow.foreign import foreign_paths, refuse_foreign, refuse_own_source
 from envpack.workflow.requests import BuildRequest
 
 
@@ -56,9 +57,12 @@ def place(request: BuildRequest, environment: Environment, binary: Path | None, 
 
     Raises:
         OSError: a file or folder cannot be written.
-        InputError: the folder of a server's Python backend to copy from is wrong.
+        InputError: the folder of a server's Python backend to copy from is wrong; envpack did not make what it would
+            replace (``not-ours``); the environment to take over is what it would replace (``source-replaced``).
     """
     model = request.model
+    refuse_own_source(request, environment.minor)
+    refuse_foreign(foreign_paths(request, environment.minor), force=request.force)
     path, changed = _place_environment(request, environment, progress)
     backend = backend_for(environment.minor, request.backends) if request.backends else None
     changed |= _place_stub(request, binary, backend)
@@ -130,8 +134,10 @@ def _remove_previous(model: Model, value: str, current: Path) -> None:
     if not value or name == value or "/" in name or name in ("", ".", "..", current.name):
         return
     previous = model.folder / name
-    if read_environment(previous) is not None:
+    if previous.is_symlink() or not is_made_by_envpack(previous):
+        return
+    if previous.is_dir():
         shutil.rmtree(previous, ignore_errors=True)
-    elif archive_metadata_file(previous).is_file():
+    else:
         previous.unlink(missing_ok=True)
         archive_metadata_file(previous).unlink(missing_ok=True)

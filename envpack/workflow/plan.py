@@ -15,6 +15,7 @@ from envpack.project import Project
 from envpack.repository import environment_of, in_model_folder, open_model
 from envpack.stub import STUB_NAME
 from envpack.support.text import counted
+from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import refuse_stale
 from envpack.workflow.placement import release_cannot_serve
 from envpack.workflow.requests import BuildOptions, BuildRequest, LockRequest, PrefixRequest, build_request
@@ -80,6 +81,10 @@ def plan_model(project: Project, name: str, options: BuildOptions | None = None)
 
 
 def _changes(request: BuildRequest, source: LockRequest, state: BuildState) -> Iterator[PlannedChange]:
+    for path in foreign_paths(request, source.target.python):
+        if not request.force:
+            refuse_foreign([path], force=False)
+        yield PlannedChange(f"rename {path.name}", "envpack did not make it")
     lock = read_lock(source.lock_file)
     if lock is not None:
         refuse_stale(lock, source)

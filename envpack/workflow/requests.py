@@ -71,6 +71,7 @@ class BuildOptions:
             model then names. None for the project's, or else for what the model names already.
         backends: folder of those backends; None for the project's, or else ``backends`` beside the repository.
         copy_library: folder of a server's own Python backend, whose library is copied instead of linked to.
+        force: move aside what envpack did not make and would have to replace, instead of refusing.
     """
 
     resolve: ResolveOptions = field(default_factory=ResolveOptions)
@@ -87,6 +88,7 @@ class BuildOptions:
     layout: Layout | None = None
     backends: Path | None = None
     copy_library: Path | None = None
+    force: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +148,7 @@ class BuildRequest:
         toolchain: compiler for the stub.
         backends: folder of the backends; None if the stub goes beside the model.
         copy_library: folder of a Python backend whose library is copied.
+        force: move aside what envpack did not make.
     """
 
     model: Model
@@ -161,6 +164,7 @@ class BuildRequest:
     toolchain: ToolchainName
     backends: Path | None
     copy_library: Path | None
+    force: bool
 
 
 def release_for(project: Project, options: ResolveOptions) -> Release:
@@ -201,6 +205,7 @@ def build_request(project: Project, model: Model, options: BuildOptions) -> Buil
         toolchain=options.toolchain or cast("ToolchainName", settings.toolchain or project.toolchain or "auto"),
         backends=_backends(project, model, options),
         copy_library=options.copy_library,
+        force=options.force,
     )
     _refuse_folder(request)
     _refuse_foreign_packer(request)

@@ -23,6 +23,7 @@ from envpack.support.errors import EnvpackError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 from envpack.support.text import counted
+from envpack.workflow.foreign import foreign_stub, refuse_foreign
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def build_matrix(
     toolchain: ToolchainName = "auto",
     glibc: str = "",
     jobs: int = 0,
+    force: bool = False,
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[CellResult, ...]:
@@ -79,6 +81,7 @@ def build_matrix(
         toolchain: which compiler.
         glibc: the oldest glibc that the stubs must run with; only zig can choose.
         jobs: how many compilers run at once, 0 for one per core.
+        force: rename stubs that envpack did not compile, instead of refusing to replace them.
         cache: folder of compiled stubs, by default the user's cache.
         progress: receives each stub.
 
@@ -89,7 +92,7 @@ def build_matrix(
         UsageError: the compiler does not support these options.
         StubError: there is no compiler.
         InputError: there is no folder for the output (``output-missing``).
-        EnvironmentBuildError: the output cannot be written to.
+        StorageError: the output cannot be written to.
     """
     progress = progress or NoProgress()
     recipes = {_recipe(cell, toolchain, glibc): cell for cell in cells}
@@ -97,7 +100,7 @@ def build_matrix(
     results: dict[Cell, CellResult] = {}
 
     def ended(recipe: Recipe, outcome: Stub | EnvpackError) -> None:
-        result = _placed(recipes[recipe], output, outcome)
+        result = _placed(recipes[recipe], output, outcome, force=force)
         results[result.cell] = result
         progress.begin(result.cell.identifier)
         progress.end(_outcome(result))
@@ -138,13 +141,21 @@ def plan_build(
     return tuple(plans)
 
 
-def place(cell: Cell, stub: Stub, folder: Path) -> bool:
+def place(cell: Cell, stub: Stub, folder: Path, *, force: bool = False) -> bool:
     """Put a stub into a folder, with a release file if it is for one release; whether that changed anything.
 
+    Args:
+        cell: its Python and releases.
+        stub: compiled.
+        folder: where to put it.
+        force: rename a stub there that envpack did not compile, instead of refusing.
+
     Raises:
-        EnvironmentBuildError: the folder cannot be written to, or the disk is full.
+        InputError: envpack did not compile the stub that is there (``not-ours``).
+        StorageError: the folder cannot be written to, or the disk is full.
     """
     with storage_errors(folder):
+        refuse_foreign(foreign_stub(folder), force=force)
         return place_stub(stub.path, folder, cell.release)
 
 
@@ -163,14 +174,14 @@ def _make_output(output: Path) -> None:
             ) from None
 
 
-def _placed(cell: Cell, output: Path, outcome: Stub | EnvpackError) -> CellResult:
+def _placed(cell: Cell, output: Path, outcome: Stub | EnvpackError, *, force: bool) -> CellResult:
     folder = output / cell.identifier
     path = folder / STUB_NAME
     if isinstance(outcome, EnvpackError):
         return CellResult(cell, path, error=outcome)
     try:
         with storage_errors(folder), _folder(folder):
-            return CellResult(cell, path, outcome, place(cell, outcome, folder))
+            return CellResult(cell, path, outcome, place(cell, outcome, folder, force=force))
     except EnvpackError as error:
         return CellResult(cell, path, outcome, error=error)
 

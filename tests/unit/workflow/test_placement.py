@@ -41,7 +41,7 @@ def configured(folder, path="", backend="python"):
 
 @pytest.fixture
 def binary(tmp_path):
-    (tmp_path / "stub").write_bytes(b"\x7fELF")
+    (tmp_path / "stub").write_bytes(b"\x7fELF envpack_stub_run")
     return tmp_path / "stub"
 
 
@@ -49,7 +49,7 @@ def request_for(model, **changes):
     fields = {
         "source": None, "release": find_release("24.10"), "release_named": False, "served_from": "/srv/models/",
         "archive_format": "dir", "selection": Selection(exclude=("x",)), "packer": "envpack", "strip": False,
-        "stub": "auto", "toolchain": "auto", "backends": None, "copy_library": None,
+        "stub": "auto", "toolchain": "auto", "backends": None, "copy_library": None, "force": False,
     }  # fmt: skip
     return BuildRequest(model=model, **{**fields, **changes})
 
@@ -117,7 +117,7 @@ def test_each_part_that_changes_counts(folder, tmp_path, placed, binary, part):
     if part == "configuration":
         configured(folder)
     elif part == "stub":
-        binary.write_bytes(b"\x7fELF new")
+        binary.write_bytes(b"\x7fELF new envpack_stub_run")
     elif part == "release file":
         (folder / RELEASE_FILE).write_text("24.10\n")
     assert place(request_for(open_model(folder)), environment(tmp_path), binary, NoProgress()).changed
@@ -205,15 +205,17 @@ def test_a_previous_environment_that_cannot_be_removed_is_no_error(folder, tmp_p
 
 
 def test_the_previous_archive_is_removed_with_its_metadata(folder, tmp_path, placed):
-    for name in ("python3.8.tar", "python3.8.tar.json", "python3.9.tar", "python3.9.tar.json"):
-        (folder / name).write_text("{}")
+    for archive in (folder / "python3.8.tar", folder / "python3.9.tar"):
+        archive.touch()
+        described = {"key": "k", "size": 0, "mtime_ns": archive.stat().st_mtime_ns}
+        archive.with_name(f"{archive.name}.json").write_text(json.dumps(described))
     model = configured(folder, "$$TRITON_MODEL_DIRECTORY/python3.8.tar")
     place(request_for(model), environment(tmp_path), None, NoProgress())
     assert sorted(file.name for file in folder.glob("*.tar*")) == ["python3.9.tar", "python3.9.tar.json"]
 
 
 def test_an_archive_that_is_already_gone_is_no_error(folder, tmp_path, placed):
-    (folder / "python3.9.tar.json").write_text("{}")
+    (folder / "python3.9.tar.json").write_text('{"key": "k"}')
     place(
         request_for(configured(folder, "$$TRITON_MODEL_DIRECTORY/python3.9.tar")),
         environment(tmp_path),
@@ -249,7 +251,9 @@ def test_the_repository_is_no_previous_environment(folder, tmp_path, placed):
 def test_what_envpack_did_not_make_stays(folder, tmp_path, placed):
     (folder / "mine").mkdir()
     (folder / "mine.tar.gz").touch()
-    for name in ("mine", "mine.tar.gz"):
+    (folder / "changed.tar.gz").write_text("since envpack made it")
+    (folder / "changed.tar.gz.json").write_text('{"key": "k", "size": 21, "mtime_ns": 1, "sha256": "0"}')
+    for name in ("mine", "mine.tar.gz", "changed.tar.gz"):
         model = configured(folder, f"$$TRITON_MODEL_DIRECTORY/{name}")
         place(request_for(model), environment(tmp_path), None, NoProgress())
         assert (folder / name).exists()

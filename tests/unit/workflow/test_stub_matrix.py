@@ -8,7 +8,7 @@ import pytest
 from envpack.releases import find_release
 from envpack.stub import STUB_NAME, Cell, Stub, StubTarget
 from envpack.stub.toolchain import Toolchain
-from envpack.support.errors import EnvironmentBuildError, InputError, StubError
+from envpack.support.errors import InputError, StorageError, StubError
 from envpack.support.progress import NoProgress
 from envpack.workflow import stub_matrix
 from envpack.workflow.stub_matrix import build_matrix, plan_build
@@ -31,7 +31,7 @@ def compiler(tmp_path, monkeypatch):
     outcomes = {}
     binary = tmp_path / "cache/stub"
     binary.parent.mkdir()
-    binary.write_bytes(b"a stub")
+    binary.write_bytes(b"a stub, envpack_stub_run")
 
     def compile_stubs(recipes, ended, **_):
         for recipe in reversed(recipes):
@@ -53,8 +53,8 @@ def test_each_stub_is_in_the_folder_of_its_identifier(compiler, tmp_path):
     first, second = build_matrix([ANY, ONE], output)
     assert (first.cell, second.cell) == (ANY, ONE)
     assert (first.path, second.path) == (output / "cp39-x86_64" / STUB_NAME, output / "cp310-24.10-x86_64" / STUB_NAME)
-    assert (first.changed, first.error, first.stub.path.read_bytes()) == (True, None, b"a stub")
-    assert first.path.read_bytes() == second.path.read_bytes() == b"a stub"
+    assert (first.changed, first.error, first.stub.path.read_bytes()) == (True, None, b"a stub, envpack_stub_run")
+    assert first.path.read_bytes() == second.path.read_bytes() == b"a stub, envpack_stub_run"
     assert len(names(first.path.parent)) == 1
     assert len(names(second.path.parent)) == 2  # the release file too
     assert [result.changed for result in build_matrix([ANY, ONE], output)] == [False, False]
@@ -106,7 +106,7 @@ def test_an_output_that_cannot_be_made_is_an_error_for_the_user(compiler, tmp_pa
         raise PermissionError(13, os.strerror(13))
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    with pytest.raises(EnvironmentBuildError) as caught:
+    with pytest.raises(StorageError) as caught:
         build_matrix([ANY], tmp_path / "out")
     assert (caught.value.kind, caught.value.where) == ("not-writable", str(tmp_path / "out"))
 
