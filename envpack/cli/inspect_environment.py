@@ -48,15 +48,14 @@ def _mismatches(path: Path, triton: str) -> Sequence[Mismatch]:
 
 def _write_sbom(found: Inspection, file: Path) -> None:
     from envpack.archive import bill_of_materials
-    from envpack.support.replacement import write_text
+    from envpack.support.output_files import write_output
     from envpack.support.storage_errors import storage_errors
 
     version = str(found.manifest.get("content") or found.sha256)
     python = str(found.manifest.get("python", ""))
     text = bill_of_materials(found.packages, name=found.path.name, version=version, python=python)
     with storage_errors(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, text)
+        write_output(file, text)
 
 
 def _as_json(found: Inspection, mismatches: Sequence[Mismatch]) -> dict[str, object]:

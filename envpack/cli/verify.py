@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console
+from envpack.cli.console import Console, Failure
+from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
     from envpack.server import RuntimeOptions
@@ -167,12 +169,20 @@ def _verify(
     from envpack.verification import verify, write_report
 
     verdict = verify(repository.absolute(), models, options=choices, progress=console)
-    if report is not None:
-        write_report(verdict, report)
     for part in draw(verdict):
         console.show(part, even_if_quiet=not verdict.ok)
-    console.result({"verdict": verdict.to_json()})
-    return 0 if verdict.ok else 1
+    document: dict[str, Any] = {"verdict": verdict.to_json()}
+    code = 0 if verdict.ok else 1
+    if report is not None:
+        try:
+            write_report(verdict, report)
+        except EnvpackError as error:  # which must not hide the verdict
+            failure = Failure.of(error)
+            console.show_failure(failure)
+            document["error"] = dataclasses.asdict(failure)
+            code = code or failure.exit_code
+    console.result(document)
+    return code
 
 
 def _verify_options(

@@ -5,12 +5,27 @@ from __future__ import annotations
 import re
 
 _MAX_LINE = 300  # characters
+# Control characters but tab and newline, marks that change the direction of writing, and bytes that are no text.
+_UNPRINTABLE = re.compile(
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def one_line(text: str) -> str:
     """A text on one line, cut after 300 characters; the full text belongs in the details of an error."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE].rpartition(' ')[0]} …"
+
+
+def printable(text: str) -> str:
+    r"""A text from outside without what could control a terminal or disguise its content.
+
+    Control characters, marks of writing direction and undecodable bytes become visible, as in Python's literals.
+
+    >>> printable("\x1b[2Jall is well")
+    '\x1b[2Jall is well'
+    """
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def normalise_name(name: str) -> str:

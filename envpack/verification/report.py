@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.support.replacement import write_text
+from envpack.support.output_files import write_output
+from envpack.support.storage_errors import storage_errors
+from envpack.support.text import printable
 from envpack.verification.verdict import EnvironmentSize, ModelVerdict, PackageSize, Verdict
 
 _TEMPLATES = Path(__file__).parent
@@ -23,15 +25,16 @@ _UNNAMED = "no package"
 
 
 def write_report(verdict: Verdict, file: Path) -> None:
-    """Write a verdict as HTML, replacing the file atomically.
+    """Write a verdict as HTML; a regular file is replaced atomically.
 
     Text from models, logs and environments is escaped.
 
     Raises:
-        InputError: the file cannot be written.
+        StorageError: the file cannot be written.
 
     """
-    write_text(file, render(verdict))
+    with storage_errors(file):
+        write_output(file, render(verdict))
 
 
 def render(verdict: Verdict) -> str:
@@ -46,6 +49,7 @@ def render(verdict: Verdict) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,  # text from models and logs
     )
     return templates.get_template(_TEMPLATE).render(
         verdict=verdict,
