@@ -1,3 +1,3 @@
-from envpack.cli.main import main
+from envpack.cli.entry import main
 
 main()

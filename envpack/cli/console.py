@@ -16,13 +16,17 @@ import re
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
+from envpack.cli.streams import Remarks, Results
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import format_advance
+from envpack.support.text import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console as RichConsole, RenderableType
+    from collections.abc import Iterator
+
+    from rich.console import Console as RichConsole, ConsoleOptions, RenderableType
     from rich.status import Status
 
 SCHEMA = 1
@@ -62,12 +66,12 @@ class Console:
     @functools.cached_property
     def terminal(self) -> RichConsole:
         """The rich console on standard error; made at first use, since rich takes time to import."""
-        return _rich_console(sys.stderr)
+        return _rich_console(sys.stderr, Remarks(sys.stderr))
 
     @functools.cached_property
     def output(self) -> RichConsole:
         """The rich console for results: standard output, unless a JSON document goes there."""
-        return self.terminal if self.as_json else _rich_console(sys.stdout)
+        return self.terminal if self.as_json else _rich_console(sys.stdout, Results(sys.stdout))
 
     def begin(self, task: str) -> None:
         self._task, self._started = task, time.monotonic()
@@ -125,7 +129,9 @@ class Console:
         """Print the JSON document, if ``--json`` was given."""
         self._stop_status()
         if self.as_json:
-            print(json.dumps({"schema": SCHEMA} | document, indent=2), flush=True)  # noqa: T201
+            stream = Results(sys.stdout)
+            stream.write(json.dumps({"schema": SCHEMA} | document, indent=2) + "\n")
+            stream.flush()
 
     def failed(self, failure: Failure) -> None:
         """Write the error that ends a command, as text and as JSON."""
@@ -151,15 +157,22 @@ class Console:
             self._status = None
 
 
-def _rich_console(stream: TextIO) -> RichConsole:
+def _rich_console(stream: TextIO, file: Results | Remarks) -> RichConsole:
     """A console that draws for a terminal if the stream is one, and writes whole lines otherwise.
 
     NO_COLOR removes bold type and moving parts too. Without a terminal there is no width to fit into, and a broken
     line is hard to search for.
     """
     from rich.console import Console as RichConsole
+    from rich.segment import Segment
 
     class Output(RichConsole):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:  # the one place that all text passes, wherever it comes from
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
         def on_broken_pipe(self) -> None:  # rich would end the process with 1
             raise BrokenPipeError
 
@@ -168,8 +181,9 @@ def _rich_console(stream: TextIO) -> RichConsole:
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")  # a locale without these characters must not end a command
     return Output(
-        file=stream,
+        file=cast("IO[str]", file),
         highlight=False,
+        emoji=False,
         force_terminal=False if plain else None,
         soft_wrap=not is_terminal,
         width=None if is_terminal else _WIDTH_WITHOUT_TERMINAL,

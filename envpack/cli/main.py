@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -13,7 +14,9 @@ import click
 import envpack
 from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
-from envpack.support.errors import EnvpackError
+from envpack.cli.streams import close_streams, open_missing_streams
+from envpack.support.errors import EnvpackError, InputError
+from envpack.support.storage_errors import storage_error
 
 _COMMANDS = (
     *("init", "lock", "build", "stub", "inspect", "channel", "releases", "layout", "verify", "cache", "doctor"),
@@ -44,18 +47,19 @@ def cli() -> None:
 
     \b
     Exit codes: 0 done · 1 verdict negative · 2 usage · 3 bad input · 4 environment failed ·
-    5 stub failed · 6 server could not run · 70 a bug in envpack · 130 interrupted
+    5 stub failed · 6 server could not run · 7 file or disk failed · 70 a bug in envpack · 130 interrupted
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    open_missing_streams()
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         sys.exit(answer_shell(cli, instruction))
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, _end)
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(close_streams(run(sys.argv[1:])))
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
@@ -84,7 +88,8 @@ def run(arguments: list[str]) -> int:
         if not isinstance(error, _EXPECTED) and os.environ.get("ENVPACK_TRACEBACK"):
             raise
         failure = _failure(error)
-        _console(context, arguments).failed(failure)
+        with contextlib.suppress(OSError, EnvpackError):  # no stream is left that could be written to
+            _console(context, arguments).failed(failure)
         return failure.exit_code
 
 
@@ -107,12 +112,28 @@ def _failure(error: BaseException) -> Failure:
                 exit_code=_INTERRUPTED,
                 hint="run the same command again, it goes on where it can",
             )
+        case OSError() if (explained := storage_error(error)) is not None:
+            return Failure.of(explained)
+        case UnicodeEncodeError() if _is_undecodable(error):
+            return Failure.of(
+                InputError(
+                    "a name is not valid UTF-8, which Triton's files and envpack's records need",
+                    kind="name-not-text",
+                    where=ascii(error.object),
+                    hint="rename it",
+                )
+            )
     return Failure(
         f"this is a bug in envpack: {type(error).__name__}: {error}",
         kind="bug",
         exit_code=_BUG,
         hint="run the command again with ENVPACK_TRACEBACK=1 and report what it prints",
     )
+
+
+def _is_undecodable(error: UnicodeEncodeError) -> bool:
+    """Whether a text holds bytes of a file's name that are not UTF-8; Python carries them as lone surrogates."""
+    return any("\udc80" <= char <= "\udcff" for char in error.object[error.start : error.end])
 
 
 def _console(context: click.Context | None, arguments: list[str]) -> Console:

@@ -49,8 +49,8 @@ def _table(verdict: Verdict) -> Table:
         table.add_row(
             escape(model.name),
             "[green]ok[/green]" if model.ok else "[red]failed[/red]",
-            model.python or "–",
-            model.numpy or "–",
+            escape(model.python or "–"),
+            escape(model.numpy or "–"),
             _stub(model),
             f"{model.load_seconds:.2f} s",
             f"{model.latency.p50 * 1000:.1f} ms" if model.latency else "–",
@@ -60,9 +60,11 @@ def _table(verdict: Verdict) -> Table:
 
 
 def _stub(model: ModelVerdict) -> str:
+    from rich.markup import escape
+
     if model.stub is None:
         return "–"
-    return f"envpack {model.stub.version}" if model.stub.version else "the release's own"
+    return escape(f"envpack {model.stub.version}") if model.stub.version else "the release's own"
 
 
 def _answers(model: ModelVerdict) -> str:
@@ -118,10 +120,12 @@ def _failure(model: ModelVerdict) -> Iterator[RenderableType]:
 
 
 def _last_line(verdict: Verdict) -> str:
+    from rich.markup import escape
+
     right = sum(model.ok for model in verdict.models)
     count = f"{right} of {len(verdict.models)} models serve"
     if verdict.kept:
-        count = f"{count}, left running at {verdict.kept}"
+        count = f"{count}, left running at {escape(verdict.kept)}"
     elif verdict.ok:
         count = f"{count}, nothing left behind"
     if verdict.ok:

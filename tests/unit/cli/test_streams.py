@@ -3,9 +3,11 @@
 import json
 import signal
 import subprocess
+import sys
 
 import pytest
 
+from envpack.cli.console import Console, Failure
 from envpack.cli.main import run
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import command, variables
@@ -84,3 +86,87 @@ def test_the_next_command_is_named_on_standard_error(tmp_path, capsys):
     assert f"next: envpack build --repository '{target}'" in said.err.splitlines()
     assert run(["init", "--json", str(tmp_path / "other")]) == 0
     assert "next:" not in capsys.readouterr().err
+
+
+def ended(words, redirection):
+    """Exit status and standard error of a command line under a shell's redirection."""
+    program = " ".join(command(*words))
+    done = subprocess.run(
+        ["bash", "-c", f"exec {program} {redirection}"],
+        env=variables(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", [("releases",), ("releases", "--json")])
+def test_output_that_cannot_be_written_is_one_line_and_an_exit_code(words):
+    code, complaints = ended(words, "> /dev/full")
+    assert code == 7
+    assert "error: standard output: cannot be written: No space left on device (output-failed)" in complaints
+    assert "Traceback" not in complaints
+
+
+@pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-", ">&-", ">&- 2>&- <&-"])
+def test_closed_and_full_streams_do_not_change_the_exit_code(redirection):
+    assert ended(("releases",), redirection)[0] == 0
+    assert ended(("stub", "--python", "2.7", "--print-matrix"), redirection)[0] == 2
+
+
+def test_nothing_that_can_be_written_is_still_an_exit_code():
+    assert ended(("stub", "--python", "2.7", "--print-matrix", "--json"), "> /dev/full 2> /dev/full")[0] == 2
+
+
+def test_files_that_are_opened_do_not_take_the_place_of_a_closed_stream():
+    program = (
+        "from envpack.cli.streams import open_missing_streams; open_missing_streams(); import os, sys; "
+        "handle = os.open('/dev/null', os.O_RDONLY); sys.exit(handle)"
+    )
+    done = subprocess.run(["bash", "-c", f'exec "$0" -c "{program}" >&- 2>&- <&-', sys.executable], check=False)
+    assert done.returncode > 2
+
+
+def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(tmp_path):
+    """`click` is made to be interrupted while it is imported."""
+    (tmp_path / "click.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(60)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "envpack.cli", "releases"],
+        env=variables({"PYTHONPATH": str(tmp_path)}), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b1mVERDICT: yes\u202e [/bold] [link=x] :boom: \udcff"
+
+
+@pytest.mark.parametrize("shown", [Console.show, Console.note], ids=["result", "remark"])
+def test_text_cannot_control_the_terminal(shown, capsys):
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    table = Table(title=escape(HOSTILE))
+    table.add_column("column")
+    table.add_row(escape(HOSTILE))
+    for what in (escape(HOSTILE), table):
+        shown(console, what)
+    console.failed(Failure(HOSTILE, "kind", 3, where=HOSTILE, hint=HOSTILE))
+    said = capsys.readouterr()
+    text = said.out + said.err
+    assert not set(text) & set("\x1b\x07\x9b\u202e\udcff")
+    # rich itself leaves the bell out
+    assert "\\x1b[2J\\x1b]0;title\\x9b1mVERDICT: yes\\u202e [/bold] [link=x] :boom: \\udcff" in text
+
+
+def test_progress_cannot_control_the_terminal(capsys):
+    console = Console()
+    console.begin(HOSTILE)
+    console.detail(HOSTILE)
+    console.end(HOSTILE)
+    said = capsys.readouterr().err
+    assert said.count("\\x1b[2J") == 3
+    assert "\x1b" not in said

@@ -1,0 +1,128 @@
+"""Standard streams that may be closed, full or gone: no traceback is shown, and no work is lost for a remark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+from envpack.support.errors import StorageError
+
+_NAMES = ("stdin", "stdout", "stderr")
+
+
+def open_missing_streams() -> None:
+    """Give a process that was started with closed standard streams new ones, which lead nowhere.
+
+    Otherwise the next file that is opened gets the number of a stream, and programs that we start write into it.
+    """
+    for number, name in enumerate(_NAMES):
+        try:
+            os.fstat(number)
+        except OSError:
+            handle = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.set_inheritable(handle, True)
+            setattr(sys, name, os.fdopen(handle, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+
+
+class _Stream:
+    """What rich needs of a stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:
+        """Encoding of the stream."""
+        return self._stream.encoding
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Number of the stream."""
+        return self._stream.fileno()
+
+
+class Remarks(_Stream):
+    """Standard error, which may stop to be writable at any moment; what cannot be written is lost."""
+
+    def write(self, text: str) -> int:
+        """Write, if that is possible."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is kept, if that is possible; else forget it."""
+        try:
+            self._stream.flush()
+        except OSError:
+            _discard(self._stream)
+
+
+class Results(_Stream):
+    """Standard output, whose failure is an error for the user; of a closed pipe it is a BrokenPipeError."""
+
+    def write(self, text: str) -> int:
+        """Write.
+
+        Raises:
+            StorageError: kind ``output-failed``.
+        """
+        with self._failing():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Write what is kept.
+
+        Raises:
+            StorageError: kind ``output-failed``.
+        """
+        with self._failing():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _discard(self._stream)
+            raise StorageError(
+                f"cannot be written: {error.strerror}",
+                kind="output-failed",
+                where="standard output",
+                hint="write it to another file or program",
+            ) from error
+
+
+def close_streams(code: int) -> int:
+    """Write what the streams still keep; Python would show a traceback if it failed.
+
+    Args:
+        code: exit code so far.
+
+    Returns:
+        The exit code: that of a failed file if the command succeeded and its output could not be written.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            _discard(stream)
+            if stream is sys.stdout and code == 0:
+                code = StorageError.exit_code
+    return code
+
+
+def _discard(stream: TextIO) -> None:
+    """Let a stream lead nowhere from now on, also for what it still keeps."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
