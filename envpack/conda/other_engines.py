@@ -6,9 +6,7 @@ bytes whichever program resolved it.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,15 +17,16 @@ from envpack.conda.engine import FORBIDDEN_PATTERN
 from envpack.conda.resolve import failing_spec
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.requirements import CondaPackage, Target
+from envpack.support.bounded_reading import parse_json
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import CompletedProcess, run
+from envpack.support.redaction import public_url, redact
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import one_line
 
 _VARIABLES = {"conda": "CONDA_EXE", "mamba": "MAMBA_EXE", "micromamba": "MAMBA_EXE"}
-_SECRETS = re.compile(r"(?<=://)[^/\s\"@]+@|/t/[^/\s\"]+(?=/)")  # accounts and conda tokens in addresses
 
 
 def resolve_with_program(
@@ -102,7 +101,7 @@ def _environment(target: Target, settings: CondaSettings, folder: Path) -> dict[
 def _report(completed: CompletedProcess) -> dict[str, Any]:
     """The JSON document in a program's output, which can begin with other text."""
     try:
-        document = json.loads(completed.stdout[completed.stdout.index("{") :])
+        document = parse_json(completed.stdout[completed.stdout.index("{") :])
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
@@ -145,7 +144,7 @@ def _identity(record: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _package(record: Mapping[str, Any], engine: str) -> CondaPackage:
     name, version, build = _identity(record)
-    url = _SECRETS.sub("", str(record["url"]))
+    url = public_url(str(record["url"]))
     if not url.endswith((".conda", ".tar.bz2")) or url.count("/") < 4:
         raise _unusable(engine, f"{url} is not the address of a package")
     return CondaPackage(
@@ -177,9 +176,9 @@ def _program_error(
     texts = [str(report.get(key) or "") for key in ("exception_name", "message", "error")]
     problems = [str(problem) for problem in report.get("solver_problems") or ()]
     output = "\n".join([*texts, *problems, completed.stderr]).strip() or completed.last_lines()
-    output = _SECRETS.sub("", output)
+    output = redact(output)
     reason = " ".join((texts[1] or texts[2] or " ".join(problems) or completed.last_lines(4)).split())
-    reason = one_line(_SECRETS.sub("", reason)) if reason else f"it ended with status {completed.returncode}"
+    reason = one_line(redact(reason)) if reason else f"it ended with status {completed.returncode}"
     return error_from_output(
         _ERROR_PATTERNS,
         f"solver_problems {output}" if problems else output,

@@ -48,7 +48,7 @@ def find_daemon() -> Daemon:
             raise ServerError(
                 "the container daemon runs on another machine, which has no access to this model repository",
                 kind="docker-remote",
-                where=_without_password(address),
+                where=address,
                 hint="run envpack on that machine, or unset DOCKER_HOST",
             )
         if not Path(address.removeprefix("unix://")).exists():
@@ -112,8 +112,3 @@ def _addresses() -> list[str]:
     own = os.environ.get("XDG_RUNTIME_DIR", "")
     rootless = [f"unix://{own}/docker.sock", f"unix://{own}/podman/podman.sock"] if own else []
     return ["unix:///var/run/docker.sock", *rootless, "unix:///run/podman/podman.sock"]
-
-
-def _without_password(address: str) -> str:
-    scheme, separator, rest = address.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from envpack.support.redaction import redact
+
 
 class EnvpackError(Exception):
     """Base of all expected failures. The command line shows one line, never a traceback.
+
+    Secrets in addresses are removed from every part.
 
     Args:
         message: the problem, in one sentence without a full stop.
@@ -23,12 +27,12 @@ class EnvpackError(Exception):
     exit_code: ClassVar[int] = 70
 
     def __init__(self, message: str, *, kind: str, where: str = "", hint: str = "", details: str = "") -> None:
-        super().__init__(message)
-        self.message = message
+        super().__init__(redact(message))
+        self.message = redact(message)
         self.kind = kind
-        self.where = where
-        self.hint = hint
-        self.details = details
+        self.where = redact(where)
+        self.hint = redact(hint)
+        self.details = redact(details)
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
