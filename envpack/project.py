@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.platforms import PLATFORMS, platform_name
 
 FILE_NAME = "envpack.toml"
+_MOST = 1 << 20  # bytes
 _BUILD_KEYS = {"format", "exclude", "toolchain", "layout"}
 _PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "backends", "models"} | _BUILD_KEYS
 _MODEL_KEYS = {"python", "requirements", "from_prefix"} | _BUILD_KEYS
@@ -110,10 +113,18 @@ def open_project(repository: Path) -> Project:
             hint="give the folder that holds the model folders with --repository",
         )
     file = repository / FILE_NAME
-    if not file.exists():
+    if not os.path.lexists(file):
         return Project(repository=repository)
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_text(file, most=_MOST))
+    except (OSError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is nested too deeply"
+        raise InputError(
+            f"this file cannot be read: {reason}",
+            kind="bad-project-file",
+            where=str(file),
+            hint="it must be a text file of settings; envpack works without one, too",
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
         raise InputError(

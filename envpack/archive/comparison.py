@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email.parser
 import hashlib
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import cast
 from envpack.archive.manifest import PlacedMetadata
 from envpack.archive.tar_members import BLOCK, leaves
 from envpack.environment import INVENTORY, MANIFEST, Entry, Package, parse_inventory
+from envpack.support.bounded_reading import parse_json
 from envpack.support.text import normalise_name
 
 MOST_FINDINGS = 1000  # findings that are listed; all are counted
@@ -126,7 +126,7 @@ class Comparison:
             if name == INVENTORY:
                 self._listed = {entry.path: _plausible(entry) for entry in parse_inventory(content)}
             else:
-                manifest = json.loads(content)
+                manifest = parse_json(content)
                 self.result.manifest = cast("PlacedMetadata", manifest) if isinstance(manifest, dict) else {}
         except (ValueError, TypeError, RecursionError) as error:
             self.result.find("changed", name, f"it is damaged: {error}")
@@ -236,7 +236,7 @@ def read_record(path: str, content: bytes) -> Package | None:
     """The package of an installation record; ``None`` if the record is damaged."""
     try:
         if _CONDA.fullmatch(path):
-            record = json.loads(content)
+            record = parse_json(content)
             fields = {key: str(record.get(key) or "") for key in ("version", "license", "sha256")}
             name = normalise_name(str(record["name"]))
             return Package(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import posixpath
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from envpack.archive.manifest import archive_metadata_file
 from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, opened_archive
 from envpack.archive.tar_members import is_canonical
 from envpack.environment import INVENTORY, MANIFEST
+from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 
 _LARGEST_TEXT = 48 << 20  # bytes of the inventory
@@ -170,7 +170,7 @@ class _Archive:
 
     def _compare_with_sidecar(self, sidecar: Path) -> None:
         try:
-            recorded = json.loads(sidecar.read_text(encoding="utf-8"))["sha256"]
+            recorded = read_json(sidecar)["sha256"]
         except (OSError, ValueError, KeyError, TypeError):
             self._result.find("unproven", "", f"there is no {sidecar.name} beside it with its SHA-256")
             return

@@ -24,6 +24,7 @@ from envpack.environment import (
     read_inventory,
     replace_placeholder,
 )
+from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.replacement import replaced_file, write_text
@@ -123,7 +124,7 @@ def archive_metadata_file(archive: Path) -> Path:
 def read_metadata(path: Path) -> PlacedMetadata:
     """The metadata of a placed folder or archive; empty if it is missing or unreadable."""
     try:
-        metadata = json.loads(metadata_file(path).read_text(encoding="utf-8"))
+        metadata = read_json(metadata_file(path))
     except (OSError, ValueError):
         return {}
     return cast("PlacedMetadata", metadata) if isinstance(metadata, dict) else {}
@@ -223,7 +224,7 @@ def _cached(folder: Path, final_prefix: str) -> SelectedFiles | None:
     """The cached selection; ``None`` if there is none, or it is damaged."""
     try:
         descriptions = {name: (folder / name).read_bytes() for name in (MANIFEST, INVENTORY)}
-        manifest = json.loads(descriptions[MANIFEST])
+        manifest = parse_json(descriptions[MANIFEST])
         if manifest["content"] != hashlib.sha256(descriptions[INVENTORY]).hexdigest():
             return None
         return SelectedFiles(parse_inventory(descriptions[INVENTORY]), descriptions, manifest, folder, final_prefix)
@@ -283,7 +284,7 @@ def describes(manifest: object, environment: Environment, selection: Selection, 
 def holds(folder: Path, environment: Environment, selection: Selection, final_prefix: str) -> bool:
     """Whether the manifest of a folder describes this selection of an environment's files with this final prefix."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(folder / MANIFEST)
         return describes(manifest, environment, selection, final_prefix)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
@@ -301,7 +302,7 @@ def _selected(environment: Environment, selection: Selection, final_prefix: str)
 
 def _read(prefix: Path) -> tuple[tuple[Entry, ...], EnvironmentManifest]:
     try:
-        manifest = json.loads((prefix / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(prefix / MANIFEST)
         if not all(isinstance(package, dict) and "name" in package for package in manifest["packages"]):
             raise ValueError("packages without names")
         return read_inventory(prefix), manifest

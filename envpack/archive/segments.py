@@ -20,6 +20,7 @@ from typing import Protocol, TypedDict
 
 from envpack.archive.tar_members import PORTION, Packer, portions
 from envpack.environment import OWN, Entry
+from envpack.support.bounded_reading import read_json
 from envpack.support.replacement import replaced_file
 
 _SCHEMA = 1
@@ -138,7 +139,7 @@ def _indexes(store: Path) -> Iterator[Path]:
 def _read(index: Path, archive: Path) -> dict[str, Segment]:
     """The segments of an index; empty if it is damaged, or not the index of this archive."""
     try:
-        content: _Index = json.loads(index.read_bytes())
+        content: _Index = read_json(index)
         status = archive.stat()
         if (content["schema"], content["archive"]) != (_SCHEMA, _identity(status)):
             return {}

@@ -24,6 +24,7 @@ from envpack.archive.manifest import (
 )
 from envpack.archive.selection import Selection
 from envpack.environment import Environment
+from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import install_command
@@ -67,7 +68,7 @@ class _ArchiveRequest:
     def is_at(self, archive: Path) -> bool:
         """Whether a file is this archive, by its metadata file; its content is read only if the time stamp differs."""
         try:
-            metadata = json.loads(archive_metadata_file(archive).read_text(encoding="utf-8"))
+            metadata = read_json(archive_metadata_file(archive))
             status = archive.stat()
             if metadata["schema"] != SCHEMA or not describes(metadata, self.environment, self.selection):
                 return False

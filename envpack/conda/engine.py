@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from envpack.conda.settings import CondaSettings, Credentials
 from envpack.requirements import CondaPackage
+from envpack.support.bounded_reading import read_json
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
@@ -64,7 +65,7 @@ def run_engine(
             environment["RATTLER_AUTH_FILE"] = str(_credentials_file(folder, credentials, environment))
         completed = run([sys.executable, "-I", "-B", _CHILD, request_file, result_file], env=environment)
         try:
-            result = cast("Result", json.loads(result_file.read_text(encoding="utf-8")))
+            result = cast("Result", read_json(result_file))
         except (OSError, ValueError) as error:
             raise EnvironmentBuildError(
                 f"the conda engine ended without a result (status {completed.returncode}): {completed.last_lines(4)}",
@@ -124,7 +125,7 @@ def _credentials_file(folder: Path, credentials: Credentials, environment: dict[
     """A file with the user's own credentials and those given, in a private folder that is removed after the request."""
     own: Credentials = {}
     with contextlib.suppress(KeyError, OSError, ValueError):
-        own = json.loads(Path(environment["RATTLER_AUTH_FILE"]).read_text(encoding="utf-8"))
+        own = read_json(Path(environment["RATTLER_AUTH_FILE"]))
     file = folder / "credentials.json"
     file.touch(mode=0o600)
     file.write_text(json.dumps(own | credentials), encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from envpack.repository import (
     open_model,
     unpacking_backends,
 )
+from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 
 MODELS_ON_SERVER = "/models"
@@ -166,7 +166,7 @@ def _cautions(model: Model, repository: Path, served_from: str) -> list[str]:
 def _other_prefix(model: Model, environment: Path, served_from: str) -> list[str]:
     """A caution if the files that contain the environment's prefix were written for another path on the server."""
     try:
-        manifest = json.loads((environment / ENVIRONMENT_MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(environment / ENVIRONMENT_MANIFEST)
         prefix = str(manifest["selection"]["final_prefix"])
     except (OSError, ValueError, KeyError, TypeError):
         return []

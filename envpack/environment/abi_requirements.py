@@ -14,6 +14,7 @@ from pathlib import Path
 
 from envpack.environment.inventory import Entry
 from envpack.environment.store import Package
+from envpack.support.bounded_reading import read_json
 from envpack.support.elf import AbiRequirements, RequiredVersion, is_elf, newer_version, required_abi
 from envpack.support.replacement import replaced_file
 
@@ -68,7 +69,7 @@ def _written(need: RequiredVersion, prefix: Path) -> list[str]:
 
 def _read(path: Path, prefix: Path) -> AbiRequirements | None:
     try:
-        versions = json.loads(path.read_bytes())
+        versions = read_json(path)
         glibc, glibcxx = (RequiredVersion(str(version), prefix / file if file else None) for version, file in versions)
     except (FileNotFoundError, ValueError, TypeError):
         return None

@@ -30,6 +30,7 @@ from envpack.environment.store import MANIFEST, SCHEMA, EnvironmentManifest, Pac
 from envpack.lock import Lock
 from envpack.pythons import compile_packages, fingerprint, interpreter_for, local_channel
 from envpack.requirements import CondaPackage
+from envpack.support.bounded_reading import parse_json
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import bare_environment
@@ -208,7 +209,7 @@ def _started(prefix: Path, minor: str) -> str:
     """Start the environment's Python in isolation; returns its full version."""
     program = "import json, sys; print(json.dumps(['%d.%d.%d' % sys.version_info[:3], sys.prefix, sys.path]))"
     result = run([prefix / "bin" / "python3", "-I", "-B", "-c", program], env=bare_environment())
-    version, root, path = json.loads(result.stdout) if result.returncode == 0 else ("", "", [])
+    version, root, path = parse_json(result.stdout) if result.returncode == 0 else ("", "", [])
     found = {Path(folder).resolve() for folder in path}
     if Path(root).resolve() != prefix.resolve() or _site_packages(prefix, minor).resolve() not in found:
         raise EnvironmentBuildError(

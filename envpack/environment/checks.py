@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.environment.inventory import Owners
 from envpack.lock import run_uv
+from envpack.support.bounded_reading import read_json
 from envpack.support.errors import EnvironmentBuildError
 
 
@@ -24,7 +24,7 @@ def refuse_external_references(prefix: Path, minor: str, owners: Owners) -> None
     site = prefix / "lib" / f"python{minor}" / "site-packages"
     for origin in sorted(site.glob("*.dist-info/direct_url.json")):
         with contextlib.suppress(ValueError, AttributeError):
-            direct_url = json.loads(origin.read_text(encoding="utf-8"))
+            direct_url = read_json(origin)
             if direct_url.get("dir_info", {}).get("editable"):
                 name = origin.parent.name.partition("-")[0]
                 raise _error(f"{name} is an editable installation; its code is in {direct_url.get('url')}", name)

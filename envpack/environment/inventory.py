@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.store import Package
+from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.support.text import normalise_name
@@ -174,7 +175,7 @@ def parse_inventory(content: bytes) -> tuple[Entry, ...]:
         ValueError: it is damaged, or was written by a newer envpack.
 
     """
-    inventory = json.loads(content)
+    inventory = parse_json(content)
     if not isinstance(inventory, dict) or inventory.get("schema") != SCHEMA:
         raise ValueError("not an inventory of a known version")
     try:
@@ -233,7 +234,7 @@ def _source_of(path: str) -> str:
 
 def _conda_claims(prefix: Path) -> Iterator[tuple[str, str]]:
     for record in sorted((prefix / "conda-meta").glob("*.json")):
-        metadata = json.loads(record.read_text(encoding="utf-8"))
+        metadata = read_json(record)
         name = normalise_name(str(metadata["name"]))
         yield name, f"conda-meta/{record.name}"
         for path in metadata.get("files", ()):
@@ -242,7 +243,7 @@ def _conda_claims(prefix: Path) -> Iterator[tuple[str, str]]:
 
 def _conda_placeholders(prefix: Path) -> Iterator[tuple[str, PlaceholderKind]]:
     for record in sorted((prefix / "conda-meta").glob("*.json")):
-        metadata = json.loads(record.read_text(encoding="utf-8"))
+        metadata = read_json(record)
         for entry in metadata.get("paths_data", {}).get("paths", ()):
             if entry.get("prefix_placeholder") and entry["_path"] in metadata["files"]:
                 yield entry["_path"], "binary" if entry.get("file_mode") == "binary" else "text"
@@ -280,9 +281,7 @@ def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock:
     for entry in entries:
         sizes[entry.package] += entry.size
     origins = {package.name: (_origin(package.url), package.sha256) for package in lock.pip}
-    records = [
-        json.loads(record.read_text(encoding="utf-8")) for record in sorted((prefix / "conda-meta").glob("*.json"))
-    ]
+    records = [read_json(record) for record in sorted((prefix / "conda-meta").glob("*.json"))]
     found = {package.name: package for package in (_of_conda(record, sizes) for record in records)}
     of_conda = {str(path) for record in records for path in record.get("files", ())}
     for metadata in sorted((prefix / "lib" / f"python{minor}" / "site-packages").glob("*.dist-info/METADATA")):

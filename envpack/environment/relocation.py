@@ -17,6 +17,7 @@ from pathlib import Path
 
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import PlaceholderKind
+from envpack.support.bounded_reading import read_json
 from envpack.support.errors import UsageError
 from envpack.support.replacement import replaced_file, write_text
 
@@ -160,7 +161,7 @@ def _write_rows(record: Path, rows: list[list[str]]) -> None:
 
 def _forget_cache(record: Path) -> None:
     """Blank references to the package cache, from which packers would copy unmodified files."""
-    metadata = json.loads(record.read_text(encoding="utf-8"))
+    metadata = read_json(record)
     for key in _RECORD_PATHS:
         if key in metadata:
             metadata[key] = ""

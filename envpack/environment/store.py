@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
+
+from envpack.support.bounded_reading import read_json
 
 MANIFEST = "envpack-environment.json"
 SCHEMA = 3
@@ -131,7 +132,7 @@ class Environment:
 def read_environment(folder: Path) -> Environment | None:
     """The environment in a folder, ``None`` if there is none or it is not complete."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(folder / MANIFEST)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:

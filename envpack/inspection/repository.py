@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from envpack.repository import (
     backends_folder,
     environment_of,
     examine_model,
+    find_cycles,
     looks_like_model,
     unpacking_backends,
 )
@@ -158,7 +159,14 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
                     f"the ensemble runs {step}, which is not in the repository",
                     "add that model, or remove the step",
                 )
-    yield from _cycles({model.name: model for model in models})
+    by_name = {model.name: model for model in models}
+    for cycle in find_cycles({name: model.steps for name, model in by_name.items()}):
+        yield fault(
+            "ensemble-cycle",
+            by_name[cycle[0]].folder,
+            f"the ensembles {' -> '.join(cycle)} run each other",
+            "remove one of them from the steps of the others",
+        )
     unpacking = unpacking_backends(model for model in models if _is_in_python(model))
     if len(unpacking) > 1:
         yield caution(
@@ -167,33 +175,6 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
             f"the backends {' and '.join(unpacking)} unpack archives at the same time, which mixes their files",
             f"start the server with {ONE_AT_A_TIME}, or build with --format dir",
         )
-
-
-def _cycles(models: Mapping[str, Model]) -> Iterator[Finding]:
-    """Ensembles that run each other, each cycle once."""
-    seen: set[str] = set()
-    for name in models:
-        cycle = _cycle(models, (name,))
-        if cycle and not seen & set(cycle):
-            yield fault(
-                "ensemble-cycle",
-                models[cycle[0]].folder,
-                f"the ensembles {' -> '.join(cycle)} run each other",
-                "remove one of them from the steps of the others",
-            )
-        seen |= set(cycle)
-
-
-def _cycle(models: Mapping[str, Model], path: tuple[str, ...]) -> tuple[str, ...]:
-    """A cycle of ensembles that starts with ``path``, empty if there is none."""
-    for step in models[path[-1]].steps if path[-1] in models else ():
-        if step == path[0]:
-            return (*path, step)
-        if step not in path:
-            found = _cycle(models, (*path, step))
-            if found:
-                return found
-    return ()
 
 
 def _is_in_python(model: Model) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from envpack.lock.model import Lock
 from envpack.requirements import CondaPackage, PipPackage, Target
+from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.replacement import write_text
 
@@ -77,7 +78,7 @@ def write_lock(lock: Lock, file: Path) -> bool:
         OSError: the disk is full, or the folder is not writable.
     """
     text = format_lock(lock)
-    if file.is_file() and file.read_text(encoding="utf-8") == text:
+    if file.is_file() and read_text(file, errors="replace") == text:
         return False
     write_text(file, text)
     return True
@@ -150,7 +151,7 @@ def read_lock(file: Path) -> Lock | None:
         InputError: kind ``bad-lock``: it is damaged, another tool's, or of another version of envpack.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

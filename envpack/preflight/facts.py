@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import re
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from envpack.environment import INVENTORY, parse_inventory, read_environment
 from envpack.releases import Release
 from envpack.repository import RELEASE_FILE
 from envpack.stub import inspect_stub, machine_named, this_machine
+from envpack.support.bounded_reading import read_json
 from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, provided_glibcxx
 from envpack.support.errors import InputError, StubError
 
@@ -141,7 +141,7 @@ def _recorded(path: Path) -> tuple[str, str]:
     if environment:
         return environment.glibc, environment.glibcxx
     try:
-        metadata = json.loads(archive_metadata_file(path).read_text(encoding="utf-8"))
+        metadata = read_json(archive_metadata_file(path))
         return str(metadata.get("glibc", "")), str(metadata.get("glibcxx", ""))
     except (OSError, ValueError, AttributeError):
         return "", ""

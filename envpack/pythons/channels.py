@@ -21,6 +21,7 @@ from envpack.conda import ENGINE_HINT, EngineError, index_channel
 from envpack.pythons.interpreter_package import InterpreterPackage, fingerprint, make_package
 from envpack.pythons.interpreters import Interpreter
 from envpack.requirements import host_platform
+from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_root, data_root
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
@@ -143,7 +144,7 @@ def _make_local(interpreter: Interpreter, folder: Path) -> None:
 
 def _read_local(folder: Path) -> LocalChannel | None:
     try:
-        description: _Description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
+        description: _Description = read_json(folder / _DESCRIPTION)
     except FileNotFoundError:
         return None
     package = InterpreterPackage(
@@ -230,7 +231,7 @@ def read_channel(folder: Path) -> tuple[ChannelPackage, ...]:
 def _packages(indexes: list[Path]) -> Iterator[ChannelPackage]:
     for index in indexes:
         try:
-            repodata = json.loads(index.read_text(encoding="utf-8"))
+            repodata = read_json(index)
             for file, record in {**repodata.get("packages", {}), **repodata.get("packages.conda", {})}.items():
                 yield _package(file, record, index.parent.name)
         except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, cast
 
+from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError, UsageError
 from envpack.support.isolation import bare_environment, clean_environment
@@ -281,7 +282,7 @@ class _ProbeCache:
         self._changed = False
         self._facts: dict[str, _Facts] = {}
         with contextlib.suppress(OSError, ValueError):
-            self._facts = json.loads(self._file.read_text(encoding="utf-8"))
+            self._facts = read_json(self._file)
 
     def facts(self, executable: Path) -> _Facts | None:
         """Facts about an interpreter; ``None`` if it does not run or its library is missing."""
@@ -307,7 +308,7 @@ class _ProbeCache:
 def _probe(executable: Path) -> _Facts | None:
     try:
         completed = run([executable, "-I", "-S", "-c", _PROBE], env=bare_environment(), timeout=_PROBE_TIMEOUT)
-        facts = json.loads(completed.stdout) if completed.returncode == 0 else None
+        facts = parse_json(completed.stdout) if completed.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
     is_complete = isinstance(facts, dict) and _Facts.__annotations__.keys() <= facts.keys()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         set_execution_environment as set_execution_environment,
         set_string_parameter as set_string_parameter,
     )
+    from envpack.repository.ensembles import find_cycles as find_cycles, in_loading_order as in_loading_order
     from envpack.repository.model import (
         CONFIG_NAME as CONFIG_NAME,
         DEFAULT_CONFIG as DEFAULT_CONFIG,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.repository.config import ModelConfig, parse_config
+from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 
 CONFIG_NAME = "config.pbtxt"
@@ -175,7 +176,7 @@ def config_text(model: Model | Path) -> str:
     if not file.is_file():
         return DEFAULT_CONFIG
     try:
-        return file.read_bytes().decode("utf-8")
+        return read_text(file)
     except UnicodeDecodeError as error:
         raise InputError(
             f"not UTF-8 text: {error}", kind="bad-config", where=str(file), hint="save the file as UTF-8"

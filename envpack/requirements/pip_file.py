@@ -17,6 +17,7 @@ from envpack.requirements.parsing import read_text
 from envpack.requirements.pip_requirement import PipLine, Project, read_editable, read_requirement
 from envpack.support.errors import InputError
 
+_LONGEST_LINE = 100_000  # characters; the hashes of a package with many wheels take 20,000
 _MAX_DEPTH = 50
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 _HASH = re.compile(r"(?:sha256:[0-9a-fA-F]{64}|sha384:[0-9a-fA-F]{96}|sha512:[0-9a-fA-F]{128})")
@@ -89,6 +90,10 @@ class PipReader:
         )
 
     def _read_line(self, raw: str, location: Location, constraint: bool) -> None:
+        if len(raw) > _LONGEST_LINE:
+            raise location.error(
+                f"{quote(raw)} has {len(raw)} characters, more than {_LONGEST_LINE}", hint="no requirement is that long"
+            )
         text, values = _expand_variables(raw, location)
         try:
             self._read_expanded(text, PipLine(location, quote(raw)), constraint)

@@ -96,6 +96,8 @@ def _parse(text: str, line: PipLine) -> str:
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
         raise line.location.error(f"{line.quoted} is not a requirement: {reason}", hint=_HINT) from error
+    except RecursionError:
+        raise line.location.error(f"{line.quoted}: its marker is nested too deeply", hint=_HINT) from None
 
 
 def _read_place(place: str, name: str, extras: str, marker: str, line: PipLine) -> str | Project:

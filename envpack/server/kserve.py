@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Required, TypedDict, cast
 
 from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
+from envpack.support.bounded_reading import parse_json
 
 _LARGE = 64 * 1024
 _HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -83,7 +84,7 @@ class Client:
 
     def index(self) -> tuple[IndexEntry, ...]:
         """The models of the repository and their states."""
-        entries = json.loads(self._send("POST", "/v2/repository/index").content)
+        entries = parse_json(self._send("POST", "/v2/repository/index").content)
         return tuple(IndexEntry(e["name"], e.get("state", ""), e.get("reason", "")) for e in entries)
 
     def load(self, model: str, *, timeout: float) -> None:
@@ -162,7 +163,7 @@ class Client:
             for line in response.iter_lines():
                 if not line.startswith(b"data:"):
                     continue
-                event = json.loads(line.removeprefix(b"data:"))
+                event = parse_json(line.removeprefix(b"data:"))
                 if "error" in event:
                     raise RequestError(str(event["error"]), status=response.status_code)
                 responses.append(event)
@@ -178,7 +179,7 @@ class Client:
         return True
 
     def _json(self, method: str, path: str) -> dict[str, Any]:
-        value = json.loads(self._send(method, path).content)
+        value = parse_json(self._send(method, path).content)
         return value if isinstance(value, dict) else {}
 
     def _send(
@@ -241,7 +242,7 @@ def _request(inputs: Sequence[Tensor], binary: bool, parameters: Mapping[str, ob
 def _outputs(content: bytes, header_length: int) -> tuple[Tensor, ...]:
     tensors = []
     at = header_length
-    for output in json.loads(content[:header_length])["outputs"]:
+    for output in parse_json(content[:header_length])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
         if size is None:
             data = tuple(item.encode() if isinstance(item, str) else item for item in output["data"])
@@ -254,7 +255,7 @@ def _outputs(content: bytes, header_length: int) -> tuple[Tensor, ...]:
 
 def _error_text(content: bytes) -> str:
     try:
-        value = json.loads(content)
+        value = parse_json(content)
     except ValueError:
         value = None
     if isinstance(value, dict) and "error" in value:

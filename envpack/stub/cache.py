@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envpack.support.bounded_reading import read_json
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import Progress
 from envpack.support.replacement import new_folder, write_text
@@ -86,7 +87,7 @@ def _wait_for(lock: BaseFileLock) -> None:
 def is_intact(folder: Path) -> bool:
     """Whether an entry exists and is unchanged."""
     try:
-        expected = json.loads((folder / _MANIFEST).read_text(encoding="ascii"))
+        expected = read_json(folder / _MANIFEST)
         return bool(expected) and _digests(folder) == expected
     except (OSError, ValueError):
         return False

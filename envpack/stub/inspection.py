@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import BinaryIO, TypedDict
 from envpack.releases import Release
 from envpack.stub.target import StubTarget, machine_named, this_machine
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain
+from envpack.support.bounded_reading import parse_json
 from envpack.support.elf import needed_glibc, needed_libraries, version_key
 from envpack.support.errors import StubError
 from envpack.support.processes import run
@@ -90,7 +90,7 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
     facts_section, body_section = outer.get_section_by_name(_FACTS), outer.get_section_by_name(_BODY)
     if facts_section is None or body_section is None:
         raise _not_a_stub(path, "it was not compiled by envpack")
-    facts: _EmbeddedFacts = json.loads(facts_section.data())
+    facts: _EmbeddedFacts = parse_json(facts_section.data())
     body = ELFFile(io.BytesIO(body_section.data()))
     needed = needed_libraries(body)
     if facts["libpython"] not in needed:

@@ -14,6 +14,7 @@ from envpack.stub.cache import ensure_entry
 from envpack.stub.recipe import source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import package_folder
+from envpack.support.bounded_reading import read_json
 from envpack.support.elf import version_key
 from envpack.support.progress import Progress
 
@@ -125,7 +126,7 @@ def _fitting(folder: Path, target: StubTarget, glibc: str) -> _Prebuilt | None:
 
 def _stubs(folder: Path) -> list[_Prebuilt]:
     try:
-        content: _Manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content: _Manifest = read_json(folder / MANIFEST)
         version, sources = content["envpack"], content["sources"]
         stubs = [_Prebuilt(name, **facts) for name, facts in sorted(content["stubs"].items())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

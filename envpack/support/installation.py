@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import importlib.util
-import json
 import shlex
 import shutil
 import sys
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
+
+from envpack.support.bounded_reading import parse_json
 
 DISTRIBUTION = "triton-envpack"
 
@@ -84,7 +85,7 @@ def _source() -> tuple[Path | None, bool]:
     """The local folder or file of the installation, and whether it is editable (PEP 610)."""
     try:
         recorded = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
-        origin = json.loads(recorded or "{}")
+        origin = parse_json(recorded or "{}")
         parts = urlsplit(origin.get("url", ""))
         editable = bool(origin.get("dir_info", {}).get("editable"))
     except (importlib.metadata.PackageNotFoundError, ValueError, TypeError, AttributeError):

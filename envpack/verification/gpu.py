@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import TypedDict
 
 from envpack.repository import STUB_NAME, Model, environment_of, set_execution_environment
 from envpack.server import Client, RequestError, Server, Tensor
+from envpack.support.bounded_reading import parse_json
 from envpack.support.errors import InputError
 from envpack.verification.measurements import measure_environment
 from envpack.verification.verdict import Check, failed, passed, skipped
@@ -104,7 +104,7 @@ def run_probe(client: Client, like: Model, timeout: float) -> Check:
             client.load(name, timeout=timeout)
         count = Tensor("COUNT", "INT32", (1,), (_ELEMENTS,))
         (answer,) = client.infer(PROBE, (count,), binary=True)
-        report: ProbeReport = json.loads(bytes(answer.data[0]))  # type: ignore[arg-type]  # a string tensor's elements are bytes
+        report: ProbeReport = parse_json(bytes(answer.data[0]))  # type: ignore[arg-type]  # a string tensor's elements are bytes
     except RequestError as error:
         fix = f"check with nvidia-smi that the library in {like.name}'s environment supports this driver"
         return failed("gpu-tensors", error.message.splitlines()[0], fix)

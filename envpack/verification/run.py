@@ -15,7 +15,7 @@ from envpack.inspection import BuildState, build_state
 from envpack.preflight import preflight_model
 from envpack.project import Project, open_project
 from envpack.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
-from envpack.repository import STUB_NAME, Model, environment_of, find_models, no_models, open_model
+from envpack.repository import STUB_NAME, Model, environment_of, find_models, in_loading_order, no_models, open_model
 from envpack.server import (
     Client,
     RequestError,
@@ -286,23 +286,8 @@ def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[Model, ..
     wanted = [open_model(repository / name) for name in names] or list(find_models(repository))
     if not wanted:
         raise no_models(repository)
-    ordered: dict[str, Model] = {}
-    for model in wanted:
-        _add_with_steps(repository, model, ordered, ())
-    return tuple(ordered.values())
 
+    def model_named(name: str) -> Model | None:
+        return open_model(repository / name) if (repository / name).is_dir() else None
 
-def _add_with_steps(repository: Path, model: Model, ordered: dict[str, Model], users: tuple[str, ...]) -> None:
-    if model.name in users:
-        raise InputError(
-            f"the ensembles {' -> '.join((*users, model.name))} run each other",
-            kind="ensemble-cycle",
-            where=str(model.folder),
-            hint="remove one of them from the steps of another",
-        )
-    if model.name in ordered:
-        return
-    for step in model.steps:
-        if step not in ordered and (repository / step).is_dir():
-            _add_with_steps(repository, open_model(repository / step), ordered, (*users, model.name))
-    ordered[model.name] = model
+    return in_loading_order(wanted, model_named)

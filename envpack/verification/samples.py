@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.server import FLOATING, ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode
+from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 
 SAMPLES_FILE = Path("envpack/smoke.json")
@@ -69,7 +70,7 @@ def read_samples(file: Path, config: ServedConfig) -> Samples:
 
     """
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file)
         return _read(content, config)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""

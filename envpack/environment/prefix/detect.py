@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Literal, TypedDict, cast
 
 from envpack.pythons import check_minor
 from envpack.requirements import host_platform
+from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 
 _HINT = "give the folder of a conda or virtual environment, which contains conda-meta or pyvenv.cfg"
@@ -112,7 +112,7 @@ def _conda(root: Path) -> Prefix:
 
 def _record(file: Path) -> CondaRecord:
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = read_json(file)
         fits = isinstance(record, dict) and isinstance(record["name"], str) and isinstance(record["version"], str)
         fits = fits and isinstance(record.setdefault("files", []), list)
     except (OSError, ValueError, KeyError) as error:
@@ -194,7 +194,7 @@ def activation_variables(root: Path) -> tuple[str, ...]:
 
 def _read(file: Path) -> object:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return read_json(file)
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from envpack.environment.inventory import INVENTORY
 from envpack.environment.prefix.detect import Prefix
 from envpack.environment.store import MANIFEST
+from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.replacement import write_text
 
@@ -128,7 +129,7 @@ def _digest(file: str) -> str:
 
 def _remembered(memory: Path) -> dict[str, tuple[int | str, ...]]:
     try:
-        cached = json.loads(memory.read_text(encoding="utf-8"))
+        cached = read_json(memory)
         return {path: tuple(known) for path, known in cached["files"].items()} if cached["schema"] == _SCHEMA else {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}

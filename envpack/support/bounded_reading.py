@@ -1,0 +1,77 @@
+"""Reads files that others have written: never a pipe or a device, never more than a limit, never too deeply nested."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+MOST = 64 << 20  # bytes
+
+
+def read_bytes(file: Path, *, most: int = MOST) -> bytes:
+    """The content of a regular file.
+
+    Args:
+        file: its path; links are followed.
+        most: the largest size that is read, in bytes.
+
+    Raises:
+        OSError: it cannot be read, is a pipe, a device or a folder (``EINVAL``, ``EISDIR``), or is larger (``EFBIG``).
+    """
+    # Opening a pipe waits for its other end, unless O_NONBLOCK is given.
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+        with os.fdopen(handle, "rb", closefd=False) as content:
+            found = content.read(most + 1)
+    finally:
+        os.close(handle)
+    if len(found) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most} bytes", str(file))
+    return found
+
+
+def read_text(file: Path, *, most: int = MOST, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """The text of a regular file.
+
+    Args:
+        file: its path; links are followed.
+        most: the largest size that is read, in bytes.
+        encoding: its encoding.
+        errors: what to do with bytes that are none, as for `bytes.decode`.
+
+    Raises:
+        OSError: as `read_bytes`.
+        UnicodeDecodeError: it is not text in this encoding.
+    """
+    return read_bytes(file, most=most).decode(encoding, errors)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value that a JSON text describes.
+
+    Raises:
+        ValueError: it is not JSON, or nested more deeply than Python can read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(file: Path, *, most: int = MOST) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        OSError: as `read_bytes`.
+        ValueError: as `parse_json`, or not UTF-8.
+    """
+    return parse_json(read_bytes(file, most=most))

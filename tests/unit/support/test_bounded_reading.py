@@ -1,0 +1,49 @@
+"""Files of others are read with limits."""
+
+import errno
+import os
+
+import pytest
+
+from envpack.support.bounded_reading import parse_json, read_bytes, read_json, read_text
+
+
+def test_a_regular_file_is_read_also_through_a_link(tmp_path):
+    (tmp_path / "file").write_text('{"ä": 1}', encoding="utf-8")
+    (tmp_path / "link").symlink_to("file")
+    assert read_text(tmp_path / "link") == '{"ä": 1}'
+    assert read_json(tmp_path / "link") == {"ä": 1}
+    (tmp_path / "latin").write_bytes(b"\xe4")
+    with pytest.raises(UnicodeDecodeError):
+        read_text(tmp_path / "latin")
+    assert read_text(tmp_path / "latin", errors="replace") == "�"
+    assert read_text(tmp_path / "latin", encoding="latin-1") == "ä"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", ["pipe", "folder", "device"])
+def test_nothing_else_is_read_or_waited_for(tmp_path, what):
+    file = tmp_path / "file"
+    if what == "pipe":
+        os.mkfifo(file)
+    elif what == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="not a regular file|Is a directory") as caught:
+        read_bytes(file)
+    assert caught.value.filename == str(file)
+
+
+def test_a_file_above_the_limit_is_refused_also_if_it_grows(tmp_path):
+    (tmp_path / "file").write_bytes(b"x" * 11)
+    assert read_bytes(tmp_path / "file", most=11) == b"x" * 11
+    with pytest.raises(OSError, match="larger than 10 bytes") as caught:
+        read_bytes(tmp_path / "file", most=10)
+    assert caught.value.errno == errno.EFBIG
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, b"[" * 100_000])
+def test_deep_nesting_is_a_wrong_value(text):
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_json(text)
