@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +22,7 @@ from envpack.server.launch import STOP_SECONDS, server_command, write_user_site_
 from envpack.server.log import start_error
 from envpack.server.procfs import ContainerProcfs
 from envpack.server.stale_runs import owner_is_gone, remove_stale_homes, temporary_home
+from envpack.server.transcript import excerpt
 from envpack.support.errors import ServerError
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ class ContainerServer:
         self._procfs = ContainerProcfs(self._shell.run)
         self._stopped: StopResult | None = None
         self.kept = False
-        self._written: list[bytes] = []
+        self._written = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lasts as long as the server
         self._reader = threading.Thread(target=self._read_log, name="container log", daemon=True)
         self._reader.start()
         self.url = url
@@ -57,8 +60,11 @@ class ContainerServer:
         """Name of the container."""
         return str(self._container.name)
 
-    def log(self) -> str:
-        return b"".join(self._written).decode("utf-8", "replace")
+    def log(self, since: int = 0) -> str:
+        return excerpt(self._written.fileno(), since)
+
+    def log_size(self) -> int:
+        return os.fstat(self._written.fileno()).st_size
 
     def ended(self) -> bool:
         return not self._state().get("Running", False)
@@ -137,7 +143,7 @@ class ContainerServer:
         # The daemon can end at any time; the next request to it reports that.
         with contextlib.suppress(Exception):
             for chunk in self._container.logs(stream=True, follow=True):
-                self._written.append(chunk)
+                self._written.write(chunk)
 
 
 class ContainerRuntime(ContainerSettings):

@@ -65,8 +65,15 @@ class Server(Protocol):
     def url(self) -> str:
         """Address of the HTTP endpoint, without a trailing slash."""
 
-    def log(self) -> str:
-        """All output of the server and its stubs so far."""
+    def log(self, since: int = 0) -> str:
+        """The output of the server and its stubs so far; beginning and end of it if it is longer than 4 MiB.
+
+        Args:
+            since: where to begin, a result of `log_size`.
+        """
+
+    def log_size(self) -> int:
+        """How much was output so far, in bytes."""
 
     def ended(self) -> bool:
         """Whether the server process has ended."""

@@ -6,7 +6,11 @@ import json
 import re
 from dataclasses import dataclass
 
+from envpack.support.text import clipped
+
 MARKER = "envpack-stub "
+_LONGEST_REPORT = 4096  # characters of what a stub reports; a real one has 300
+_LONGEST_ERROR = 64 << 10  # characters of an error that are read
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]+:\d+\] ?")
 _FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
 _LOAD_PREFIX = re.compile(
@@ -68,7 +72,7 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
         model_folder: absolute path of the model on the server; frames outside it are omitted.
 
     """
-    body = _LOAD_PREFIX.sub("", text).strip().rstrip(";").strip()
+    body = _LOAD_PREFIX.sub("", clipped(text, _LONGEST_ERROR)).strip().rstrip(";").strip()
     head, _, trace = body.partition("\n\nAt:\n")
     frames = []
     for line in trace.splitlines():
@@ -76,7 +80,7 @@ def read_model_error(text: str, model_folder: str) -> ModelError:
         if match and _is_of_the_model(match["file"], model_folder):
             frames.append(f"{match['file']}:{match['line']} in {match['function']}")
     reason = next((line.strip() for line in head.splitlines() if line.strip()), "no reason given")
-    return ModelError(reason, tuple(reversed(frames)), body)
+    return ModelError(clipped(reason), tuple(clipped(frame) for frame in reversed(frames)), body)
 
 
 def read_abort_frames(log: str, model_folder: str) -> tuple[str, ...]:
@@ -111,7 +115,7 @@ def configuration_error(log: str) -> str:
 def last_lines(log: str, count: int = 8) -> tuple[str, ...]:
     """The last lines with content; tables and blank lines are omitted."""
     lines = [line for line in log.splitlines() if line.strip() and line[0] not in "+|"]
-    return tuple(lines[-count:])
+    return tuple(clipped(line) for line in lines[-count:])
 
 
 def start_error(log: str) -> tuple[str, ...]:
@@ -129,7 +133,7 @@ def plain_lines(log: str, count: int = 8) -> tuple[str, ...]:
             in_dump = line.endswith(('config: "', "] "))
         elif not in_dump and line.strip() and line[0] not in "+|":
             found.append(line)
-    return tuple(found[-count:])
+    return tuple(clipped(line) for line in found[-count:])
 
 
 def last_started_stub(log: str) -> str:
@@ -170,8 +174,8 @@ def _read_report(entry: dict[str, object]) -> StubReport:
 
 def _first_object(text: str) -> dict[str, object] | None:
     try:
-        value, _ = json.JSONDecoder().raw_decode(text.lstrip())
-    except ValueError:
+        value, _ = json.JSONDecoder().raw_decode(text[:_LONGEST_REPORT].lstrip())
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

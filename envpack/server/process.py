@@ -31,6 +31,7 @@ from envpack.server.stale_runs import (
     remove_stale_homes,
     shared_memory_named,
 )
+from envpack.server.transcript import excerpt
 from envpack.support.errors import ServerError
 
 _POLL_SECONDS = 0.02
@@ -59,8 +60,12 @@ class ProcessServer:
         """Process id of the server."""
         return self._process.pid
 
-    def log(self) -> str:
-        return self._log_file.read_bytes().decode("utf-8", "replace")
+    def log(self, since: int = 0) -> str:
+        with self._log_file.open("rb") as log:
+            return excerpt(log.fileno(), since)
+
+    def log_size(self) -> int:
+        return self._log_file.stat().st_size
 
     def ended(self) -> bool:
         return self._process.poll() is not None

@@ -17,6 +17,18 @@ def one_line(text: str) -> str:
     return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE].rpartition(' ')[0]} …"
 
 
+def clipped(text: str, most: int = 2000) -> str:
+    """A text, without its middle if it is longer than a number of characters.
+
+    >>> clipped("abcdefghij", 4)
+    'ab … 6 characters … ij'
+    """
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"
+
+
 def printable(text: str) -> str:
     r"""A text from outside without what could control a terminal or disguise its content.
 

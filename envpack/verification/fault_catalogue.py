@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from envpack.support.text import clipped
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -26,7 +28,10 @@ def _fault(kind: str, pattern: str, fix: str) -> Fault:
     return Fault(kind, re.compile(pattern), fix)
 
 
-# The first match wins, so specific patterns come before general ones.
+_MOST = 64 << 10  # characters of a message that are searched
+
+# Repetitions have a limit, so that a search takes no longer than the length of the text. The first match wins, so
+# specific patterns come before general ones.
 FAULTS = (
     _fault(
         "no-gpu",
@@ -36,17 +41,17 @@ FAULTS = (
     ),
     _fault(
         "noexec-mount",
-        r"(?P<library>[^\s:]+): failed to map segment from shared object",
+        r"(?P<library>[^\s:]{1,300}): failed to map segment from shared object",
         "{library} is on a file system mounted noexec: mount it with exec, in a container with --tmpfs /tmp:exec",
     ),
     _fault(
         "backend-missing",
-        r"unable to find backend library for backend '(?P<backend>[^']+)'",
+        r"unable to find backend library for backend '(?P<backend>[^'\n]{1,300})'",
         "correct backend in config.pbtxt, or name the folder that contains the backend {backend} with --backends",
     ),
     _fault(
         "ensemble-mismatch",
-        r"in ensemble (?P<ensemble>[^,\s]+), ensemble tensor (?P<tensor>[^\s:]+)",
+        r"in ensemble (?P<ensemble>[^,\s]{1,300}), ensemble tensor (?P<tensor>[^\s:]{1,300})",
         "compare the maps and types in config.pbtxt of {ensemble} with those of its member models",
     ),
     _fault(
@@ -66,7 +71,7 @@ FAULTS = (
     ),
     _fault(
         "syntax-error",
-        r"(?:SyntaxError|IndentationError|TabError): .*\((?P<file>[^(),]+), line (?P<line>\d+)\)",
+        r"(?:SyntaxError|IndentationError|TabError): .{0,200}\((?P<file>[^(),\n]{1,200}), line (?P<line>\d{1,9})\)",
         "correct line {line} of {file}; the environment's Python must support its syntax",
     ),
     _fault(
@@ -101,10 +106,12 @@ FAULTS = (
     ),
     _fault(
         "environment-unusable",
-        r"No module named 'numpy\.\w+\._multiarray_umath'",
+        r"No module named 'numpy\.\w{1,40}\._multiarray_umath'",
         "NumPy was installed for another Python, without libraries for this one: run envpack build",
     ),
-    _fault("module-missing", r"No module named '(?P<module>[^']+)'", "add {module} to the model's requirements"),
+    _fault(
+        "module-missing", r"No module named '(?P<module>[^'\n]{1,300})'", "add {module} to the model's requirements"
+    ),
     _fault(
         "numpy-mismatch",
         r"compiled using NumPy 1\.x|numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
@@ -112,22 +119,22 @@ FAULTS = (
     ),
     _fault(
         "libpython-missing",
-        r"error while loading shared libraries: (?P<library>libpython[\w.]+)",
+        r"error while loading shared libraries: (?P<library>libpython[\w.]{1,100})",
         "the stub needs {library}, which is not in the environment: build stub and environment for the same Python",
     ),
     _fault(
         "library-missing",
-        r"error while loading shared libraries: (?P<library>[^:\s]+)",
+        r"error while loading shared libraries: (?P<library>[^:\s]{1,300})",
         "add the package that contains {library} to the environment",
     ),
     _fault(
         "library-missing",
-        r"(?P<library>[^\s:/'\"]+\.so[\w.]*): cannot open shared object file",
+        r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40}): cannot open shared object file",
         "add the package that contains {library} to the environment, or rebuild the environment if it has the package",
     ),
     _fault(
         "library-too-old",
-        r"version [`'](?P<version>GLIBC(?:XX)?_[\d.]+)' not found",
+        r"version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
         "a library was built for a newer system: it needs {version}",
     ),
     _fault("stub-not-executable", r"Failed to give execute permission", "run chmod 755 on the stub, as its owner"),
@@ -138,7 +145,7 @@ FAULTS = (
     ),
     _fault(
         "environment-missing",
-        r"Failed to get the canonical path for (?P<path>\S+?)\.?(?:\s|$)",
+        r"Failed to get the canonical path for (?P<path>\S{1,4096}?)\.?(?:\s|$)",
         "{path} does not exist for the server: start EXECUTION_ENV_PATH with $$TRITON_MODEL_DIRECTORY",
     ),
     _fault(
@@ -169,7 +176,7 @@ FAULTS = (
     ),
     _fault(
         "stub-died",
-        r"was killed by signal \d+ \((?P<signal>\w+)\)",
+        r"was killed by signal \d{1,3} \((?P<signal>\w{1,20})\)",
         "find what ends it: SIGKILL means too little memory, other signals mean a crash in native code",
     ),
     _fault(
@@ -179,12 +186,12 @@ FAULTS = (
     ),
     _fault(
         "stub-died",
-        r"it was ended by (?P<signal>\w+)",
+        r"it was ended by (?P<signal>\w{1,20})",
         "find what crashes in native code that the last Python line shown calls",
     ),
     _fault(
         "stub-died",
-        r"it ended with exit status (?P<status>\d+)",
+        r"it ended with exit status (?P<status>\d{1,9})",
         "find what ends the process with status {status}: os._exit or exit() in the model or its libraries",
     ),
     _fault(
@@ -194,7 +201,7 @@ FAULTS = (
     ),
     _fault(
         "bad-config",
-        r"has no field named \"(?P<field>\w+)\"",
+        r"has no field named \"(?P<field>\w{1,300})\"",
         "remove {field} from config.pbtxt, or serve the model with a newer release",
     ),
     _fault(
@@ -207,6 +214,7 @@ FAULTS = (
 
 def explain(text: str, default_kind: str) -> tuple[str, str]:
     """Kind and fix for an error message; ``default_kind`` and no fix if the catalogue has no match."""
+    text = clipped(text, _MOST)
     for fault in FAULTS:
         match = fault.pattern.search(text)
         if match:

@@ -109,7 +109,7 @@ class Judge:
 
     def judge(self, model: Model) -> ModelVerdict:
         """Load a model, send requests to it, and return the verdict; a faulty model never raises an exception."""
-        self._log_start = len(self._server.log())
+        self._log_start = self._server.log_size()
         state = self._build_state(model)
         verdict = self._judge(model, state)
         if state.status == "changed":
@@ -150,7 +150,7 @@ class Judge:
         if not model.is_ensemble:
             check, stub = process.check_stub(self._server, model)
             checks.append(check)
-            verdict = replace(verdict, stub=stub, phases=read_phases(self._server.log(), self._log_start))
+            verdict = replace(verdict, stub=stub, phases=read_phases(self._server.log(), self._log()))
             numpy = process.check_numpy(model, stub, self._options.release) if stub else None
             checks += [*([numpy] if numpy else []), *self._process_checks(model)]
         try:
@@ -230,7 +230,7 @@ class Judge:
 
     def _log(self) -> str:
         """The log since the verification of this model began."""
-        return self._server.log()[self._log_start :]
+        return self._server.log(self._log_start)
 
 
 @dataclass(frozen=True)

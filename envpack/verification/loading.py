@@ -102,7 +102,7 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
 
     """
     started = time.monotonic()
-    log_start = len(server.log())
+    log_start = server.log_size()
     request = _Request(client, model.name, timeout + 5)
     request.start()
     dead = DeadStubTimer(started)
@@ -112,7 +112,7 @@ def load(server: Server, client: Client, model: Model, *, timeout: float, ignore
         request.join(_POLL_SECONDS)
         now = time.monotonic()
         seconds = now - started
-        fresh = server.log()[log_start:]
+        fresh = server.log(log_start)
         if server.ended() or _connection_lost(request):
             return LoadResult(seconds, _server_died(fresh))
         if not request.is_alive():
@@ -189,11 +189,11 @@ def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failur
 
 def abort_and_read_frames(server: Server, model: Model) -> tuple[str, ...]:
     """Abort a blocked model's stubs and return their Python frames, innermost first; empty for another stub."""
-    start = len(server.log())
+    start = server.log_size()
     abort_stubs(server, model.name)
     until = time.monotonic() + _LOG_SECONDS
     while True:  # a container's log arrives with a delay
-        frames = read_abort_frames(server.log()[start:], server.server_path(model.folder))
+        frames = read_abort_frames(server.log(start), server.server_path(model.folder))
         if frames or time.monotonic() >= until:
             return frames[:_FRAMES]
         time.sleep(_POLL_SECONDS)

@@ -34,19 +34,19 @@ class _Event:
     text: str
 
 
-def read_phases(log: str, since: int) -> tuple[Phase, ...]:
+def read_phases(log: str, of_load: str) -> tuple[Phase, ...]:
     """Read the phases of a model's load, of its first instance if it has several, from the server's log.
 
     Args:
-        log: all output of the server. Phases start in seconds after its first line.
-        since: index in ``log`` at which the load began; no other model was loaded since.
+        log: the output of the server. Phases start in seconds after its first line.
+        of_load: the output since the load began; no other model was loaded since.
 
     Returns:
         The phases, empty if the log does not contain them.
 
     """
     first = next(_events(log), None)
-    events = tuple(_events(log[since:]))
+    events = tuple(_events(of_load))
     instance = _find(events, _INSTANCE)
     launch = _find(events, _LAUNCH)
     if first is None or instance is None or launch is None:
@@ -58,7 +58,7 @@ def read_phases(log: str, since: int) -> tuple[Phase, ...]:
     if launch.seconds < instance.seconds:
         marks.append(("configuration", launch.seconds, instance.seconds))
     later = tuple(event for event in events if event.seconds >= instance.seconds)
-    marks += _of_instance(later, log[since:])
+    marks += _of_instance(later, of_load)
     return tuple(Phase(name, start - first.seconds, end - start) for name, start, end in marks)
 
 

@@ -20,7 +20,10 @@ class Server:
     def __init__(self, log, devices=(), driver=""):
         self._log, self._devices, self._driver = log, devices, driver
 
-    def log(self):
+    def log_size(self):
+        return 0
+
+    def log(self, since=0):
         return self._log
 
     def list_folder(self, folder):

@@ -28,8 +28,11 @@ class Server:
     def __init__(self):
         self.text, self.processes, self.mapped, self.given = "earlier\n", [STUB], (), {}
 
-    def log(self):
-        return self.text
+    def log_size(self):
+        return len(self.text)
+
+    def log(self, since=0):
+        return self.text[since:]
 
     def ended(self):
         return False
