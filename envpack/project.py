@@ -10,6 +10,7 @@ from pathlib import Path
 
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
+from envpack.support.home_folders import expand_home
 from envpack.support.platforms import PLATFORMS, platform_name
 
 FILE_NAME = "envpack.toml"
@@ -147,7 +148,7 @@ def _parsed(content: dict[str, object], file: Path) -> Project:
         channels=_texts(content, "channels", file, place),
         served_from=_text(content, "served_from", file, place),
         layout=_one_of(LAYOUTS, content, "layout", file, place),
-        backends=file.parent / Path(backends).expanduser() if backends else None,
+        backends=file.parent / expand_home(backends, str(file)) if backends else None,
         archive_format=_one_of(ARCHIVE_FORMATS, content, "format", file, place),
         exclude=_texts(content, "exclude", file, place),
         toolchain=_one_of(TOOLCHAINS, content, "toolchain", file, place),
@@ -195,7 +196,7 @@ def _model_settings(name: str, entry: object, file: Path) -> ModelSettings:
     return ModelSettings(
         python=_text(entry, "python", file, place),
         requirements=file.parent / requirements if requirements else None,
-        from_prefix=file.parent / Path(prefix).expanduser() if prefix else None,
+        from_prefix=file.parent / expand_home(prefix, str(file)) if prefix else None,
         layout=_one_of(LAYOUTS, entry, "layout", file, place),
         archive_format=_one_of(ARCHIVE_FORMATS, entry, "format", file, place),
         exclude=_texts(entry, "exclude", file, place),

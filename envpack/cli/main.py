@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -15,7 +16,7 @@ import envpack
 from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
-from envpack.support.errors import EnvpackError, InputError
+from envpack.support.errors import EnvpackError, InputError, StorageError
 from envpack.support.storage_errors import storage_error
 
 _COMMANDS = (
@@ -49,6 +50,15 @@ def cli() -> None:
     Exit codes: 0 done · 1 verdict negative · 2 usage · 3 bad input · 4 environment failed ·
     5 stub failed · 6 server could not run · 7 file or disk failed · 70 a bug in envpack · 130 interrupted
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise StorageError(
+            "the working folder was removed",
+            kind="file-unusable",
+            where=".",
+            hint="change to a folder that exists: cd",
+        ) from None
 
 
 def main() -> None:
@@ -112,23 +122,35 @@ def _failure(error: BaseException) -> Failure:
                 exit_code=_INTERRUPTED,
                 hint="run the same command again, it goes on where it can",
             )
-        case OSError() if (explained := storage_error(error)) is not None:
+        case Exception() if (explained := _explained(error)) is not None:
             return Failure.of(explained)
-        case UnicodeEncodeError() if _is_undecodable(error):
-            return Failure.of(
-                InputError(
-                    "a name is not valid UTF-8, which Triton's files and envpack's records need",
-                    kind="name-not-text",
-                    where=ascii(error.object),
-                    hint="rename it",
-                )
-            )
     return Failure(
         f"this is a bug in envpack: {type(error).__name__}: {error}",
         kind="bug",
         exit_code=_BUG,
         hint="run the command again with ENVPACK_TRACEBACK=1 and report what it prints",
     )
+
+
+def _explained(error: Exception) -> EnvpackError | None:
+    """The error for what the system or Python refuse because of a user's files; None for a bug."""
+    match error:
+        case OSError():
+            return storage_error(error)
+        case UnicodeEncodeError() if _is_undecodable(error):
+            return InputError(
+                "a name is not valid UTF-8, which Triton's files and envpack's records need",
+                kind="name-not-text",
+                where=ascii(error.object),
+                hint="rename it",
+            )
+        case RecursionError():
+            return InputError(
+                "folders, links or data are nested more deeply than envpack can follow",
+                kind="nested-too-deeply",
+                hint="look for a folder or a file in which the same thing is repeated",
+            )
+    return None
 
 
 def _is_undecodable(error: UnicodeEncodeError) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from envpack.support.errors import InputError, UsageError
+from envpack.support.home_folders import expand_home
 
 DEFAULT_ALIAS = "https://conda.anaconda.org"
 _DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
@@ -71,7 +72,7 @@ class CondaSettings:
         if "://" in name:
             return name
         if name.startswith((".", "/", "~")):
-            return Path(name).expanduser().absolute().as_uri()
+            return expand_home(name, "channels").absolute().as_uri()
         first = name.partition("/")[0]
         return f"{self.custom.get(name, self.custom.get(first, self.alias)).rstrip('/')}/{name}"
 
@@ -151,7 +152,7 @@ def _variables(settings: dict[str, Any]) -> dict[str, str]:
             found[f"{str(scheme).upper()}_PROXY"] = str(address)
     certificates = str(settings.get("ssl_verify", "")).strip()
     if certificates.lower() not in _NONE | {"true", "truststore"}:
-        found["SSL_CERT_FILE"] = str(Path(certificates).expanduser())
+        found["SSL_CERT_FILE"] = str(expand_home(certificates, "ssl_verify"))
     return found
 
 

@@ -207,6 +207,15 @@ CATALOGUE = (
     _project(
         "unknown Python", '[models.m]\npython = "3.1"\n', "envpack.toml", "'3.1'", kind="bad-python-version", code=2
     ),
+    _project("nested too deeply", "triton = " + "[" * 100_000, "envpack.toml", "nested too deeply"),
+    *(
+        _project(f"{key} of a user who does not exist", text, "~nobody-here/x", kind="no-home")
+        for key, text in (
+            ("backends", 'backends = "~nobody-here/x"\n'),
+            ("channels", 'channels = ["~nobody-here/x"]\n'),
+            ("from_prefix", '[models.m]\nfrom_prefix = "~nobody-here/x"\n'),
+        )
+    ),
     _project(
         "requirements that are missing",
         '[models.m]\npython = "3.10"\nrequirements = "m/needs.txt"\n',

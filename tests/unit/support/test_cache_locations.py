@@ -1,10 +1,12 @@
 """Where envpack keeps its files."""
 
+import pwd
 from pathlib import Path
 
 import pytest
 
 from envpack.support.cache_locations import cache_root, data_root
+from envpack.support.errors import InputError
 
 
 @pytest.fixture(autouse=True)
@@ -25,3 +27,15 @@ def test_the_rules_of_xdg_hold_and_our_own_variable_precedes_them(monkeypatch):
     assert (cache_root(), data_root()) == (Path("/x/cache/envpack"), Path("/x/data/envpack"))
     monkeypatch.setenv("ENVPACK_CACHE_DIR", "/own")
     assert (cache_root(), data_root()) == (Path("/own"), Path("/x/data/envpack"))
+
+
+@pytest.mark.parametrize("folder", [cache_root, data_root])
+def test_a_user_without_a_home_is_told_which_variable_helps(folder, monkeypatch):
+    def nobody(number):
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(InputError, match="set HOME and ENVPACK_CACHE_DIR") as caught:
+        folder()
+    assert caught.value.kind == "no-home"

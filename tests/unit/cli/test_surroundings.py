@@ -1,0 +1,48 @@
+"""What is wrong around a command, not in its words: it is named, and never called a bug."""
+
+import os
+import subprocess
+
+import pytest
+
+from envpack.cli.main import run
+from tests.faults.bad_input import MODEL, BadInput
+from tests.faults.command_line import Ended, assert_refused
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    return BadInput("any", "", 0, "", (), MODEL).write(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["build m", "inspect", "init x", "layout --output x", "lock m", "cache ls"])
+def test_a_working_folder_that_was_removed_is_named(command, repository, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    code = run([*command.split(), "--json"])
+    assert_refused(Ended(code, *capsys.readouterr()), 7, "file-unusable", "the working folder was removed", "cd")
+
+
+@pytest.fixture
+def too_deep(repository):
+    """A model with 1,200 folders in each other; pytest could not remove them."""
+    deepest = os.open(repository / "m", os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=deepest)
+        below = os.open("d", os.O_RDONLY, dir_fd=deepest)
+        os.close(deepest)
+        deepest = below
+    os.close(deepest)
+    yield
+    subprocess.run(["rm", "-r", repository / "m"], check=True)
+
+
+@pytest.mark.usefixtures("too_deep")
+def test_folders_too_deep_to_follow_are_told(repository, tmp_path, capsys):
+    code = run(["layout", "--json", "--repository", str(repository), "--output", str(tmp_path / "tree")])
+    assert_refused(Ended(code, *capsys.readouterr()), 3, "nested-too-deeply", "nested more deeply")
+    assert not list(tmp_path.glob("*tree*")), "an unfinished tree"
