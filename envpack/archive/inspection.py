@@ -95,6 +95,7 @@ class _Archive:
         self._path = path
         self._comparison = Comparison(path)
         self._result = self._comparison.result
+        self._folders: set[str] = set()  # above a member
 
     def inspection(self, limit: int) -> Inspection:
         links: set[str] = set()
@@ -156,8 +157,8 @@ class _Archive:
             reason = "its name contains .."
         elif not is_canonical(name):
             reason = "its name is not canonical"
-        elif any(above in links for above in _upwards(posixpath.dirname(name))):
-            reason = "it is below a link"
+        elif misplaced := self._misplaced(name, member, links):
+            reason = misplaced
         elif member.kind == "special":
             reason = "it is a device, a pipe or another special file"
         elif member.kind != "folder" and (name in self._comparison.actual or name in self._comparison.descriptions):
@@ -167,6 +168,18 @@ class _Archive:
         if reason:
             self._result.find("refused", member.name, reason)
         return not reason
+
+    def _misplaced(self, name: str, member: Member, links: set[str]) -> str:
+        """What is wrong with the place of a member among those before it; empty if nothing is."""
+        above = tuple(_upwards(posixpath.dirname(name)))
+        if not links.isdisjoint(above):
+            return "it is below a link"
+        if any(folder in self._comparison.actual for folder in above):
+            return "it is below a file"
+        if member.kind != "folder" and name in self._folders:
+            return "it is a file, and other members are below it"
+        self._folders.update(above)
+        return ""
 
     def _compare_with_sidecar(self, sidecar: Path) -> None:
         try:

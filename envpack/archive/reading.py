@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ _FREE = 256 << 20  # bytes of content after which the ratio is checked
 _HIGHEST_RATIO = 100  # content to file; environments have 3 to 5
 _MOST_MEMBERS = 500_000
 _LONGEST_NAME = 4096  # bytes; PATH_MAX of Linux
+_PAX_LENGTH = re.compile(rb"([1-9][0-9]{0,6}) ")
+_MANY_DIGITS = re.compile(rb"[0-9]{65}")  # no time, size or digest has more; tarfile's patterns are quadratic in them
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class ArchiveReader:
                 archive.forget()
                 if max(len(info.name), len(info.linkname)) > _LONGEST_NAME or len(archive.pax_headers) > _MOST_GLOBAL:
                     raise _bomb(self._source, "a member has a name that is too long for any system")
+                if info.size < 0:
+                    raise tarfile.ReadError(f"the size of {info.name!r} is negative")
                 self._current = info
                 yield _member(info)
             self._stream.expect_end()
@@ -170,6 +175,11 @@ class _Stream:
         self._unpacked = unpacked
         self._position = 0
         self._last = b""
+        self._check: Callable[[bytes], None] | None = None
+
+    def check_next(self, check: Callable[[bytes], None]) -> None:
+        """Let ``check`` see what the next `read` returns before it does."""
+        self._check = check
 
     def tell(self) -> int:
         return self._position
@@ -188,6 +198,9 @@ class _Stream:
             raise _bomb(self._source, f"its content is larger than {self.limit} bytes")
         if self._position > _FREE and self._position > _HIGHEST_RATIO * self.raw.size:
             raise _bomb(self._source, f"its content is more than {_HIGHEST_RATIO} times as large as the file")
+        check, self._check = self._check, None
+        if check:
+            check(content)
         return content
 
     def expect_end(self) -> None:
@@ -209,7 +222,15 @@ class _Archive(tarfile.TarFile):
 
 
 class _PlainInfo(tarfile.TarInfo):
-    """A member as tarfile reads it; rejects sparse files, in which a few bytes expand to a file of any size."""
+    """A member as tarfile reads it, without what only harms.
+
+    Rejected are sparse files, in which a few bytes expand to a file of any size, and pax headers that tarfile would
+    read for hours.
+    """
+
+    def _proc_pax(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:
+        tarfile_.fileobj.check_next(lambda content: _check_pax(content[: self.size]))  # type: ignore[attr-defined]
+        return super()._proc_pax(tarfile_)  # type: ignore[misc,no-any-return]
 
     def _proc_sparse(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:  # noqa: ARG002 - the signature is tarfile's
         raise tarfile.ReadError(f"{self.name!r} is a sparse file, which envpack never writes")
@@ -218,6 +239,19 @@ class _PlainInfo(tarfile.TarInfo):
         self._proc_sparse(None)  # type: ignore[arg-type]
 
     _proc_gnusparse_01 = _proc_gnusparse_10 = _proc_gnusparse_00
+
+
+def _check_pax(header: bytes) -> None:
+    """Check that a pax header consists of records ``LENGTH KEY=VALUE``, before tarfile's patterns see it."""
+    if _MANY_DIGITS.search(header):
+        raise tarfile.ReadError("it has a pax header with a number that is too long")
+    place = 0
+    while place < len(header):
+        length = _PAX_LENGTH.match(header, place)
+        end = place + int(length[1]) if length else 0
+        if not length or not length.end() < end <= len(header) or header[end - 1 : end] != b"\n":
+            raise tarfile.ReadError("it has a damaged pax header")
+        place = end
 
 
 def _member(info: tarfile.TarInfo) -> Member:
@@ -243,7 +277,16 @@ def _reading(path: Path) -> Iterator[None]:
     unzipping: Any = isal_zlib.error
     try:
         yield
-    except (OSError, EOFError, tarfile.TarError, zlib.error, unzipping, ValueError, OverflowError) as error:
+    except (
+        OSError,
+        EOFError,
+        tarfile.TarError,
+        zlib.error,
+        unzipping,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error) or "damaged"
         raise InputError(
             f"this archive cannot be read: {reason}",

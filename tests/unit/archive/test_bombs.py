@@ -79,6 +79,50 @@ def test_global_pax_headers_cannot_pile_up(tmp_path, count, accepted):
         assert rejected(tmp_path, *headers, plain("a"), END)[0] == "archive-bomb"
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"1" * 4096,  # tarfile's patterns need the square of their number
+        record("comment", "1" * 65),
+        b"9 " * 100,
+        b"0 a=b\n",
+        b"7 a=b\n",
+        b"6 a=b\n4 a=",
+        b"6 a=b",
+        b"-6 a=b\n",
+    ],
+)
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE])
+def test_damaged_pax_headers_never_reach_the_patterns_of_tarfile(tmp_path, monkeypatch, header, kind):
+    monkeypatch.setattr(tarfile.TarInfo, "_proc_pax", lambda info, archive: archive.fileobj.read(512) and info)
+    found, message = rejected(tmp_path, pax_header(header, kind=kind), plain("a"), END)
+    assert (found, "pax header" in message) == ("environment-unreadable", True)
+
+
+def test_numbers_of_64_digits_in_a_pax_header_are_read(tmp_path):
+    header = record("mtime", "1700000000.123456789") + record("comment", "1" * 64)
+    assert members(tmp_path, pax_header(header), plain("a"), END) == [("a", "file", 0, "")]
+
+
+@pytest.mark.parametrize("size", [b"\xff" * 12, b"\xff" * 11 + b"\0"])
+def test_a_negative_size_is_rejected_as_servers_do(tmp_path, size):
+    member = bytearray(plain("a"))
+    member[124:136] = size
+    member[148:156] = b" " * 8
+    member[148:156] = b"%06o\0 " % sum(member)
+    assert rejected(tmp_path, bytes(member), END) == (
+        "environment-unreadable",
+        "this archive cannot be read: the size of 'a' is negative",
+    )
+
+
+def test_long_names_that_follow_each_other_without_end_are_rejected(tmp_path):
+    name = tarfile.TarInfo("././@LongLink")
+    name.type, name.size = tarfile.GNUTYPE_LONGNAME, 2
+    again = name.tobuf(tarfile.GNU_FORMAT) + b"n".ljust(512, b"\0")
+    assert rejected(tmp_path, again * 2000, plain("a"), END)[0] == "environment-unreadable"
+
+
 @pytest.mark.parametrize("key", ["path", "linkpath"])
 @pytest.mark.parametrize(("length", "accepted"), [(4096, True), (4097, False)])
 def test_a_pax_name_cannot_be_longer_than_a_path(tmp_path, key, length, accepted):
