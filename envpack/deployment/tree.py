@@ -120,11 +120,25 @@ class _Copy:
         self._folder = folder
         self._inside = folder.resolve()
         self._linked = linked
+        self._open: list[Path] = []  # the real folders that are being copied, each in the one before it
 
     def to(self, target: Path) -> None:
         self._folder_to(self._folder, target, is_linked=False)
 
     def _folder_to(self, folder: Path, target: Path, *, is_linked: bool) -> None:
+        real = folder.resolve()
+        if any(outer.is_relative_to(real) for outer in self._open):
+            raise InputError(
+                "this is a link to a folder that contains it, so that a copy would never end",
+                kind="endless-link",
+                where=str(folder),
+                hint="remove the link, or let it name only what the model needs",
+            )
+        self._open.append(real)
+        self._content_to(folder, target, is_linked=is_linked)
+        self._open.pop()
+
+    def _content_to(self, folder: Path, target: Path, *, is_linked: bool) -> None:
         target.mkdir(mode=0o755)
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -134,6 +148,7 @@ class _Copy:
                     self._entry_to(path, target / entry.name, is_linked=is_linked or path in self._linked)
 
     def _entry_to(self, path: Path, target: Path, *, is_linked: bool) -> None:
+        original = path
         if path.is_symlink():
             if not is_linked or path in self._linked:
                 path = self._resolved(path)
@@ -142,6 +157,13 @@ class _Copy:
                 return
         if path.is_dir():
             self._folder_to(path, target, is_linked=is_linked)
+        elif not path.is_file():
+            raise InputError(
+                "this is neither a file nor a folder, and cannot be deployed",
+                kind="special-file",
+                where=str(original),
+                hint="remove it: a pipe, a socket or a device serves no model",
+            )
         elif is_linked:
             link_or_copy(str(path), str(target))
         else:

@@ -135,3 +135,36 @@ def test_a_kill_leaves_a_complete_tree(plan, project, tmp_path):
         assert len(os.listdir(output / "models/late/1")) == 201
     assemble(plan, output)
     assert os.listdir(output.parent) == ["tree"]
+
+
+@pytest.mark.parametrize("target", ["..", "../..", "/"])
+def test_a_link_to_a_folder_that_contains_it_is_refused(target, plan, project, tmp_path):
+    (project.repository / "both/1/again").symlink_to("../../late")
+    (project.repository / "late/1/again").symlink_to(target)
+    with pytest.raises(InputError, match="link to a folder that contains it") as caught:
+        assemble(plan, tmp_path / "tree")
+    assert caught.value.kind == "endless-link"
+    assert not list(tmp_path.glob("*tree*"))
+
+
+def test_a_folder_may_be_named_by_two_links(plan, project, tmp_path):
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "w.bin").write_bytes(b"w")
+    for name in ("first", "second"):
+        (project.repository / "late/1" / name).symlink_to(weights)
+    assemble(plan, tmp_path / "tree")
+    assert (tmp_path / "tree/models/late/1/second/w.bin").read_bytes() == b"w"
+
+
+@pytest.mark.parametrize("make", ["pipe", "link to a device"])
+def test_what_is_neither_a_file_nor_a_folder_is_refused(make, plan, project, tmp_path):
+    odd = project.repository / "late/1/odd"
+    if make == "pipe":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="neither a file nor a folder") as caught:
+        assemble(plan, tmp_path / "tree")
+    assert (caught.value.kind, caught.value.where) == ("special-file", str(odd))
+    assert not list(tmp_path.glob("*tree*"))
