@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Value as Value,
         decode as decode,
         difference as difference,
+        encode as encode,
     )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

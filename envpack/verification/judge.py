@@ -25,7 +25,14 @@ from envpack.verification.checks import inference, process
 from envpack.verification.fault_catalogue import explain
 from envpack.verification.loading import LoadResult, abort_and_read_frames, append_exit, load, suggest_fix
 from envpack.verification.measurements import measure_environment, read_phases
-from envpack.verification.samples import SAMPLES_FILE, Samples, SmokeRequest, generate_requests, read_samples
+from envpack.verification.samples import (
+    SAMPLES_FILE,
+    Samples,
+    SmokeRequest,
+    generate_requests,
+    inputs_too_large,
+    read_samples,
+)
 from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
 from envpack.verification.verdict import (
     Check,
@@ -188,8 +195,10 @@ class Judge:
         samples = read_samples(file, config) if file.is_file() else None
         requests = _first_request(samples) if samples else tuple(generate_requests(config))
         if not requests:
-            nothing = skipped("infer", "not sent: neither config.pbtxt nor the model names an input")
-            return _InferenceResult((nothing,))
+            why = "neither config.pbtxt nor the model names an input"
+            if inputs_too_large(config):
+                why = f"config.pbtxt declares inputs too large to make up; provide samples: {model.name}/{SAMPLES_FILE}"
+            return _InferenceResult((skipped("infer", f"not sent: {why}"),))
         if config.decoupled:
             return _InferenceResult((inference.check_stream(self._client, model.name, config, requests[0]),))
         return self._infer_plain(model, config, requests, samples)

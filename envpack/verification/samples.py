@@ -6,17 +6,19 @@ import base64
 import binascii
 import json
 import math
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.server import FLOATING, ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode
+from envpack.server import FLOATING, ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode, encode
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 
 SAMPLES_FILE = Path("envpack/smoke.json")
 _SETTINGS = {"rtol", "atol", "outputs", "minimum_match", "noun"}
+_MOST_ELEMENTS = 16 << 20  # of all inputs of a generated request
 _WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
 
@@ -72,7 +74,14 @@ def read_samples(file: Path, config: ServedConfig) -> Samples:
     try:
         content = read_json(file)
         return _read(content, config)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except OSError as error:
+        raise InputError(
+            f"these samples cannot be read: {error.strerror}",
+            kind="bad-samples",
+            where=str(file),
+            hint="it must be a text file that you can read",
+        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(
@@ -89,7 +98,7 @@ def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
     expected = _streams(content["validation_data"], "validation_data", config) if "validation_data" in content else []
     if expected and [len(stream) for stream in expected] != [len(stream) for stream in data]:
         raise ValueError("validation_data must have one entry for each entry of data, in the same lists")
-    if not data:
+    if not any(data):
         raise ValueError("data is empty")
     known_inputs = {entry.name: entry for entry in config.inputs}
     known_outputs = {entry.name: entry for entry in config.outputs}
@@ -150,7 +159,7 @@ def _tensors(
             raise ValueError(f"{where}: the model has no tensor {name!r}, only {', '.join(sorted(known))}")
         try:
             tensors.append(_tensor(known[name], value, batched=batched))
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise ValueError(f"{where}.{name}: {error}") from error
     return tuple(tensors)
 
@@ -162,13 +171,19 @@ def _tensor(config: TensorConfig, value: Any, *, batched: bool) -> Tensor:
         value = value["content"]
     data = _elements(config.datatype, value)
     own_dims = config.dims[1:] if batched else config.dims
-    dims = tuple(int(dim) for dim in shape) if shape is not None else _dims_for(own_dims, len(data))
+    dims = _given_dims(shape) if shape is not None else _dims_for(own_dims, len(data))
     if len(dims) != len(own_dims) or any(want not in (-1, have) for want, have in zip(own_dims, dims, strict=True)):
         without = "; a sample omits the batch dimension" if batched else ""
         raise ValueError(f"the shape {list(dims)} does not fit {list(own_dims)}{without}")
     if math.prod(dims) != len(data):
         raise ValueError(f"{len(data)} elements do not fill the shape {list(dims)}")
     return Tensor(config.name, config.datatype, (1, *dims) if batched else dims, data)
+
+
+def _given_dims(shape: object) -> tuple[int, ...]:
+    if not isinstance(shape, list) or not all(type(dim) is int and dim >= 0 for dim in shape):
+        raise TypeError('"shape" must be a list of whole numbers, none of them negative')
+    return tuple(shape)
 
 
 def _dims_for(dims: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -187,11 +202,37 @@ def _elements(datatype: str, value: Any) -> tuple[Value, ...]:
             raise ValueError(f"b64: {error}") from error
     if not isinstance(value, list):
         raise TypeError("must be a flat list of elements, or an object with b64 or content")
-    return tuple(_element(datatype, item) for item in _flat(value))
+    elements = tuple(_element(datatype, item) for item in _flat(value))
+    try:
+        encode(datatype, elements)
+    except (struct.error, OverflowError):
+        raise ValueError(f"{_first_outside(datatype, elements)!r} is outside of {datatype}") from None
+    return elements
 
 
-def _flat(value: Any) -> list[Any]:
-    return [item for part in value for item in _flat(part)] if isinstance(value, list) else [value]
+def _first_outside(datatype: str, elements: tuple[Value, ...]) -> Value | None:
+    """The first element that its type cannot hold."""
+    for element in elements:
+        try:
+            encode(datatype, (element,))
+        except (struct.error, OverflowError):
+            return element
+    return None
+
+
+def _flat(value: list[Any]) -> list[Any]:
+    """The elements of a list and of the lists in it, in their order; not recursive, because lists can be deep."""
+    found: list[Any] = []
+    pending = [iter(value)]
+    while pending:
+        for item in pending[-1]:
+            if isinstance(item, list):
+                pending.append(iter(item))
+                break
+            found.append(item)
+        else:
+            pending.pop()
+    return found
 
 
 def _element(datatype: str, item: object) -> Value:
@@ -234,14 +275,23 @@ def generate_requests(config: ServedConfig) -> Iterator[SmokeRequest]:
     model can divide by its input or use it as an index. A model without inputs gets no request.
     """
     parameters = sequence_parameters(config)
-    if not config.inputs:
+    if not config.inputs or inputs_too_large(config):
         return
     yield SmokeRequest("with every input", _ones(config.inputs, 1), parameters)
     needed = tuple(entry for entry in config.inputs if not entry.optional)
     if needed and len(needed) < len(config.inputs):
         yield SmokeRequest("without the optional inputs", _ones(needed, 1), parameters)
-    if config.largest_batch > 1 and not config.sequence:
+    if config.largest_batch > 1 and not config.sequence and 2 * _elements_of_one(config) <= _MOST_ELEMENTS:
         yield SmokeRequest("with two items in one request", _ones(config.inputs, 2), parameters)
+
+
+def inputs_too_large(config: ServedConfig) -> bool:
+    """Whether no request is generated because its inputs would be so large that the request proves little."""
+    return _elements_of_one(config) > _MOST_ELEMENTS
+
+
+def _elements_of_one(config: ServedConfig) -> int:
+    return sum(math.prod(abs(dim) for dim in entry.dims) for entry in config.inputs)
 
 
 def _ones(entries: tuple[TensorConfig, ...], batch: int) -> tuple[Tensor, ...]:

@@ -121,6 +121,14 @@ def test_a_good_model(server, model):
     assert verdict.log == ("loading m",)
 
 
+def test_inputs_too_large_to_make_up_are_told(server, model):
+    giant = {**CONFIG, "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [50_000, 50_000]}]}
+    verdict = judge(server, config=giant).judge(model)
+    (check,) = (check for check in verdict.checks if check.id == "infer")
+    assert (verdict.ok, check.status) == (True, "skipped")
+    assert "inputs too large to make up; provide samples: m/envpack/smoke.json" in check.evidence
+
+
 def test_a_failed_load_is_the_only_check(server, model):
     judged = judge(server, load_error="failed to load 'm', " + TRACE)
     verdict = judged.judge(model)

@@ -1,12 +1,13 @@
 import base64
 import json
+import math
 
 import pytest
 
 from envpack.server.kserve import read_served_config
 from envpack.server.tensors import Tolerance
 from envpack.support.errors import InputError
-from envpack.verification.samples import generate_requests, read_samples
+from envpack.verification.samples import generate_requests, inputs_too_large, read_samples
 
 CONFIG = read_served_config(
     {
@@ -78,6 +79,17 @@ ONE = {"IN": [1, 2], "TEXT": ["a"]}
         ({"data": [ONE], "envpack": {"tol": 1}}, "unknown key 'tol'"),
         ({"data": [ONE], "envpack": {"minimum_match": 2}}, "between 0 and 1"),
         ({"data": [ONE], "envpack": {"outputs": {"X": {}}}}, "no output 'X'"),
+        ({"data": [[]]}, "holds sequences"),
+        ({"data": [{"IN": [1, 1e39]}]}, r"data\[0\].IN: 1e\+39 is outside of FP32"),
+        ({"data": [{"IN": [1, 10**400]}]}, "int too large"),
+        ({"data": [ONE], "validation_data": [{"OUT": [1 << 31]}]}, "2147483648 is outside of INT32"),
+        ({"data": [ONE], "envpack": {"rtol": 10**400}}, "int too large"),
+        *(
+            ({"data": [{"IN": {"content": [1, 2], "shape": shape}}]}, '"shape" must be a list of whole numbers')
+            for shape in (math.inf, [math.inf, 2], [1, 2.0], ["1", 2], [-1, -2], 3, {"a": 1})
+        ),
+        ('{"data": [{"IN": ' + "[" * 900 + "1" + "]" * 900 + "}]}", "1 elements do not fill"),
+        ('{"data": [{"IN": ' + "[" * 100_000, "nested too deeply"),
     ],
 )
 def test_bad_samples_are_explained(tmp_path, content, message):
@@ -85,6 +97,32 @@ def test_bad_samples_are_explained(tmp_path, content, message):
         read(tmp_path, content)
     assert caught.value.kind == "bad-samples"
     assert "smoke.json" in caught.value.where
+
+
+def test_sequences_without_a_request_are_no_samples(tmp_path):
+    file = tmp_path / "smoke.json"
+    file.write_text('{"data": [[], []]}')
+    config = read_served_config({"sequence_batching": {}})
+    with pytest.raises(InputError, match="data is empty"):
+        read_samples(file, config)
+
+
+def test_samples_that_are_no_readable_file_are_bad_samples(tmp_path):
+    with pytest.raises(InputError, match="cannot be read: Is a directory") as caught:
+        read_samples(tmp_path, CONFIG)
+    assert caught.value.kind == "bad-samples"
+
+
+@pytest.mark.parametrize(
+    ("dims", "requests"),
+    [([4096, 4096], [1]), ([4096, 2048], [1, 2]), ([4097, 4096], []), ([50_000, 50_000], []), ([1 << 62, -1], [])],
+)
+def test_giant_inputs_are_not_made_up(dims, requests):
+    config = read_served_config(
+        {"max_batch_size": 2, "input": [{"name": "IN", "data_type": "TYPE_UINT8", "dims": dims}]}
+    )
+    assert [request.inputs[0].shape[0] for request in generate_requests(config)] == requests
+    assert inputs_too_large(config) == (requests == [])
 
 
 def test_generated_inputs_are_ones():
