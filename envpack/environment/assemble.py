@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from envpack.conda import PREFIX_PLACEHOLDER, CondaSettings, Credentials, install_conda
 from envpack.environment.abi_requirements import cuda_libraries, environment_needs, hidden_libraries, numpy_abi
-from envpack.environment.checks import check_consistency, refuse_external_references, require_library
+from envpack.environment.checks import check_consistency, python_output, refuse_external_references, require_library
 from envpack.environment.install import install_pip
 from envpack.environment.inventory import (
     Entry,
@@ -33,8 +33,6 @@ from envpack.requirements import CondaPackage
 from envpack.support.bounded_reading import parse_json
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.isolation import bare_environment
-from envpack.support.processes import run
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
 from envpack.support.text import counted, normalise_name
@@ -208,7 +206,7 @@ def _is_wanted(prefix: Path, path: str, minor: str) -> bool:
 def _started(prefix: Path, minor: str) -> str:
     """Start the environment's Python in isolation; returns its full version."""
     program = "import json, sys; print(json.dumps(['%d.%d.%d' % sys.version_info[:3], sys.prefix, sys.path]))"
-    result = run([prefix / "bin" / "python3", "-I", "-B", "-c", program], env=bare_environment())
+    result = python_output(prefix / "bin" / "python3", program)
     version, root, path = parse_json(result.stdout) if result.returncode == 0 else ("", "", [])
     found = {Path(folder).resolve() for folder in path}
     if Path(root).resolve() != prefix.resolve() or _site_packages(prefix, minor).resolve() not in found:

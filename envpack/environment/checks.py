@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,37 @@ from envpack.environment.inventory import Owners
 from envpack.lock import run_uv
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.isolation import bare_environment
+from envpack.support.processes import CompletedProcess, run
+
+_STARTING = 120.0  # seconds that a Python may take to start and end
+
+
+@contextlib.contextmanager
+def ended_in_time() -> Iterator[None]:
+    """Turn the time limit of a program that starts the environment's Python into an error.
+
+    Raises:
+        EnvironmentBuildError: kind ``environment-broken``.
+    """
+    try:
+        yield
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentBuildError(
+            f"the environment's Python does not end within {error.timeout:.0f} s, although it has nothing to do",
+            kind="environment-broken",
+            hint="look for a .pth file or a sitecustomize.py in its packages that waits for something",
+        ) from None
+
+
+def python_output(python: Path, program: str) -> CompletedProcess:
+    """Run a short program with the environment's Python, in isolation but with its packages, as a stub does.
+
+    Raises:
+        EnvironmentBuildError: kind ``environment-broken``: it does not end.
+    """
+    with ended_in_time():
+        return run([python, "-I", "-B", "-c", program], env=bare_environment(), timeout=_STARTING)
 
 
 def refuse_external_references(prefix: Path, minor: str, owners: Owners) -> None:
@@ -58,7 +90,8 @@ def check_consistency(prefix: Path, python: Path) -> None:
         EnvironmentBuildError: kind ``inconsistent``; the message lists the conflicts.
 
     """
-    ended = run_uv(["pip", "check", "--python", python])
+    with ended_in_time():
+        ended = run_uv(["pip", "check", "--python", python], timeout=_STARTING)
     wrong = [line.strip() for line in ended.stderr.splitlines() if re.match(r"The package .* requires ", line)]
     if not wrong:  # uv also reports incomplete records, which some conda packages have, and which do no harm
         return

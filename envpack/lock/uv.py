@@ -25,24 +25,29 @@ _REQUIREMENT_PATTERNS = (
 _NO_PROJECT = Path("/")  # working folder of uv, so that it reads no project's settings
 
 
-def run_uv(arguments: Sequence[str | Path], *, variables: Mapping[str, str] = NO_VARIABLES) -> CompletedProcess:
+def run_uv(
+    arguments: Sequence[str | Path], *, variables: Mapping[str, str] = NO_VARIABLES, timeout: float | None = None
+) -> CompletedProcess:
     """Run uv to its end.
 
     Args:
         arguments: for uv, without secrets.
         variables: added to its environment; may contain secrets.
+        timeout: seconds.
 
     Returns:
         The run, with passwords removed from its output.
 
     Raises:
         EnvironmentBuildError: ``uv-missing``.
+        subprocess.TimeoutExpired: it ran longer than ``timeout`` seconds.
     """
     # uv never removes its lock files from the temporary folder, so it gets a folder that is removed.
     with temp_dir("uv") as folder:
         own = {"TMPDIR": str(folder), "UV_PREVIEW_FEATURES": "pylock", "UV_PYTHON_DOWNLOADS": "never"}
         environment = clean_environment() | dict(variables) | own
-        completed = run([_uv(), *arguments, "--no-progress", "--color", "never"], env=environment, cwd=_NO_PROJECT)
+        command = [_uv(), *arguments, "--no-progress", "--color", "never"]
+        completed = run(command, env=environment, cwd=_NO_PROJECT, timeout=timeout)
     return CompletedProcess(completed.returncode, redact(completed.stdout), redact(completed.stderr))
 
 

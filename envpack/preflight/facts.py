@@ -16,7 +16,7 @@ from envpack.environment import INVENTORY, parse_inventory, read_environment
 from envpack.releases import Release
 from envpack.repository import RELEASE_FILE
 from envpack.stub import inspect_stub, machine_named, this_machine
-from envpack.support.bounded_reading import read_json
+from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, provided_glibcxx
 from envpack.support.errors import InputError, StubError
 
@@ -66,6 +66,17 @@ def read_environment_facts(path: Path) -> EnvironmentFacts:
     return EnvironmentFacts(
         path, libraries.python, libraries.machine, glibc or libraries.glibc, libraries.glibcxx, needed_glibcxx
     )
+
+
+def refuse_bomb(path: Path) -> None:
+    """Read an archive to its end, as a server does, and without unpacking anything.
+
+    Raises:
+        InputError: it would fill the server's disk (``archive-bomb``), or cannot be read (``environment-unreadable``).
+    """
+    with opened_archive(path) as archive:
+        for _ in archive:
+            pass
 
 
 @dataclass
@@ -206,6 +217,8 @@ def _read_other_stub(path: Path, release_file: str, error: StubError) -> StubReq
     """Requirements of a stub that envpack did not compile; raises ``error`` if it is not a stub."""
     from elftools.elf.elffile import ELFFile
 
+    if not path.is_file():
+        raise error
     try:
         with path.open("rb") as file:
             elf = ELFFile(file)
@@ -228,7 +241,7 @@ def _read_other_stub(path: Path, release_file: str, error: StubError) -> StubReq
 
 def _first_line(file: Path) -> str:
     try:
-        return next(iter(file.read_text(encoding="utf-8", errors="replace").splitlines()), "").rstrip()
+        return next(iter(read_text(file, errors="replace").splitlines()), "").rstrip()
     except OSError:
         return ""
 

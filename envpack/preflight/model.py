@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.preflight.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_requirements
+from envpack.archive import is_archive
+from envpack.preflight.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_requirements, refuse_bomb
 from envpack.preflight.rules import Mismatch, find_mismatches
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
@@ -38,6 +39,21 @@ def preflight_model(
         no_stub = Mismatch(error.kind, f"{stub} is not a stub: {error.message}", error.hint)
         return () if stub == default_stub else (no_stub,)
     return find_mismatches(needs, _environment(model), release, host)
+
+
+def find_bomb(model: Model) -> Mismatch | None:
+    """Whether a server that unpacks the model's archive would fill its disk; reads the archive to its end.
+
+    What else is wrong with an archive the server reports.
+    """
+    path = environment_of(model)
+    if path is None or not is_archive(path):
+        return None
+    try:
+        refuse_bomb(path)
+    except InputError as error:
+        return Mismatch(error.kind, f"{path}: {error.message}", error.hint) if error.kind == "archive-bomb" else None
+    return None
 
 
 def _backend_stub(model: Model, default_stub: Path | None, backends: Path | None) -> Path | None:

@@ -14,11 +14,12 @@ import pip_requirements_parser as parser
 from envpack.requirements.location import Location, is_url, local_path, quote
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import read_text
-from envpack.requirements.pip_requirement import PipLine, Project, read_editable, read_requirement
+from envpack.requirements.pip_requirement import PipLine, Project, check_length, read_editable, read_requirement
 from envpack.support.errors import InputError
 
 _LONGEST_LINE = 100_000  # characters; the hashes of a package with many wheels take 20,000
 _MAX_DEPTH = 50
+_MANY_BLANKS = re.compile(r"[^\S\n]{1001}")  # the pattern of pip's library for comments needs the square
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 _HASH = re.compile(r"(?:sha256:[0-9a-fA-F]{64}|sha384:[0-9a-fA-F]{96}|sha512:[0-9a-fA-F]{128})")
 # Attributes of the parsed options, each with the option that envpack writes.
@@ -76,6 +77,11 @@ class PipReader:
         Raises:
             InputError: as `read_file`.
         """
+        blanks = _MANY_BLANKS.search(text)
+        if blanks:
+            raise location.at(max(location.line, 1) + text.count("\n", 0, blanks.start())).error(
+                "more than 1000 blanks follow each other", hint="remove them"
+            )
         for number, line in _lines(text):
             self._read_line(line, location.at(max(location.line, 1) + number - 1), constraint)
 
@@ -94,6 +100,7 @@ class PipReader:
             raise location.error(
                 f"{quote(raw)} has {len(raw)} characters, more than {_LONGEST_LINE}", hint="no requirement is that long"
             )
+        check_length(raw.partition(" -")[0], PipLine(location, quote(raw)))
         text, values = _expand_variables(raw, location)
         try:
             self._read_expanded(text, PipLine(location, quote(raw)), constraint)

@@ -18,6 +18,7 @@ from envpack.support.redaction import has_secret
 _VCS = re.compile(r"(?:^|@\s*)(?:git|hg|svn|bzr)\+", re.IGNORECASE)
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*@\s*(?P<place>[^;]+?)$")
 _EXTRAS = re.compile(r"(?P<place>.+?)(?P<extras>\[[^\]/]*\])$")
+_LONGEST = 4096  # characters of a requirement without its hashes; the patterns of pip's libraries need the square
 _HINT = "write it like numpy<2"
 
 
@@ -59,6 +60,18 @@ class Project:
     extras_requirement: str = ""
 
 
+def check_length(text: str, line: PipLine) -> None:
+    """Check that a requirement has a length that can be read in a short time.
+
+    Raises:
+        InputError: it is longer.
+    """
+    if len(text) > _LONGEST:
+        raise line.location.error(
+            f"{line.quoted} has {len(text)} characters, more than {_LONGEST}", hint="no requirement is that long"
+        )
+
+
 def read_requirement(text: str, line: PipLine) -> str | Project:
     """Read a requirement without its options.
 
@@ -68,6 +81,7 @@ def read_requirement(text: str, line: PipLine) -> str | Project:
     Raises:
         InputError: it is not a requirement, or one that envpack does not install, such as a git repository.
     """
+    check_length(text, line)
     body, marker = _split_marker(text)
     if _VCS.search(body):
         raise line.location.error(

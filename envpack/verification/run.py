@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.inspection import BuildState, build_state
-from envpack.preflight import preflight_model
+from envpack.preflight import Mismatch, find_bomb, preflight_model
 from envpack.project import Project, open_project
 from envpack.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
 from envpack.repository import STUB_NAME, Model, environment_of, find_models, in_loading_order, no_models, open_model
@@ -143,13 +143,18 @@ class _Verification:
         )
 
     def _judge(self, server: Server, client: Client, release: Release | None) -> Judge:
-        preflight = functools.partial(
+        mismatches = functools.partial(
             preflight_model,
             default_stub=self._runtime.default_stub,
             release=release,
             host=self._runtime.host,
             backends=self._options.where.extra_backends,
         )
+
+        def preflight(model: Model) -> tuple[Mismatch, ...]:
+            bomb = find_bomb(model)
+            return (bomb,) if bomb else mismatches(model)
+
         options, where = self._options, self._options.where
         judging = JudgeOptions(options.load_timeout, options.requests, where.preload, release)
         state = functools.partial(_build_state, self._project, release=release or find_release(DEFAULT_RELEASE))

@@ -1,12 +1,15 @@
 """Which files the facts come from, in folders and archives; the ELF parser is replaced by one for marked texts."""
 
+import gzip
 import io
 import json
+import os
 import tarfile
 from dataclasses import replace
 
 import pytest
 
+from envpack.archive import reading
 from envpack.environment.inventory import INVENTORY, Entry
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.preflight import facts, model as preflight
@@ -18,7 +21,7 @@ from envpack.preflight.facts import (
     read_stub_requirements,
     this_host,
 )
-from envpack.preflight.model import preflight_model
+from envpack.preflight.model import find_bomb, preflight_model
 from envpack.releases import find_release
 from envpack.repository import open_model
 from envpack.stub.target import this_machine
@@ -160,6 +163,39 @@ def test_a_library_larger_than_any_real_one_is_not_read(tmp_path, monkeypatch):
     assert read(archive(tmp_path / "a.tar", FILES))[0] == "3.9"
     monkeypatch.setattr(facts, "_LARGEST_LIBRARY", len(libpython()) - 1)
     assert read(archive(tmp_path / "b.tar", FILES))[0] == ""
+
+
+def test_an_archive_that_would_fill_a_disk_is_found_wherever_that_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_FREE", 1 << 20)
+    model = model_in(tmp_path, environment="bomb.tar.gz")
+    path = tmp_path / "bomb.tar.gz"
+    monkeypatch.setattr(preflight, "environment_of", lambda _: path)
+    with tarfile.open(archive(tmp_path / "bomb.tar", {**FILES, "lib/large": bytes(2 << 20)})) as packed:
+        assert packed.getnames()[-1] == "lib/large"
+    path.write_bytes(gzip.compress((tmp_path / "bomb.tar").read_bytes()))
+    assert read(path) == FACTS  # the bomb is behind what the facts need
+    bomb = find_bomb(model)
+    assert (bomb.kind, str(path) in bomb.reason) == ("archive-bomb", True)
+
+
+@pytest.mark.parametrize("content", [b"damaged", None])
+def test_what_is_no_bomb_is_left_to_the_server(tmp_path, monkeypatch, content):
+    model = model_in(tmp_path)
+    monkeypatch.setattr(preflight, "environment_of", lambda _: tmp_path / "env.tar")
+    if content is None:
+        truncated(archive(tmp_path / "env.tar", {**FILES, "lib/large": bytes(1 << 16)}))
+    else:
+        (tmp_path / "env.tar").write_bytes(content)
+    assert find_bomb(model) is None
+    monkeypatch.setattr(preflight, "environment_of", lambda _: None)
+    assert find_bomb(model) is None
+
+
+def test_files_beside_and_instead_of_a_stub_that_are_pipes_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "triton_python_backend_stub")
+    os.mkfifo(tmp_path / "triton_python_backend_stub.release")
+    with pytest.raises(StubError, match="it is not a file"):
+        read_stub_requirements(tmp_path / "triton_python_backend_stub")
 
 
 def test_links_in_archives_are_not_read(tmp_path):

@@ -1,5 +1,7 @@
 """requirements.txt, as pip reads it."""
 
+import time
+
 import pytest
 
 from envpack.requirements import read_requirements
@@ -47,6 +49,30 @@ def test_files_nested_without_end_are_refused(write, refused):
     for level in range(60):
         write(f"{level}.txt", f"-r {level + 1}.txt\n")
     assert "files include each other" in refused(write("requirements.txt", "-r 0.txt\n")).message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "./a" + "[" * 20_000,
+        "numpy" + " x" * 20_000,
+        "a[" + " " * 900 + "x" * 4000 + "] x @",
+        "-e ./a" + "[" * 20_000,
+        "./" + "a/" * 20_000,
+    ],
+)
+def test_requirements_that_patterns_would_take_long_for_are_refused_at_once(write, refused, line):
+    began = time.process_time()
+    assert "more than 4096" in refused(write("requirements.txt", f"six\n{line}\n"), 2).message
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("place", ["numpy{}x", "{}numpy", "numpy # {}", "numpy \\\n{}x"])
+def test_blanks_without_end_are_refused_at_once(write, refused, place):
+    began = time.process_time()
+    file = write("requirements.txt", f"six\n{place.format(' ' * 100_000)}\n")
+    assert "more than 1000 blanks" in refused(file, 3 if "\n" in place else 2).message
+    assert time.process_time() - began < 1
 
 
 def test_requirements_included_by_a_constraints_file_are_requirements(write):

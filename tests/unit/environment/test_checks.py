@@ -1,0 +1,37 @@
+"""The environment's own Python is started only for a limited time: a .pth file can wait for ever."""
+
+from pathlib import Path
+
+import pytest
+
+from envpack.environment import checks
+from envpack.support.errors import EnvironmentBuildError
+
+
+@pytest.fixture
+def endless(tmp_path, monkeypatch):
+    """A Python that waits, and writes who it is."""
+    monkeypatch.setattr(checks, "_STARTING", 0.5)
+    program = tmp_path / "bin/python3"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
+    program.chmod(0o755)
+    return program
+
+
+def started(python):
+    return checks.python_output(python, "print(1)")
+
+
+def consistent(python):
+    return checks.check_consistency(python.parent.parent, python)
+
+
+@pytest.mark.parametrize("use", [started, consistent])
+def test_a_python_that_never_ends_is_ended_and_told(use, endless, tmp_path):
+    with pytest.raises(EnvironmentBuildError, match="does not end within") as caught:
+        use(endless)
+    assert caught.value.kind == "environment-broken"
+    assert ".pth file" in caught.value.hint
+    status = Path("/proc", (tmp_path / "pid").read_text().strip(), "status")
+    assert not status.exists() or "State:\tZ" in status.read_text()
