@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from envpack.support.bounded_reading import read_json
 
@@ -129,14 +129,29 @@ class Environment:
     fresh: bool = False
 
 
+_TEXTS = ("key", "python", "minor", "glibc", "glibcxx", "platform", "content")
+_COUNTS = ("size", "stand_ins")
+
+
 def read_environment(folder: Path) -> Environment | None:
-    """The environment in a folder, ``None`` if there is none or it is not complete."""
+    """The environment in a folder, ``None`` if there is none, or it is not complete or damaged."""
     try:
         manifest = read_json(folder / MANIFEST)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         return None
+    try:
+        return _from_manifest(manifest, folder)
+    except (KeyError, TypeError):
+        return None
+
+
+def _from_manifest(manifest: dict[str, Any], folder: Path) -> Environment:
+    if not all(isinstance(manifest[name], str) for name in _TEXTS) or not all(
+        type(manifest[n]) is int for n in _COUNTS
+    ):
+        raise TypeError("a value of another type")
     return Environment(
         key=manifest["key"],
         python=manifest["python"],

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _LIBPYTHON_FILE = re.compile(r"(?:\./)?lib/libpython(3\.\d+)\.so\.1\.0")
 _LIBSTDCXX = re.compile(r"(?:\./)?lib/libstdc\+\+\.so\.6(?:\.\d+)*")
 _LARGEST_LIBRARY = 256 << 20  # bytes; a real libpython or libstdc++ is much smaller
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 _LIBPYTHON = re.compile(r"libpython(3\.\d+)\.so\.1\.0")
 
 
@@ -150,12 +151,16 @@ def _recorded(path: Path) -> tuple[str, str]:
     """The newest glibc and GLIBCXX that any file requires, from envpack's metadata; empty without metadata."""
     environment = read_environment(path) if path.is_dir() else None
     if environment:
-        return environment.glibc, environment.glibcxx
+        return _version(environment.glibc), _version(environment.glibcxx)
     try:
         metadata = read_json(archive_metadata_file(path))
-        return str(metadata.get("glibc", "")), str(metadata.get("glibcxx", ""))
+        return _version(metadata.get("glibc")), _version(metadata.get("glibcxx"))
     except (OSError, ValueError, AttributeError):
         return "", ""
+
+
+def _version(recorded: object) -> str:
+    return recorded if isinstance(recorded, str) and _VERSION.fullmatch(recorded) else ""
 
 
 def _unreadable(path: Path, reason: str) -> InputError:

@@ -1,0 +1,174 @@
+"""Files of others, damaged and rearranged at random: read, or refused in a documented way; never any other error."""
+
+import contextlib
+import io
+import json
+import tarfile
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from envpack.archive import inspect_environment, opened_archive
+from envpack.archive.manifest import is_made_by_envpack, read_metadata
+from envpack.conda.settings import read_conda_settings
+from envpack.environment import read_environment
+from envpack.environment.inventory import INVENTORY, inventory_text
+from envpack.environment.store import SCHEMA
+from envpack.lock.lockfile import format_lock, parse_lock
+from envpack.preflight import find_mismatches, read_environment_facts, this_host
+from envpack.project import open_project
+from envpack.repository.model import examine_model
+from envpack.server.kserve import read_served_config
+from envpack.support.errors import EnvpackError
+from envpack.verification.samples import generate_requests, read_samples
+from tests.faults.catalogue import CONFIG
+from tests.unit.lock.test_lock import LOCK
+
+SERVED = read_served_config(
+    {
+        "max_batch_size": 2,
+        "sequence_batching": {},
+        "input": [
+            {"name": name, "data_type": f"TYPE_{name}", "dims": [-1, 2]}
+            for name in ("FP16", "BF16", "INT8", "UINT64", "BOOL", "STRING")
+        ],
+    }
+)
+hostile = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+_NAMES = ["data", "validation_data", "envpack", "content", "shape", "b64", "outputs", "rtol", "FP16", "INT8", "STRING"]
+_NAMES += ["files", "schema", "key", "python", "packages", "sha256", "size", "mtime_ns", "channels", "proxy_servers"]
+_NAMES += ["custom_channels", "custom_multichannels", "default_channels", "ssl_verify", "channel_alias", "defaults"]
+_VALUES = st.one_of(
+    *(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(_NAMES)),
+    st.sampled_from([1 << 64, -(1 << 63), 10**400, 1e300, "~nobody-here", "\udcff", "http://[", "://", "%zz", "\0"]),
+)
+trees = st.recursive(
+    _VALUES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(_NAMES), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@st.composite
+def damaged(draw, seed):
+    """A good file with pieces removed, doubled, exchanged and replaced."""
+    content = bytes(seed)
+    for _ in range(draw(st.integers(1, 4))):
+        begin, end = sorted(draw(st.tuples(*[st.integers(0, len(content))] * 2)))
+        piece = draw(
+            st.sampled_from([b"", content[begin:end] * 2, b"[" * 3000, b"{" * 3000, b"9" * 5000, b"\xff", b"\0", b"-"])
+            | st.binary(max_size=6)
+        )
+        content = content[:begin] + piece + content[draw(st.sampled_from([begin, end, begin + 1])) :]
+    return content
+
+
+@contextlib.contextmanager
+def read_or_refused():
+    with contextlib.suppress(EnvpackError):
+        yield
+
+
+@hostile
+@given(trees | st.fixed_dictionaries({"data": trees, "envpack": trees, "validation_data": trees}))
+def test_samples(tmp_path, content):
+    (tmp_path / "smoke.json").write_text(json.dumps(content))
+    with read_or_refused():
+        read_samples(tmp_path / "smoke.json", SERVED)
+
+
+@hostile
+@given(damaged(json.dumps({"data": [[{"FP16": [[1, 2]], "INT8": {"content": [1, 2], "shape": [1, 2]}}]]}).encode()))
+def test_damaged_samples(tmp_path, content):
+    (tmp_path / "smoke.json").write_bytes(content)
+    with read_or_refused():
+        read_samples(tmp_path / "smoke.json", SERVED)
+
+
+@hostile
+@given(damaged(b'triton = "24.10"\nbackends = "~/b"\nchannels = ["a"]\n[models.m]\npython = "3.10"\nexclude = ["x"]\n'))
+def test_damaged_settings_of_a_project(tmp_path, content):
+    (tmp_path / "envpack.toml").write_bytes(content)
+    with read_or_refused():
+        open_project(tmp_path)
+
+
+@hostile
+@given(damaged(f'{CONFIG}parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "/e" }} }}\n'.encode()))
+def test_damaged_configurations_of_a_model(tmp_path, content):
+    (tmp_path / "m/1").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "m/config.pbtxt").write_bytes(content)
+    with read_or_refused():
+        examine_model(tmp_path / "m")
+
+
+@hostile
+@given(damaged(format_lock(LOCK).encode()))
+def test_damaged_lockfiles(tmp_path, content):
+    with read_or_refused():
+        parse_lock(content.decode("utf-8", "replace"), tmp_path / "envpack.lock")
+
+
+_MANIFEST = dict.fromkeys(("key", "python", "minor", "glibc", "glibcxx", "platform", "content"), "1")
+_MANIFEST |= {"schema": SCHEMA, "size": 1, "stand_ins": 0, "packages": []}
+manifests = trees | st.dictionaries(st.sampled_from(sorted(_MANIFEST)), trees, max_size=3).map(
+    lambda changes: _MANIFEST | changes | {"schema": SCHEMA}
+)
+inventories = trees | st.lists(trees | st.tuples(trees, trees), max_size=3).map(
+    lambda files: {"schema": 1, "files": files}
+)
+
+
+@hostile
+@given(manifests, inventories)
+def test_descriptions_of_environments(tmp_path, manifest, inventory):
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    (tmp_path / "bin/activate").write_text("")
+    (tmp_path / "envpack-environment.json").write_text(json.dumps(manifest))
+    (tmp_path / INVENTORY).write_text(json.dumps(inventory))
+    for read in (inspect_environment, read_environment, read_metadata, is_made_by_envpack):
+        with read_or_refused():
+            read(tmp_path)
+    with read_or_refused():
+        find_mismatches(None, read_environment_facts(tmp_path), None, this_host())
+
+
+@hostile
+@given(trees | st.dictionaries(st.sampled_from(_NAMES), trees))
+def test_settings_of_conda(tmp_path, content):
+    (tmp_path / "condarc").write_text(json.dumps(content))
+    with read_or_refused():
+        read_conda_settings({"CONDARC": str(tmp_path / "condarc")}).resolve(("a", "defaults", *_NAMES))
+
+
+def _archive():
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as packed:
+        for name, text in (("bin/activate", b"x"), (INVENTORY, inventory_text(()).encode()), ("é" * 120, b"y" * 600)):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(text), 1.5
+            packed.addfile(info, io.BytesIO(text))
+    return content.getvalue()
+
+
+@hostile
+@given(damaged(_archive()), trees | manifests)
+def test_damaged_archives_and_their_sidecars(tmp_path, content, sidecar):
+    (tmp_path / "e.tar").write_bytes(content)
+    (tmp_path / "e.tar.json").write_text(json.dumps(sidecar))
+    with read_or_refused():
+        inspect_environment(tmp_path / "e.tar")
+    with read_or_refused():
+        find_mismatches(None, read_environment_facts(tmp_path / "e.tar"), None, this_host())
+    with read_or_refused(), opened_archive(tmp_path / "e.tar") as archive:
+        for member in archive:
+            assert member.size >= 0
+    read_metadata(tmp_path / "e.tar")
+    is_made_by_envpack(tmp_path / "e.tar")
+
+
+@pytest.mark.parametrize("dims", [[1 << 62] * 8, [0], [-1] * 100])
+def test_requests_for_any_dimensions(dims):
+    config = read_served_config({"input": [{"name": "A", "data_type": "TYPE_FP64", "dims": dims}]})
+    assert sum(tensor.size for request in generate_requests(config) for tensor in request.inputs) <= 1 << 24
