@@ -168,13 +168,17 @@ def config_text(model: Model | Path) -> str:
     Line endings are unchanged.
 
     Raises:
-        InputError: the file is not UTF-8 text (kind ``bad-config``).
+        InputError: it is not a file, or not UTF-8 text (kind ``bad-config``).
 
     """
     folder = model.folder if isinstance(model, Model) else model
     file = folder / CONFIG_NAME
-    if not file.is_file():
+    if not file.exists():
         return DEFAULT_CONFIG
+    if not file.is_file():
+        raise InputError(
+            "this is not a file", kind="bad-config", where=str(file), hint="write the model's configuration there"
+        )
     try:
         return read_text(file)
     except UnicodeDecodeError as error:

@@ -27,6 +27,16 @@ def test_a_working_folder_that_was_removed_is_named(command, repository, tmp_pat
     assert_refused(Ended(code, *capsys.readouterr()), 7, "file-unusable", "the working folder was removed", "cd")
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("command", ["build m", "verify", "layout --output /tmp/never-written"])
+def test_a_configuration_that_is_no_file_is_not_taken_for_a_missing_one(command, make, repository, capsys):
+    config = repository / "m/config.pbtxt"
+    config.unlink()
+    make(config)
+    code = run([*command.split(), "--json", "--repository", str(repository)])
+    assert_refused(Ended(code, *capsys.readouterr()), 3, "bad-config", "m/config.pbtxt: this is not a file")
+
+
 @pytest.fixture
 def too_deep(repository):
     """A model with 1,200 folders in each other; pytest could not remove them."""
