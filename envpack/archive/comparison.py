@@ -12,7 +12,7 @@ from typing import cast
 
 from envpack.archive.manifest import PlacedMetadata
 from envpack.archive.tar_members import BLOCK, leaves
-from envpack.environment import INVENTORY, MANIFEST, Entry, Package, parse_inventory
+from envpack.environment import INVENTORY, MANIFEST, Entry, Package, holds_credentials, parse_inventory
 from envpack.support.bounded_reading import parse_json
 from envpack.support.text import normalise_name
 
@@ -30,7 +30,7 @@ class Finding:
 
     Attributes:
         kind: ``"changed"``, ``"missing"``, ``"added"``: different from the inventory; ``"refused"``: servers reject it;
-            ``"unproven"``: nothing to compare with, an error only with ``strict``.
+            ``"secret"``: a file for passwords; ``"unproven"``: nothing to compare with, an error only with ``strict``.
         path: path of the file, ``""`` for the environment as a whole.
         reason: one sentence without a full stop.
 
@@ -116,6 +116,8 @@ class Comparison:
         if seen.kind != "folder":
             self.result.files += 1
             self.result.size += seen.size
+        if seen.kind in ("file", "program") and holds_credentials(path):
+            self.result.find("secret", path, "tools keep passwords and tokens in a file of this name")
         if seen.kind == "link" and leaves(path, seen.target):
             self.result.find("refused", path, f"the link leaves the environment: {seen.target}")
 

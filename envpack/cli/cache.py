@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console
+from envpack.cli.console import Console, plain
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def list_command(console: Console) -> None:
 
     entries = list_cache()
     console.show(_table(entries))
-    console.show(f"{cache_root()}: {sum(entry.size for entry in entries) / _MEGABYTE:.1f} MB")
+    console.show(f"{plain(str(cache_root()))}: {sum(entry.size for entry in entries) / _MEGABYTE:.1f} MB")
     console.result({"cache": str(cache_root()), "entries": [_as_json(entry) for entry in entries]})
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console
+from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,7 +49,7 @@ def add_python(python: str, place: Path | None, folder: Path | None, console: Co
     package, changed = add_interpreter(interpreter, channel, progress=console)
     console.begin(f"Python {package.version} of {interpreter.prefix}")
     console.end("added" if changed else "up to date")
-    console.show(f"--channel {channel.as_uri()}")
+    console.show(plain(f"--channel {channel.as_uri()}"))
     console.result({"channel": channel.as_uri(), "package": dataclasses.asdict(package), "changed": changed})
     console.next_step(
         "envpack", "build", "--channel", channel.as_uri(), "--python", ".".join(package.version.split(".")[:2])
@@ -66,7 +66,7 @@ def ls(folder: Path | None, console: Console) -> None:
     channel = (folder or default_channel()).absolute()
     packages = read_channel(channel)
     console.show(_table(packages))
-    console.show(f"--channel {channel.as_uri()}")
+    console.show(plain(f"--channel {channel.as_uri()}"))
     console.result({"channel": channel.as_uri(), "packages": [dataclasses.asdict(package) for package in packages]})
 
 
@@ -75,5 +75,7 @@ def _table(packages: Iterable[ChannelPackage]) -> Table:
 
     table = Table("package", "version", "build", "platform", "MB", box=None)
     for package in packages:
-        table.add_row(package.name, package.version, package.build, package.subdir, f"{package.size / 1e6:.1f}")
+        table.add_row(
+            *map(plain, (package.name, package.version, package.build, package.subdir)), f"{package.size / 1e6:.1f}"
+        )
     return table

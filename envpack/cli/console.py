@@ -77,16 +77,16 @@ class Console:
         self._task, self._started = task, time.monotonic()
         if not self._quiet and self.terminal.is_terminal:
             self._stop_status()
-            self._status = self.terminal.status(_plain(task))
+            self._status = self.terminal.status(plain(task))
             self._status.start()
 
     def detail(self, text: str) -> None:
         if self._quiet:
             return
         if self._status is not None:
-            self._status.update(f"{_plain(self._task)} [dim]({_plain(text)})[/dim]")
+            self._status.update(f"{plain(self._task)} [dim]({plain(text)})[/dim]")
         else:
-            self.terminal.print(f"    {_plain(text)}", style="dim")
+            self.terminal.print(f"    {plain(text)}", style="dim")
 
     def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
         now = time.monotonic()
@@ -101,7 +101,7 @@ class Console:
             seconds = time.monotonic() - self._started
             timed = seconds >= _SHORTEST and not _SECONDS.search(outcome)
             took = f" [dim]{seconds:.1f} s[/dim]" if timed else ""
-            self.terminal.print(f"  {_plain(self._task)} … [green]{_plain(outcome)}[/green]{took}")
+            self.terminal.print(f"  {plain(self._task)} … [green]{plain(outcome)}[/green]{took}")
 
     def show(self, what: RenderableType, *, even_if_quiet: bool = False) -> None:
         """Write a result: a line, a table or anything else that rich can draw."""
@@ -118,12 +118,12 @@ class Console:
     def next_step(self, *command: str) -> None:
         """Write the command that usually follows, for a person to copy."""
         if not self.as_json:
-            self.note(f"[dim]next:[/dim] {_plain(shlex.join(command))}")
+            self.note(f"[dim]next:[/dim] {plain(shlex.join(command))}")
 
     def warned(self, text: str) -> None:
         """Write a warning; nothing for an empty text."""
         if text:
-            self.note(f"[bold yellow]warning:[/bold yellow] {_plain(text)}")
+            self.note(f"[bold yellow]warning:[/bold yellow] {plain(text)}")
 
     def result(self, document: dict[str, Any]) -> None:
         """Print the JSON document, if ``--json`` was given."""
@@ -141,15 +141,15 @@ class Console:
     def show_failure(self, failure: Failure) -> None:
         """Write an error, even when quiet: one line, then further lines of its message, then what to do."""
         self._stop_status()
-        place = f"{_plain(failure.where)}: " if failure.where else ""
+        place = f"{plain(failure.where)}: " if failure.where else ""
         first, *others = failure.message.splitlines() or [""]
-        self.terminal.print(f"[bold red]error:[/bold red] {place}{_plain(first)} [dim]({failure.kind})[/dim]")
+        self.terminal.print(f"[bold red]error:[/bold red] {place}{plain(first)} [dim]({failure.kind})[/dim]")
         for line in others:
-            self.terminal.print(f"    {_plain(line)}", style="dim")
+            self.terminal.print(f"    {plain(line)}", style="dim")
         if failure.details:
-            self.terminal.print(f"    full output: {_plain(failure.details)}", style="dim")
+            self.terminal.print(f"    full output: {plain(failure.details)}", style="dim")
         if failure.hint:
-            self.terminal.print(f"[bold]  fix:[/bold] {_plain(failure.hint)}")
+            self.terminal.print(f"[bold]  fix:[/bold] {plain(failure.hint)}")
 
     def _stop_status(self) -> None:
         if self._status is not None:
@@ -215,7 +215,7 @@ def _kept(details: str) -> str:
     return str(file)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text in which rich sees no markup."""
     from rich.markup import escape
 

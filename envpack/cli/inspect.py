@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console
+from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -123,12 +123,12 @@ def _table(facts: StubFacts, mismatches: Sequence[Mismatch]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
-    table.add_row("Triton", f"ABI epochs {', '.join(facts.epochs)}")
-    table.add_row("Python", facts.python)
+    table.add_row("Triton", plain(f"ABI epochs {', '.join(facts.epochs)}"))
+    table.add_row("Python", plain(facts.python))
     table.add_row("NumPy", " and ".join(map(str, facts.numpy)))
-    table.add_row("platform", f"{facts.machine}, glibc {facts.glibc} or newer")
-    table.add_row("built", f"by envpack {facts.version} with {facts.compiler}")
-    table.add_row("needs", "\n".join(facts.needs))
+    table.add_row("platform", plain(f"{facts.machine}, glibc {facts.glibc} or newer"))
+    table.add_row("built", plain(f"by envpack {facts.version} with {facts.compiler}"))
+    table.add_row("needs", plain("\n".join(facts.needs)))
     for mismatch in mismatches:
-        table.add_row(mismatch.kind, f"{mismatch.reason}\n{mismatch.fix}", style="red")
+        table.add_row(mismatch.kind, plain(f"{mismatch.reason}\n{mismatch.fix}"), style="red")
     return table

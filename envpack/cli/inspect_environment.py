@@ -80,7 +80,7 @@ def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
-    table.add_row("form", found.form)
+    table.add_row("form", escape(found.form))
     manifest = found.manifest
     if manifest:
         table.add_row(
@@ -99,15 +99,15 @@ def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -
     for finding in found.findings[:_SHOWN]:
         wrong = strict or finding.kind != "unproven"
         text = f"{finding.path}: {finding.reason}" if finding.path else finding.reason
-        table.add_row(finding.kind, escape(printable(text)), style="red" if wrong else "yellow")
+        table.add_row(finding.kind, escape(shown(text)), style="red" if wrong else "yellow")
     left = sum(found.count.values()) - _SHOWN
     if left > 0:
         table.add_row("", f"and {left} more")
     for mismatch in mismatches:
-        table.add_row(mismatch.kind, f"{mismatch.reason}\n{mismatch.fix}", style="red")
+        table.add_row(mismatch.kind, escape(f"{mismatch.reason}\n{mismatch.fix}"), style="red")
     return table
 
 
-def printable(text: str) -> str:
-    """Text without control characters: file names may hold anything, terminal commands too."""
+def shown(text: str) -> str:
+    """Text on one line: the name of a file may hold line breaks."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

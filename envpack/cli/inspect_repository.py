@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envpack.cli.console import Console
-from envpack.cli.inspect_environment import printable
+from envpack.cli.inspect_environment import shown
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def _table(found: RepositoryInspection) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 1, 0))
     for finding in found.findings:
         where = finding.where
-        shown = where.relative_to(found.repository) if where.is_relative_to(found.repository) else where
+        place = where.relative_to(found.repository) if where.is_relative_to(found.repository) else where
         style = "red" if finding.severity == "error" else "yellow"
         table.add_row(
             f"[{style}]{finding.kind}[/{style}]",
-            f"{escape(printable(str(shown)))}: {escape(finding.what)}\n[bold]fix:[/bold] {escape(finding.fix)}",
+            f"{escape(shown(str(place)))}: {escape(finding.what)}\n[bold]fix:[/bold] {escape(finding.fix)}",
         )
     return table
 

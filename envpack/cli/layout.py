@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console
+from envpack.cli.console import Console, plain
 from envpack.support.text import counted
 
 
@@ -79,7 +79,7 @@ def command(
     console.end(f"{counted(description['files'], 'file')}, {description['size'] / 1e6:.1f} MB")
     built = build_image(plan, output.absolute(), image, ImageOptions(base, pull), console) if image else None
     start = docker_command(plan, output.absolute(), image)
-    console.show(f"serve it with:\n  {shlex.join(start)}")
+    console.show(plain(f"serve it with:\n  {shlex.join(start)}"))
     console.result(
         {
             "layout": str(output.absolute()),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console
+from envpack.cli.console import Console, plain
 
 
 @click.command(short_help="Resolve the packages of models and write them to lockfiles.")
@@ -46,7 +46,7 @@ def command(
     locked = [lock_model(project, name, resolve, update=update, progress=console) for name in names]
     for model in locked:
         for change in model.changes:
-            console.show(f"    {change}")
+            console.show(f"    {plain(change)}")
     if any(model.changed for model in locked):
         repository_option = () if repository == Path() else ("--repository", str(repository))
         console.next_step("envpack", "build", *repository_option, *(models and names))

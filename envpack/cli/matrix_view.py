@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from envpack.cli.console import Console, Failure
+from envpack.cli.console import Console, Failure, plain
 from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def show_matrix(cells: Sequence[Cell], missing: MissingPythons, console: Console
 
     table = Table("stub", "Python", "Triton", "platform", "compiled against", box=None)
     for cell in cells:
-        table.add_row(*_entry(cell).values(), str(cell.target.library))
+        table.add_row(*map(plain, _entry(cell).values()), plain(str(cell.target.library)))
     console.show(table)
     console.result({"include": [_entry(cell) for cell in cells], "missing": missing_entries(missing)})
 
@@ -34,7 +34,9 @@ def show_plans(plans: Sequence[CellPlan], missing: MissingPythons, console: Cons
     table = Table("stub", "", "", "to", box=None)
     for plan in plans:
         made = "cached" if plan.cached else "to be compiled"
-        table.add_row(plan.cell.identifier, made, "up to date" if plan.placed else "to be placed", str(plan.path))
+        table.add_row(
+            plan.cell.identifier, made, "up to date" if plan.placed else "to be placed", plain(str(plan.path))
+        )
     console.show(table)
     console.result({"cells": [_plan_entry(plan) for plan in plans], "missing": missing_entries(missing)})
 

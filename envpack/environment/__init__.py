@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         find_remembered_lock as find_remembered_lock,
         remembered_lock as remembered_lock,
     )
+    from envpack.environment.credential_files import holds_credentials as holds_credentials
     from envpack.environment.inventory import (
         INVENTORY as INVENTORY,
         OWN as OWN,

@@ -208,6 +208,9 @@ def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
             severity: Severity = "error" if strict else "warning"
             what = f"{_shown(finding.path)}: {finding.reason}" if finding.path else finding.reason
             yield Finding("archive-refused", severity, file, what, "build it with `envpack build`")
+        elif finding.kind == "secret":
+            what = f"{_shown(finding.path)}: {finding.reason}"
+            yield caution("secret-inside", file, what, "build it with `envpack build`, and replace what was in it")
         elif finding.kind != "unproven":
             yield fault(
                 "environment-changed",

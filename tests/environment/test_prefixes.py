@@ -198,6 +198,14 @@ class TestVirtual:
         code = "import leaf, importlib.util as u; print(open(u.cache_from_source(leaf.__file__), 'rb').read(8)[4])"
         assert said_by(prefix / "bin/python3", "-B", "-c", code, prefix=prefix) == "1"  # unchecked hash
 
+    def test_files_for_passwords_stay_where_they_are(self, copied):
+        for name in ("pip.conf", ".netrc", "etc/condarc.d/own.yml"):
+            (copied / name).parent.mkdir(parents=True, exist_ok=True)
+            (copied / name).write_text("[global]\nindex-url = https://me:sesame@host/simple\n")
+        prefix = environment_from_prefix(copied).prefix
+        assert not [file for file in prefix.rglob("*") if file.is_file() and b"sesame" in file.read_bytes()]
+        assert not (prefix / "pip.conf").exists()
+
     def test_an_unchanged_one_is_not_read_again(self, virtual, monkeypatch):
         first = environment_from_prefix(virtual)
         time.sleep(2.1)  # until then its files could change without their time stamps

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from envpack.environment.credential_files import holds_credentials
 from envpack.environment.inventory import INVENTORY
 from envpack.environment.prefix.detect import Prefix
 from envpack.environment.store import MANIFEST
@@ -86,7 +87,7 @@ def _walk(prefix: Prefix, below: str) -> Iterator[PrefixFile]:
 
 
 def _left_out(prefix: Prefix, path: str) -> bool:
-    if path in _NEVER or path.endswith(".conda_trash"):
+    if path in _NEVER or path.endswith(".conda_trash") or holds_credentials(path):
         return True
     if prefix.kind == "conda":
         return path in _NEVER_OF_CONDA

@@ -368,3 +368,12 @@ def test_the_command_line_says_it_all(environment, tmp_path, capsys, form):
 def test_options_for_environments_are_refused_for_stubs(tmp_path, capsys, options):
     (tmp_path / "stub").write_bytes(b"\x7fELF")
     assert run(["inspect", str(tmp_path / "stub"), *options]) == 2
+
+
+def test_files_for_passwords_are_named(environment, tmp_path):
+    place_folder(environment, tmp_path / "env")
+    (tmp_path / "env/pip.conf").write_text("[global]\nindex-url = https://me:pw@host/simple\n")
+    result = inspect_environment(tmp_path / "env")
+    assert ("secret", "pip.conf") in {(finding.kind, finding.path) for finding in result.findings}
+    assert not result.is_good()
+    assert "pw" not in repr(result)

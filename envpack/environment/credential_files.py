@@ -1,0 +1,40 @@
+"""Files in which tools keep passwords and tokens: no environment takes them over, and `envpack inspect` names them."""
+
+from __future__ import annotations
+
+import re
+
+_NAMES = frozenset(
+    {
+        *("pip.conf", "pip.ini", "uv.toml", ".netrc", "_netrc", ".pypirc", ".npmrc", ".yarnrc", ".git-credentials"),
+        *(
+            ".condarc",
+            "condarc",
+            ".mambarc",
+            "mambarc",
+            ".dockercfg",
+            ".pgpass",
+            ".env",
+            "id_rsa",
+            "id_ed25519",
+            "id_ecdsa",
+        ),
+    }
+)
+# Paths below the folders that tools call their home or configuration.
+_PLACES = re.compile(
+    r"(^|/)(condarc\.d/|\.?docker/config\.json$|\.aws/credentials$|\.?gcloud/|\.azure/|\.kube/config$|\.rattler/"
+    r"|uv/credentials/|\.gnupg/|gh/hosts\.yml$|\.huggingface/token$|huggingface/token$)"
+)
+_PACKAGES = re.compile(r"(^|/)(site|dist)-packages/")
+
+
+def holds_credentials(path: str) -> bool:
+    """Whether a file of an environment is one in which tools keep passwords and tokens.
+
+    Args:
+        path: relative to the environment, with ``/``. What packages install in their own folders is theirs.
+    """
+    if _PACKAGES.search(path):
+        return False
+    return path.rpartition("/")[2] in _NAMES or _PLACES.search(path) is not None
