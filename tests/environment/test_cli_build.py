@@ -188,19 +188,22 @@ def test_a_build_without_a_compiler_leaves_the_model_alone(repository, stored, t
 def test_a_full_disk_leaves_the_model_as_it_was(small_disk, stored, changes, archive_format):
     repository = BadInput("", "", 0, "", (), MODEL).write(small_disk)
     require(repository, "numpy", "six")
-    (repository / "m/python3.8.tar.gz").write_bytes(b"an old archive")
+    old = repository / "m/python3.8.tar.gz"
+    old.write_bytes(b"an old archive")
+    described = {"key": "old", "size": old.stat().st_size, "mtime_ns": old.stat().st_mtime_ns}
+    old.with_name(f"{old.name}.json").write_text(json.dumps(described))
     before = listing(small_disk)
     ended = build(repository, "--json", "--format", archive_format, changes=changes)
-    assert_refused(ended, 4, "disk-full", str(repository / "m"), "free some space")
+    assert_refused(ended, 7, "disk-full", str(repository / "m"), "free some space")
     assert listing(small_disk) == before
 
 
 def test_a_full_disk_leaves_the_old_stub(small_disk, changes):
-    (small_disk / "triton_python_backend_stub").write_bytes(b"an old stub")
+    (small_disk / "triton_python_backend_stub").write_bytes(b"an old stub, envpack_stub_run")
     words = ("stub", "--json", "--python", need("3.8"), "--output", small_disk)
     (small_disk / "full").write_bytes(bytes(13 << 20))
     before = listing(small_disk)
-    assert_refused(envpack(*words, changes=changes), 4, "disk-full", str(small_disk))
+    assert_refused(envpack(*words, changes=changes), 7, "disk-full", str(small_disk))
     assert listing(small_disk) == before
 
 

@@ -302,7 +302,7 @@ def test_a_read_only_cache_gives_what_it_has_and_takes_nothing(built, own_cache,
     assert ended.code == 0, ended.err
     assert all((tmp_path / "dist" / name / STUB_NAME).is_file() for name in NAMES)
     other = ("stub", "--json", "--python", "3.10", "--triton", "24.04", "--output", tmp_path)
-    assert_refused(envpack(*other, changes=changes), 4, "not-writable", "ENVPACK_CACHE_DIR", str(own_cache))
+    assert_refused(envpack(*other, changes=changes), 7, "not-writable", "ENVPACK_CACHE_DIR", str(own_cache))
     assert not (tmp_path / STUB_NAME).exists()
 
 
@@ -312,7 +312,7 @@ def test_a_cache_without_space_is_named_and_keeps_nothing(tmp_path, mount, own_c
     mount(cache, "-t", "tmpfs", "-o", "size=600k", "tmpfs")
     changes = {"ENVPACK_CACHE_DIR": str(cache), "CXX": None}
     ended = envpack(*CELLS, "--only", "cp310-*", "--output", tmp_path / "dist", changes=changes)
-    assert ended.code == 4, ended.err
+    assert ended.code == 7, ended.err
     (cell,) = ended.document["cells"]
     assert (cell["stub"], cell["error"]["kind"]) == (None, "disk-full")
     assert str(cache) in cell["error"]["where"]
@@ -327,7 +327,7 @@ def test_an_output_without_space_keeps_nothing_half(tmp_path, mount, built, chan
     output.mkdir()
     mount(output, "-t", "tmpfs", "-o", f"size={size * 3 // 2 // 1024}k", "tmpfs")
     ended = envpack(*CELLS, "--output", output, changes=changes)
-    assert ended.code == 4
+    assert ended.code == 7
     kinds = sorted(cell["error"]["kind"] if cell["error"] else "" for cell in ended.document["cells"])
     assert kinds == ["", "disk-full"]
     (placed,) = (cell for cell in ended.document["cells"] if not cell["error"])
@@ -347,14 +347,14 @@ place_stub(Path(sys.argv[1]), Path(sys.argv[2]))
 def test_a_placement_that_is_killed_leaves_the_old_stub_and_the_next_one_cleans_up(built, changes, tmp_path):
     large, folder = tmp_path / "large", tmp_path / "model"
     folder.mkdir()
-    (folder / STUB_NAME).write_bytes(b"an old stub")
+    (folder / STUB_NAME).write_bytes(b"an old stub, envpack_stub_run")
     with large.open("wb") as file:
         file.truncate(1 << 30)  # long enough to be caught in the middle of
     child = subprocess.Popen([sys.executable, "-c", PLACING, large, folder], env=variables(), cwd=ROOT)
     wait_until(lambda: any(path.stat().st_size > 1e6 for path in partial_in(folder)) or child.poll() is not None)
     child.kill()
     assert child.wait() == -signal.SIGKILL
-    assert (folder / STUB_NAME).read_bytes() == b"an old stub"
+    assert (folder / STUB_NAME).read_bytes() == b"an old stub, envpack_stub_run"
     assert partial_in(folder)
     ended = envpack("stub", "--json", "--python", "3.10", "--triton", "24.10", "--output", folder, changes=changes)
     assert ended.document["changed"]

@@ -1,5 +1,6 @@
 """The ports that a server has bound itself."""
 
+import contextlib
 from pathlib import Path
 
 _LISTENING = "0A"
@@ -7,7 +8,10 @@ _LISTENING = "0A"
 
 def listening_ports(pid):
     """TCP ports on which a process listens."""
-    sockets = {str(descriptor.readlink()) for descriptor in Path(f"/proc/{pid}/fd").iterdir()}
+    sockets = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            sockets.add(str(descriptor.readlink()))
     ports = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
