@@ -201,9 +201,9 @@ class TestVirtual:
     def test_files_for_passwords_stay_where_they_are(self, copied):
         for name in ("pip.conf", ".netrc", "etc/condarc.d/own.yml"):
             (copied / name).parent.mkdir(parents=True, exist_ok=True)
-            (copied / name).write_text("[global]\nindex-url = https://me:sesame@host/simple\n")
+            (copied / name).write_text("[global]\nindex-url = https://me:crocodile-17@host/simple\n")
         prefix = environment_from_prefix(copied).prefix
-        assert not [file for file in prefix.rglob("*") if file.is_file() and b"sesame" in file.read_bytes()]
+        assert not [file for file in prefix.rglob("*") if file.is_file() and b"crocodile-17" in file.read_bytes()]
         assert not (prefix / "pip.conf").exists()
 
     def test_an_unchanged_one_is_not_read_again(self, virtual, monkeypatch):
@@ -293,7 +293,12 @@ class TestConda:
         built = environment_of(conda_lock, cache=tmp_path / "other")
         records = ("conda-meta/",)
         left, right = (
-            {one for one in read_inventory(found.prefix) if not one.path.startswith(records)}
+            # Byte code is made together with that of other files, on which its bytes depend.
+            {
+                one._replace(sha256="") if one.path.endswith(".pyc") else one
+                for one in read_inventory(found.prefix)
+                if not one.path.startswith(records)
+            }
             for found in (taken, built)
         )
         assert left ^ right == set()
