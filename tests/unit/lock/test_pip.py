@@ -280,7 +280,7 @@ class Run:
     def __init__(self, monkeypatch):
         monkeypatch.setattr("envpack.lock.uv.run", self)
 
-    def __call__(self, command, *, env, cwd):
+    def __call__(self, command, *, env, cwd, timeout=None):
         self.command, self.variables, self.folder = command, env, cwd
         self.temporary = Path(env["TMPDIR"])
         assert self.temporary.is_dir()
