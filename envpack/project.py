@@ -126,7 +126,7 @@ def open_project(repository: Path) -> Project:
             where=str(file),
             hint="it must be a text file of settings; envpack works without one, too",
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also a number with more digits than Python reads
         line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
         raise InputError(
             f"not valid TOML: {str(error).removesuffix(line.group()) if line else error}",

@@ -207,6 +207,7 @@ CATALOGUE = (
     _project(
         "unknown Python", '[models.m]\npython = "3.1"\n', "envpack.toml", "'3.1'", kind="bad-python-version", code=2
     ),
+    _project("a number that is too long", "triton = " + "9" * 5000, "envpack.toml", "not valid TOML"),
     _project("nested too deeply", "triton = " + "[" * 100_000, "envpack.toml", "nested too deeply"),
     *(
         _project(f"{key} of a user who does not exist", text, "~nobody-here/x", kind="no-home")
