@@ -236,6 +236,19 @@ def _exchange(first: Path, second: Path) -> None:
     old.rename(first)
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder in one step: a kill leaves all of it, or nothing under its name.
+
+    Raises:
+        OSError: the folder above is not writable.
+    """
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=_SUFFIX, dir=folder.parent))
+    try:
+        folder.rename(temporary)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def restore_folder(destination: Path) -> None:
     """Put an old folder back that a killed process had moved aside, where folders cannot be exchanged in one step.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from envpack.repository import (
 )
 from envpack.stub import STUB_NAME
 from envpack.support.progress import Progress
+from envpack.support.replacement import remove_folder
 from envpack.workflow.foreign import foreign_paths, refuse_foreign, refuse_own_source
 from envpack.workflow.requests import BuildRequest
 
@@ -137,7 +138,8 @@ def _remove_previous(model: Model, value: str, current: Path) -> None:
     if previous.is_symlink() or not is_made_by_envpack(previous):
         return
     if previous.is_dir():
-        shutil.rmtree(previous, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it is in nobody's way
+            remove_folder(previous)
     else:
         previous.unlink(missing_ok=True)
         archive_metadata_file(previous).unlink(missing_ok=True)

@@ -16,6 +16,7 @@ import pytest
 from envpack.support.replacement import (
     link_or_copy,
     new_folder,
+    remove_folder,
     replace_link,
     replaced_file,
     replaced_folder,
@@ -289,3 +290,24 @@ def test_a_kill_between_the_two_steps_leaves_the_old_folder_to_be_restored(tmp_p
     (tmp_path / ".python3.10.replaced.partial").mkdir()  # killed after both
     restore_folder(folder)
     assert os.listdir(tmp_path) == ["python3.10"]
+
+
+def test_a_folder_is_removed_whole_or_not_at_all(tmp_path, monkeypatch):
+    """One that is half removed has lost what says whose it is."""
+    folder = tmp_path / "python3.10"
+    folder.mkdir()
+    (folder / "envpack-environment.json").touch()
+
+    def killed(path, **_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove_folder(folder)
+    (left,) = tmp_path.iterdir()
+    assert list(temporaries_of(folder)) == [left]
+    assert os.listdir(left) == ["envpack-environment.json"]
+    folder.mkdir()
+    remove_folder(folder)
+    assert not folder.exists()

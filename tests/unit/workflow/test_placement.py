@@ -199,7 +199,7 @@ def test_a_previous_environment_that_cannot_be_removed_is_no_error(folder, tmp_p
 
     previous = made_by_envpack(folder / "python3.9")
     model = configured(folder, "$$TRITON_MODEL_DIRECTORY/python3.9")
-    monkeypatch.setattr("os.rmdir", refuse)
+    monkeypatch.setattr(Path, "rename", refuse)
     place(request_for(model), environment(tmp_path), None, NoProgress())
     assert previous.exists()
 
