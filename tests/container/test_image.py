@@ -16,6 +16,7 @@ from envpack.repository import ONE_AT_A_TIME
 from envpack.server.kserve import Client
 from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError
+from tests.container.inside import output_of
 
 OTHER = "3.11"
 TAG = "envpack-test/deployed:1"
@@ -100,7 +101,7 @@ def test_an_image_serves_by_itself(request, engine, models, pythons, tmp_path):
         with serving(client) as (container, url):
             triton = Client(url, timeout=15)
             wait_until_ready(triton, container)
-            inside = container.exec_run(["cat", "/opt/envpack/envpack-layout.json"]).output
+            inside = output_of(container, ["cat", "/opt/envpack/envpack-layout.json"])
             assert json.loads(inside) == document["description"]
             x = Tensor("X", "FP32", (2,), (1.0, 2.0))
             found = {name: triton.infer(name, (x,))[0].data[0].decode() for name in ("own", "beside", "behind")}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.container.conftest import Envpack, write_model
+from tests.container.inside import output_of
 
 MEMORY = 600 << 20
 USER = f"{os.getuid()}:{os.getgid()}" if os.getuid() else "65534:65534"
@@ -49,13 +50,7 @@ def at_most(most, kind):
 
 
 def read(container, script):
-    """What a script prints; podman was seen to send a frame of its protocol within the text, once in many runs."""
-    for _ in range(3):
-        code, output = container.exec_run(["bash", "-c", script])
-        assert code == 0, output
-        if output.isascii() and b"\0" not in output:
-            break
-    return output.decode()
+    return output_of(container, ["bash", "-c", script])
 
 
 def facts_of(text):
