@@ -118,10 +118,12 @@ class Served:
         """Free bytes of the region, while this question is being answered."""
         return self.evaluate("c_python_backend_utils.shared_memory.free_memory()", model=model)
 
-    @staticmethod
-    def about(free):
-        """As many free bytes as before: the allocator adds what is too small to be a block to the one before it."""
-        return pytest.approx(free, abs=96)
+    def frees_all_again(self, free, model="script"):
+        """Whether as many bytes are free as before, now or soon: the server frees a response after the client has it.
+
+        The allocator adds what is too small to be a block to the one before it.
+        """
+        return soon(lambda: abs(self.free(model) - free) <= 96)
 
     def try_to(self, code):
         """Run code for which answer and error are both right, as long as there is one of them."""

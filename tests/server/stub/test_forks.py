@@ -42,7 +42,7 @@ def test_a_pool_of_forked_workers_leaves_the_region_as_it_was(served):
     free = served.free()
     for _ in range(3):
         assert served.run_code(code) == 210
-    assert served.free() == served.about(free)
+    assert served.frees_all_again(free)
 
 
 def _statuses(served, ends):
@@ -72,7 +72,7 @@ def test_a_forked_process_that_leaves_execute_ends_and_answers_nothing(served):
     assert _statuses(served, ends) == [5, 0, 1, 0, 1]
     assert served.soon_logged("with a text")
     assert served.soon_logged("ZeroDivisionError: division by zero")
-    assert served.free() == served.about(free)
+    assert served.frees_all_again(free)
 
 
 def test_what_a_forked_process_forgets_stays_in_the_server(served):

@@ -118,7 +118,7 @@ class TestDefaultMode:
         before = served.free()
         for _ in range(50):
             served.run(code)
-        assert served.free() == served.about(before)
+        assert served.frees_all_again(before)
 
 
 class TestCoroutines:
