@@ -207,10 +207,23 @@ def test_a_full_disk_leaves_the_old_stub(small_disk, changes):
     assert listing(small_disk) == before
 
 
+@pytest.fixture
+def without_archives(changes, tmp_path):
+    """Variables for a cache that has everything that the other one has, except archives."""
+    cache = tmp_path / "cache"
+    (cache / "archives").mkdir(parents=True)
+    for entry in Path(changes["ENVPACK_CACHE_DIR"]).iterdir():
+        if entry.name != "archives":
+            (cache / entry.name).symlink_to(entry)
+    return {**changes, "ENVPACK_CACHE_DIR": str(cache)}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
 @pytest.mark.parametrize("archive_format", ["dir", "tar.gz"])
-def test_interrupted_and_killed_builds_leave_what_was_there(repository, stored, changes, archive_format, number):
-    model = repository / "m"
+def test_interrupted_and_killed_builds_leave_what_was_there(
+    repository, stored, without_archives, archive_format, number
+):
+    model, changes = repository / "m", without_archives
     require(repository, "numpy<1.24")
     assert build(repository, "--format", archive_format, changes=changes).code == 0
     require(repository, "numpy", "six")
@@ -233,12 +246,11 @@ def test_interrupted_and_killed_builds_leave_what_was_there(repository, stored, 
 def interrupted(repository, archive_format, number, changes) -> int:
     """Run a build, send it a signal as soon as it writes, and give its exit status.
 
-    Folders are written beside the model, archives in the store, where this one must not be yet.
+    Folders are written beside the model, archives in the store, where this one is not yet.
     """
     place = repository / "m"
     if archive_format != "dir":
         place = Path(changes["ENVPACK_CACHE_DIR"]) / "archives"
-        shutil.rmtree(place, ignore_errors=True)
     words = ("build", "--repository", repository, "m", "--python", "3.8", "--stub", "never", "--format", archive_format)
     child = subprocess.Popen(
         command(*words),
