@@ -51,6 +51,7 @@ TARGETS = (
     "envpack/environment/store.py",
     "envpack/environment/relocation.py",
     "envpack/support/cache_locations.py",
+    "envpack/support/entry_locks.py",
     "envpack/support/replacement.py",
     "envpack/support/temp_dirs.py",
     "envpack/stub/cache.py",
@@ -59,7 +60,7 @@ TARGETS = (
 )
 # Of these files, the functions that delete or that decide what is deleted.
 DELETING = {
-    "envpack/environment/build.py": ("build_once", "lock_of"),
+    "envpack/environment/build.py": ("build_once",),
     "envpack/environment/prefix/copy.py": ("copy_files",),
     "envpack/server/process.py": ("keep", "stop", "_end", "start", "_start_on_free_port", "_wait_until_live"),
     "envpack/workflow/stub_matrix.py": ("_placed", "_folder"),

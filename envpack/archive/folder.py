@@ -12,9 +12,9 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from envpack.archive.manifest import SelectedFiles, holds, select_files
+from envpack.archive.manifest import SelectedFiles, holds, selected_files
 from envpack.archive.selection import Selection
-from envpack.environment import Entry, Environment, check_prefix, rewrite
+from envpack.environment import Entry, Environment, check_prefix, environment_in_use, rewrite
 from envpack.support.cache_locations import cache_root
 from envpack.support.replacement import LINK_UNSUPPORTED, replaced_folder, restore_folder, temporaries_of
 from envpack.support.storage_errors import storage_errors
@@ -72,6 +72,7 @@ def place_folder(
 
     Raises:
         UsageError: kind ``bad-pattern`` or ``path-too-long``.
+        EnvironmentBuildError: kind ``environment-broken``: the environment was removed from the store.
         StorageError: the disk is full, or the folder cannot be written to; ``destination`` is as before.
 
     """
@@ -81,11 +82,13 @@ def place_folder(
     if holds(destination, environment, selection, final_prefix):
         return False
 
-    with locked_destination(destination):
+    with environment_in_use(environment), locked_destination(destination):
         if holds(destination, environment, selection, final_prefix):
             return False
-        selected = select_files(environment, selection, final_prefix)
-        with replaced_folder(destination) as partial:
+        with (
+            selected_files(environment, selection, final_prefix) as selected,
+            replaced_folder(destination) as partial,
+        ):
             _fill(environment.prefix, partial, selected)
     return True
 

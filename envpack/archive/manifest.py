@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import stat
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, cast
@@ -26,6 +28,7 @@ from envpack.environment import (
 )
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.cache_locations import cache_root
+from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.replacement import replaced_file, write_text
 from envpack.support.storage_errors import storage_errors
@@ -197,8 +200,11 @@ def metadata_file(path: Path) -> Path:
     return path / MANIFEST if path.is_dir() else archive_metadata_file(path)
 
 
-def select_files(environment: Environment, selection: Selection, final_prefix: str = "") -> SelectedFiles:
-    """Select the files of an environment in the store, and write metadata for exactly those. The result is cached.
+@contextlib.contextmanager
+def selected_files(environment: Environment, selection: Selection, final_prefix: str = "") -> Iterator[SelectedFiles]:
+    """Select the files of an environment in the store, and write metadata for exactly those.
+
+    The result is cached; it stays in the cache during the block.
 
     Args:
         environment: an environment of the store.
@@ -213,11 +219,14 @@ def select_files(environment: Environment, selection: Selection, final_prefix: s
     key_parts = [environment.key, environment.content, selection.digest, SCHEMA, final_prefix]
     digest = hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]
     folder = cache_root() / "selections" / digest
-    selected = _cached(folder, final_prefix)
-    if selected is None:
-        selected = _select(environment, selection, folder, final_prefix)
-        _cache(folder, selected)
-    return selected
+    with storage_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with in_use(folder):
+        selected = _cached(folder, final_prefix)
+        if selected is None:
+            selected = _select(environment, selection, folder, final_prefix)
+            _cache(folder, selected)
+        yield selected
 
 
 def _cached(folder: Path, final_prefix: str) -> SelectedFiles | None:

@@ -19,13 +19,14 @@ from envpack.archive.manifest import (
     archive_metadata,
     archive_metadata_file,
     describes,
-    select_files,
+    selected_files,
     sha256_of,
 )
 from envpack.archive.selection import Selection
-from envpack.environment import Environment
+from envpack.environment import Environment, environment_in_use
 from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_root
+from envpack.support.entry_locks import ensured, mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import install_command
 from envpack.support.progress import NoProgress, Progress
@@ -117,16 +118,21 @@ def pack_archive(
     request = _ArchiveRequest(
         environment, form, everything if packer == "conda-pack" else selection or Selection(), packer
     )
+    stored = request.path()
     if request.is_at(destination):
+        mark_used(stored)
         return False
 
     from envpack.archive.folder import locked_destination
 
-    stored = request.path()
-    with locked_destination(stored):
-        if not request.is_at(stored):
-            _pack(request, stored, threads, progress or NoProgress())
-    with locked_destination(destination):
+    def pack() -> None:
+        _pack(request, stored, threads, progress or NoProgress())
+
+    with (
+        environment_in_use(environment),
+        ensured(stored, lambda: request.is_at(stored), pack),
+        locked_destination(destination),
+    ):
         if request.is_at(destination):
             return False
         with replaced_file(destination) as partial:
@@ -140,7 +146,13 @@ def pack_archive(
 
 
 def _pack(request: _ArchiveRequest, stored: Path, threads: int, progress: Progress) -> None:
-    selected = select_files(request.environment, request.selection)
+    with selected_files(request.environment, request.selection) as selected:
+        _pack_selected(request, selected, stored, threads, progress)
+
+
+def _pack_selected(
+    request: _ArchiveRequest, selected: SelectedFiles, stored: Path, threads: int, progress: Progress
+) -> None:
     progress.begin(f"pack {counted(len(selected.entries), 'file')} as {request.form}")
     from envpack.archive.segments import DamagedSegmentError, write_index
 

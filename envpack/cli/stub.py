@@ -13,7 +13,7 @@ from envpack.cli.console import Console, Failure
 from envpack.cli.matrix_view import MissingPythons, missing_entries, result_entry, show_matrix, show_plans
 
 if TYPE_CHECKING:
-    from envpack.stub import Cell, ToolchainName
+    from envpack.stub import Cell, Stub, ToolchainName
 
 
 @click.command()
@@ -138,20 +138,25 @@ def _plan(request: _StubRequest, console: Console) -> tuple[tuple[Cell, ...], Mi
 def _build_one(cell: Cell, request: _StubRequest, console: Console) -> None:
     from envpack.repository import looks_like_model
     from envpack.stub import STUB_NAME, build_stub
+    from envpack.support.entry_locks import kept
     from envpack.workflow import place
 
     output, jobs = request.output, request.jobs or 0
     _require_output(output)
-    stub = build_stub(
-        cell.target,
-        cell.releases,
-        toolchain=request.toolchain or "auto",
-        glibc=request.glibc,
-        jobs=jobs,
-        progress=console,
-    )
-    console.begin(f"place {output / STUB_NAME}")
-    placed = place(cell, stub, output, force=request.force)
+
+    def built() -> Stub:
+        return build_stub(
+            cell.target,
+            cell.releases,
+            toolchain=request.toolchain or "auto",
+            glibc=request.glibc,
+            jobs=jobs,
+            progress=console,
+        )
+
+    with kept(built, lambda stub: stub.path.parent) as stub:
+        console.begin(f"place {output / STUB_NAME}")
+        placed = place(cell, stub, output, force=request.force)
     console.end(f"needs {stub.facts.libpython}, glibc {stub.facts.glibc}" if placed else "up to date")
     if looks_like_model(output.absolute()):
         model = output.absolute()

@@ -16,6 +16,7 @@ from envpack.conda.engine import (
 )
 from envpack.conda.settings import CondaSettings, Credentials
 from envpack.requirements import CondaPackage, Target
+from envpack.support.entry_locks import mark_used
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.text import one_line
@@ -63,6 +64,8 @@ def install_conda(
         )
     except EngineError as error:
         raise _install_error(error, packages, prefix) from error
+    for package in packages:
+        mark_used(cache / "conda-packages" / f"{package.name}-{package.version}-{package.build}")
 
 
 def _install_error(

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         EnvironmentManifest as EnvironmentManifest,
         Package as Package,
         PackageEntry as PackageEntry,
+        environment_in_use as environment_in_use,
         read_environment as read_environment,
     )
 

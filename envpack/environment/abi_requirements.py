@@ -16,6 +16,7 @@ from envpack.environment.inventory import Entry
 from envpack.environment.store import Package
 from envpack.support.bounded_reading import read_json
 from envpack.support.elf import AbiRequirements, RequiredVersion, is_elf, newer_version, required_abi
+from envpack.support.entry_locks import mark_used
 from envpack.support.replacement import replaced_file
 
 _CUDA = re.compile(
@@ -52,7 +53,9 @@ def _package_needs(prefix: Path, entries: Sequence[Entry], cache: Path) -> AbiRe
     key_parts = [_RECIPE, [[entry.path, entry.sha256] for entry in entries]]
     path = cache / f"{hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:32]}.json"
     requirements = _read(path, prefix)
-    if requirements is None:
+    if requirements is not None:
+        mark_used(path)
+    else:
         files = (prefix / entry.path for entry in entries if entry.kind in ("file", "program"))
         requirements = required_abi(file for file in files if is_elf(file))
         path.parent.mkdir(parents=True, exist_ok=True)

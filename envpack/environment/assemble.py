@@ -29,9 +29,10 @@ from envpack.environment.relocation import relocate, update_records, write_activ
 from envpack.environment.store import MANIFEST, SCHEMA, EnvironmentManifest, PackageEntry, ReplacedFileEntry
 from envpack.lock import Lock
 from envpack.pythons import compile_packages, fingerprint, interpreter_for, local_channel
-from envpack.requirements import CondaPackage
+from envpack.requirements import CondaPackage, PipPackage
 from envpack.support.bounded_reading import parse_json
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
+from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
@@ -138,6 +139,7 @@ def install(assembly: Assembly, prefix: Path) -> None:
     _site_packages(prefix, minor).mkdir(exist_ok=True)
     if lock.pip:
         assembly.progress.begin(f"install {counted(len(lock.pip), 'wheel')}")
+        _mark_wheels(lock.pip, assembly.cache / "wheels")
         install_pip(lock.pip, prefix, lock.target, python=_python(assembly, prefix), indexes=assembly.indexes)
         if assembly.runs_here:
             check_consistency(prefix, prefix / "bin" / "python3")
@@ -151,6 +153,7 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
     if address.scheme != "file" or file.is_file():
         return package
     for other in sorted((assembly.cache / "channel").glob(f"*/{package.subdir}/{file.name}")):
+        mark_used(other.parent.parent)
         return dataclasses.replace(package, url=other.as_uri())
     if package.build.startswith("local_"):
         with contextlib.suppress(EnvironmentBuildError):
@@ -164,6 +167,14 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
         where=str(file),
         hint="run `envpack lock` again; or copy that channel here or serve it over HTTP, and add --channel ADDRESS",
     )
+
+
+def _mark_wheels(packages: Sequence[PipPackage], folder: Path) -> None:
+    """Record the use of wheels that were built from local projects."""
+    for package in packages:
+        file = Path(unquote(urlsplit(package.url).path))
+        if file.parent.parent == folder:
+            mark_used(file.parent)
 
 
 def _python(assembly: Assembly, prefix: Path) -> Path:

@@ -6,18 +6,18 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from envpack.conda import CondaSettings, Credentials, read_conda_settings
-from envpack.environment.store import Environment, read_environment
+from envpack.environment.store import Environment, disappeared, read_environment
 from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, digest_requirements, lock_requirements, read_lock, write_lock
 from envpack.pythons import check_minor, fingerprint, interpreter_for
 from envpack.requirements import Requirements, Target, host_platform
 from envpack.support.cache_locations import cache_root
-from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
+from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import new_folder
 
@@ -66,15 +66,16 @@ def build_environment(
         cache=(cache or cache_root()).absolute(),
         sources=tuple(sources),
     )
-    lock = remembered_lock(requirements, target, options, progress or NoProgress())
-    return environment_of(
-        lock,
-        cache=options.cache,
-        progress=progress,
-        settings=options.settings,
-        credentials=options.credentials,
-        indexes=requirements.pip_options,
-    )
+    with ingredients_in_use(options.cache):
+        lock = remembered_lock(requirements, target, options, progress or NoProgress())
+        return environment_of(
+            lock,
+            cache=options.cache,
+            progress=progress,
+            settings=options.settings,
+            credentials=options.credentials,
+            indexes=requirements.pip_options,
+        )
 
 
 def remembered_lock(requirements: Requirements, target: Target, options: LockOptions, progress: Progress) -> Lock:
@@ -91,7 +92,7 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
     if remembered:
         return remembered
     file = _lock_memory(requirements, target, options)
-    with storage_errors(file):
+    with storage_errors(file), ingredients_in_use(options.cache):
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = lock_requirements(requirements, target, options, progress)
         write_lock(lock, file)
@@ -100,8 +101,12 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
 
 def find_remembered_lock(requirements: Requirements, target: Target, options: LockOptions) -> Lock | None:
     """The lock to which these requirements resolved first on this machine; ``None`` if there is none."""
+    file = _lock_memory(requirements, target, options)
     with contextlib.suppress(InputError):  # a damaged file, or one of another version; resolving again replaces it
-        return read_lock(_lock_memory(requirements, target, options))
+        lock = read_lock(file)
+        if lock:
+            mark_used(file)
+        return lock
     return None
 
 
@@ -154,8 +159,7 @@ def environment_of(
     folder = root / "environments" / lock.environment_key(strip=strip)
     found = read_environment(folder)
     if found:
-        with contextlib.suppress(OSError):
-            os.utime(lock_of(folder))  # `envpack cache prune` removes by the time of the last use
+        mark_used(folder)
         return found
 
     from envpack.environment.assemble import Assembly, assemble
@@ -172,12 +176,8 @@ def environment_of(
         strip=strip,
         progress=progress or NoProgress(),
     )
-    return build_once(folder, lambda partial: assemble(assembly, partial))
-
-
-def lock_of(folder: Path) -> Path:
-    """The file that is locked while an environment is built; its time stamp is the time of the last use."""
-    return folder.with_name(f".{folder.name}.lock")
+    with ingredients_in_use(root):
+        return build_once(folder, lambda partial: assemble(assembly, partial))
 
 
 def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
@@ -192,25 +192,16 @@ def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
         StorageError: the disk is full, or the store cannot be written to.
 
     """
-    from filelock import FileLock
-
     from envpack.support.storage_errors import storage_errors
 
-    with storage_errors(folder.parent):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock_of(folder)):
-            found = read_environment(folder)
-            if found:
-                return found
-            shutil.rmtree(folder, ignore_errors=True)  # incomplete without a manifest
-            with new_folder(folder) as partial:
-                fill(partial)
-    finished = read_environment(folder)
+    with storage_errors(folder.parent), being_made(folder):
+        found = read_environment(folder)
+        if found:
+            return found
+        shutil.rmtree(folder, ignore_errors=True)  # incomplete without a manifest
+        with new_folder(folder) as partial:
+            fill(partial)
+        finished = read_environment(folder)
     if finished is None:
-        raise EnvironmentBuildError(
-            "the environment disappeared from the store",
-            kind="environment-broken",
-            where=str(folder),
-            hint="let nothing else write to the cache while it builds, and build again",
-        )
+        raise disappeared(folder)
     return dataclasses.replace(finished, fresh=True)

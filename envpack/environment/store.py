@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
 from envpack.support.bounded_reading import read_json
+from envpack.support.entry_locks import in_use
+from envpack.support.errors import EnvironmentBuildError
 
 MANIFEST = "envpack-environment.json"
 SCHEMA = 3
@@ -145,6 +149,29 @@ def read_environment(folder: Path) -> Environment | None:
         return _from_manifest(manifest, folder)
     except (KeyError, TypeError):
         return None
+
+
+@contextlib.contextmanager
+def environment_in_use(environment: Environment) -> Iterator[None]:
+    """Keep an environment in the store during the block.
+
+    Raises:
+        EnvironmentBuildError: kind ``environment-broken``: it is not in the store any more.
+    """
+    with in_use(environment.prefix):
+        if not (environment.prefix / MANIFEST).exists():
+            raise disappeared(environment.prefix)
+        yield
+
+
+def disappeared(folder: Path) -> EnvironmentBuildError:
+    """The error for an environment that another program removed from the store."""
+    return EnvironmentBuildError(
+        "the environment disappeared from the store",
+        kind="environment-broken",
+        where=str(folder),
+        hint="let nothing else write to the cache while it builds, and build again",
+    )
 
 
 def _from_manifest(manifest: dict[str, Any], folder: Path) -> Environment:

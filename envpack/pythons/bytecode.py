@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from envpack.support.entry_locks import being_made, in_use
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import run
@@ -89,14 +90,11 @@ def compile_packages(
         EnvironmentBuildError: as `compile_files`.
     """
     entries = {content: cache / _key(content, minor, sources) for content, sources in packages.items()}
-    missing = [content for content, entry in entries.items() if not entry.is_dir()]
+    files = {content: [bytecode_path(source, minor) for source in sources] for content, sources in packages.items()}
+    missing = [content for content, entry in entries.items() if not _linked(entry, files[content], prefix)]
     compile_files(prefix, [packages[content] for content in missing], python)
-    for content, sources in packages.items():
-        files = [bytecode_path(source, minor) for source in sources]
-        if content in missing:
-            _add_entry(entries[content], files, prefix)
-        else:
-            _link_files(entries[content], files, prefix)
+    for content in missing:
+        _add_entry(entries[content], files[content], prefix)
 
 
 def _key(content: str, minor: str, sources: Sequence[str]) -> str:
@@ -104,11 +102,17 @@ def _key(content: str, minor: str, sources: Sequence[str]) -> str:
     return hashlib.sha256(key_parts.encode()).hexdigest()[:32]
 
 
-def _add_entry(entry: Path, files: Sequence[str], prefix: Path) -> None:
-    from filelock import FileLock
+def _linked(entry: Path, files: Sequence[str], prefix: Path) -> bool:
+    """Link the byte code of a package into an environment; whether the cache has it."""
+    with in_use(entry):
+        if not entry.is_dir():
+            return False
+        _link_files(entry, files, prefix)
+        return True
 
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(entry.with_name(f".{entry.name}.lock")):
+
+def _add_entry(entry: Path, files: Sequence[str], prefix: Path) -> None:
+    with being_made(entry):
         if entry.is_dir():
             return
         with new_folder(entry) as partial:

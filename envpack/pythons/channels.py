@@ -23,6 +23,7 @@ from envpack.pythons.interpreters import Interpreter
 from envpack.requirements import host_platform
 from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_root, data_root
+from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import link_or_copy, new_folder, replaced_file
@@ -98,11 +99,9 @@ def local_channel(
     folder = root / fingerprint(interpreter)
     channel = _read_local(folder)
     if channel:
+        mark_used(folder)
         return channel
-    from filelock import FileLock
-
-    root.mkdir(parents=True, exist_ok=True)
-    with FileLock(root / f".{folder.name}.lock"):
+    with being_made(folder):
         channel = _read_local(folder)
         if channel:
             return channel
@@ -189,8 +188,8 @@ def add_interpreter(
     from filelock import FileLock
 
     progress = progress or NoProgress()
-    package = local_channel(interpreter, progress=progress).package
-    with storage_errors(folder):
+    with storage_errors(folder), ingredients_in_use(cache_root()):
+        package = local_channel(interpreter, progress=progress).package
         (folder / host_platform()).mkdir(parents=True, exist_ok=True)
         (folder / "noarch").mkdir(exist_ok=True)
         with FileLock(folder / _LOCK):

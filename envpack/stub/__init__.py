@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from envpack.stub.build import (
         STUB_NAME as STUB_NAME,
         Stub as Stub,
+        build_from_recipe as build_from_recipe,
         build_stub as build_stub,
         cached_stub as cached_stub,
     )

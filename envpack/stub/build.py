@@ -16,6 +16,7 @@ from envpack.stub.recipe import Recipe, Releases, describe_releases, source_fold
 from envpack.stub.target import StubTarget, check_platforms
 from envpack.stub.toolchain import ToolchainName, check_glibc, find_toolchain
 from envpack.support.cache_locations import cache_root
+from envpack.support.entry_locks import kept
 from envpack.support.progress import NoProgress, Progress
 
 STUB_NAME = "triton_python_backend_stub"
@@ -135,18 +136,18 @@ class _StubBuild:
     progress: Progress
 
     def compile_stub(self, into: Path) -> None:
-        common = self.shared_parts()
         target = self.recipe.target
-        self.progress.detail(f"compile the part for Python {target.minor}")
-        tree = self._configured_tree(
-            into / "build",
-            ENVPACK_COMMON=str(common),
-            ENVPACK_VERSION=envpack.__version__,
-            ENVPACK_MULTIARCH_INCLUDE=str(target.multiarch_include or ""),
-            Python_INCLUDE_DIR=str(target.include),
-            Python_LIBRARY=str(target.library),
-        )
-        tree.build()
+        with kept(self.shared_parts, lambda folder: folder) as common:
+            self.progress.detail(f"compile the part for Python {target.minor}")
+            tree = self._configured_tree(
+                into / "build",
+                ENVPACK_COMMON=str(common),
+                ENVPACK_VERSION=envpack.__version__,
+                ENVPACK_MULTIARCH_INCLUDE=str(target.multiarch_include or ""),
+                Python_INCLUDE_DIR=str(target.include),
+                Python_LIBRARY=str(target.library),
+            )
+            tree.build()
         made = tree.folder / "stub_src" / STUB_NAME
         check_compiled_stub(made, target, self.recipe.releases, self.recipe.tools)
         made.chmod(0o755)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from envpack.support.bounded_reading import read_json
-from envpack.support.processes import raise_if_stopped
+from envpack.support.entry_locks import being_made, mark_used
 from envpack.support.progress import Progress
 from envpack.support.replacement import new_folder, write_text
 from envpack.support.storage_errors import storage_errors
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
 
 _MANIFEST = "sha256.json"
 
@@ -45,43 +40,20 @@ def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress)
         StorageError: the disk is full, or the cache cannot be written to.
     """
     if is_intact(folder):
+        mark_used(folder)
         return False
-    with storage_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(f"{folder.name}.lock"), progress):
-            if is_intact(folder):
-                return False
-            shutil.rmtree(folder, ignore_errors=True)  # damaged
-            with new_folder(folder) as made:
-                make(made)
-                write_text(made / _MANIFEST, json.dumps(_digests(made), indent=1, sort_keys=True))
-            return True
 
-
-@contextlib.contextmanager
-def _locked(file: Path, progress: Progress) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(file)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
+    def waiting() -> None:
         progress.detail("wait for another process that makes the same entry")
-        _wait_for(lock)
-    try:
-        yield
-    finally:
-        lock.release()
 
-
-def _wait_for(lock: BaseFileLock) -> None:
-    from filelock import Timeout
-
-    while True:
-        raise_if_stopped()
-        with contextlib.suppress(Timeout):
-            lock.acquire(timeout=1)
-            return
+    with storage_errors(folder), being_made(folder, waiting):
+        if is_intact(folder):
+            return False
+        shutil.rmtree(folder, ignore_errors=True)  # damaged
+        with new_folder(folder) as made:
+            make(made)
+            write_text(made / _MANIFEST, json.dumps(_digests(made), indent=1, sort_keys=True))
+        return True
 
 
 def is_intact(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, open_model
 from envpack.stub import ToolchainName, build_stub, target_from_prefix
+from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
@@ -84,17 +86,24 @@ def build_model(
 
 def build(request: BuildRequest, progress: Progress) -> BuiltModel:
     """Carry out a build; raises what `build_model` does."""
-    with storage_errors(request.model.folder):
+    with storage_errors(request.model.folder), contextlib.ExitStack() as stack:
         if isinstance(request.source, LockRequest) and not request.force:  # before the work, since it would be in vain
             refuse_foreign(foreign_paths(request, request.source.target.python), force=False)
-        environment = _environment(request, progress)
+        environment = stack.enter_context(
+            kept(lambda: _environment(request, progress), lambda environment: environment.prefix)
+        )
         facts = read_environment_facts(environment.prefix)
         for mismatch in find_mismatches(None, facts, request.release, image_host(request.release)):
             where = str(request.model.folder)
             raise EnvironmentBuildError(mismatch.reason, kind=mismatch.kind, where=where, hint=mismatch.fix)
         binary = None
         if wants_stub(request, environment):
-            binary = _fitting_stub(facts, request.release, request.toolchain, progress)
+            binary = stack.enter_context(
+                kept(
+                    lambda: _fitting_stub(facts, request.release, request.toolchain, progress),
+                    lambda stub: stub.parent,
+                )
+            )
         progress.begin(
             f"{request.model.name}: Python {environment.python}, {counted(len(environment.packages), 'package')}"
         )
@@ -131,7 +140,8 @@ def _environment(request: BuildRequest, progress: Progress) -> Environment:
         if not numpy_version(environment):
             raise _numpy_missing("the environment", source.prefix, "install NumPy into it: pip install numpy")
         return environment
-    environment = locked_environment(source, progress, strip=request.strip)
+    with ingredients_in_use(source.options.cache):
+        environment = locked_environment(source, progress, strip=request.strip)
     if not numpy_version(environment):
         where = source.requirements.source or request.model.folder
         raise _numpy_missing("the requirements", where, "add a line `numpy` to them")

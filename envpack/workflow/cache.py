@@ -16,26 +16,31 @@ from pathlib import Path
 
 from envpack.environment import read_environment
 from envpack.support.cache_locations import cache_root
+from envpack.support.entry_locks import ingredients_removable, last_used, removable
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 
 _DAY = 86400.0  # seconds
 
 # Folders of the cache whose entries can be removed one by one, with what an entry is.
-_ENTRIES = {
+_PRODUCTS = {
     "environments": "installed environments",
     "archives": "packed environments",
     "selections": "lists of files that environments are placed with",
+    "stubs": "compiled stubs",
+}
+# … those of what environments are made of, which stay while any environment is resolved or built.
+_INGREDIENTS = {
     "bytecode": "byte code of packages",
     "needs": "system requirements of packages",
-    "stubs": "compiled stubs",
     "conda-packages": "downloaded conda packages",
     "channel": "interpreters of this machine as conda packages",
     "wheels": "wheels of local projects",
     "solutions": "locks of requirements without a lockfile",
     "prefixes": "digests of existing prefixes",
 }
-# Folders that are removed as a whole.
+_ENTRIES = _PRODUCTS | _INGREDIENTS
+# Folders that are removed as a whole; ingredients, too.
 _WHOLE = {"conda-index": "indexes of conda channels"}
 # Files beside an archive that describe it and index its packages; they are removed with it, and before it.
 _BESIDE = (".segments", ".json")
@@ -80,7 +85,9 @@ def list_cache(cache: Path | None = None) -> tuple[CacheEntry, ...]:
     found = []
     for kind in (*_ENTRIES, *_WHOLE):
         paths = _entries(root / kind) if kind in _ENTRIES else (path for path in [root / kind] if path.exists())
-        entries = [CacheEntry(kind, path, _label(kind, path), _size(path, seen), _used(path)) for path in sorted(paths)]
+        entries = [
+            CacheEntry(kind, path, _label(kind, path), _size(path, seen), last_used(path)) for path in sorted(paths)
+        ]
         found += sorted(entries, key=lambda entry: entry.used)
     return tuple(found)
 
@@ -95,7 +102,7 @@ def prune_cache(
 ) -> Pruned:
     """Remove entries unused for a number of days, and what killed processes have left.
 
-    An entry is removed in one step. An entry that another process is making or placing stays.
+    An entry is removed in one step. An entry that another process makes or uses stays.
 
     Args:
         days: 0 removes everything.
@@ -111,22 +118,26 @@ def prune_cache(
     limit = time.time() - days * _DAY
     old = [entry for entry in list_cache(root) if entry.used <= limit]
     removed = []
-    with storage_errors(root):
-        for entry in old:
-            if dry_run or _remove(entry.path):
-                removed.append(entry)
-                progress.detail(f"{entry.kind}: {entry.label}")
-        if not dry_run:
-            for kind in (*_ENTRIES, *_WHOLE):
-                _remove_leftovers(root / kind)
+    if dry_run or not root.is_dir():
+        removed = old
+    else:
+        with storage_errors(root), ingredients_removable(root) as idle:
+            kinds = _ENTRIES | _WHOLE if idle else _PRODUCTS
+            removed = [entry for entry in old if entry.kind in kinds and _remove(entry.path, limit)]
+            for folder in (root, *(root / kind for kind in kinds)):
+                _remove_leftovers(folder)
+            if not idle:
+                progress.detail("what environments are made of stays: another process uses it")
+    for entry in removed:
+        progress.detail(f"{entry.kind}: {entry.label}")
     return Pruned(tuple(removed), sum(entry.size for entry in removed))
 
 
 def _entries(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
-            hidden = path.name.startswith(".") or path.suffix == ".lock" or _is_beside(path)
-            if not hidden or folder.name == "solutions":
+            is_lock = path.suffix == ".lock" and folder.name != "solutions"  # of other programs, and earlier versions
+            if not (path.name.startswith(".") or is_lock or _is_beside(path)):
                 yield path
 
 
@@ -136,7 +147,8 @@ def _is_beside(path: Path) -> bool:
 
 
 def _beside(path: Path) -> list[Path]:
-    return [path.with_name(path.name + suffix) for suffix in _BESIDE] if path.parent.name == "archives" else []
+    suffixes = (*_BESIDE, ".lock") if path.parent.name == "archives" else (".lock",)
+    return [path.with_name(path.name + suffix) for suffix in suffixes]
 
 
 def _label(kind: str, path: Path) -> str:
@@ -169,52 +181,30 @@ def _files(path: str) -> Iterator[str]:
                     yield entry.path
 
 
-def _used(path: Path) -> float:
-    """The newest time of the entry, its lock and its manifest."""
-    times = [0.0]
-    for file in (path, _lock_of(path), path / "envpack-environment.json"):
-        with contextlib.suppress(OSError):
-            status = file.lstat()
-            times += [status.st_mtime] if file.is_dir() else [status.st_mtime, status.st_atime]
-    return max(times)
-
-
-def _lock_of(path: Path) -> Path:
-    """The file that is locked while an entry is made; that of a stub has no leading dot."""
-    plain = path.with_name(f"{path.name}.lock")
-    return plain if plain.exists() else path.with_name(f".{path.name}.lock")
-
-
-def _remove(path: Path) -> bool:
-    """Remove one entry, unless another process holds its lock; whether it is gone."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(_lock_of(path))
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return False
-    try:
+def _remove(path: Path, limit: float) -> bool:
+    """Remove one entry, unless a process makes or uses it, or has used it since it was listed; whether it is gone."""
+    with removable(path) as free:
+        if not free or last_used(path) > limit:
+            return False
         for file in _beside(path):
             file.unlink(missing_ok=True)
         removed = path.with_name(f".{path.name}.removed-{os.getpid()}")
         with contextlib.suppress(FileNotFoundError):
             path.rename(removed)
         _delete(removed)
-    finally:
-        lock.release()
     return True
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove half-made and half-removed entries, by their names, whose lock nobody holds."""
-    from filelock import FileLock, Timeout
-
+    """Remove half-made and half-removed entries, and locks of entries that are gone, by their names."""
     for mark in (".partial-", ".removed-"):
         for path in folder.glob(f".*{mark}*"):
-            owner = path.name.rpartition(mark)[0]
-            with contextlib.suppress(Timeout), FileLock(folder / f"{owner}.lock", blocking=False):
-                _delete(path)
+            with removable(folder / path.name.rpartition(mark)[0].removeprefix(".")) as free:
+                if free:
+                    _delete(path)
+    for lock in folder.glob(".*.lock"):
+        with removable(folder / lock.name.removeprefix(".").removesuffix(".lock")):
+            pass  # the lock of an entry that does not exist is removed with it
 
 
 def _delete(path: Path) -> None:

@@ -11,6 +11,7 @@ from envpack.lock import Lock, digest_requirements, lock_requirements, read_lock
 from envpack.project import Project
 from envpack.repository import open_model
 from envpack.support.elf import version_key
+from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
@@ -68,7 +69,7 @@ def lock_model(
     before = read_lock(file)
     fits = before is not None and before.target.python == request.target.python
     lock_options = dataclasses.replace(request.options, previous=before if fits else None, update=update)
-    with storage_errors(file):
+    with storage_errors(file), ingredients_in_use(lock_options.cache):
         lock = lock_requirements(request.requirements, request.target, lock_options, progress or NoProgress())
         changed = write_lock(lock, file)
     return LockedModel(model.name, file, len(lock.conda) + len(lock.pip), _changes(before, lock), changed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,13 @@ from envpack.stub import (
     Recipe,
     Stub,
     ToolchainName,
+    build_from_recipe,
     cached_stub,
     compile_stubs,
     find_toolchain,
     source_folder,
 )
+from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
@@ -100,7 +102,13 @@ def build_matrix(
     results: dict[Cell, CellResult] = {}
 
     def ended(recipe: Recipe, outcome: Stub | EnvpackError) -> None:
-        result = _placed(recipes[recipe], output, outcome, force=force)
+
+        def present() -> Stub:  # compiled again if it was removed from the cache since
+            if isinstance(outcome, Stub) and outcome.path.exists():
+                return outcome
+            return build_from_recipe(recipe, cache=cache, jobs=jobs)
+
+        result = _placed(recipes[recipe], output, outcome, present, force=force)
         results[result.cell] = result
         progress.begin(result.cell.identifier)
         progress.end(_outcome(result))
@@ -174,14 +182,16 @@ def _make_output(output: Path) -> None:
             ) from None
 
 
-def _placed(cell: Cell, output: Path, outcome: Stub | EnvpackError, *, force: bool) -> CellResult:
+def _placed(
+    cell: Cell, output: Path, outcome: Stub | EnvpackError, present: Callable[[], Stub], *, force: bool
+) -> CellResult:
     folder = output / cell.identifier
     path = folder / STUB_NAME
     if isinstance(outcome, EnvpackError):
         return CellResult(cell, path, error=outcome)
     try:
-        with storage_errors(folder), _folder(folder):
-            return CellResult(cell, path, outcome, place(cell, outcome, folder, force=force))
+        with kept(present, lambda stub: stub.path.parent) as stub, storage_errors(folder), _folder(folder):
+            return CellResult(cell, path, stub, place(cell, stub, folder, force=force))
     except EnvpackError as error:
         return CellResult(cell, path, outcome, error=error)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.conda import CondaSettings
-from envpack.environment.build import DEFAULT_GLIBC, build_once, lock_of
+from envpack.environment.build import DEFAULT_GLIBC, build_once
 from envpack.environment.checks import refuse_external_references
 from envpack.environment.inventory import Owners, ReplacedFile, find_owners
 from envpack.environment.prefix.copy import CopyResult, copy_files
@@ -23,6 +22,7 @@ from envpack.lock import RECIPE, Lock
 from envpack.pythons import Interpreter, interpreter_at
 from envpack.requirements import CondaPackage, Target, host_platform
 from envpack.support.cache_locations import cache_root
+from envpack.support.entry_locks import ingredients_in_use, mark_used
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
@@ -67,19 +67,20 @@ def environment_from_prefix(
     _refuse_other(prefix, target, python)
     top = (cache or cache_root()).absolute()
     base = _base(prefix)
-    with storage_errors(prefix.root):
-        files = list_files(prefix)
-        digests = hash_files(prefix, files, _memory(prefix, top))
-    lock = Lock(target, (), (_python_package(prefix, base, progress, top),), ())
-    key = _key(lock, files, digests) + ("-stripped" if strip else "")
-    folder = top / "environments" / key
-    found = read_environment(folder)
-    if found:
-        with contextlib.suppress(OSError):
-            os.utime(lock_of(folder))
-        return found
-    copy = _PrefixCopy(prefix, files, digests, lock, key, top, progress, strip)
-    return build_once(folder, copy.fill)
+    with ingredients_in_use(top):
+        with storage_errors(prefix.root):
+            files = list_files(prefix)
+            digests = hash_files(prefix, files, _memory(prefix, top))
+        mark_used(_memory(prefix, top))
+        lock = Lock(target, (), (_python_package(prefix, base, progress, top),), ())
+        key = _key(lock, files, digests) + ("-stripped" if strip else "")
+        folder = top / "environments" / key
+        found = read_environment(folder)
+        if found:
+            mark_used(folder)
+            return found
+        copy = _PrefixCopy(prefix, files, digests, lock, key, top, progress, strip)
+        return build_once(folder, copy.fill)
 
 
 def _refuse_other(prefix: Prefix, target: Target, python: str) -> None:

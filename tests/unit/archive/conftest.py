@@ -1,6 +1,5 @@
 """A small environment without an interpreter; real ones are in tests/environment."""
 
-import ctypes
 import json
 import os
 import tarfile
@@ -13,7 +12,6 @@ from envpack.environment.inventory import find_owners, take_inventory, write_inv
 from envpack.environment.relocation import write_activation
 from envpack.environment.store import MANIFEST, SCHEMA, Environment, read_environment
 
-_CAP_DAC_OVERRIDE, _LINUX_CAPABILITY_VERSION_3 = 1, 0x20080522
 LARGE = bytes(range(256)) * (5 << 12) + b"and a bit"  # bytes: more than two portions
 
 
@@ -78,20 +76,6 @@ def _describe(prefix: Path, key: str) -> None:
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-@pytest.fixture
-def permissions_for_root():
-    """The permissions of files hold for root as for every other user: this thread has no CAP_DAC_OVERRIDE."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    header = (ctypes.c_uint32 * 2)(_LINUX_CAPABILITY_VERSION_3, 0)
-    before, without = (ctypes.c_uint32 * 6)(), (ctypes.c_uint32 * 6)()  # two of effective, permitted, inheritable
-    assert libc.capget(header, before) == 0
-    without[:] = before[:]
-    without[0] &= ~(1 << _CAP_DAC_OVERRIDE)
-    assert libc.capset(header, without) == 0
-    yield
-    assert libc.capset(header, before) == 0
 
 
 @pytest.fixture

@@ -331,7 +331,7 @@ def test_what_does_not_reach_the_disk_while_more_is_packed_is_no_archive(environ
         pack_archive(environment, tmp_path / "env.tar")
     assert caught.value.kind == "disk-full"
     assert not (tmp_path / "env.tar").exists()
-    assert list(cache.glob("archives/*.tar*")) == []
+    assert list(cache.glob("archives/[!.]*")) == []
 
 
 class Disk:

@@ -90,7 +90,7 @@ def test_who_fails_leaves_nothing_and_the_next_one_succeeds(tmp_path):
 
     with pytest.raises(ZeroDivisionError):
         ensure_entry(entry, fail, NoProgress())
-    assert [path.name for path in tmp_path.iterdir()] == ["entry.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == [".entry.lock"]
     assert ensure_entry(entry, Making(), NoProgress())
 
 
@@ -123,7 +123,7 @@ def test_a_kill_leaves_no_entry_and_its_remains_are_removed(tmp_path, slow):
     assert not entry.exists()
     assert list(entry.parent.rglob("half"))
     assert ensure_entry(entry, Making(), NoProgress())
-    assert sorted(path.name for path in entry.parent.iterdir()) == ["entry", "entry.lock"]
+    assert sorted(path.name for path in entry.parent.iterdir()) == [".entry.lock", "entry"]
 
 
 @pytest.fixture
@@ -161,4 +161,4 @@ def test_a_full_disk_is_named_and_leaves_no_entry(tmp_path, mount):
     with pytest.raises(StorageError) as caught:
         ensure_entry(cache / "entry", Making("x" * 100_000), NoProgress())
     assert caught.value.kind == "disk-full"
-    assert [path.name for path in Path(cache).iterdir()] == ["entry.lock"]
+    assert [path.name for path in Path(cache).iterdir()] == [".entry.lock"]

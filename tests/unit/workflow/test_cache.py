@@ -2,12 +2,17 @@
 
 import json
 import os
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
+from envpack.environment.inventory import Entry, write_inventory
 from envpack.environment.store import MANIFEST, SCHEMA
+from envpack.support.entry_locks import being_made, in_use, ingredients_in_use, lock_of, mark_used
 from envpack.workflow.cache import list_cache, prune_cache
 
 DAY = 86400
@@ -75,25 +80,53 @@ def test_an_entry_is_removed_after_exactly_so_many_days(cache):
     assert names(prune_cache(30, cache=cache).entries) == {("stubs", "older")}
 
 
-def test_hidden_entries_and_locks_are_not_listed_but_solutions_are_hidden(cache):
+def test_hidden_entries_and_locks_are_not_listed_but_solutions_are_called_locks(cache):
     for kind in ("stubs", "solutions"):
         for name in ("plain", ".hidden"):
             entry(cache, kind, name, days=1)
-    (cache / "stubs/x.lock").touch()
+        (cache / kind / "x.lock").touch()
     (cache / "environments").mkdir()
     entry(cache, "conda-index", "x", days=1)
     assert names(list_cache(cache)) == {
         ("stubs", "plain"),
         ("solutions", "plain"),
-        ("solutions", ".hidden"),
+        ("solutions", "x.lock"),
         ("conda-index", "conda-index"),
     }
 
 
-def test_an_environment_whose_lock_was_touched_is_in_use(cache):
-    entry(cache, "environments", "old", days=40)
-    (cache / "environments/.old.lock").touch()
+def test_an_entry_whose_use_was_written_down_stays(cache):
+    old = entry(cache, "environments", "old", days=40)
+    mark_used(old)
     assert prune_cache(30, cache=cache).entries == ()
+
+
+def test_the_time_at_which_files_were_read_is_no_use(cache):
+    """Listing reads the manifest; with it, environments would never expire."""
+    old = environment(cache, "old", ["numpy"], days=40)
+    os.utime(old / MANIFEST, (time.time(), time.time() - 40 * DAY))
+    mark_used(old)
+    os.utime(lock_of(old), (time.time(), time.time() - 40 * DAY))
+    list_cache(cache)
+    assert names(prune_cache(30, cache=cache, dry_run=True).entries) == {("environments", "old")}
+    assert names(prune_cache(30, cache=cache).entries) == {("environments", "old")}
+
+
+def test_an_entry_that_was_used_after_it_was_listed_stays(cache, monkeypatch):
+    old = entry(cache, "environments", "old", days=40)
+    listed = list_cache(cache)
+    mark_used(old)
+    monkeypatch.setattr("envpack.workflow.cache.list_cache", lambda _: listed)
+    assert prune_cache(30, cache=cache).entries == ()
+
+
+def test_a_removed_entry_leaves_no_lock(cache):
+    for kind in ("environments", "stubs", "solutions", "conda-index"):
+        mark_used(entry(cache, kind, "one", days=40))
+    (cache / "stubs/one.lock").touch()  # of an earlier version
+    (cache / "environments/.gone.lock").touch()
+    prune_cache(0, cache=cache)
+    assert [path for path in cache.rglob("*") if not path.is_dir()] == []
 
 
 def test_an_archive_goes_with_what_lies_beside_it(cache):
@@ -133,16 +166,22 @@ def test_what_cannot_be_removed_now_is_removed_by_the_next_run(cache, monkeypatc
     assert [path.name for path in (cache / "bytecode").iterdir() if path.is_dir()] == []
 
 
+def environment(cache, key, packages, *, days):
+    folder = entry(cache, "environments", key, days=days)
+    package = {"version": "1", "source": "pip", "license": "", "url": "", "sha256": "", "size": 0}
+    manifest = {
+        "schema": SCHEMA, "key": key, "python": "3.9.1", "minor": "3.9", "glibc": "", "glibcxx": "", "size": 0,
+        "platform": "linux-64", "content": "", "stand_ins": 0,
+        "packages": [{"name": name, **package} for name in packages],
+    }  # fmt: skip
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    os.utime(folder, (0, time.time() - days * DAY))
+    return folder
+
+
 def test_an_environment_is_listed_with_its_packages(cache):
-    for key, packages in (("0123456789", ["python", "numpy", "six"]), ("9876543210", ["python"])):
-        folder = entry(cache, "environments", key, days=1)
-        package = {"version": "1", "source": "pip", "license": "", "url": "", "sha256": "", "size": 0}
-        manifest = {
-            "schema": SCHEMA, "key": key, "python": "3.9.1", "minor": "3.9", "glibc": "", "glibcxx": "", "size": 0,
-            "platform": "linux-64", "content": "", "stand_ins": 0,
-            "packages": [{"name": name, **package} for name in packages],
-        }  # fmt: skip
-        (folder / MANIFEST).write_text(json.dumps(manifest))
+    environment(cache, "0123456789", ["python", "numpy", "six"], days=1)
+    environment(cache, "9876543210", ["python"], days=1)
     entry(cache, "environments", "damaged", days=1)
     assert {found.label for found in list_cache(cache)} == {
         "01234567 Python 3.9.1: numpy, six",
@@ -157,20 +196,121 @@ def test_dry_run_removes_nothing(cache):
     assert (folder / "file").is_file()
 
 
-def test_what_somebody_is_making_stays(cache):
+@pytest.mark.parametrize("how", [in_use, being_made])
+def test_what_another_process_makes_or_uses_stays(cache, how):
     folder = entry(cache, "environments", "busy", days=40)
-    lock = cache / "environments/.busy.lock"
-    with FileLock(lock):
-        os.utime(lock, (0, 0))
+    with how(folder):
+        os.utime(lock_of(folder), (0, 0))
         assert prune_cache(30, cache=cache).entries == ()
     assert (folder / "file").is_file()
+
+
+def test_what_environments_are_made_of_stays_while_one_is_built(cache):
+    kinds = ("bytecode", "channel", "conda-index", "conda-packages", "needs", "prefixes", "solutions", "wheels")
+    for kind in (*kinds, "stubs"):
+        entry(cache, kind, "one", days=40)
+    with ingredients_in_use(cache):
+        assert names(prune_cache(0, cache=cache).entries) == {("stubs", "one")}
+    assert {kind for kind, _ in names(prune_cache(0, cache=cache).entries)} == set(kinds)
+
+
+COMPILE = """
+import sys
+from pathlib import Path
+from envpack.support.progress import NoProgress
+from envpack.stub.cache import ensure_entry
+
+def make(folder):
+    (folder / "half").write_text("of it")
+    print("started", flush=True)
+    sys.stdin.read()
+    (folder / "half").rename(folder / "whole")
+
+ensure_entry(Path(sys.argv[1], "stubs/one"), make, NoProgress())
+"""
+PLACE = """
+import os, sys
+from pathlib import Path
+os.environ["ENVPACK_CACHE_DIR"] = sys.argv[1]
+from envpack.archive import folder
+from envpack.environment import read_environment
+
+def fill(*arguments):
+    print("started", flush=True)
+    sys.stdin.read()
+    linked(*arguments)
+
+linked, folder._fill = folder._fill, fill
+folder.place_folder(read_environment(Path(sys.argv[1], "environments/one")), Path(sys.argv[1]).parent / "placed")
+"""
+
+
+@pytest.fixture
+def process(cache):
+    """Runs a program up to the moment in which it says that it started; it ends when its input does."""
+    children = []
+
+    def start(program):
+        command = [sys.executable, "-c", program, cache]
+        children.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        assert children[-1].stdout.readline() == b"started\n"
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def test_pruning_does_not_disturb_a_compilation(cache, process):
+    compiling = process(COMPILE)
+    prune_cache(0, cache=cache)
+    compiling.communicate()
+    assert compiling.returncode == 0
+    assert (cache / "stubs/one/whole").read_text() == "of it"
+    assert names(prune_cache(0, cache=cache).entries) == {("stubs", "one")}
+
+
+def test_pruning_does_not_remove_what_is_being_placed(cache, process, tmp_path):
+    folder = environment(cache, "one", ["python"], days=40)
+    write_inventory(folder, [Entry("file", "file", "python", 5000, "0" * 64)])
+    placing = process(PLACE)
+    assert prune_cache(0, cache=cache).entries == ()
+    placing.communicate()
+    assert placing.returncode == 0
+    assert (tmp_path / "placed/file").samefile(folder / "file")
+    assert {kind for kind, _ in names(prune_cache(0, cache=cache).entries)} == {"environments", "selections"}
+    assert (tmp_path / "placed/file").stat().st_size == 5000
+
+
+def test_a_user_waits_until_pruning_has_removed_an_entry_and_does_not_find_it(cache, monkeypatch):
+    folder, used, rename = entry(cache, "stubs", "one", days=40), [], Path.rename
+    waits = threading.Event()
+
+    def use():
+        with in_use(folder):
+            used.append(folder.exists())
+
+    user = threading.Thread(target=use)
+
+    def renamed(path, target):
+        user.start()
+        assert waits.wait(60)
+        return rename(path, target)
+
+    pause = time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: waits.set() or pause(seconds))
+    monkeypatch.setattr(Path, "rename", renamed)
+    assert names(prune_cache(0, cache=cache).entries) == {("stubs", "one")}
+    user.join(60)
+    assert used == [False]
 
 
 def test_what_killed_processes_left_is_removed_and_what_living_ones_make_is_not(cache):
     entry(cache, "environments", ".dead.partial-abc", days=0)
     entry(cache, "environments", ".alive.partial-abc", days=0)
     entry(cache, "environments", ".dead.removed-123", days=0)
-    with FileLock(cache / "environments/.alive.lock"):
+    with being_made(cache / "environments/alive"):
         prune_cache(30, cache=cache)
     left = {path.name for path in (cache / "environments").iterdir() if path.is_dir()}
     assert left == {".alive.partial-abc"}
