@@ -15,7 +15,11 @@ if TYPE_CHECKING:
         format_costs as format_costs,
         package_sizes as package_sizes,
     )
-    from envpack.archive.inspection import inspect_environment as inspect_environment
+    from envpack.archive.inspection import (
+        inspect_environment as inspect_environment,
+        is_rejected as is_rejected,
+        refused_members as refused_members,
+    )
     from envpack.archive.manifest import (
         PlacedMetadata as PlacedMetadata,
         archive_metadata_file as archive_metadata_file,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from envpack.archive.links import escaping_links
 from envpack.archive.manifest import PlacedMetadata
 from envpack.archive.tar_members import BLOCK, leaves
 from envpack.environment import INVENTORY, MANIFEST, Entry, Package, holds_credentials, parse_inventory
@@ -106,6 +107,7 @@ class Comparison:
         self.result = Inspection(path=path, form="dir")
         self.actual: dict[str, ActualEntry] = {}
         self.descriptions: dict[str, bytes] = {}
+        self._links: dict[str, str] = {}
         self._listed: dict[str, Entry] | None = None
         self._packages: dict[str, Package] = {}
 
@@ -118,8 +120,8 @@ class Comparison:
             self.result.size += seen.size
         if seen.kind in ("file", "program") and holds_credentials(path):
             self.result.find("secret", path, "tools keep passwords and tokens in a file of this name")
-        if seen.kind == "link" and leaves(path, seen.target):
-            self.result.find("refused", path, f"the link leaves the environment: {seen.target}")
+        if seen.kind == "link":
+            self._links[path] = seen.target
 
     def add_description(self, name: str, content: bytes) -> None:
         """Add the manifest or the inventory of the environment."""
@@ -145,11 +147,19 @@ class Comparison:
             return None
         return _size_of_tar(self._listed.values(), self.descriptions)
 
+    def find_refused(self) -> None:
+        """Find what servers reject among everything that was added."""
+        for path in escaping_links(self._links):
+            target = self._links[path]
+            through = "" if leaves(path, target) else ", through another link"
+            self.result.find("refused", path, f"the link leaves the environment: {target}{through}")
+        if "bin/activate" not in self.actual:
+            self.result.find("refused", "", "it has no bin/activate at its root")
+
     def finished(self) -> Inspection:
         """Compare everything that was added, and return the result."""
         result = self.result
-        if "bin/activate" not in self.actual:
-            result.find("refused", "", "it has no bin/activate at its root")
+        self.find_refused()
         if self._listed is None:
             result.find("unproven", "", f"it has no {INVENTORY}, so its files cannot be verified")
         else:

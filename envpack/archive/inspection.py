@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from envpack.archive.comparison import LARGEST, ActualEntry, Comparison, Inspection, is_record
+from envpack.archive.comparison import LARGEST, ActualEntry, Comparison, Finding, Inspection, is_record
 from envpack.archive.manifest import archive_metadata_file
 from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, opened_archive
 from envpack.archive.tar_members import is_canonical
@@ -18,6 +18,7 @@ from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 
 _LARGEST_TEXT = 48 << 20  # bytes of the inventory
+_BELOW_A_LINK = "it is below a link"
 
 
 def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection:
@@ -42,6 +43,25 @@ def inspect_environment(path: Path, *, limit: int = DEFAULT_LIMIT) -> Inspection
             where=str(error.filename or path),
             hint="give a readable folder or archive of an execution environment",
         ) from error
+
+
+def refused_members(path: Path, *, strict: bool) -> tuple[Finding, ...]:
+    """What a server would reject in an archive, or unpack outside of its folder. The archive is read to its end.
+
+    Args:
+        path: the archive.
+        strict: whether the server rejects members below a link, as from 26.06 on; see `Release.strict_archives`.
+
+    Raises:
+        InputError: it cannot be read (kind ``environment-unreadable``), or would fill a disk (``archive-bomb``).
+
+    """
+    return tuple(finding for finding in _Archive(path).refused() if is_rejected(finding, strict=strict))
+
+
+def is_rejected(finding: Finding, *, strict: bool) -> bool:
+    """Whether a server rejects an archive because of a finding."""
+    return finding.kind == "refused" and (strict or finding.reason != _BELOW_A_LINK)
 
 
 def _of_folder(root: Path) -> Inspection:
@@ -111,6 +131,20 @@ class _Archive:
         self._compare_with_sidecar(archive_metadata_file(self._path))
         return self._comparison.finished()
 
+    def refused(self) -> list[Finding]:
+        """What servers reject; the content of files is not looked at."""
+        links: set[str] = set()
+        with opened_archive(self._path) as archive:
+            for member in archive:
+                if not self._check_name(member, links):
+                    continue
+                if member.kind == "hard link":
+                    self._add_hard_link(member)
+                elif member.kind != "folder":
+                    self._comparison.add(member.name, ActualEntry(member.kind, 0, "", member.target))
+        self._comparison.find_refused()
+        return self._result.findings
+
     def _add_member(self, member: Member, archive: ArchiveReader) -> None:
         if member.name in (MANIFEST, INVENTORY):
             self._comparison.add_description(member.name, archive.text(_LARGEST_TEXT))
@@ -173,7 +207,7 @@ class _Archive:
         """What is wrong with the place of a member among those before it; empty if nothing is."""
         above = tuple(_upwards(posixpath.dirname(name)))
         if not links.isdisjoint(above):
-            return "it is below a link"
+            return _BELOW_A_LINK
         if any(folder in self._comparison.actual for folder in above):
             return "it is below a file"
         if member.kind != "folder" and name in self._folders:

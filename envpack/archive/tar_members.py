@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from envpack.archive.links import escaping_links
 from envpack.environment import Entry
 from envpack.support.errors import EnvironmentBuildError
 
@@ -86,7 +87,8 @@ def check_entries(entries: Sequence[Entry]) -> None:
         EnvironmentBuildError: kind ``link-leaves-environment`` or ``bad-archive``.
 
     """
-    links = {entry.path for entry in entries if entry.kind == "link"}
+    links = {entry.path: entry.target for entry in entries if entry.kind == "link"}
+    escaping = set(escaping_links(links))
     seen: set[str] = set()
     good: set[str] = {""}  # folders
     for entry in entries:
@@ -102,7 +104,7 @@ def check_entries(entries: Sequence[Entry]) -> None:
             good.add(folder)
         if name in ("", ".", "..") or entry.path.startswith("/"):
             raise _bad(entry, "is not a valid path in an environment")
-        if entry.kind == "link" and leaves(entry.path, entry.target):
+        if entry.path in escaping:
             raise EnvironmentBuildError(
                 f"a link of {entry.package} leaves the environment: {entry.path} -> {entry.target}",
                 kind="link-leaves-environment",

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
         read_stub_requirements as read_stub_requirements,
         this_host as this_host,
     )
-    from envpack.preflight.model import find_bomb as find_bomb, preflight_model as preflight_model
+    from envpack.preflight.model import (
+        find_unsafe_archive as find_unsafe_archive,
+        preflight_model as preflight_model,
+    )
     from envpack.preflight.rules import Mismatch as Mismatch, find_mismatches as find_mismatches
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

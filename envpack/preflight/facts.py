@@ -69,17 +69,6 @@ def read_environment_facts(path: Path) -> EnvironmentFacts:
     )
 
 
-def refuse_bomb(path: Path) -> None:
-    """Read an archive to its end, as a server does, and without unpacking anything.
-
-    Raises:
-        InputError: it would fill the server's disk (``archive-bomb``), or cannot be read (``environment-unreadable``).
-    """
-    with opened_archive(path) as archive:
-        for _ in archive:
-            pass
-
-
 @dataclass
 class _Libraries:
     """The facts of the libraries read so far."""

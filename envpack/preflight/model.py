@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.archive import is_archive
-from envpack.preflight.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_requirements, refuse_bomb
+from envpack.archive import is_archive, refused_members
+from envpack.preflight.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_requirements
 from envpack.preflight.rules import Mismatch, find_mismatches
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
@@ -41,19 +41,26 @@ def preflight_model(
     return find_mismatches(needs, _environment(model), release, host)
 
 
-def find_bomb(model: Model) -> Mismatch | None:
-    """Whether a server that unpacks the model's archive would fill its disk; reads the archive to its end.
+def find_unsafe_archive(model: Model, release: Release | None) -> Mismatch | None:
+    """Whether unpacking the model's archive would fill the server's disk, fail, or write outside of its folder.
 
-    What else is wrong with an archive the server reports.
+    The archive is read to its end, and nothing is unpacked.
+
+    Args:
+        model: the model.
+        release: the server's release, None if unknown.
     """
     path = environment_of(model)
     if path is None or not is_archive(path):
         return None
     try:
-        refuse_bomb(path)
+        refused = refused_members(path, strict=release.strict_archives if release else False)
     except InputError as error:
-        return Mismatch(error.kind, f"{path}: {error.message}", error.hint) if error.kind == "archive-bomb" else None
-    return None
+        return Mismatch(error.kind, f"{path}: {error.message}", error.hint)
+    if not refused:
+        return None
+    where = f"{path}: {refused[0].path}: " if refused[0].path else f"{path}: "
+    return Mismatch("archive-refused", f"{where}{refused[0].reason}", "build it with `envpack build`")
 
 
 def _backend_stub(model: Model, default_stub: Path | None, backends: Path | None) -> Path | None:

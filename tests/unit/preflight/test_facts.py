@@ -21,7 +21,7 @@ from envpack.preflight.facts import (
     read_stub_requirements,
     this_host,
 )
-from envpack.preflight.model import find_bomb, preflight_model
+from envpack.preflight.model import find_unsafe_archive, preflight_model
 from envpack.releases import find_release
 from envpack.repository import open_model
 from envpack.stub.target import this_machine
@@ -174,21 +174,59 @@ def test_an_archive_that_would_fill_a_disk_is_found_wherever_that_begins(tmp_pat
         assert packed.getnames()[-1] == "lib/large"
     path.write_bytes(gzip.compress((tmp_path / "bomb.tar").read_bytes()))
     assert read(path) == FACTS  # the bomb is behind what the facts need
-    bomb = find_bomb(model)
+    bomb = find_unsafe_archive(model, None)
     assert (bomb.kind, str(path) in bomb.reason) == ("archive-bomb", True)
 
 
+def unsafe(tmp_path, monkeypatch, path, release=None):
+    monkeypatch.setattr(preflight, "environment_of", lambda _: path)
+    return find_unsafe_archive(model_in(tmp_path), release)
+
+
+def test_a_truncated_archive_is_not_given_to_the_server(tmp_path, monkeypatch):
+    path = truncated(archive(tmp_path / "env.tar", {**FILES, "lib/large": bytes(1 << 16)}))
+    assert unsafe(tmp_path, monkeypatch, path).kind == "environment-unreadable"
+
+
 @pytest.mark.parametrize("content", [b"damaged", None])
-def test_what_is_no_bomb_is_left_to_the_server(tmp_path, monkeypatch, content):
+def test_what_is_no_archive_is_left_to_the_server(tmp_path, monkeypatch, content):
+    if content:
+        (tmp_path / "env.tar").write_bytes(content)
+    assert unsafe(tmp_path, monkeypatch, tmp_path / "env.tar" if content else None) is None
+
+
+def test_members_that_would_land_outside_of_the_environment_are_not_given_to_the_server(tmp_path, monkeypatch):
     model = model_in(tmp_path)
     monkeypatch.setattr(preflight, "environment_of", lambda _: tmp_path / "env.tar")
-    if content is None:
-        truncated(archive(tmp_path / "env.tar", {**FILES, "lib/large": bytes(1 << 16)}))
-    else:
-        (tmp_path / "env.tar").write_bytes(content)
-    assert find_bomb(model) is None
-    monkeypatch.setattr(preflight, "environment_of", lambda _: None)
-    assert find_bomb(model) is None
+
+    def found(*members, release="24.10"):
+        with tarfile.open(tmp_path / "env.tar", "w") as tar:
+            tar.addfile(tarfile.TarInfo("bin/activate"))
+            for name, target in members:
+                info = tarfile.TarInfo(name)
+                if target:
+                    info.type, info.linkname = tarfile.SYMTYPE, target
+                tar.addfile(info)
+        mismatch = find_unsafe_archive(model, find_release(release))
+        return mismatch and mismatch.reason.removeprefix(f"{tmp_path / 'env.tar'}: ")
+
+    assert found(("lib/a", ""), ("lib/link", "a")) is None
+    assert found(("../a", "")) == "../a: its name contains .."
+    assert found(("lib", "/etc")) == "lib: the link leaves the environment: /etc"
+    assert found(("a", "."), ("b", "a/..")) == "b: the link leaves the environment: a/.., through another link"
+    assert found(("lib", ""), ("lib/a", "")) == "lib/a: it is below a file"
+    assert found(("lib64", "lib"), ("lib64/a", "")) is None
+    assert found(("lib64", "lib"), ("lib64/a", ""), release="26.06") == "lib64/a: it is below a link"
+
+
+def test_a_negative_size_is_not_given_to_the_server(tmp_path, monkeypatch):
+    path = archive(tmp_path / "env.tar", FILES)
+    content = bytearray(path.read_bytes())
+    content[124:136] = (-512 & (1 << 96) - 1).to_bytes(12, "big")  # in base 256
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content[:512])
+    path.write_bytes(content)
+    assert unsafe(tmp_path, monkeypatch, path).kind == "environment-unreadable"
 
 
 def test_files_beside_and_instead_of_a_stub_that_are_pipes_are_not_waited_for(tmp_path):
