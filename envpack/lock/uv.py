@@ -77,6 +77,7 @@ def uv_error(
         details=completed.stderr,
         about=f"pip requirement {failing!r}" if failing else "the pip requirements",
         requirement=failing or requirements[0],
+        name=_name(failing or requirements[0]),
         reason=one_line(_reason(lines)),
         lines=lines,
     )
@@ -106,6 +107,19 @@ _ERROR_PATTERNS = (
         pattern=r"error sending request|Could not connect|dns error|Connection refused|timed out|\d+ retr|decoding",
         message="{about}: the package index does not answer",
         hint="check the network and the address; UV_INDEX_URL or PIP_INDEX_URL names another",
+    ),
+    ErrorPattern(
+        kind="wheel-invalid",
+        pattern=r"has an invalid package format|The wheel is invalid|Failed to extract archive|Failed to read from zip",
+        message="{about}: its wheel is damaged or malformed: {reason}",
+        hint="choose another version, or report it to its maker; a copy that was damaged on its way goes with: "
+        "uv cache clean",
+    ),
+    ErrorPattern(
+        kind="wheel-missing",
+        pattern=r"has no usable wheels|building from source is disabled|no wheels with a matching",
+        message="{about}: it has no wheel for this Python and platform",
+        hint="build it from source with --allow-source {name}, or choose a version that has a wheel",
     ),
     ErrorPattern(
         kind="build-failed",

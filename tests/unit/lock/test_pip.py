@@ -250,6 +250,13 @@ def test_uv_knows_some_versions_of_glibc(glibc, name):
         ("index-unreachable", "error: error sending request for url (https://index.example/six/)"),
         ("index-unreachable", "error: dns error"),
         ("build-failed", "error: Failed to build `six==1.17.0`"),
+        ("wheel-invalid", "error: No solution found\n  cause: Because six==1.0 has an invalid package format and …"),
+        (
+            "wheel-invalid",
+            "error: Failed to install: six-1.0-py3-none-any.whl\n  cause: The wheel is invalid: Script …",
+        ),
+        ("wheel-invalid", "error: Failed to download `six==1.0`\n  cause: Failed to extract archive: …: Bad CRC"),
+        ("wheel-missing", "error: No solution found\n  cause: Because six==1.0 has no usable wheels and …"),
         ("unresolvable", "No solution found when resolving dependencies: Because six was not found."),
         ("unresolvable", "Because you require six>9, nothing fits"),
         ("pip-failed", "error: something else"),
