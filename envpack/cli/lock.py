@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from envpack.cli import options
 from envpack.cli.console import Console, plain
+
+if TYPE_CHECKING:
+    from envpack.workflow import LockedModel
 
 
 @click.command(short_help="Resolve the packages of models and write them to lockfiles.")
@@ -47,7 +50,18 @@ def command(
     for model in locked:
         for change in model.changes:
             console.show(f"    {plain(change)}")
+        console.warned(_local_packages(model))
     if any(model.changed for model in locked):
         repository_option = () if repository == Path() else ("--repository", str(repository))
         console.next_step("envpack", "build", *repository_option, *(models and names))
     console.result({"models": [options.as_json(dataclasses.asdict(model)) for model in locked]})
+
+
+def _local_packages(model: LockedModel) -> str:
+    """What to know about a lock that other machines cannot install, or ``""``."""
+    if not model.local:
+        return ""
+    return (
+        f"{model.name}: the lock names {', '.join(model.local)} of this machine, which no other machine has; "
+        "lock with --channel ADDRESS for others, see `envpack channel add-python --help`"
+    )

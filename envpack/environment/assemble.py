@@ -161,11 +161,18 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
             if package.build == f"local_{fingerprint(interpreter)}":
                 again = local_channel(interpreter, cache=assembly.cache, progress=assembly.progress).package
                 return dataclasses.replace(package, url=again.file.as_uri())
+        raise EnvironmentBuildError(
+            f"the lock names a Python {package.version} of another machine, and this one does not have the same",
+            kind="package-missing",
+            where=str(file),
+            hint=f"run `envpack lock` on this machine; or where it was made: `envpack channel add-python "
+            f"{assembly.lock.target.python} --to FOLDER`, and lock with --channel and an address of that folder",
+        )
     raise EnvironmentBuildError(
         f"conda package {package.name} {package.version} is not on this machine",
         kind="package-missing",
         where=str(file),
-        hint="run `envpack lock` again; or copy that channel here or serve it over HTTP, and add --channel ADDRESS",
+        hint="copy the channel to this path; or serve it over HTTP, and lock again with --channel ADDRESS",
     )
 
 

@@ -28,6 +28,7 @@ class LockedModel:
         packages: how many packages it names.
         changes: what became of packages since the lockfile before, as ``"numpy 1.26.3 → 1.26.4"``.
         changed: whether the lockfile was written.
+        local: conda packages that only this machine has, as ``"python 3.10.13"``.
     """
 
     name: str
@@ -35,6 +36,7 @@ class LockedModel:
     packages: int
     changes: tuple[str, ...]
     changed: bool
+    local: tuple[str, ...] = ()
 
 
 def lock_model(
@@ -72,7 +74,9 @@ def lock_model(
     with storage_errors(file), ingredients_in_use(lock_options.cache):
         lock = lock_requirements(request.requirements, request.target, lock_options, progress or NoProgress())
         changed = write_lock(lock, file)
-    return LockedModel(model.name, file, len(lock.conda) + len(lock.pip), _changes(before, lock), changed)
+    local = tuple(f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:"))
+    packages = len(lock.conda) + len(lock.pip)
+    return LockedModel(model.name, file, packages, _changes(before, lock), changed, local)
 
 
 def locked_environment(request: LockRequest, progress: Progress, *, strip: bool = False) -> Environment:

@@ -45,6 +45,19 @@ def test_a_lock_is_written_once_and_build_installs_exactly_its_packages(run_comm
     assert (site / "leaf-1.0.dist-info").is_dir()
 
 
+def test_a_lock_of_this_machines_python_says_that_other_machines_cannot_install_it(
+    run_command, repository, tmp_path, packaged
+):
+    assert run_command("lock", "m").document["models"][0]["local"] == []
+    packaged(PYTHON, tmp_path / "cache")
+    (repository / "envpack.toml").write_text(f'[models.m]\npython = "{PYTHON}"\n')
+    completed = run_command("lock", "m")
+    assert completed.code == 0, completed.err
+    (local,) = completed.document["models"][0]["local"]
+    assert local.startswith(f"python {PYTHON}.")
+    assert f"m: the lock names {local} of this machine, which no other machine has" in completed.err
+
+
 def test_update_reports_changed_packages(run_command, repository):
     assert run_command("lock", "m").code == 0
     require(repository, "numpy", "tree")

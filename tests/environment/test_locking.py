@@ -336,7 +336,8 @@ def test_a_local_channel_that_is_gone_is_made_again(served, tmp_path, packaged):
 
 def test_sources_are_built_only_where_that_is_allowed(served, tmp_path):
     error = refused(lock_for, Requirements(pip=("sourced",)), served, tmp_path)
-    assert (error.kind, "'sourced'" in error.message) == ("unresolvable", True)
+    assert (error.kind, "'sourced'" in error.message) == ("wheel-missing", True)
+    assert "--allow-source sourced" in error.hint
     lock = lock_for(Requirements(pip=("sourced", "tree")), served, tmp_path, sources=("sourced",))
     assert [package.url.rpartition("/")[2] for package in lock.pip if package.name == "sourced"] == [
         "sourced-1.0.tar.gz"
@@ -425,6 +426,14 @@ class TestNetworkFaults:
         gone = dataclasses.replace(lock.conda[0], build="local_1", url=url)
         error = refused(environment_of, dataclasses.replace(lock, conda=(gone,)), cache=tmp_path)
         assert (error.kind, error.where) == ("package-missing", "/nowhere/linux-64/python-3.10.0-local_1.conda")
+        assert f"envpack channel add-python {PYTHON} --to FOLDER" in error.hint
+
+    def test_another_package_of_another_machines_channel_is_named(self, tmp_path, served):
+        lock = lock_for(Requirements(), served, tmp_path)
+        gone = dataclasses.replace(lock.conda[0], name="plain", url="file:///nowhere/linux-64/plain-1.0-0.conda")
+        error = refused(environment_of, dataclasses.replace(lock, conda=(gone,)), cache=tmp_path)
+        assert (error.kind, error.where) == ("package-missing", "/nowhere/linux-64/plain-1.0-0.conda")
+        assert "add-python" not in error.hint
 
 
 class TestSecrets:
