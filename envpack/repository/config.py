@@ -28,6 +28,12 @@ class EnsembleScheduling(Protocol):
     step: Sequence[EnsembleStep]
 
 
+class Tensor(Protocol):
+    """An input or output that a model declares."""
+
+    name: str
+
+
 class ModelConfig(Protocol):
     """The part of Triton's ``inference.ModelConfig`` that envpack uses; the object is the real protobuf message."""
 
@@ -36,6 +42,8 @@ class ModelConfig(Protocol):
     backend: str
     max_batch_size: int
     default_model_filename: str
+    input: Sequence[Tensor]
+    output: Sequence[Tensor]
     parameters: MutableMapping[str, Parameter]
     ensemble_scheduling: EnsembleScheduling
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,10 @@ from envpack.support.errors import InputError
 CONFIG_NAME = "config.pbtxt"
 DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
-SHELL_CHARACTER = re.compile(r"[\s\"'`$&|;<>()*?\[\]{}\\!]")
+_LARGEST_VERSION = (1 << 63) - 1
+# Characters that mean something to the shell that starts a stub; and to ``env``, for which a program's path with an
+# equals sign is a variable.
+SHELL_CHARACTER = re.compile(r"[\s\"'`$&|;<>()*?\[\]{}\\!=]")
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,8 @@ def examine_model(folder: Path) -> tuple[Model | None, tuple[InputError, ...]]:
     if config.name and config.name != folder.name:
         faults.append(_name_mismatch(folder, config.name))
     is_ensemble = config.platform == "ensemble" or config.HasField("ensemble_scheduling")
-    if not is_ensemble:
-        faults += _code_faults(folder, config)
+    faults += _tensor_faults(folder, config)
+    faults += _step_faults(folder, config) if is_ensemble else _code_faults(folder, config)
     backend = "" if is_ensemble else config.backend or "python"
     return Model(config.name or folder.name, folder, config, is_ensemble, backend), tuple(faults)
 
@@ -154,6 +158,13 @@ def model_name(repository: Path, text: str) -> str:
 
 def no_models(repository: Path) -> InputError:
     """The error for a repository without a Python model or ensemble."""
+    if looks_like_model(repository):
+        return InputError(
+            "this folder is a model, not a model repository",
+            kind="repository-empty",
+            where=str(repository),
+            hint=f"give the folder that contains it: --repository {repository.absolute().parent}",
+        )
     return InputError(
         "no Python model in this repository",
         kind="repository-empty",
@@ -226,11 +237,42 @@ def _path_faults(folder: Path) -> Iterator[InputError]:
         )
 
 
+def _tensor_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
+    for kind, tensors in (("input", config.input), ("output", config.output)):
+        counts = Counter(tensor.name for tensor in tensors)
+        for name in (name for name, count in counts.items() if count > 1):
+            yield InputError(
+                f"the {kind} {name!r} is declared {counts[name]} times",
+                kind="bad-config",
+                where=str(folder / CONFIG_NAME),
+                hint=f"give each {kind} its own name",
+            )
+
+
+def _step_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
+    for name in dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step):
+        if "/" in name or name in ("", ".", ".."):
+            yield InputError(
+                f"the ensemble's step {name!r} is not the name of a model",
+                kind="bad-config",
+                where=str(folder / CONFIG_NAME),
+                hint="name a model of this repository in model_name",
+            )
+
+
 def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     file_name = config.default_model_filename or _MODEL_FILE
     versions = version_folders(folder)
     incomplete = [version for version in versions if not (version / file_name).is_file()]
     named = config.backend or config.platform
+    unsafe = SHELL_CHARACTER.search(file_name)
+    if unsafe:
+        yield InputError(
+            f"default_model_filename contains {unsafe.group()!r}, and Triton passes it to a shell unquoted",
+            kind="bad-path",
+            where=str(folder / CONFIG_NAME),
+            hint="give the file a name of letters, digits, '_', '-' and '.'",
+        )
     if len(incomplete) == len(versions) and named and not named.startswith("python"):
         yield InputError(
             f"this is a model of the backend {named!r}, not a Python model",
@@ -239,6 +281,14 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
             hint="envpack only supports models of Triton's Python backend",
         )
         return
+    for version in versions:
+        if int(re.match(r"[0-9]+", version.name)[0]) > _LARGEST_VERSION:  # type: ignore[index]  # it starts with a digit
+            yield InputError(
+                "the number of this version does not fit into 64 bits, so a server cannot load the model",
+                kind="odd-version",
+                where=str(version),
+                hint="give the folder a smaller number",
+            )
     if not versions:
         yield InputError(
             f"no version folder with a {file_name}",

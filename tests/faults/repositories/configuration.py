@@ -188,6 +188,23 @@ ENTRIES = (
         "add that model, or remove the step",
     ),
     Broken(
+        "ensemble-path",
+        "an ensemble names its step by a path",
+        lambda site: _ensemble(site, "../models/preprocess"),
+        "bad-config",
+        "the ensemble's step '../models/preprocess' is not the name of a model",
+        "name a model of this repository in model_name",
+        also=("step-missing",),
+    ),
+    Broken(
+        "config-twice",
+        "an input is declared twice",
+        _append('input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'),
+        "bad-config",
+        "config.pbtxt: the input 'IN' is declared 2 times",
+        "give each input its own name",
+    ),
+    Broken(
         "ensemble-map",
         "an ensemble maps an input that its step does not have",
         lambda site: _ensemble(site, "", takes="INPUT"),

@@ -44,6 +44,19 @@ def _dollar(site: Site):
     return site.repository.rename(site.repository.with_name("models$1"))
 
 
+def _equals(site: Site):
+    return site.repository.rename(site.repository.with_name("models=1"))
+
+
+def _huge_version(site: Site):
+    (site.model / "1").rename(site.model / "9223372036854775808")
+
+
+def _file_name(site: Site):
+    site.own("1/model.py").rename(site.model / "1/$(id)model.py")
+    site.append('default_model_filename: "$(id)model.py"\n')
+
+
 def _empty_repository(site: Site):
     site.model.rename(site.repository.parent / "moved")
 
@@ -129,6 +142,30 @@ ENTRIES = (
         "bad-path",
         "the path contains '$', and Triton passes paths to a shell unquoted",
         "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
+    ),
+    Broken(
+        "path-with-equals",
+        "the repository's path has a `=` in it",
+        _equals,
+        "bad-path",
+        "the path contains '=', and Triton passes paths to a shell unquoted",
+        "move the model repository to a path of letters, digits, '/', '_', '-' and '.'",
+    ),
+    Broken(
+        "file-with-dollar",
+        "the name of the model's file is a command for a shell",
+        _file_name,
+        "bad-path",
+        "default_model_filename contains '$', and Triton passes it to a shell unquoted",
+        "give the file a name of letters, digits, '_', '-' and '.'",
+    ),
+    Broken(
+        "version-huge",
+        "the number of a version does not fit into 64 bits",
+        _huge_version,
+        "odd-version",
+        "9223372036854775808: the number of this version does not fit into 64 bits, so a server cannot load the model",
+        "give the folder a smaller number",
     ),
     Broken(
         "repository-empty",

@@ -1,7 +1,7 @@
 import pytest
 
 from envpack.repository import DEFAULT_CONFIG, config_text, find_models, open_model
-from envpack.repository.model import examine_model, model_name, named_models
+from envpack.repository.model import examine_model, model_name, named_models, no_models
 from envpack.support.errors import InputError
 
 
@@ -31,11 +31,19 @@ def test_default_model_filename_is_honoured(tmp_path):
     assert open_model(make(tmp_path / "core", config, "3/net.py")).name == "core"
 
 
+def test_the_largest_version_fits_into_64_bits(tmp_path):
+    assert open_model(make(tmp_path / "core", code=f"{(1 << 63) - 1}/model.py")).name == "core"
+
+
 def test_an_ensemble_needs_no_code(tmp_path):
     config = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "a" }, { model_name: "b" } ] }'
     model = open_model(make(tmp_path / "all", config, code=""))
     assert model.is_ensemble
     assert model.steps == ("a", "b")
+
+
+def _steps(name):
+    return f'platform: "ensemble" ensemble_scheduling {{ step [ {{ model_name: "{name}" }} ] }}'
 
 
 @pytest.mark.parametrize(
@@ -49,6 +57,15 @@ def test_an_ensemble_needs_no_code(tmp_path):
         ("core", 'backend: "onnxruntime"', "1/model.onnx", "not-a-python-model"),
         ("my core", 'backend: "python"', "1/model.py", "bad-path"),
         ("core$x", 'backend: "python"', "1/model.py", "bad-path"),
+        ("core=x", 'backend: "python"', "1/model.py", "bad-path"),
+        ("core", 'default_model_filename: "$(id)model.py"', "1/$(id)model.py", "bad-path"),
+        ("core", 'default_model_filename: "my model.py"', "1/my model.py", "bad-path"),
+        ("core", 'backend: "python"', f"{1 << 63}/model.py", "odd-version"),
+        ("core", 'input [ { name: "A" }, { name: "B" }, { name: "A" } ]', "1/model.py", "bad-config"),
+        ("core", 'output [ { name: "A" }, { name: "A" } ]', "1/model.py", "bad-config"),
+        ("core", _steps("../other"), "", "bad-config"),
+        ("core", _steps("/srv/other"), "", "bad-config"),
+        ("core", _steps(".."), "", "bad-config"),
     ],
 )
 def test_a_model_that_cannot_be_served(tmp_path, name, config, code, kind):
@@ -158,6 +175,13 @@ def test_named_models_are_read_once_and_all_of_them_without_names(tmp_path):
     with pytest.raises(InputError) as caught:
         named_models(tmp_path / "empty", [])
     assert (caught.value.kind, caught.value.where) == ("repository-empty", str(tmp_path / "empty"))
+
+
+def test_a_model_that_is_taken_for_a_repository_is_told_apart(tmp_path):
+    folder = make(tmp_path / "models/core")
+    error = no_models(folder)
+    assert error.message == "this folder is a model, not a model repository"
+    assert error.hint == f"give the folder that contains it: --repository {tmp_path / 'models'}"
 
 
 def test_find_models_reports_errors_of_python_models(tmp_path):
