@@ -41,12 +41,14 @@ class IndexEntry:
         name: name of the model.
         state: ``READY``, ``LOADING``, ``UNAVAILABLE``, …; empty for a model that was never loaded.
         reason: why the model is unavailable.
+        version: version of the model; empty for a model that was never loaded.
 
     """
 
     name: str
     state: str
     reason: str
+    version: str = ""
 
 
 class Client:
@@ -58,17 +60,23 @@ class Client:
     Args:
         url: address of the server, without a trailing slash.
         timeout: default time limit in seconds for a response.
+        version: version of each model that is asked; empty for the one that the server chooses, the newest.
 
     """
 
-    def __init__(self, url: str, *, timeout: float = 30.0) -> None:
+    def __init__(self, url: str, *, timeout: float = 30.0, version: str = "") -> None:
         import requests
 
         self._url = url
         self._timeout = timeout
+        self._version = version
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.headers["Connection"] = "close"
+
+    def of_version(self, version: str) -> Client:
+        """A client that asks this version of each model."""
+        return Client(self._url, timeout=self._timeout, version=version)
 
     def live(self) -> bool:
         """Whether the server responds."""
@@ -76,7 +84,7 @@ class Client:
 
     def ready(self, model: str) -> bool:
         """Whether the model accepts requests."""
-        return self._succeeds(f"/v2/models/{model}/ready")
+        return self._succeeds(f"{self._path(model)}/ready")
 
     def server_version(self) -> str:
         """Version of the server, for example ``"2.51.0"``."""
@@ -85,7 +93,9 @@ class Client:
     def index(self) -> tuple[IndexEntry, ...]:
         """The models of the repository and their states."""
         entries = parse_json(self._send("POST", "/v2/repository/index").content)
-        return tuple(IndexEntry(e["name"], e.get("state", ""), e.get("reason", "")) for e in entries)
+        return tuple(
+            IndexEntry(e["name"], e.get("state", ""), e.get("reason", ""), e.get("version", "")) for e in entries
+        )
 
     def load(self, model: str, *, timeout: float) -> None:
         """Load a model; returns when it is loaded, raises `RequestError` if it fails or takes ``timeout`` seconds."""
@@ -97,11 +107,11 @@ class Client:
 
     def config(self, model: str) -> ModelConfig:
         """The configuration with which the server runs the model."""
-        return cast("ModelConfig", self._json("GET", f"/v2/models/{model}/config"))
+        return cast("ModelConfig", self._json("GET", f"{self._path(model)}/config"))
 
     def statistics(self, model: str) -> dict[str, Any]:
         """Request counts and durations of the model."""
-        return self._json("GET", f"/v2/models/{model}/stats")
+        return self._json("GET", f"{self._path(model)}/stats")
 
     def infer(
         self,
@@ -131,7 +141,7 @@ class Client:
             binary = any(needs_binary(tensor) for tensor in inputs)
         header, tail = _request(inputs, binary, parameters or {})
         headers = {_HEADER_LENGTH: str(len(header))} if binary else {"Content-Type": "application/json"}
-        response = self._send("POST", f"/v2/models/{model}/infer", body=header + tail, headers=headers)
+        response = self._send("POST", f"{self._path(model)}/infer", body=header + tail, headers=headers)
         try:
             return _outputs(response.content, int(response.headers.get(_HEADER_LENGTH, len(response.content))))
         except (ValueError, KeyError, TypeError) as error:
@@ -156,7 +166,7 @@ class Client:
         for tensor in inputs:
             values = [item.decode("utf-8") if isinstance(item, bytes) else item for item in tensor.data]
             body[tensor.name] = values[0] if len(values) == 1 else values
-        path = f"/v2/models/{model}/generate_stream"
+        path = f"{self._path(model)}/generate_stream"
         response = self._send("POST", path, body=json.dumps(body).encode(), stream=True)
         responses: list[dict[str, Any]] = []
         with contextlib.closing(response):
@@ -170,6 +180,9 @@ class Client:
                 if len(responses) >= limit:
                     break
         return responses
+
+    def _path(self, model: str) -> str:
+        return f"/v2/models/{model}/versions/{self._version}" if self._version else f"/v2/models/{model}"
 
     def _succeeds(self, path: str) -> bool:
         try:

@@ -1,8 +1,14 @@
-"""Catalogue of known faults: the message of the server or the stub, and how to fix it."""
+"""Catalogue of known faults: what shows them, and how to fix them.
+
+Anything can stand in the text of a model's exception, and in what it prints. So words prove nothing: a fault is known
+by an exception of the right type that begins as the system words it, by a message of the server or the stub, or by a
+line of output that the loader or the shell writes.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envpack.support.text import clipped
@@ -14,209 +20,303 @@ class Fault:
 
     Attributes:
         kind: slug of its section in ``docs/reference/errors.md``.
-        pattern: matches the message of the server or the stub; ``fix`` can use its named groups.
-        fix: how to fix it.
+        fix: how to fix it; it can use the named groups of the patterns.
+        raised: matches an exception from its type on.
+        reported: occurs in a message of the server or the stub that is not an exception of the model.
+        printed: matches a line of output from its beginning.
 
     """
 
     kind: str
-    pattern: re.Pattern[str]
     fix: str
+    raised: re.Pattern[str] | None = None
+    reported: re.Pattern[str] | None = None
+    printed: re.Pattern[str] | None = None
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """All patterns of the fault."""
+        return tuple(pattern.pattern for pattern in (self.raised, self.reported, self.printed) if pattern)
 
 
-def _fault(kind: str, pattern: str, fix: str) -> Fault:
-    return Fault(kind, re.compile(pattern), fix)
+def _fault(kind: str, fix: str, *, raised: str = "", reported: str = "", printed: str = "") -> Fault:
+    compiled = (re.compile(pattern) if pattern else None for pattern in (raised, reported, printed))
+    return Fault(kind, fix, *compiled)
+
+
+def _system(types: str, number: int, text: str) -> str:
+    """An exception that Python raises for a number of ``errno.h``."""
+    return rf"(?:{types}): \[Errno {number}\] {text}"
 
 
 _MOST = 64 << 10  # characters of a message that are searched
+_TRACE = "\n\nAt:\n"  # between an exception and its frames
+_TYPE = re.compile(r"(?P<module>(?:[A-Za-z_]\w{0,100}\.){0,20})(?P<name>[A-Za-z_]\w{0,100})(?:: |\n|$)")
+_TYPE_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
+_OF_THE_SERVER = "TritonModelException: "  # what pb_utils raises for an error of the server
+_LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
+_LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
 # Repetitions have a limit, so that a search takes no longer than the length of the text. The first match wins, so
 # specific patterns come before general ones.
 FAULTS = (
     _fault(
         "no-gpu",
-        r"kind KIND_GPU but no GPUs are available|libcuda\.so\.1: cannot open|Found no NVIDIA driver"
-        r"|no CUDA-capable device",
         "the server has no GPU: verify with --gpu on a machine that has one, or set KIND_CPU in instance_group",
+        raised=r"(?:ImportError|OSError): libcuda\.so\.1: cannot open"
+        r"|RuntimeError: (?:Found no NVIDIA driver|No CUDA GPUs are available|CUDA error: no CUDA-capable device)"
+        r"|CUDARuntimeError: cudaErrorNoDevice",
+        reported=r"kind KIND_GPU but no GPUs are available|libcuda\.so\.1: cannot open",
+        printed=_LOADER + r"libcuda\.so\.1",
     ),
     _fault(
         "noexec-mount",
-        r"(?P<library>[^\s:]{1,300}): failed to map segment from shared object",
         "{library} is on a file system mounted noexec: mount it with exec, in a container with --tmpfs /tmp:exec",
+        raised=r"(?:ImportError|OSError): (?P<library>[^\s:]{1,300}): failed to map segment from shared object",
+        reported=r"(?P<library>[^\s:]{1,300}): failed to map segment from shared object",
+        printed=_LOADER + r"(?P<library>[^\s:]{1,300}): failed to map segment from shared object",
     ),
     _fault(
         "backend-missing",
-        r"unable to find backend library for backend '(?P<backend>[^'\n]{1,300})'",
         "correct backend in config.pbtxt, or name the folder that contains the backend {backend} with --backends",
+        reported=r"unable to find backend library for backend '(?P<backend>[^'\n]{1,300})'",
     ),
     _fault(
         "ensemble-mismatch",
-        r"in ensemble (?P<ensemble>[^,\s]{1,300}), ensemble tensor (?P<tensor>[^\s:]{1,300})",
         "compare the maps and types in config.pbtxt of {ensemble} with those of its member models",
+        reported=r"in ensemble (?P<ensemble>[^,\s]{1,300}), ensemble tensor (?P<tensor>[^\s:]{1,300})",
     ),
     _fault(
         "interface-broken",
-        r"has no attribute 'TritonPythonModel'",
         "define a class TritonPythonModel in model.py",
+        raised=r"AttributeError: module '[^'\n]{1,300}' has no attribute 'TritonPythonModel'",
+        reported=r"has no attribute 'TritonPythonModel'",
     ),
     _fault(
         "interface-broken",
-        r"does not implement `execute` method",
         "add the method execute(self, requests) to TritonPythonModel",
+        reported=r"does not implement `execute` method",
     ),
     _fault(
         "interface-broken",
-        r"objects do not match the number of InferenceRequest|in the execute function return list",
         "return a list with one InferenceResponse per request from execute, in the order of the requests",
+        reported=r"objects do not match the number of InferenceRequest|in the execute function return list"
+        r"|Expected a list in the execute return",
     ),
     _fault(
         "syntax-error",
-        r"(?:SyntaxError|IndentationError|TabError): .{0,200}\((?P<file>[^(),\n]{1,200}), line (?P<line>\d{1,9})\)",
+        "save model.py, and what it imports, as UTF-8 text: a file has NUL bytes, as UTF-16 does",
+        raised=r"(?:ValueError|SyntaxError): source code string cannot contain null bytes",
+    ),
+    _fault(
+        "syntax-error",
+        "save model.py, and what it imports, as UTF-8 text",
+        raised=r"SyntaxError: \(unicode error\) 'utf-8' codec can't decode",
+    ),
+    _fault(
+        "syntax-error",
         "correct line {line} of {file}; the environment's Python must support its syntax",
+        raised=r"(?:SyntaxError|IndentationError|TabError): "
+        r".{0,200}\((?P<file>[^(),\n]{1,200}), line (?P<line>\d{1,9})\)",
     ),
     _fault(
         "out-of-memory",
-        r"MemoryError|std::bad_alloc|CUDA out of memory|Cannot allocate memory",
         "give the server more memory, or reduce the model's: fewer instances, smaller weights",
+        raised=r"_?(?:Array)?MemoryError\b|OutOfMemoryError\b|RuntimeError: CUDA out of memory|"
+        + _system("OSError", 12, "Cannot allocate memory"),
+        reported=r"std::bad_alloc|Cannot allocate memory",
+        printed=r"terminate called after throwing an instance of 'std::bad_alloc'",
     ),
     _fault(
         "too-many-files",
-        r"Too many open files",
         "close files that the model no longer uses, or raise the server's limit: docker run --ulimit nofile=65536",
+        raised=_system("OSError", 24, "Too many open files"),
+        reported=r"Too many open files",
     ),
     _fault(
         "read-only",
-        r"Read-only file system",
         "servers mount the repository read-only: write below /tmp, or to a folder named by a variable",
+        raised=_system("OSError", 30, "Read-only file system"),
+        reported=r"Read-only file system",
     ),
     _fault(
         "not-for-everybody",
-        r"PermissionError|Permission denied",
         "the server runs as another user: chmod -R a+rX on the model's folder, and on the files that it opens",
+        raised=_system("PermissionError", 13, "Permission denied"),
+        reported=r"Permission denied",
+        printed=r"\S{0,4096}bash: (?:line \d{1,9}: )?\S{1,4096}: Permission denied$",
     ),
     _fault(
         "port-taken",
-        r"Address already in use",
         "another model or program uses the port: let each instance use a free one, port 0",
+        raised=_system("OSError", 98, "Address already in use"),
+    ),
+    _fault(
+        "environment-unusable",
+        "Python did not find its standard library: the environment is incomplete or its activate script is wrong",
+        reported=r"init_fs_encoding|No module named 'encodings'|Python could not start"
+        r"|codec of the filesystem encoding",
+        printed=r"Fatal Python error: init_fs_encoding|ModuleNotFoundError: No module named 'encodings'"
+        r"|Could not find platform independent libraries",
     ),
     _fault(
         "backend-shadows-model",
-        r"No module named 'model'",
         "the stub in the backend directory imports model.py from there (Triton 23.10 and later); use envpack's stub",
+        raised=r"ModuleNotFoundError: No module named 'model'",
     ),
     _fault(
         "environment-unusable",
-        r"No module named 'numpy\.\w{1,40}\._multiarray_umath'",
         "NumPy was installed for another Python, without libraries for this one: run envpack build",
+        raised=r"(?:ModuleNotFoundError|ImportError): .{0,300}No module named 'numpy\.\w{1,40}\._multiarray_umath'",
+        reported=r"No module named 'numpy\.\w{1,40}\._multiarray_umath'",
     ),
     _fault(
-        "module-missing", r"No module named '(?P<module>[^'\n]{1,300})'", "add {module} to the model's requirements"
+        "module-missing",
+        "add {module} to the model's requirements",
+        raised=r"ModuleNotFoundError: No module named '(?P<module>[^'\n]{1,300})'",
+        reported=r"No module named '(?P<module>[^'\n]{1,300})'",
     ),
     _fault(
         "numpy-mismatch",
-        r"compiled using NumPy 1\.x|numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
         "a package was built for another NumPy: add the version that it needs, often numpy<2, to the requirements",
+        raised=r"ImportError: numpy\.core\.multiarray failed to import|ValueError: numpy\.dtype size changed"
+        r"|(?:ImportError|AttributeError|RuntimeError): .{0,300}compiled using NumPy 1\.x",
+        reported=r"numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
+        printed=r"A module that was compiled using NumPy 1\.x",
     ),
     _fault(
         "libpython-missing",
-        r"error while loading shared libraries: (?P<library>libpython[\w.]{1,100})",
         "the stub needs {library}, which is not in the environment: build stub and environment for the same Python",
+        reported=r"error while loading shared libraries: (?P<library>libpython[\w.]{1,100})",
+        printed=_LOADER + r"(?P<library>libpython[\w.]{1,100})",
     ),
     _fault(
         "library-missing",
-        r"error while loading shared libraries: (?P<library>[^:\s]{1,300})",
         "add the package that contains {library} to the environment",
+        reported=r"error while loading shared libraries: (?P<library>[^:\s]{1,300})",
+        printed=_LOADER + r"(?P<library>[^:\s]{1,300})",
     ),
     _fault(
         "library-missing",
-        r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40}): cannot open shared object file",
         "add the package that contains {library} to the environment, or rebuild the environment if it has the package",
+        raised=rf"(?:ImportError|OSError): {_LIBRARY}: cannot open shared object file",
+        reported=_LIBRARY + r": cannot open shared object file",
     ),
     _fault(
         "library-too-old",
-        r"version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
         "a library was built for a newer system: it needs {version}",
+        raised=r"(?:ImportError|OSError): [^\n]{1,4096}: version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
+        reported=r"version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
+        printed=r"\S{1,4096}: \S{1,4096}: version [`'](?P<version>GLIBC(?:XX)?_[\d.]{1,20})' not found",
     ),
-    _fault("stub-not-executable", r"Failed to give execute permission", "run chmod 755 on the stub, as its owner"),
+    _fault(
+        "stub-not-executable",
+        "run chmod 755 on the stub, as its owner",
+        reported=r"Failed to give execute permission",
+    ),
     _fault(
         "stub-missing",
-        r"triton_python_backend_stub is not found",
         "the backend directory has no default stub; build one with envpack stub",
+        reported=r"triton_python_backend_stub is not found",
     ),
     _fault(
         "environment-missing",
-        r"Failed to get the canonical path for (?P<path>\S{1,4096}?)\.?(?:\s|$)",
         "{path} does not exist for the server: start EXECUTION_ENV_PATH with $$TRITON_MODEL_DIRECTORY",
+        reported=r"Failed to get the canonical path for (?P<path>\S{1,4096}?)\.?(?:\s|$)",
     ),
     _fault(
         "environment-missing",
-        r"bin/activate does not exist|archive_read_open_filename\(\) failed",
         "EXECUTION_ENV_PATH does not name a usable environment; run envpack build",
-    ),
-    _fault(
-        "environment-unusable",
-        r"init_fs_encoding|No module named 'encodings'|Could not find platform independent libraries"
-        r"|Python could not start|codec of the filesystem encoding",
-        "Python did not find its standard library: the environment is incomplete or its activate script is wrong",
+        reported=r"bin/activate does not exist|archive_read_open_filename\(\) failed",
     ),
     _fault(
         "shared-memory-full",
-        r"Failed to increase the shared memory pool|[Uu]nable to create shared memory region|/dev/shm",
         "enlarge the server's /dev/shm: --shm-size 1g, also an option of docker run",
+        reported=r"Failed to increase the shared memory pool|[Uu]nable to create shared memory region",
     ),
     _fault(
         "disk-full",
-        r"No space left on device|archive_write_data_block\(\) failed",
         "free space in /tmp, where the server unpacks environments, or build with --format dir",
+        raised=_system("OSError", 28, "No space left on device"),
+        reported=r"archive_write_data_block\(\) failed|No space left on device",
     ),
     _fault(
         "environment-unusable",
-        r"NumPy, which every model needs, cannot be imported",
         "NumPy is incomplete in the environment: rebuild it with envpack build",
+        reported=r"NumPy, which every model needs, cannot be imported",
     ),
     _fault(
         "stub-died",
-        r"was killed by signal \d{1,3} \((?P<signal>\w{1,20})\)",
         "find what ends it: SIGKILL means too little memory, other signals mean a crash in native code",
+        reported=r"was killed by signal \d{1,3} \((?P<signal>\w{1,20})\)",
+        printed=r".{0,300}was killed by signal \d{1,3} \((?P<signal>\w{1,20})\)",
     ),
     _fault(
         "stub-died",
-        r"it was ended by SIGKILL",
         "usually the kernel killed it because memory ran out: give the server more memory, or reduce the model's",
+        reported=r"it was ended by SIGKILL",
     ),
     _fault(
         "stub-died",
-        r"it was ended by (?P<signal>\w{1,20})",
         "find what crashes in native code that the last Python line shown calls",
+        reported=r"it was ended by (?P<signal>\w{1,20})",
     ),
     _fault(
         "stub-died",
-        r"it ended with exit status (?P<status>\d{1,9})",
         "find what ends the process with status {status}: os._exit or exit() in the model or its libraries",
+        reported=r"it ended with exit status (?P<status>\d{1,9})",
     ),
     _fault(
         "stub-died",
-        r"is not healthy",
         "the model's process ended or is blocked: look for a crash in native code, os._exit, or too little memory",
+        reported=r"is not healthy",
     ),
     _fault(
         "bad-config",
-        r"has no field named \"(?P<field>\w{1,300})\"",
         "remove {field} from config.pbtxt, or serve the model with a newer release",
+        reported=r"has no field named \"(?P<field>\w{1,300})\"",
     ),
     _fault(
         "bad-config",
-        r"failed to load model config|failed to parse|must specify 'dims'|Invalid argument: (?:model|instance group)",
         "correct config.pbtxt",
+        reported=r"failed to load model config|failed to parse|must specify 'dims'"
+        r"|Invalid argument: (?:model|instance group)",
     ),
 )
 
 
-def explain(text: str, default_kind: str) -> tuple[str, str]:
-    """Kind and fix for an error message; ``default_kind`` and no fix if the catalogue has no match."""
-    text = clipped(text, _MOST)
+def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> tuple[str, str]:
+    """Kind and fix for an error; ``default_kind`` and no fix if the catalogue does not know it.
+
+    Args:
+        message: a model's exception from its type on, with its frames if it has any; or a message of the server.
+        default_kind: kind of an unknown fault.
+        output: lines that the stub's process printed.
+
+    """
+    message = clipped(message, _MOST)
+    exception = _exception(message)
     for fault in FAULTS:
-        match = fault.pattern.search(text)
+        match = _find(fault, message, exception, output)
         if match:
             return fault.kind, fault.fix.format(**match.groupdict())
     return default_kind, ""
+
+
+def _exception(message: str) -> str:
+    """A model's exception from the last part of its type's name on; ``""`` if the message is the server's own."""
+    found = _TYPE.match(message)
+    if found is None or not (_TRACE in message or found["name"].endswith(_TYPE_ENDINGS)):
+        return ""
+    return message[found.start("name") :]
+
+
+def _find(fault: Fault, message: str, exception: str, output: Sequence[str]) -> re.Match[str] | None:
+    found = None
+    if exception and fault.raised:
+        found = fault.raised.match(exception)
+    if fault.reported and (not exception or exception.startswith(_OF_THE_SERVER)):
+        found = found or fault.reported.search(message)
+    if fault.printed:
+        found = found or next((match for line in output if (match := fault.printed.match(line))), None)
+    return found

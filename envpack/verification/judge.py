@@ -23,7 +23,14 @@ from envpack.server import (
 from envpack.support.errors import InputError
 from envpack.verification.checks import inference, process
 from envpack.verification.fault_catalogue import explain
-from envpack.verification.loading import LoadResult, abort_and_read_frames, append_exit, load, suggest_fix
+from envpack.verification.loading import (
+    LoadResult,
+    abort_and_read_frames,
+    append_exit,
+    load,
+    locate,
+    suggest_fix,
+)
 from envpack.verification.measurements import measure_environment, read_phases
 from envpack.verification.samples import (
     SAMPLES_FILE,
@@ -160,15 +167,12 @@ class Judge:
             verdict = replace(verdict, stub=stub, phases=read_phases(self._server.log(), self._log()))
             numpy = process.check_numpy(model, stub, self._options.release) if stub else None
             checks += [*([numpy] if numpy else []), *self._process_checks(model)]
-        try:
-            result = self._infer(model)
-            verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=(*checks, *result.checks))
-        except (RequestError, InputError) as error:
-            failure = self._inference_failure(model, error)
-            check = failed("infer", failure.reason, failure.fix)
-            verdict = replace(verdict, ok=False, failure=failure, checks=(*checks, check))
+        result = self._infer_all(model)
+        verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=(*checks, *result.checks))
+        if result.failure:
+            return replace(verdict, ok=False, failure=result.failure)
         bad = next((check for check in verdict.checks if not check.ok), None)
-        if bad is None or verdict.failure:
+        if bad is None:
             return verdict
         return replace(verdict, ok=False, failure=Failure(_KINDS[bad.id], bad.evidence, (), bad.fix))
 
@@ -188,9 +192,48 @@ class Judge:
         )
         yield from (check for check in found if check)
 
-    def _infer(self, model: Model) -> _InferenceResult:
+    def _infer_all(self, model: Model) -> _InferenceResult:
+        """Check the responses of every version that the server serves, the newest first; stops at the first failure."""
+        result = self._infer(model, self._client)
+        for version in self._older_versions(model):
+            if not result.ok:
+                break
+            others = self._infer(model, self._client.of_version(version), of=f"version {version}: ")
+            result = replace(result, checks=(*result.checks, *others.checks), failure=others.failure)
+        return result
+
+    def _older_versions(self, model: Model) -> list[str]:
+        """The served versions of a model without the newest; none if the server has ended, which the result says."""
+        try:
+            entries = self._client.index()
+        except RequestError:
+            return []
+        served = (entry.version for entry in entries if entry.name == model.name and entry.state == "READY")
+        return sorted(served, key=lambda version: int(version or 0), reverse=True)[1:]
+
+    def _infer(self, model: Model, client: Client, *, of: str = "") -> _InferenceResult:
+        """Check the responses of one version.
+
+        Args:
+            model: the model.
+            client: a client that asks this version.
+            of: the version in words, if it is not the newest: its answers are not compared with those of the samples.
+
+        """
+        try:
+            result = self._ask(model, client, expected=not of)
+        except (RequestError, InputError) as error:
+            failure = self._inference_failure(model, error)
+            result = _InferenceResult((failed("infer", failure.reason, failure.fix),), failure=failure)
+        if not of:
+            return result
+        checks = tuple(replace(check, evidence=f"{of}{check.evidence}") for check in result.checks)
+        failure_of = result.failure and replace(result.failure, reason=f"{of}{result.failure.reason}")
+        return replace(result, checks=checks, failure=failure_of)
+
+    def _ask(self, model: Model, client: Client, *, expected: bool) -> _InferenceResult:
         """Send the user's samples or generated requests to a model, and check the responses."""
-        config = read_served_config(self._client.config(model.name))
+        config = read_served_config(client.config(model.name))
         file = model.folder / SAMPLES_FILE
         samples = read_samples(file, config) if file.is_file() else None
         requests = _first_request(samples) if samples else tuple(generate_requests(config))
@@ -200,23 +243,28 @@ class Judge:
                 why = f"config.pbtxt declares inputs too large to make up; provide samples: {model.name}/{SAMPLES_FILE}"
             return _InferenceResult((skipped("infer", f"not sent: {why}"),))
         if config.decoupled:
-            return _InferenceResult((inference.check_stream(self._client, model.name, config, requests[0]),))
-        return self._infer_plain(model, config, requests, samples)
+            return _InferenceResult((inference.check_stream(client, model.name, config, requests[0]),))
+        return self._ask_plain(model, client, config, requests, samples if expected else None)
 
-    def _infer_plain(
-        self, model: Model, config: ServedConfig, requests: tuple[SmokeRequest, ...], samples: Samples | None
+    def _ask_plain(
+        self,
+        model: Model,
+        client: Client,
+        config: ServedConfig,
+        requests: tuple[SmokeRequest, ...],
+        samples: Samples | None,
     ) -> _InferenceResult:
         before = {p.pid: self._server.resident_bytes(p.pid) for p in stub_processes(self._server, model.name)}
-        smoke = inference.check_smoke(self._client, model.name, config, requests)
+        smoke = inference.check_smoke(client, model.name, config, requests)
         if not smoke.ok:
             return _InferenceResult((smoke,))
-        formats = inference.check_formats(self._client, model.name, config, requests[0])
+        formats = inference.check_formats(client, model.name, config, requests[0])
         checks = [smoke, *([formats] if formats else [])]
         count = None
         if samples is not None:
-            expected, count = inference.check_samples(self._client, model.name, samples)
+            expected, count = inference.check_samples(client, model.name, samples)
             checks.append(expected)
-        latency = inference.measure_latency(self._client, model.name, requests[0], self._options.requests)
+        latency = inference.measure_latency(client, model.name, requests[0], self._options.requests)
         if not model.is_ensemble:
             checks.append(process.check_stability(self._server, model, before))
         return _InferenceResult(tuple(checks), count, latency)
@@ -229,13 +277,14 @@ class Judge:
             return Failure("server-died", "the server ended during a request", last_lines(log))
         model_error = read_model_error(error.message, self._server.server_path(model.folder))
         ended = describe_exit(self._server, self._dead_before) if "not healthy" in error.message else ""
-        kind, fix = explain(f"{error.message}\n{ended}", "inference-timeout" if error.timed_out else "inference-failed")
+        message = append_exit(model_error.text, ended)
+        kind, fix = explain(message, "inference-timeout" if error.timed_out else "inference-failed")
         blocked = abort_and_read_frames(self._server, model) if error.timed_out else ()
         details = model_error.frames or (*plain_lines(log), *blocked)
-        reason = append_exit(model_error.reason, ended)
-        return Failure(
-            kind, reason, details, fix or _suggest_fix(model, blocked or model_error.frames, timed_out=error.timed_out)
+        fix = locate(fix, model_error.frames) or _suggest_fix(
+            model, blocked or model_error.frames, timed_out=error.timed_out
         )
+        return Failure(kind, append_exit(model_error.reason, ended), details, fix)
 
     def _log(self) -> str:
         """The log since the verification of this model began."""
@@ -249,6 +298,11 @@ class _InferenceResult:
     checks: tuple[Check, ...]
     samples: SampleCount | None = None
     latency: Latency | None = None
+    failure: Failure | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.failure is None and all(check.ok for check in self.checks)
 
 
 def _rejected(model: Model, failure: Failure) -> ModelVerdict:
@@ -269,7 +323,10 @@ def _suggest_fix(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> s
     if timed_out:
         where = frames[0] if frames else "execute, which must answer every request"
         return f"find what blocks in {where}, or allow more time: --infer-timeout"
+    # Without frames it is a response with an error, or the server has refused the request.
+    own = suggest_fix(frames) or ("" if model.is_ensemble else "find in execute what answers with this error")
     if (model.folder / SAMPLES_FILE).is_file():
-        return suggest_fix(frames) or "compare the samples with the inputs in config.pbtxt"
-    samples = f"if the model rejects inputs of ones, provide samples: {model.name}/{SAMPLES_FILE}"
-    return f"{suggest_fix(frames)}; {samples}" if frames else samples
+        samples = "" if frames else "compare the samples with the inputs in config.pbtxt"
+    else:
+        samples = f"if the model rejects inputs of ones, provide samples: {model.name}/{SAMPLES_FILE}"
+    return "; ".join(filter(None, (own, samples)))

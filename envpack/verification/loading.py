@@ -141,11 +141,12 @@ def _load_failure(
             return _misconfigured(error.message, log)
         model_error = read_model_error(error.message, server.server_path(model.folder))
         unhealthy = "not healthy" in error.message
-        output = (ended, *plain_lines(log)) if unhealthy else ()
-        kind, fix = explain("\n".join((error.message, *output)), "load-failed")
+        ended = ended if unhealthy else ""
+        output = plain_lines(log) if unhealthy else ()
+        kind, fix = explain(append_exit(model_error.text, ended), "load-failed", output=output)
         details = model_error.frames or plain_lines(log)
-        reason = append_exit(model_error.reason, ended) if unhealthy else model_error.reason
-        return Failure(kind, reason, details, fix or suggest_fix(model_error.frames))
+        fix = locate(fix, model_error.frames) or suggest_fix(model_error.frames)
+        return Failure(kind, append_exit(model_error.reason, ended), details, fix)
     entries = [entry for entry in client.index() if entry.name == model.name]
     if any(entry.state == "READY" for entry in entries):
         return None
@@ -164,9 +165,18 @@ def _misconfigured(message: str, log: str) -> Failure:
     return Failure(kind, reason, plain_lines(log), fix or "correct config.pbtxt")
 
 
+def locate(fix: str, frames: tuple[str, ...]) -> str:
+    """A fix with the line of the model's code in front that it is about, if there is one."""
+    return f"{_place(frames)}: {fix}" if fix and frames else fix
+
+
 def suggest_fix(frames: tuple[str, ...]) -> str:
     """How to fix an exception that the model's own code raised."""
-    return f"correct the model's code at {frames[-1].split(' in ')[0]}" if frames else ""
+    return f"correct the model's code at {_place(frames)}" if frames else ""
+
+
+def _place(frames: tuple[str, ...]) -> str:
+    return frames[-1].rpartition(" in ")[0]
 
 
 def _server_died(log: str) -> Failure:
@@ -175,7 +185,7 @@ def _server_died(log: str) -> Failure:
 
 def _stub_died(log: str) -> Failure:
     lines = plain_lines(log)
-    kind, fix = explain("\n".join(lines), "stub-died")
+    kind, fix = explain("", "stub-died", output=lines)
     reason = "the model's process ended during the load, and the server would wait forever"
     return Failure(kind, reason, lines, fix or "find what ends the process: os._exit, or a crash in an import")
 

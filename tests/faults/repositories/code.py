@@ -44,6 +44,22 @@ def _answers(new, old="data * 2"):
     return change
 
 
+def _utf16(site: Site):
+    site.write("1/model.py", (site.model / "1/model.py").read_text().encode("utf-16"))
+
+
+def _generator(site: Site):
+    """The requests are answered one by one, as if the model were decoupled."""
+    text = _IMPORT.format("", "pass", "pass", "pass")
+    site.code(text.replace("answers.append(", "yield (").replace("        return answers\n", ""))
+
+
+def _old_version(site: Site):
+    site.write("2/model.py", (site.model / "1/model.py").read_text())
+    written(execute="raise ValueError('of old')")(site)
+    site.append("version_policy: { all { } }\n")
+
+
 def _port(site: Site):
     """Two models that use the same port; each by itself is all right."""
 
@@ -261,6 +277,49 @@ ENTRIES = (
         "the output OUT is BYTES, not FP32",
         "return what config.pbtxt declares, or correct config.pbtxt",
         step="inference",
+    ),
+    _v(
+        "execute-generator",
+        "`execute` yields its responses",
+        _generator,
+        "interface-broken",
+        "Expected a list in the execute return, found type '<class 'generator'>'",
+        "return a list with one InferenceResponse per request from execute, in the order of the requests",
+        step="inference",
+    ),
+    _v(
+        "answer-error",
+        "the response is an error that the model made",
+        _answers('error=pb_utils.TritonError("not for you")', '[pb_utils.Tensor("OUT", data * 2)]'),
+        "inference-failed",
+        "not for you",
+        "find in execute what answers with this error",
+        step="inference",
+    ),
+    _v(
+        "old-version",
+        "an older version that is served, too, does not answer",
+        _old_version,
+        "inference-failed",
+        "version 1: ValueError: of old … /1/model.py:11 in execute",
+        "correct the model's code at … /1/model.py:11",
+        step="inference",
+    ),
+    _v(
+        "import-utf16",
+        "`model.py` was saved as UTF-16",
+        _utf16,
+        "syntax-error",
+        "source code string cannot contain null bytes",
+        "save model.py, and what it imports, as UTF-8 text: a file has NUL bytes, as UTF-16 does",
+    ),
+    _v(
+        "words-only",
+        "the model raises an exception of its own with words of the system in it",
+        written(initialize="raise ValueError('Permission denied: Too many open files in /dev/shm')"),
+        "load-failed",
+        "ValueError: Permission denied: Too many open files in /dev/shm … /1/model.py:8 in initialize",
+        "correct the model's code at … /1/model.py:8",
     ),
     _v(
         "memory-limit",

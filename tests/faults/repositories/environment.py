@@ -247,6 +247,14 @@ ENTRIES = (
         "build it with `envpack build`",
     ),
     Broken(
+        "archive-link-nested",
+        "a link in the packed environment leads out of it by way of another link",
+        lambda s: packed(s, extra=[_member("lib/up", ".."), _member("lib/out", "up/../etc")]),
+        "archive-refused",
+        "lib/out: the link leaves the environment: up/../etc, through another link",
+        "build it with `envpack build`",
+    ),
+    Broken(
         "archive-below-link",
         "a file in the packed environment lies below a link",
         lambda s: packed(s, extra=[_member("lib64", "lib"), _member("lib64/libx.so")]),
@@ -296,7 +304,6 @@ ENTRIES = (
         "it is not relocatable; rebuild it",
         found_by="verify",
         step="process",
-        also=("isolation",),
     ),
     Broken(
         "user-site",

@@ -1,5 +1,4 @@
 from envpack.server.log import last_started_stub, plain_lines, read_model_error, stub_reports
-from envpack.verification.fault_catalogue import explain
 
 LOAD_ERROR = (
     "load failed for model 'boom': version 1 is at UNAVAILABLE state: Internal: ValueError: boom\n\nAt:\n"
@@ -50,12 +49,3 @@ def test_the_last_started_stub_names_its_instance():
 def test_plain_lines_are_those_of_stubs_and_models():
     assert plain_lines(LOG)[0] == "printed by the model"
     assert not any("name:" in line for line in plain_lines(LOG))
-
-
-def test_known_faults_are_explained():
-    text = "stub: error while loading shared libraries: libpython3.8.so.1.0: cannot open shared object file"
-    kind, fix = explain(text, "stub-died")
-    assert kind == "libpython-missing"
-    assert "libpython3.8.so.1.0" in fix
-    assert explain("No module named 'cv2'", "x") == ("module-missing", "add cv2 to the model's requirements")
-    assert explain("who knows", "x") == ("x", "")

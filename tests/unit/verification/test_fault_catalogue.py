@@ -29,18 +29,89 @@ HARD = [
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("text", HARD, ids=lambda text: text[:20])
 def test_long_messages_are_explained_at_once(text):
-    explain(text, "load-failed")
+    for message in (text, f"ImportError: {text}", f"a.MyError: {text}"):
+        explain(message, "load-failed", output=[text])
     read_model_error(f"load failed for model 'm': {text}\n\nAt:\n{text}", "/models/m")
     assert all(len(line) < 5000 for line in (*last_lines(text), *plain_lines(text)))
 
 
 def test_both_ends_of_a_long_message_are_searched():
-    for text in ("MemoryError" + "x" * MEGABYTE, "x" * MEGABYTE + " MemoryError"):
+    for text in ("std::bad_alloc" + "x" * MEGABYTE, "x" * MEGABYTE + " std::bad_alloc"):
         assert explain(text, "load-failed")[0] == "out-of-memory"
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.kind} {fault.pattern.pattern[:30]}")
-def test_no_pattern_repeats_without_a_limit(fault):
+TRACE = "\n\nAt:\n  /models/m/1/model.py(7): initialize\n"
+# What Python, NumPy and the loader raise, and the same words in an exception of the model's own.
+RAISED = [
+    ("MemoryError: Unable to allocate 8.00 PiB", "ValueError: MemoryError: Unable to allocate", "out-of-memory"),
+    ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate", "ValueError: _ArrayMemoryError", "out-of-memory"),
+    ("torch.OutOfMemoryError: CUDA out of memory", "ValueError: CUDA out of memory", "out-of-memory"),
+    ("MemoryError", "MemoryErrorLike: of mine", "out-of-memory"),
+    ("OSError: [Errno 12] Cannot allocate memory", "ValueError: Cannot allocate memory", "out-of-memory"),
+    ("OSError: [Errno 24] Too many open files: 'a'", "ValueError: Too many open files", "too-many-files"),
+    ("OSError: [Errno 30] Read-only file system: 'a'", "ValueError: Read-only file system", "read-only"),
+    ("PermissionError: [Errno 13] Permission denied: 'a'", "PermissionError: your token", "not-for-everybody"),
+    ("PermissionError: [Errno 13] Permission denied", "ValueError: Permission denied", "not-for-everybody"),
+    ("OSError: [Errno 98] Address already in use", "ValueError: Address already in use", "port-taken"),
+    ("OSError: [Errno 28] No space left on device", "ValueError: No space left on device", "disk-full"),
+    ("ModuleNotFoundError: No module named 'a'", "ValueError: No module named 'a'", "module-missing"),
+    ("ImportError: liba.so.1: cannot open shared object file", "KeyError: liba.so: cannot open", "library-missing"),
+    ("ImportError: a.so: failed to map segment from shared object", "KeyError: a: failed to map", "noexec-mount"),
+    ("ImportError: /a.so: version `GLIBC_2.38' not found", "KeyError: version `GLIBC_2.38' not", "library-too-old"),
+    ("SyntaxError: invalid syntax (model.py, line 1)", "KeyError: SyntaxError: a (model.py, line 1)", "syntax-error"),
+    ("RuntimeError: Found no NVIDIA driver", "ValueError: Found no NVIDIA driver", "no-gpu"),
+]
+
+
+@pytest.mark.parametrize(("raised", "written", "kind"), RAISED)
+def test_an_exception_is_known_by_its_type_and_beginning_not_by_words_in_it(raised, written, kind):
+    assert explain(raised + TRACE, "load-failed")[0] == kind
+    assert explain(raised, "load-failed")[0] == kind
+    assert explain(written + TRACE, "load-failed") == ("load-failed", "")
+    assert explain(f"mine.MyError: {raised}", "load-failed") == ("load-failed", "")
+
+
+def test_words_of_the_server_in_an_exception_of_the_model_prove_nothing():
+    for words in ("Failed to increase the shared memory pool", "/dev/shm is full", "it is not healthy"):
+        assert explain(f"ValueError: {words}{TRACE}", "load-failed") == ("load-failed", "")
+    full = "Failed to increase the shared memory pool size for key 'x' to 9 bytes"
+    assert explain(full, "x")[0] == explain(f"c_python_backend_utils.TritonModelException: {full}{TRACE}", "x")[0]
+    assert explain(full, "x")[0] == "shared-memory-full"
+
+
+def test_what_the_loader_prints_is_evidence_and_what_the_model_prints_is_not():
+    line = "/models/m/stub: error while loading shared libraries: libpython3.8.so.1.0: cannot open shared object file"
+    kind, fix = explain("the stub is not healthy", "x", output=["loading", line])
+    assert kind == "libpython-missing"
+    assert "libpython3.8.so.1.0" in fix
+    for printed in (f"saw {line}", "Permission denied", "MemoryError", "No space left on device"):
+        assert explain("", "stub-died", output=[printed]) == ("stub-died", "")
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "ValueError: source code string cannot contain null bytes",
+        "SyntaxError: source code string cannot contain null bytes",
+        "SyntaxError: (unicode error) 'utf-8' codec can't decode byte 0xff in position 0 (model.py, line 0)",
+    ],
+)
+def test_code_that_is_not_utf8_is_to_be_saved_as_such(raised):
+    kind, fix = explain(raised, "load-failed")
+    assert (kind, "as UTF-8 text" in fix) == ("syntax-error", True)
+
+
+def test_a_message_of_the_stub_with_frames_is_no_exception_of_the_model():
+    reason = "NumPy, which every model needs, cannot be imported from '/e': ImportError: liba.so.1: cannot open shared"
+    assert explain(f"{reason} object file{TRACE}", "x")[0] == "library-missing"
+
+
+def test_unknown_faults_have_no_fix():
+    assert explain("who knows", "x") == ("x", "")
+
+
+@pytest.mark.parametrize("pattern", [pattern for fault in FAULTS for pattern in fault.patterns])
+def test_no_pattern_repeats_without_a_limit(pattern):
     import re._parser as parser  # the same that compiles it
 
     def repeats(tree):
@@ -55,7 +126,7 @@ def test_no_pattern_repeats_without_a_limit(fault):
                 for branch in value[1]:
                     yield from repeats(branch)
 
-    assert all(most <= 4096 for most in repeats(parser.parse(fault.pattern.pattern)))
+    assert all(most <= 4096 for most in repeats(parser.parse(pattern)))
 
 
 def test_a_model_that_prints_what_looks_like_a_report_is_harmless():

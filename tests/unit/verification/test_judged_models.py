@@ -80,6 +80,10 @@ class Client:
     def index(self):
         return (IndexEntry("m", "READY", ""),)
 
+    def of_version(self, version):
+        self.version = version
+        return self
+
     def config(self, model):
         return self._config
 
@@ -119,6 +123,49 @@ def test_a_good_model(server, model):
     assert list(ids(verdict)) == ["load", "stub", "libpython", "user-site", "infer", "formats", "stability"]
     assert (verdict.stub.pid, verdict.latency.requests, verdict.samples) == (7, 1, None)
     assert verdict.log == ("loading m",)
+
+
+class Versions(Client):
+    """A client of a model with the versions 2, 9 and 10, of which some fail."""
+
+    def __init__(self, server, broken=()):
+        super().__init__(server, CONFIG)
+        self.version, self.broken, self.asked = "", broken, []
+
+    def index(self):
+        states = {"2": "READY", "10": "READY", "9": "READY", "8": "UNAVAILABLE"}
+        return (IndexEntry("other", "READY", "", "1"), *(IndexEntry("m", s, "", v) for v, s in states.items()))
+
+    def infer(self, model, inputs, **options):
+        self.asked += [self.version] if self.version not in self.asked[-1:] else []
+        if self.version in self.broken:
+            raise RequestError(TRACE, status=500)
+        return super().infer(model, inputs, **options)
+
+
+def test_every_served_version_is_asked_the_newest_first(server, model):
+    client = Versions(server)
+    verdict = Judge(server, client, JudgeOptions(5.0, requests=1)).judge(model)
+    assert verdict.ok
+    assert client.asked == ["", "9", "2"]
+    said = [check.evidence.partition(" returned")[0] for check in verdict.checks if check.id == "infer"]
+    assert said[1:] == ["version 9:", "version 2:"]
+
+
+def test_an_older_version_that_fails_fails_the_model(server, model):
+    client = Versions(server, broken=("9",))
+    verdict = Judge(server, client, JudgeOptions(5.0, requests=1)).judge(model)
+    assert client.asked == ["", "9"]
+    assert (verdict.ok, verdict.failure.kind) == (False, "inference-failed")
+    assert verdict.failure.reason == "version 9: ValueError: boom"
+
+
+def test_answers_of_older_versions_may_differ_from_those_of_the_samples(server, model):
+    with_samples(model, {"data": [{"IN": [3]}], "validation_data": [{"OUT": [3]}]})
+    client = Versions(server)
+    verdict = Judge(server, client, JudgeOptions(5.0, requests=1)).judge(model)
+    assert [check.id for check in verdict.checks].count("infer") == 3
+    assert [check.id for check in verdict.checks].count("expected") == 1
 
 
 def test_inputs_too_large_to_make_up_are_told(server, model):
@@ -300,14 +347,18 @@ def test_an_exception_without_lines_shows_the_output(server, model):
     judged = judge(server, error=RequestError("ValueError: boom", status=500))
     failure = judged.judge(model).failure
     assert failure.details == ("loading m",)
-    assert failure.fix == "if the model rejects inputs of ones, provide samples: m/envpack/smoke.json"
+    samples = "if the model rejects inputs of ones, provide samples: m/envpack/smoke.json"
+    assert failure.fix == f"find in execute what answers with this error; {samples}"
 
 
 @pytest.mark.parametrize(
     ("message", "fix"),
     [
         (TRACE, "correct the model's code at /srv/m/1/model.py:9"),
-        ("ValueError: boom", "compare the samples with the inputs in config.pbtxt"),
+        (
+            "ValueError: boom",
+            "find in execute what answers with this error; compare the samples with the inputs in config.pbtxt",
+        ),
     ],
 )
 def test_with_samples_the_fix_is_about_them(server, model, message, fix):
@@ -316,9 +367,17 @@ def test_with_samples_the_fix_is_about_them(server, model, message, fix):
 
 
 def test_a_known_fault_has_its_own_kind_and_fix(server, model):
-    failure = judge(server, error=RequestError("OSError: Too many open files", status=500)).judge(model).failure
+    failure = (
+        judge(server, error=RequestError("OSError: [Errno 24] Too many open files", status=500)).judge(model).failure
+    )
     assert failure.kind == "too-many-files"
     assert "close files" in failure.fix
+
+
+def test_a_known_fault_in_the_models_code_is_told_with_its_line(server, model):
+    raised = TRACE.replace("ValueError: boom", "PermissionError: [Errno 13] Permission denied: '/a'")
+    failure = judge(server, error=RequestError(raised, status=500)).judge(model).failure
+    assert failure.fix.startswith("/srv/m/1/model.py:9: the server runs as another user")
 
 
 def test_a_stub_that_died_during_a_request_is_described(server, model):
