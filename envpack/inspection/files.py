@@ -8,12 +8,13 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from envpack.archive import inspect_environment, is_archive
+from envpack.archive import inspect_environment, is_archive, is_rejected
 from envpack.inspection.finding import Finding, Severity, caution, fault, finding_of_error
 from envpack.releases import Release
 from envpack.repository import (
     CONFIG_NAME,
     SHELL_CHARACTER,
+    STUB_NAME,
     Model,
     environment_of,
     get_string_parameter,
@@ -37,7 +38,7 @@ _OTHER_FORMATS = {
     b"hsqs": "squashfs",
     b"7z\xbc\xaf": "7z",
 }
-_BELOW_A_LINK = "it is below a link"
+_SHOWN_PROGRAMS = 3
 
 
 def folder_findings(repository: Path) -> Iterator[Finding]:
@@ -145,6 +146,7 @@ def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
         )
     elif path.is_dir():
         yield from _of_folder(path, release)
+        yield from _of_programs(path, own_stub=(model.folder / STUB_NAME).is_file())
     elif path.is_file():
         yield from _of_archive(path, release)
     else:
@@ -185,6 +187,31 @@ def _of_folder(folder: Path, release: Release) -> Iterator[Finding]:
         )
 
 
+def _of_programs(folder: Path, *, own_stub: bool) -> Iterator[Finding]:
+    """Programs of an environment that have lost their executable bits, as those from object storage have.
+
+    A release's own stub finds its Python through ``bin/python3``; envpack's does not need it.
+    """
+    programs = sorted(file.name for file in (folder / "bin").glob("*") if _is_program(file))
+    lost = [name for name in programs if not (folder / "bin" / name).stat().st_mode & 0o111]
+    if not lost:
+        return
+    more = f" and {len(lost) - _SHOWN_PROGRAMS} more" if len(lost) > _SHOWN_PROGRAMS else ""
+    what = f"programs are not executable: {', '.join(lost[:_SHOWN_PROGRAMS])}{more}"
+    fix = f"chmod a+x {folder}/bin/*; or build an archive, which keeps them: `envpack build --format tar.gz`"
+    if "python3" in lost and not own_stub:
+        yield fault("modes-lost", folder / "bin", f"{what}; the server's own stub needs bin/python3", fix)
+    else:
+        yield caution("modes-lost", folder / "bin", f"{what}; a model that starts one of them fails", fix)
+
+
+def _is_program(file: Path) -> bool:
+    if not file.is_file() or not os.access(file, os.R_OK):
+        return False
+    with file.open("rb") as opened:
+        return opened.read(4).startswith((b"#!", b"\x7fELF"))
+
+
 def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
     with file.open("rb") as opened:
         start = opened.read(8)
@@ -204,8 +231,7 @@ def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
         return
     for finding in found.findings:
         if finding.kind == "refused":
-            strict = finding.reason != _BELOW_A_LINK or release.strict_archives
-            severity: Severity = "error" if strict else "warning"
+            severity: Severity = "error" if is_rejected(finding, strict=release.strict_archives) else "warning"
             what = f"{_shown(finding.path)}: {finding.reason}" if finding.path else finding.reason
             yield Finding("archive-refused", severity, file, what, "build it with `envpack build`")
         elif finding.kind == "secret":

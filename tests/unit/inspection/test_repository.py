@@ -176,6 +176,32 @@ def test_each_kind_of_damage_is_found(project, release, change):
     assert kinds(project, release) == BREAKS[change]
 
 
+def program(file, mode, content="#!/bin/sh\n"):
+    file.write_text(content)
+    file.chmod(mode)
+
+
+class TestLostModes:
+    """Object storage keeps no executable bits."""
+
+    def test_programs_that_a_model_could_start_are_named(self, project, release):
+        folder = project.repository / "one/env/bin"
+        program(folder / "good", 0o755)
+        program(folder / "text", 0o644, "no program")
+        for name in ("a", "b", "c", "d"):
+            program(folder / name, 0o644)
+        (finding,) = inspect_repository(project, release).findings
+        assert (finding.severity, finding.kind, finding.where) == ("warning", "modes-lost", folder)
+        assert "not executable: a, b, c and 1 more; a model that starts one of them fails" in finding.what
+
+    def test_python_itself_is_needed_by_stubs_that_are_not_beside_the_model(self, project, release, foreign_stub):
+        one = project.repository / "one"
+        program(one / "env/bin/python3", 0o644)
+        assert kinds(project, release) == [("error", "modes-lost")]
+        shutil.copy(foreign_stub, one / "triton_python_backend_stub")
+        assert ("warning", "modes-lost") in kinds(project, release)
+
+
 def test_all_problems_are_found_at_once_with_a_fix(project, release):
     one, two = project.repository / "one", project.repository / "two"
     together = [stray, odd_version, spaced_environment, other_name, private_code, broken_link, not_a_stub]
