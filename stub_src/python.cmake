@@ -20,6 +20,7 @@ add_library(body MODULE
   body.cc
   model/command_loop.cc
   model/execution.cc
+  model/home.cc
   model/interpreter.cc
   model/python_model.cc
   model/readiness.cc

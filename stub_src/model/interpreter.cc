@@ -7,10 +7,12 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "forks.h"
+#include "model/home.h"
 #include "module/module.h"
 
 namespace py = pybind11;
@@ -73,12 +75,23 @@ PyStatus SetEncoding(PyConfig& config) {
   return PyConfig_SetString(&config, &config.stdio_encoding, L"utf-8");
 }
 
+PyStatus SetHome(PyConfig& config) {
+  const std::optional<Home> home = FindHome();
+  if (!home) return PyStatus_Ok();
+  const PyStatus status = PyConfig_SetBytesString(&config, &config.home, home->prefix.c_str());
+  if (PyStatus_Exception(status)) return status;
+  return PyConfig_SetBytesString(&config, &config.executable, home->executable.c_str());
+}
+
 PyStatus Initialize(PyConfig& config, bool uses_environment) {
   config.parse_argv = 0;
   // Python itself treats every value as true, also "0".
   config.faulthandler = VariableIs("PYTHONFAULTHANDLER", "0") ? 0 : 1;
   if (uses_environment && !UserSiteRequested()) config.user_site_directory = 0;
   if (PyStatus status = SetEncoding(config); PyStatus_Exception(status)) return status;
+  if (uses_environment) {
+    if (PyStatus status = SetHome(config); PyStatus_Exception(status)) return status;
+  }
   return Py_InitializeFromConfig(&config);
 }
 

@@ -69,6 +69,13 @@ class ModelEnvironments:
             file.write(text)
         return folder
 
+    def without_modes(self, environment):
+        """The same environment without executable files, as object storage delivers it."""
+        folder = self.variant(environment, "without-modes", "true")
+        for file in (folder / "bin").iterdir():
+            file.chmod(0o644)
+        return folder
+
     def archive(self, environment):
         """The same environment as an archive: small, since its library folder is a link to where everything is."""
         file = self.folder / f"environments/{environment.name}.tar"

@@ -229,6 +229,7 @@ class Servers:
             with (repository / name / "config.pbtxt").open("a") as config:
                 config.write(f"{line}\n")
         self.place(repository, "customized", "script", self._customized(first), stub)
+        self.place(repository, "without_modes", "script", self.model_environments.without_modes(first), stub)
         if not _loader_finds(stub_needs(python)):
             self.place(repository, "wrong_environment", "script", self._other_python(python), stub)
         return sorted(folder.name for folder in repository.iterdir())
