@@ -109,10 +109,10 @@ def choose_runtime(options: RuntimeOptions, repository: Path, models: tuple[Mode
     container = _container(options, daemon, repository, models)
     if options.image or options.pull or container.has_image():
         return container
-    return _process(options, models)
+    return _process(options, models, instead_of=container.image)
 
 
-def _process(options: RuntimeOptions, models: tuple[Model, ...]) -> ProcessRuntime:
+def _process(options: RuntimeOptions, models: tuple[Model, ...], *, instead_of: str = "") -> ProcessRuntime:
     return ProcessRuntime(
         find_server(options.server),
         port=options.port,
@@ -120,6 +120,7 @@ def _process(options: RuntimeOptions, models: tuple[Model, ...]) -> ProcessRunti
         extra_backends=options.extra_backends,
         arguments=options.all_arguments(models),
         start_seconds=60.0 if options.gpu else 10.0,
+        instead_of=instead_of,
     )
 
 

@@ -167,6 +167,10 @@ class ContainerRuntime(ContainerSettings):
         known: Release | None = all_releases().get(self.release)
         return image_host(known) if known else Host(f"the image {self.image}", "", "", "")
 
+    @property
+    def instead_of(self) -> str:
+        return ""
+
     def has_image(self) -> bool:
         """Whether the daemon has the image."""
         return bool(self._known_image())

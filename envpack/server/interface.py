@@ -141,6 +141,10 @@ class Runtime(Protocol):
         """The container image, ``""`` without one."""
 
     @property
+    def instead_of(self) -> str:
+        """The image that would have been used if the daemon had it, ``""`` if this runtime was the first choice."""
+
+    @property
     def release(self) -> str:
         """Name of the Triton release that it runs, ``""`` if unknown."""
 

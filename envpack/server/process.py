@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from envpack.preflight import Host, this_host
@@ -154,6 +154,7 @@ class ProcessRuntime:
         extra_backends: folder with additional backend directories, for models that name one.
         arguments: additional arguments for tritonserver. They come last, so they override ours.
         start_seconds: time limit in seconds for the first response; a server that initializes GPUs takes longer.
+        instead_of: see `envpack.server.interface.Runtime`.
 
     """
 
@@ -163,6 +164,8 @@ class ProcessRuntime:
     extra_backends: Path | None = None
     arguments: tuple[str, ...] = ()
     start_seconds: float = 10.0
+    _: KW_ONLY
+    instead_of: str = ""
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.inspection import BuildState, build_state
-from envpack.preflight import Mismatch, find_bomb, preflight_model
+from envpack.preflight import Mismatch, find_unsafe_archive, preflight_model
 from envpack.project import Project, open_project
 from envpack.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
 from envpack.repository import STUB_NAME, Model, environment_of, find_models, in_loading_order, no_models, open_model
@@ -29,7 +29,7 @@ from envpack.server import (
 )
 from envpack.support.errors import InputError, ServerError
 from envpack.support.progress import NoProgress, Progress
-from envpack.verification.checks.server import check_repository, check_together, unload_all
+from envpack.verification.checks.server import check_repository, check_runtime, check_together, unload_all
 from envpack.verification.gpu import check_gpu, choose_probed_model, run_probe, skip_probe, write_probe
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped
@@ -121,7 +121,9 @@ class _Verification:
             judge = self._judge(server, client, release)
             verdicts = tuple(self._verify_model(judge, model) for model in self._models)
             all_right = all(verdict.ok for verdict in verdicts)
-            checks = [check_repository(self._repository)] if self._whole else []
+            elsewhere = check_runtime(self._runtime)
+            checks = [elsewhere] if elsewhere else []
+            checks += [check_repository(self._repository)] if self._whole else []
             checks += self._gpu_checks(server, client, probe) if probe and not judge.stuck else ()
             checks += self._server_checks(server, client) if all_right and not judge.stuck else ()
             judged = self._seconds()
@@ -152,8 +154,8 @@ class _Verification:
         )
 
         def preflight(model: Model) -> tuple[Mismatch, ...]:
-            bomb = find_bomb(model)
-            return (bomb,) if bomb else mismatches(model)
+            unsafe = find_unsafe_archive(model, release)
+            return (unsafe,) if unsafe else mismatches(model)
 
         options, where = self._options, self._options.where
         judging = JudgeOptions(options.load_timeout, options.requests, where.preload, release)

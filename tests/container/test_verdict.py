@@ -2,6 +2,7 @@
 
 import shutil
 
+from envpack.releases import DEFAULT_RELEASE, find_release
 from tests.container.conftest import write_model
 
 
@@ -41,6 +42,16 @@ def test_a_packed_environment_and_several_models_at_the_same_time(envpack, repos
     first = document["verdict"]["models"][0]["phases"][0]
     assert first["name"] == "extraction"
     assert first["seconds"] > 0
+
+
+def test_a_daemon_without_the_image_is_told_before_a_process_is_taken_for_it(envpack):
+    """Without the option that names the image of the tests, the official one is meant, which this daemon lacks."""
+    code, document = envpack.verify("--runtime", "auto", "--image", "")
+    assert code == 0, document
+    assert document["verdict"]["runtime"] == "process"
+    (check,) = (check for check in document["verdict"]["checks"] if check["id"] == "runtime")
+    assert check["status"] == "warning"
+    assert f"does not have the image {find_release(DEFAULT_RELEASE).image}" in check["evidence"]
 
 
 def test_another_path_in_the_container(envpack):

@@ -8,12 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.inspection import folder_findings
-from envpack.server import Client, RequestError, Server
+from envpack.server import Client, RequestError, Runtime, Server
 from envpack.verification.stub_processes import living_stubs
 from envpack.verification.verdict import Check, failed, passed, warning
 
 _UNLOAD_SECONDS = 10.0
 _POLL_SECONDS = 0.1
+
+
+def check_runtime(runtime: Runtime) -> Check | None:
+    """Check that the server runs where it was expected to run; None if it does."""
+    if not runtime.instead_of:
+        return None
+    evidence = f"the daemon does not have the image {runtime.instead_of}, so a server of this machine was used"
+    return warning("runtime", evidence, "add --pull to verify in the image, or --runtime process if this is meant")
 
 
 def check_repository(repository: Path) -> Check:
@@ -32,8 +40,10 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
         errors = dict(zip(models, pool.map(lambda name: _load(client, name, timeout), models), strict=True))
     broken = {name: error for name, error in errors.items() if error}
-    states = {entry.name: entry.state for entry in client.index() if entry.state}
-    broken |= {name: f"its state is {states.get(name)}" for name in models if states.get(name) != "READY"} | broken
+    entries = client.index()
+    ready = {entry.name for entry in entries if entry.state == "READY"}
+    states = {entry.name: entry.state for entry in entries if entry.state}
+    broken = {name: f"its state is {states.get(name)}" for name in models if name not in ready} | broken
     if broken:
         name, reason = next(iter(broken.items()))
         fix = "each loads alone, so they compete for memory, GPU memory, a port, or a file that both write"
