@@ -50,6 +50,7 @@ def test_a_lock_of_this_machines_python_says_that_other_machines_cannot_install_
 ):
     assert run_command("lock", "m").document["models"][0]["local"] == []
     packaged(PYTHON, tmp_path / "cache")
+    (repository / "m/envpack.lock").unlink()
     (repository / "envpack.toml").write_text(f'[models.m]\npython = "{PYTHON}"\n')
     completed = run_command("lock", "m")
     assert completed.code == 0, completed.err

@@ -290,7 +290,7 @@ def test_hashes_of_requirements_are_held_to(served, tmp_path, digest):
 
 def test_a_wheel_of_another_platform_alone_is_no_choice(served, tmp_path):
     error = refused(lock_for, Requirements(pip=("armed",)), served, tmp_path)
-    assert error.kind == "unresolvable"
+    assert error.kind == "wheel-missing"
     assert "'armed'" in error.message
 
 
@@ -430,7 +430,7 @@ class TestNetworkFaults:
 
     def test_another_package_of_another_machines_channel_is_named(self, tmp_path, served):
         lock = lock_for(Requirements(), served, tmp_path)
-        gone = dataclasses.replace(lock.conda[0], name="plain", url="file:///nowhere/linux-64/plain-1.0-0.conda")
+        gone = dataclasses.replace(lock.conda[0], build="0", url="file:///nowhere/linux-64/plain-1.0-0.conda")
         error = refused(environment_of, dataclasses.replace(lock, conda=(gone,)), cache=tmp_path)
         assert (error.kind, error.where) == ("package-missing", "/nowhere/linux-64/plain-1.0-0.conda")
         assert "add-python" not in error.hint
