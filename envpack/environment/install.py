@@ -43,6 +43,8 @@ def install_pip(
                 [
                     *("pip", "install", *into, "--no-deps", "--requirements", lock, *options),
                     *("--python-platform", platform_name(target.machine, target.glibc)),
+                    # Neither links to uv's cache: it is not ours. "clone" would fall back to hard links.
+                    *("--link-mode", "copy"),
                 ],
                 variables=index_variables(indexes),
             )

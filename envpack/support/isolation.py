@@ -41,7 +41,6 @@ _KEPT = {
     "UV_INDEX_STRATEGY",
     "UV_INDEX_URL",
     "UV_KEYRING_PROVIDER",
-    "UV_LINK_MODE",
     "UV_NATIVE_TLS",
     "UV_NO_INDEX",
     "UV_OFFLINE",
