@@ -16,6 +16,7 @@ from envpack.archive.manifest import SelectedFiles, holds, selected_files
 from envpack.archive.selection import Selection
 from envpack.environment import Entry, Environment, check_prefix, environment_in_use, rewrite
 from envpack.support.cache_locations import cache_root
+from envpack.support.modes import FILE, PROGRAM, make_folder
 from envpack.support.replacement import LINK_UNSUPPORTED, replaced_folder, restore_folder, temporaries_of
 from envpack.support.storage_errors import storage_errors
 
@@ -101,7 +102,7 @@ def _fill(source: Path, target: Path, selected: SelectedFiles) -> None:
             Path(target, entry.path).symlink_to(entry.target)
         elif entry.placeholder:
             rewrite(Path(source, entry.path), Path(target, entry.path), selected.final_prefix, entry.placeholder)
-            Path(target, entry.path).chmod(0o755 if entry.kind == "program" else 0o644)
+            Path(target, entry.path).chmod(PROGRAM if entry.kind == "program" else FILE)
         elif entry.kind != "folder":
             transfer(f"{source}/{entry.path}", f"{target}/{entry.path}")
     for name in selected.descriptions:
@@ -127,7 +128,10 @@ class _Transfer:
 def _make_folders(target: Path, entries: Iterable[Entry]) -> None:
     made = {""}
     for entry in entries:
-        folder = entry.path if entry.kind == "folder" else entry.path.rpartition("/")[0]
-        if folder not in made:
-            Path(target, folder).mkdir(parents=True, exist_ok=True)
+        folder, missing = entry.path if entry.kind == "folder" else entry.path.rpartition("/")[0], []
+        while folder not in made:
+            missing.append(folder)
             made.add(folder)
+            folder = folder.rpartition("/")[0]
+        for path in reversed(missing):
+            make_folder(f"{target}/{path}")

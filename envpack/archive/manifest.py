@@ -30,6 +30,7 @@ from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.cache_locations import cache_root
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.support.modes import FILE
 from envpack.support.replacement import replaced_file, write_text
 from envpack.support.storage_errors import storage_errors
 
@@ -246,7 +247,7 @@ def _cache(folder: Path, selected: SelectedFiles) -> None:
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in selected.descriptions.items():
-            with replaced_file(folder / name, durable=False) as partial:
+            with replaced_file(folder / name, mode=FILE, durable=False) as partial:
                 partial.write_bytes(content)
 
 

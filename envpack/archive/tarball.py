@@ -29,6 +29,7 @@ from envpack.support.cache_locations import cache_root
 from envpack.support.entry_locks import ensured, mark_used
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import install_command
+from envpack.support.modes import FILE
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file, write_text
 from envpack.support.text import counted
@@ -135,7 +136,7 @@ def pack_archive(
     ):
         if request.is_at(destination):
             return False
-        with replaced_file(destination) as partial:
+        with replaced_file(destination, mode=FILE) as partial:
             partial.unlink()
             try:
                 partial.hardlink_to(stored)
@@ -183,7 +184,7 @@ def _write(
     """Write an archive into the store; returns its SHA-256 and the positions of its segments."""
     prefix = request.environment.prefix
     segments: dict[str, Segment] = {}
-    with replaced_file(stored) as partial:
+    with replaced_file(stored, mode=FILE) as partial:
         if request.packer == "conda-pack":
             pack_with_conda_pack(prefix, partial, request.form)
             return sha256_of(partial), segments

@@ -13,7 +13,8 @@ from envpack.archive import locked_destination
 from envpack.deployment.plan import DeployedModel, Deployment, server_arguments
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Backend, python_of_backend
 from envpack.support.errors import InputError, UsageError
-from envpack.support.replacement import link_or_copy, replaced_folder
+from envpack.support.modes import FILE, PROGRAM, make_folder
+from envpack.support.replacement import link_or_copy, replaced_folder, write_text
 
 MANIFEST_NAME = "envpack-layout.json"
 SCHEMA = 1
@@ -73,7 +74,7 @@ def assemble(deployment: Deployment, output: Path) -> DeploymentManifest:
         _fill(deployment, partial)
         manifest = _manifest(deployment, partial)
         text = json.dumps(manifest, indent=1, sort_keys=True)
-        (partial / MANIFEST_NAME).write_text(f"{text}\n", encoding="utf-8")
+        write_text(partial / MANIFEST_NAME, f"{text}\n")
     return manifest
 
 
@@ -100,8 +101,8 @@ def _check_output(output: Path, deployment: Deployment) -> None:
 
 
 def _fill(deployment: Deployment, tree: Path) -> None:
-    (tree / "models").mkdir()
-    (tree / "backends").mkdir()
+    make_folder(tree / "models")
+    make_folder(tree / "backends")
     for model in deployment.models:
         _Copy(model.folder, _linked(model)).to(tree / "models" / model.name)
     for backend in deployment.backends:
@@ -139,7 +140,7 @@ class _Copy:
         self._open.pop()
 
     def _content_to(self, folder: Path, target: Path, *, is_linked: bool) -> None:
-        target.mkdir(mode=0o755)
+        make_folder(target)
         with os.scandir(folder) as entries:
             for entry in entries:
                 path = Path(entry.path)
@@ -168,6 +169,7 @@ class _Copy:
             link_or_copy(str(path), str(target))
         else:
             shutil.copy2(path, target)
+            target.chmod(PROGRAM | 0o200 if path.stat().st_mode & 0o100 else FILE | 0o200)
 
     def _resolved(self, link: Path) -> Path:
         """The target of a link if that is outside the folder and so missing in the tree, else the link itself."""

@@ -34,6 +34,7 @@ from envpack.support.bounded_reading import parse_json
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
 from envpack.support.entry_locks import mark_used
 from envpack.support.errors import EnvironmentBuildError
+from envpack.support.modes import protect
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
 from envpack.support.text import counted, normalise_name
@@ -118,6 +119,7 @@ def finish(
     entries = take_inventory(prefix, owners, assembly.progress)
     needs = _checked_needs(assembly, prefix, entries)
     _write_manifest(assembly, prefix, version, needs, owners, entries)
+    protect(prefix)
     assembly.progress.end(counted(len(entries), "file"))
 
 

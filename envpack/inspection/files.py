@@ -93,7 +93,7 @@ def is_pointer(file: Path) -> bool:
 
 def mode_findings(model: Path) -> Iterator[Finding]:
     """Files of a model that only some users can read; the server's user is not known."""
-    private = []
+    private = [] if _for_everybody(model.stat().st_mode) else [model]
     for path in _entries(model):
         if not path.exists():
             yield fault(
@@ -114,8 +114,12 @@ def mode_findings(model: Path) -> Iterator[Finding]:
 def _entries(model: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(model):
         yield from (Path(folder, name) for name in sorted((*folders, *files)))
-        # Execution environments are skipped: they are unchanged since the build, and large.
-        folders[:] = [name for name in folders if not Path(folder, name, "bin").is_dir()]
+        # Of execution environments only the folders: they are large.
+        environments = [name for name in folders if Path(folder, name, "bin").is_dir()]
+        for name in environments:
+            for inside, deeper, _ in os.walk(Path(folder, name)):
+                yield from (Path(inside, below) for below in deeper)
+        folders[:] = [name for name in folders if name not in environments]
 
 
 def _for_everybody(mode: int) -> bool:

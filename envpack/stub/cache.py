@@ -10,6 +10,7 @@ from pathlib import Path
 
 from envpack.support.bounded_reading import read_json
 from envpack.support.entry_locks import being_made, mark_used
+from envpack.support.modes import protect
 from envpack.support.progress import Progress
 from envpack.support.replacement import new_folder, write_text
 from envpack.support.storage_errors import storage_errors
@@ -53,6 +54,7 @@ def ensure_entry(folder: Path, make: Callable[[Path], None], progress: Progress)
         with new_folder(folder) as made:
             make(made)
             write_text(made / _MANIFEST, json.dumps(_digests(made), indent=1, sort_keys=True))
+            protect(made)
         return True
 
 

@@ -136,7 +136,8 @@ def contents(archive):
     with tarfile.open(archive) as opened:
         for member in opened:
             content = opened.extractfile(member).read() if member.isreg() else b""
-            found[member.name] = (member.type, member.mode, member.linkname, content)
+            readable = member.mode & 0o555  # conda-pack packs the modes of the store, which is read-only
+            found[member.name] = (member.type, readable, member.linkname, content)
     return found
 
 

@@ -1,12 +1,16 @@
-"""Files in the store belong to the store alone: no other cache shares them."""
+"""Files in the store belong to the store alone: no other cache shares them, and no model can write to them."""
 
 import ctypes
 import os
+import shutil
+import stat
 
 import pytest
 
+from envpack.archive import pack_archive, place_folder
 from envpack.environment import build_environment
 from envpack.requirements import Requirements
+from envpack.workflow import prune_cache
 from tests.wheels import make_wheel, write_index
 
 from .sources import PYTHON
@@ -50,6 +54,13 @@ def strict_permissions():
     libc.prctl(_PR_SET_SECUREBITS, bits, 0, 0, 0)
 
 
+@pytest.fixture
+def umask():
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
 def files(folder):
     return [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
 
@@ -80,3 +91,36 @@ def test_a_wheel_that_covers_files_of_a_conda_package_leaves_that_package_in_the
     assert plain.read_text() == "VALUE = '1.1'\n"
     kept = [file for file in files(tmp_path / "cache/conda-packages") if file.name == "under_scored.py"]
     assert [file.read_text() for file in kept] == ["VALUE = '1.1'\n"]
+
+
+def test_everybody_can_read_the_store_and_nobody_can_write_to_it(build, umask, tmp_path):
+    environment = build("tree", conda=("rooted",))
+    place_folder(environment, tmp_path / "env", served_as="/models/m/env")
+    pack_archive(environment, tmp_path / "env.tar")
+    for root in (environment.prefix, tmp_path / "env"):
+        folders = [root, *(path for path in root.rglob("*") if path.is_dir() and not path.is_symlink())]
+        assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o755}
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files(root)} == {0o444, 0o555}
+    assert (environment.prefix / "bin/python3").stat().st_mode & 0o777 == 0o555
+    assert (tmp_path / "env.tar").stat().st_mode & 0o777 == 0o444
+
+
+def test_read_only_files_are_built_on_placed_replaced_and_removed_by_their_owner(
+    build, strict_permissions, tmp_path, umask
+):
+    first = build("tree", conda=("rooted",))
+    with pytest.raises(PermissionError):
+        (first.prefix / SITE / "tree.py").open("a")
+    second = build("tree", "leaf<1.1", conda=("rooted",))  # of the same conda packages, and their byte code
+    shutil.rmtree(second.prefix)
+    second = build("tree", "leaf<1.1", conda=("rooted",))
+    assert second.fresh
+    for environment in (first, second, first):
+        assert place_folder(environment, tmp_path / "env") is True
+        assert pack_archive(environment, tmp_path / "env.tar") is True
+    (tmp_path / "cache/archives").rename(tmp_path / "cache/old")
+    shutil.rmtree(tmp_path / "cache/old")
+    assert pack_archive(second, tmp_path / "env.tar") is True
+    prune_cache(0, cache=tmp_path / "cache")
+    assert files(tmp_path / "cache/environments") == []
+    shutil.rmtree(tmp_path / "env")

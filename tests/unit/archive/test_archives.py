@@ -47,7 +47,7 @@ def test_everything_arrives_as_it_is_in_the_store(environment, tmp_path, form):
 @FORMS
 def test_members_depend_on_nothing_but_the_files(environment, tmp_path, form):
     pack_archive(environment, tmp_path / "env", form=form)
-    assert (tmp_path / "env").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "env").stat().st_mode & 0o777 == 0o444
     found = members(tmp_path / "env")
     assert list(found)[:2] == [MANIFEST, INVENTORY]
     assert {(member.uid, member.gid, member.uname, member.gname, member.mtime) for member in found.values()} == {
@@ -271,6 +271,7 @@ def test_models_share_one_archive(environment, tmp_path, cache):
         assert pack_archive(environment, tmp_path / f"{name}/env.tar.gz") is True
     assert (tmp_path / "a/env.tar.gz").samefile(tmp_path / "b/env.tar.gz")
     assert names_in(tmp_path / "a") == ["env.tar.gz", "env.tar.gz.json"]
+    assert (tmp_path / "a/env.tar.gz").stat().st_mode & 0o777 == 0o444
 
 
 def test_archive_on_another_file_system_is_a_copy(environment, tmp_path):
@@ -392,7 +393,7 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
 def test_conda_pack_packs_all_files_and_an_activate_of_its_own(environment, tmp_path):
     archive = tmp_path / "env.tar.gz"
     assert pack_archive(environment, archive, packer="conda-pack") is True
-    assert archive.stat().st_mode & 0o777 == 0o644
+    assert archive.stat().st_mode & 0o777 == 0o444
     assert "PYTHONNOUSERSITE" not in text(archive, "bin/activate")
     assert "include/x.h" in members(archive)
     assert json.loads(archive_metadata_file(archive).read_text())["made_by"].startswith("conda-pack 0.")

@@ -27,6 +27,15 @@ def test_folder_shares_its_files_with_the_store(environment, tmp_path):
     assert not (placed / "conda-meta/x.lock").exists()
 
 
+def test_a_placed_folder_can_be_entered_whatever_the_umask(environment, tmp_path):
+    before = os.umask(0o077)
+    place_folder(environment, tmp_path / "env")
+    os.umask(before)
+    folders = [path for path in (tmp_path / "env").rglob("*") if path.is_dir() and not path.is_symlink()]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o755}
+    assert {(tmp_path / "env" / name).stat().st_mode & 0o777 for name in (MANIFEST, INVENTORY)} == {0o444}
+
+
 def test_folders_that_hold_files_and_folders_are_made_once(prefixes, tmp_path):
     def add(prefix):
         for path in ("deep/a/x", "deep/b", "deep/c/d/x", "deep/c/x"):

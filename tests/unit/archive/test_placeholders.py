@@ -49,8 +49,8 @@ def test_a_folder_names_itself_where_it_is_served(environment, tmp_path, served_
     assert place_folder(environment, placed, served_as=served_as) is True
     root = served_as or str(placed)
     assert (placed / "lib/config.txt").read_text() == f"root={root}/x\n"
-    assert (placed / "lib/config.txt").stat().st_mode & 0o777 == 0o644
-    assert (placed / "bin/script").stat().st_mode & 0o777 == 0o755
+    assert (placed / "lib/config.txt").stat().st_mode & 0o777 == 0o444
+    assert (placed / "bin/script").stat().st_mode & 0o777 == 0o555
     binary = (placed / "lib/binary.so").read_bytes()
     assert (len(binary), binary.endswith(b"end")) == (len(BINARY), True)
     assert binary.startswith(b"\x7fELF\0" + root.encode() + b"/lib\0\0")

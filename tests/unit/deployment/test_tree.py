@@ -59,6 +59,20 @@ def test_environments_and_stubs_are_linked_and_edited_files_are_copied(plan, pro
     assert not same("1/model.py")
 
 
+def test_every_user_can_read_the_tree_whatever_the_umask(plan, project, tmp_path):
+    (project.repository / "late/1/model.py").chmod(0o600)
+    before = os.umask(0o077)
+    assemble(plan, tmp_path / "tree")
+    os.umask(before)
+    modes = {
+        str(path.relative_to(tmp_path / "tree")): path.stat().st_mode & 0o777
+        for path in (tmp_path / "tree").rglob("*")
+        if not path.is_symlink()
+    }
+    assert {mode for name, mode in modes.items() if (tmp_path / "tree" / name).is_dir()} == {0o755}
+    assert modes["models/late/1/model.py"] == modes[MANIFEST_NAME] == 0o644
+
+
 def test_files_are_copied_across_file_systems(plan, project, tmp_path, monkeypatch):
     other = os.stat("/dev/shm").st_dev
     if other == tmp_path.stat().st_dev:

@@ -124,6 +124,14 @@ def private_code(model):
     (model / "1/model.py").chmod(0o600)
 
 
+def private_model(model):
+    model.chmod(0o700)
+
+
+def private_folder_of_an_environment(model):
+    (model / "env/lib").chmod(0o750)
+
+
 def broken_link(model):
     (model / "1/weights").symlink_to("/nowhere/weights")
 
@@ -162,6 +170,8 @@ BREAKS = {
     keyword_in_the_middle: [("error", "bad-environment-path")],
     spaced_environment: [("error", "bad-path")],
     private_code: [("warning", "not-for-everybody")],
+    private_model: [("warning", "not-for-everybody")],
+    private_folder_of_an_environment: [("warning", "not-for-everybody")],
     broken_link: [("error", "broken-link")],
     no_step: [("error", "step-missing")],
     unknown_backend: [("error", "backend-missing")],

@@ -58,6 +58,12 @@ def test_an_entry_is_made_once(tmp_path):
     assert (tmp_path / "cache/entry/deep/file").read_text() == "content"
 
 
+def test_an_entry_is_read_only(tmp_path):
+    ensure_entry(tmp_path / "entry", Making(), NoProgress())
+    files = [path for path in (tmp_path / "entry").rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o444}
+
+
 @pytest.mark.parametrize("damage", ["changed", "missing", "added", "manifest", "empty manifest"])
 def test_a_damaged_entry_is_made_again(tmp_path, damage):
     entry, make = tmp_path / "entry", Making()
@@ -65,14 +71,17 @@ def test_a_damaged_entry_is_made_again(tmp_path, damage):
     manifest = entry / "sha256.json"
     match damage:
         case "changed":
+            (entry / "deep/file").chmod(0o644)
             (entry / "deep/file").write_text("CONTENT")
         case "missing":
             (entry / "deep/file").unlink()
         case "added":
             (entry / "deep/other").touch()
         case "manifest":
+            manifest.chmod(0o644)
             manifest.write_text("{")
         case "empty manifest":
+            manifest.chmod(0o644)
             manifest.write_text("{}")
     assert not is_intact(entry)
     assert ensure_entry(entry, make, NoProgress())
