@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         read_metadata as read_metadata,
         record_in_metadata as record_in_metadata,
     )
+    from envpack.archive.placed_files import changed_files as changed_files
     from envpack.archive.reading import is_archive as is_archive, opened_archive as opened_archive
     from envpack.archive.sbom import bill_of_materials as bill_of_materials
     from envpack.archive.selection import Selection as Selection

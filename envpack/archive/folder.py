@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from envpack.archive.manifest import SelectedFiles, holds, selected_files
+from envpack.archive.placed_files import suspect_files
 from envpack.archive.selection import Selection
-from envpack.environment import Entry, Environment, check_prefix, environment_in_use, rewrite
+from envpack.environment import Entry, Environment, check_prefix, differing, environment_in_use, rewrite
 from envpack.support.cache_locations import cache_root
 from envpack.support.modes import FILE, PROGRAM, make_folder
+from envpack.support.progress import Progress
 from envpack.support.replacement import LINK_UNSUPPORTED, replaced_folder, restore_folder, temporaries_of
 from envpack.support.storage_errors import storage_errors
 
@@ -56,17 +58,24 @@ def _remove_stale(destination: Path) -> None:
 
 
 def place_folder(
-    environment: Environment, destination: Path, selection: Selection | None = None, *, served_as: str = ""
+    environment: Environment,
+    destination: Path,
+    selection: Selection | None = None,
+    *,
+    served_as: str = "",
+    progress: Progress | None = None,
 ) -> bool:
     """Place an execution environment as a folder; other processes see the old folder or the complete new one.
 
-    Files are hard links to the store if the file system allows it, otherwise copies.
+    A folder that already holds this environment stays, unless one of its files was changed. Files are hard links to the
+    store if the file system allows it, otherwise copies.
 
     Args:
         environment: the environment to place.
         destination: the folder to create or replace.
         selection: which files to place; by default all but those that no model needs at run time.
         served_as: path of ``destination`` on the server, if it differs; it replaces the prefix placeholder in files.
+        progress: receives the name of a changed file.
 
     Returns:
         Whether anything was written; ``False`` if ``destination`` already holds this environment.
@@ -81,10 +90,16 @@ def place_folder(
     final_prefix = (served_as or str(destination.absolute())) if environment.placeholders else ""
     check_prefix(final_prefix)
     if holds(destination, environment, selection, final_prefix):
-        return False
+        suspects = suspect_files(destination, environment.key)
+        if not suspects:
+            return False
+        changed = differing(destination, suspects)
+        if changed and progress:
+            more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+            progress.detail(f"{destination / changed[0]} was changed{more}; the environment is placed again")
 
     with environment_in_use(environment), locked_destination(destination):
-        if holds(destination, environment, selection, final_prefix):
+        if holds(destination, environment, selection, final_prefix) and not suspect_files(destination, environment.key):
             return False
         with (
             selected_files(environment, selection, final_prefix) as selected,
@@ -102,6 +117,7 @@ def _fill(source: Path, target: Path, selected: SelectedFiles) -> None:
             Path(target, entry.path).symlink_to(entry.target)
         elif entry.placeholder:
             rewrite(Path(source, entry.path), Path(target, entry.path), selected.final_prefix, entry.placeholder)
+            shutil.copystat(Path(source, entry.path), Path(target, entry.path))  # its time stamp tells of changes
             Path(target, entry.path).chmod(PROGRAM if entry.kind == "program" else FILE)
         elif entry.kind != "folder":
             transfer(f"{source}/{entry.path}", f"{target}/{entry.path}")

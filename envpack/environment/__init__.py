@@ -15,6 +15,12 @@ if TYPE_CHECKING:
         remembered_lock as remembered_lock,
     )
     from envpack.environment.credential_files import holds_credentials as holds_credentials
+    from envpack.environment.integrity import (
+        Index as Index,
+        damaged_files as damaged_files,
+        differing as differing,
+        read_index as read_index,
+    )
     from envpack.environment.inventory import (
         INVENTORY as INVENTORY,
         OWN as OWN,

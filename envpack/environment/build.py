@@ -20,6 +20,7 @@ from envpack.support.entry_locks import being_made, ingredients_in_use, mark_use
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import new_folder
+from envpack.support.storage_errors import storage_errors
 
 DEFAULT_GLIBC = "2.35"  # of the official images that are based on Ubuntu 22.04
 
@@ -86,8 +87,6 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
         StorageError: the cache cannot be written to.
 
     """
-    from envpack.support.storage_errors import storage_errors
-
     remembered = find_remembered_lock(requirements, target, options)
     if remembered:
         return remembered
@@ -157,9 +156,8 @@ def environment_of(
     """
     root = (cache or cache_root()).absolute()
     folder = root / "environments" / lock.environment_key(strip=strip)
-    found = read_environment(folder)
+    found = find_intact(folder, root, progress or NoProgress())
     if found:
-        mark_used(folder)
         return found
 
     from envpack.environment.assemble import Assembly, assemble
@@ -180,6 +178,28 @@ def environment_of(
         return build_once(folder, lambda partial: assemble(assembly, partial))
 
 
+def find_intact(folder: Path, cache: Path, progress: Progress) -> Environment | None:
+    """The environment in a folder of the store, if it is there and none of its files was changed.
+
+    A damaged one is removed, with what it shares files with, so that the caller builds it again.
+    """
+    from envpack.environment.integrity import damaged_files, discard
+
+    found = read_environment(folder)
+    if found is None:
+        return None
+    if damaged_files(folder):
+        with storage_errors(folder), being_made(folder):
+            damaged = damaged_files(folder)  # another process may have mended it
+            if damaged:
+                more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+                progress.detail(f"{folder / damaged[0]} was changed{more}; the environment is made again")
+                discard(folder, damaged, cache)
+        return read_environment(folder)
+    mark_used(folder)
+    return found
+
+
 def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
     """Build an environment in the store; other processes that need it wait until it is complete.
 
@@ -192,7 +212,7 @@ def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
         StorageError: the disk is full, or the store cannot be written to.
 
     """
-    from envpack.support.storage_errors import storage_errors
+    from envpack.environment.integrity import write_index
 
     with storage_errors(folder.parent), being_made(folder):
         found = read_environment(folder)
@@ -201,6 +221,7 @@ def build_once(folder: Path, fill: Callable[[Path], None]) -> Environment:
         shutil.rmtree(folder, ignore_errors=True)  # incomplete without a manifest
         with new_folder(folder) as partial:
             fill(partial)
+        write_index(folder)
         finished = read_environment(folder)
     if finished is None:
         raise disappeared(folder)

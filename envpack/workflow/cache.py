@@ -148,7 +148,7 @@ def _is_beside(path: Path) -> bool:
 
 def _beside(path: Path) -> list[Path]:
     suffixes = (*_BESIDE, ".lock") if path.parent.name == "archives" else (".lock",)
-    return [path.with_name(path.name + suffix) for suffix in suffixes]
+    return [path.with_name(f".{path.name}.index"), *(path.with_name(path.name + suffix) for suffix in suffixes)]
 
 
 def _label(kind: str, path: Path) -> str:

@@ -101,7 +101,7 @@ def _place_environment(request: BuildRequest, environment: Environment, progress
     folder = request.model.folder / f"python{environment.minor}"
     if request.archive_format == "dir":
         served_as = f"{request.served_from.rstrip('/')}/{request.model.folder.name}/{folder.name}"
-        return folder, place_folder(environment, folder, request.selection, served_as=served_as)
+        return folder, place_folder(environment, folder, request.selection, served_as=served_as, progress=progress)
     archive = folder.with_name(f"{folder.name}.{request.archive_format}")
     if environment.placeholders:
         progress.detail(f"{environment.placeholders} files keep a placeholder for their prefix, which no archive knows")

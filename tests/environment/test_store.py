@@ -124,3 +124,22 @@ def test_read_only_files_are_built_on_placed_replaced_and_removed_by_their_owner
     prune_cache(0, cache=tmp_path / "cache")
     assert files(tmp_path / "cache/environments") == []
     shutil.rmtree(tmp_path / "env")
+
+
+def test_what_was_damaged_through_a_model_is_made_again_and_the_damage_spreads_no_further(build, tmp_path):
+    """A wheel, a conda package and byte code: the caches of the latter two share the damaged files."""
+    first = build("tree", conda=("under_scored",))
+    names = [f"{SITE}/tree.py", f"{SITE}/under_scored.py", f"{SITE}/__pycache__/under_scored.cpython-310.pyc"]
+    before = {name: (first.prefix / name).read_bytes() for name in names}
+    place_folder(first, tmp_path / "env")
+    for name in names:
+        (tmp_path / "env" / name).chmod(0o644)
+        with (tmp_path / "env" / name).open("ab") as file:
+            file.write(b"# damage")
+    mended = build("tree", conda=("under_scored",))
+    assert mended.fresh
+    assert {name: (mended.prefix / name).read_bytes() for name in names} == before
+    assert place_folder(mended, tmp_path / "env") is True
+    assert {name: (tmp_path / "env" / name).read_bytes() for name in names} == before
+    again = build("tree", conda=("under_scored",))
+    assert (again.fresh, place_folder(again, tmp_path / "env")) == (False, False)

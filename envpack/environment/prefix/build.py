@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.conda import CondaSettings
-from envpack.environment.build import DEFAULT_GLIBC, build_once
+from envpack.environment.build import DEFAULT_GLIBC, build_once, find_intact
 from envpack.environment.checks import refuse_external_references
 from envpack.environment.inventory import Owners, ReplacedFile, find_owners
 from envpack.environment.prefix.copy import CopyResult, copy_files
 from envpack.environment.prefix.detect import Prefix, activation_variables, detect_prefix
 from envpack.environment.prefix.files import PrefixFile, content_digest, hash_files, list_files
 from envpack.environment.prefix.prefix_paths import UNKNOWN, changed_files, declared_files, named_prefix_paths
-from envpack.environment.store import Environment, read_environment
+from envpack.environment.store import Environment
 from envpack.lock import RECIPE, Lock
 from envpack.pythons import Interpreter, interpreter_at
 from envpack.requirements import CondaPackage, Target, host_platform
@@ -75,9 +75,8 @@ def environment_from_prefix(
         lock = Lock(target, (), (_python_package(prefix, base, progress, top),), ())
         key = _key(lock, files, digests) + ("-stripped" if strip else "")
         folder = top / "environments" / key
-        found = read_environment(folder)
+        found = find_intact(folder, top, progress)
         if found:
-            mark_used(folder)
             return found
         copy = _PrefixCopy(prefix, files, digests, lock, key, top, progress, strip)
         return build_once(folder, copy.fill)

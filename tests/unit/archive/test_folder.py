@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import Selection, place_folder
+from envpack.archive import Selection, changed_files, place_folder
 from envpack.archive.folder import locked_destination
+from envpack.environment.integrity import write_index
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment
 from envpack.support.errors import StorageError
+from envpack.support.progress import NoProgress
 
-from .conftest import files_below, names_in
+from .conftest import Prefixes, files_below, names_in
 
 
 def test_folder_shares_its_files_with_the_store(environment, tmp_path):
@@ -137,3 +139,85 @@ def test_folder_that_cannot_be_written_is_a_clear_error(environment, tmp_path, p
     with pytest.raises(StorageError, match="cannot be read or written: Permission denied") as caught:
         place_folder(environment, tmp_path / "closed/env")
     assert caught.value.kind == "not-writable"
+
+
+class Noted(NoProgress):
+    def __init__(self):
+        self.said = []
+
+    def detail(self, text):
+        self.said.append(text)
+
+
+def changed_through_a_link(placed):
+    with (placed / "lib/changed-by-pip.txt").open("a") as file:
+        file.write("!")
+
+
+def exchanged(placed):
+    (placed / "lib/changed-by-pip.txt").unlink()
+    (placed / "lib/changed-by-pip.txt").write_text("AS TESTED")
+
+
+def removed(placed):
+    (placed / "lib/changed-by-pip.txt").unlink()
+
+
+@pytest.mark.parametrize("damage", [changed_through_a_link, exchanged, removed])
+def test_a_folder_with_a_changed_file_is_placed_again_and_the_file_named(prefixes, cache, tmp_path, damage):
+    environment = Prefixes(cache / "environments").make("one")
+    write_index(environment.prefix)
+    place_folder(environment, tmp_path / "env")
+    before = (environment.prefix / "lib/changed-by-pip.txt").read_bytes()
+    damage(tmp_path / "env")
+    (environment.prefix / "lib/changed-by-pip.txt").unlink()  # as the store is mended before
+    (environment.prefix / "lib/changed-by-pip.txt").write_bytes(before)
+    os.utime(environment.prefix / "lib/changed-by-pip.txt", (0, 0))
+    write_index(environment.prefix)
+    progress = Noted()
+    assert changed_files(tmp_path / "env", "one") == ("lib/changed-by-pip.txt",)
+    assert place_folder(environment, tmp_path / "env", progress=progress) is True
+    assert (tmp_path / "env/lib/changed-by-pip.txt").read_bytes() == before
+    assert progress.said == [f"{tmp_path / 'env/lib/changed-by-pip.txt'} was changed; the environment is placed again"]
+    assert place_folder(environment, tmp_path / "env", progress=progress) is False
+
+
+def test_a_copy_on_a_file_system_with_coarse_time_stamps_is_not_suspected(cache, tmp_path):
+    environment = Prefixes(cache / "environments").make("one")
+    original, copy = environment.prefix / "bin/tool", tmp_path / "env/bin/tool"
+    os.utime(original, ns=(0, 10_123_456_789))
+    write_index(environment.prefix)
+    place_folder(environment, tmp_path / "env")
+    copy.unlink()
+    shutil.copy(original, copy)
+    os.utime(copy, (0, 10))
+    assert place_folder(environment, tmp_path / "env") is False
+    os.utime(copy, (0, 13))
+    assert place_folder(environment, tmp_path / "env") is True
+
+
+def test_without_the_store_the_size_tells_of_changes(environment, tmp_path):
+    place_folder(environment, tmp_path / "env")
+    file = tmp_path / "env/lib/changed-by-pip.txt"
+    os.utime(file, (0, 0))
+    assert changed_files(tmp_path / "env", "one") == ()
+    file.write_text("longer than it was")
+    assert changed_files(tmp_path / "env", "one") == ("lib/changed-by-pip.txt",)
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "a\0b", 7])
+def test_an_inventory_of_others_leads_nowhere(environment, tmp_path, path):
+    place_folder(environment, tmp_path / "env")
+    (tmp_path / "env" / INVENTORY).unlink()
+    (tmp_path / "outside").write_text("x")
+    text = json.dumps({"schema": 1, "files": [[path, "file", "x", 99, "", "", ""]]})
+    (tmp_path / "env" / INVENTORY).write_text(text)
+    assert changed_files(tmp_path / "env", "one") == ()
+
+
+def test_a_change_in_place_is_noticed_whatever_its_size_and_however_soon(cache, tmp_path):
+    environment = Prefixes(cache / "environments").make("one")
+    write_index(environment.prefix)
+    place_folder(environment, tmp_path / "env")
+    (tmp_path / "env/lib/changed-by-pip.txt").write_text("AS TESTED")
+    assert changed_files(tmp_path / "env", "one") == ("lib/changed-by-pip.txt",)

@@ -82,8 +82,10 @@ class Details(NoProgress):
 
 def test_a_folder_is_placed_and_named_by_the_configuration(folder, tmp_path, placed):
     request = request_for(configured(folder))
-    result = place(request, environment(tmp_path, placeholders=3), None, Details())
-    assert placed.asked == [(folder / "python3.8", request.selection, {"served_as": "/srv/models/core/python3.8"})]
+    progress = Details()
+    result = place(request, environment(tmp_path, placeholders=3), None, progress)
+    options = {"served_as": "/srv/models/core/python3.8", "progress": progress}
+    assert placed.asked == [(folder / "python3.8", request.selection, options)]
     assert (result.environment, result.backend, result.changed) == (folder / "python3.8", "", True)
     assert result.stub == folder / STUB_NAME
     assert get_string_parameter(open_model(folder).config, "EXECUTION_ENV_PATH") == NEW

@@ -1,0 +1,62 @@
+"""Notices files of a placed folder that were changed since: by size and time stamp, by SHA-256 where these differ."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from envpack.archive.tar_members import is_canonical
+from envpack.environment import Entry, Index, differing, read_index, read_inventory
+from envpack.support.cache_locations import cache_root
+
+_COARSEST = 2_000_000_000  # nanoseconds between two time stamps of the coarsest file system, for copies
+
+
+def suspect_files(folder: Path, key: str) -> tuple[Entry, ...]:
+    """The files of a placed folder whose size or time stamp is not that of their original in the store; none is read.
+
+    Without the original, for example on another machine, the size decides.
+
+    Args:
+        folder: an environment that `envpack.archive.place_folder` placed.
+        key: its key in the store.
+    """
+    try:
+        entries = read_inventory(folder)
+    except (OSError, ValueError):
+        return ()
+    index = read_index(cache_root().absolute() / "environments" / key)
+    return tuple(
+        entry
+        for entry in entries
+        if _is_plausible(entry) and not _looks_unchanged(f"{folder}/{entry.path}", entry, index)
+    )
+
+
+def changed_files(folder: Path, key: str) -> tuple[str, ...]:
+    """The files of a placed folder that differ from its inventory, by path; only suspects are read."""
+    return differing(folder, suspect_files(folder, key))
+
+
+def _is_plausible(entry: Entry) -> bool:
+    """Whether an entry can be one of envpack's; an inventory of others may name any path."""
+    return isinstance(entry.path, str) and is_canonical(entry.path) and "\0" not in entry.path
+
+
+def _looks_unchanged(path: str, entry: Entry, index: Index) -> bool:
+    try:
+        status = os.lstat(path)
+        if entry.kind == "link":
+            return stat.S_ISLNK(status.st_mode) and os.readlink(path) == entry.target  # noqa: PTH115 - text is faster
+    except OSError:
+        return False
+    if entry.kind == "folder":
+        return stat.S_ISDIR(status.st_mode)
+    if not stat.S_ISREG(status.st_mode) or status.st_size != entry.size:
+        return False
+    if entry.path not in index:
+        return True
+    _, time, inode = index[entry.path]
+    difference = abs(status.st_mtime_ns - time)
+    return difference == 0 if status.st_ino == inode else difference < _COARSEST
