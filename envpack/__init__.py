@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from envpack.workflow import (
         BuildOptions as BuildOptions,
         BuiltModel as BuiltModel,
+        CacheCheck as CacheCheck,
         LockedModel as LockedModel,
         ResolveOptions as ResolveOptions,
         build_matrix as build_matrix,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         list_cache as list_cache,
         lock_model as lock_model,
         prune_cache as prune_cache,
+        verify_cache as verify_cache,
     )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

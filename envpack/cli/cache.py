@@ -1,4 +1,4 @@
-"""`envpack cache`: list and prune what envpack keeps."""
+"""`envpack cache`: list, verify and prune what envpack keeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEGABYTE = 1e6
 
 @click.group(name="cache")
 def command() -> None:
-    """List or remove what envpack keeps for the next build."""
+    """List, verify or remove what envpack keeps for the next build."""
 
 
 @command.command(name="ls")
@@ -55,6 +55,22 @@ def prune(days: float, console: Console, *, dry_run: bool) -> None:
     pruned = prune_cache(days, dry_run=dry_run, progress=console)
     console.end(f"{counted(len(pruned.entries), 'entry')}, {pruned.size / _MEGABYTE:.1f} MB")
     console.result({"removed": [_as_json(entry) for entry in pruned.entries], "size": pruned.size, "dry_run": dry_run})
+
+
+@command.command()
+@options.with_console
+def verify(console: Console) -> int:
+    """Compare everything in the cache that has a digest with it. Exit code 1 if anything is damaged."""
+    from envpack.workflow import verify_cache
+
+    check = verify_cache(progress=console)
+    for entry in check.damaged:
+        files = f": {', '.join(entry.files)}" if entry.files else ""
+        console.show(plain(f"damaged: {entry.path}{files}"))
+    console.show(f"{counted(check.checked, 'entry')} verified, {len(check.damaged)} damaged")
+    damaged = [options.as_json(dataclasses.asdict(entry)) for entry in check.damaged]
+    console.result({"checked": check.checked, "damaged": damaged})
+    return 1 if check.damaged else 0
 
 
 def _as_json(entry: CacheEntry) -> dict[str, object]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         build_stub as build_stub,
         cached_stub as cached_stub,
     )
+    from envpack.stub.cache import changed_stub_files as changed_stub_files
     from envpack.stub.inspection import StubFacts as StubFacts, inspect_stub as inspect_stub
     from envpack.stub.matrix import (
         Cell as Cell,

@@ -67,6 +67,19 @@ def is_intact(folder: Path) -> bool:
         return False
 
 
+def changed_stub_files(folder: Path) -> tuple[str, ...]:
+    """The files of an entry that were changed, removed or added since it was made.
+
+    Raises:
+        OSError: the entry cannot be read.
+        ValueError: its list of digests is damaged.
+    """
+    expected, found = read_json(folder / _MANIFEST), _digests(folder)
+    if not isinstance(expected, dict) or not expected:
+        raise ValueError("a list without digests")
+    return tuple(sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)))
+
+
 def _digests(folder: Path) -> dict[str, str]:
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != _MANIFEST)
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -33,14 +33,18 @@ def lock_of(entry: Path) -> Path:
 
 
 @contextlib.contextmanager
-def in_use(entry: Path) -> Iterator[None]:
+def in_use(entry: Path, *, recorded: bool = True) -> Iterator[None]:
     """Keep an entry as it is during the block, and record its use. The caller checks in the block whether it exists.
 
     In a cache that this user cannot write to, nothing is recorded, and an entry without lock file is not locked.
+
+    Args:
+        entry: the entry.
+        recorded: false for a look at the entry that is no use of it.
     """
     handle = _locked(lock_of(entry), fcntl.LOCK_SH, _nothing)
     try:
-        if handle is not None:
+        if handle is not None and recorded:
             _touch(handle)
         yield
     finally:
@@ -177,7 +181,7 @@ def _locked(file: Path, operation: int, waiting: Callable[[], object]) -> int | 
 
 def _opened(file: Path, operation: int) -> int | None:
     try:
-        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return _opened_without_use(file)
     except OSError:
         if operation == fcntl.LOCK_EX:
             raise

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
         list_cache as list_cache,
         prune_cache as prune_cache,
     )
+    from envpack.workflow.cache_check import (
+        CacheCheck as CacheCheck,
+        DamagedEntry as DamagedEntry,
+        verify_cache as verify_cache,
+    )
     from envpack.workflow.lock import LockedModel as LockedModel, lock_model as lock_model
     from envpack.workflow.plan import ModelPlan as ModelPlan, PlannedChange as PlannedChange, plan_model as plan_model
     from envpack.workflow.requests import (

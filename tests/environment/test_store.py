@@ -10,7 +10,7 @@ import pytest
 from envpack.archive import pack_archive, place_folder
 from envpack.environment import build_environment
 from envpack.requirements import Requirements
-from envpack.workflow import prune_cache
+from envpack.workflow import prune_cache, verify_cache
 from tests.wheels import make_wheel, write_index
 
 from .sources import PYTHON
@@ -143,3 +143,4 @@ def test_what_was_damaged_through_a_model_is_made_again_and_the_damage_spreads_n
     assert {name: (tmp_path / "env" / name).read_bytes() for name in names} == before
     again = build("tree", conda=("under_scored",))
     assert (again.fresh, place_folder(again, tmp_path / "env")) == (False, False)
+    assert verify_cache(tmp_path / "cache").damaged == ()

@@ -1,0 +1,108 @@
+"""`verify_cache` reads all that has a digest, and names what differs."""
+
+import hashlib
+import json
+
+import pytest
+
+from envpack.cli.main import run
+from envpack.environment.inventory import INVENTORY, Entry, write_inventory
+from envpack.environment.store import MANIFEST
+from envpack.stub.cache import ensure_entry
+from envpack.support.entry_locks import last_used
+from envpack.support.progress import NoProgress
+from envpack.workflow import list_cache, verify_cache
+
+
+def sha256(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def put(file, text="content"):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache with one entry of each kind, byte code included, which has no digest."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(folder))
+    for kind in ("environments", "selections"):
+        put(folder / kind / "one/lib/file")
+        entries = [Entry("lib/file", "file", "x", 7, sha256("content"))]
+        put(folder / kind / "one" / MANIFEST, json.dumps({"content": write_inventory(folder / kind / "one", entries)}))
+    put(folder / "archives/one.tar")
+    put(folder / "archives/one.tar.json", json.dumps({"sha256": sha256("content")}))
+    ensure_entry(folder / "stubs/one", lambda into: put(into / "stub"), NoProgress())
+    (folder / "stubs/one/stub").chmod(0o644)
+    record = {"_path": "lib/file", "path_type": "hardlink", "sha256": sha256("content")}
+    link = {"_path": "lib/link", "path_type": "softlink"}
+    put(folder / "conda-packages/one/lib/file")
+    (folder / "conda-packages/one/lib/link").symlink_to("nowhere")
+    put(folder / "conda-packages/one/info/paths.json", json.dumps({"paths": [record, link]}))
+    put(folder / "channel/one/linux-64/python.conda")
+    description = {"file": "linux-64/python.conda", "sha256": sha256("content")}
+    put(folder / "channel/one/envpack-package.json", json.dumps(description))
+    put(folder / "wheels" / sha256("content")[:16] / "x-1-py3-none-any.whl")
+    put(folder / "bytecode/one/file.pyc")
+    return folder
+
+
+def damaged(cache):
+    return {(entry.kind, entry.path.name): entry.files for entry in verify_cache(cache).damaged}
+
+
+def test_an_intact_cache_has_no_damage_and_to_look_is_no_use_of_it(cache):
+    before = {entry.path: last_used(entry.path) for entry in list_cache(cache)}
+    check = verify_cache(cache)
+    assert (check.checked, check.damaged) == (7, ())
+    assert {entry.path: last_used(entry.path) for entry in list_cache(cache)} == before
+
+
+WHEEL = sha256("content")[:16]
+
+
+@pytest.mark.parametrize(
+    ("path", "files"),
+    [
+        ("environments/one/lib/file", ("lib/file",)),
+        (f"environments/one/{INVENTORY}", (INVENTORY,)),
+        ("environments/one/envpack-environment.json", ()),
+        (f"selections/one/{INVENTORY}", (INVENTORY,)),
+        ("archives/one.tar", ()),
+        ("stubs/one/stub", ("stub",)),
+        ("conda-packages/one/lib/file", ("lib/file",)),
+        ("conda-packages/one/info/paths.json", ()),
+        ("channel/one/linux-64/python.conda", ("linux-64/python.conda",)),
+        (f"wheels/{WHEEL}/x-1-py3-none-any.whl", ("x-1-py3-none-any.whl",)),
+    ],
+)
+def test_what_differs_is_named(cache, path, files):
+    kind, name = path.split("/")[:2]
+    (cache / path).write_text("CONTENT")
+    assert damaged(cache) == {(kind, name): files}
+
+
+def test_missing_files_are_named(cache):
+    (cache / "environments/one/lib/file").unlink()
+    (cache / "conda-packages/one/lib/link").unlink()
+    (cache / "stubs/one/stub").unlink()
+    assert damaged(cache) == {
+        ("environments", "one"): ("lib/file",),
+        ("conda-packages", "one"): ("lib/link",),
+        ("stubs", "one"): ("stub",),
+    }
+
+
+def test_the_command_says_so_and_exits_with_1(cache, capsys):
+    assert run(["cache", "verify"]) == 0
+    assert "7 entries verified, 0 damaged" in capsys.readouterr().out
+    (cache / "stubs/one/stub").write_text("CONTENT")
+    assert run(["cache", "verify"]) == 1
+    assert f"damaged: {cache / 'stubs/one'}: stub" in capsys.readouterr().out.replace("\n", " ").replace("  ", " ")
+    assert run(["cache", "verify", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["checked"] == 7
+    assert document["damaged"] == [{"kind": "stubs", "path": str(cache / "stubs/one"), "files": ["stub"]}]
