@@ -46,6 +46,7 @@ TARGETS = (
     "envpack/verification/checks",
     "envpack/verification/kubernetes.py",
     "envpack/server/container_options.py",
+    "envpack/server/made_objects.py",
     "envpack/server/stale_runs.py",
     "envpack/server/tensors.py",
     "envpack/environment/store.py",

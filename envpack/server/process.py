@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -22,19 +21,20 @@ from envpack.server.location import ServerInstallation
 from envpack.server.log import start_error
 from envpack.server.stale_runs import (
     LOG,
-    extracted_folders,
+    VARIABLE,
     new_home,
-    record_group,
     region_prefix,
     release_home,
     remove_leftovers,
     remove_stale_homes,
     shared_memory_named,
 )
+from envpack.server.supervisor import Supervisor
 from envpack.server.transcript import excerpt
 from envpack.support.errors import ServerError
 
 _POLL_SECONDS = 0.02
+_KILL_SECONDS = 10.0
 _ATTEMPTS = 5
 _TAKEN = ("address already in use", "Address already in use", "port is already", "unavailable: Socket")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -45,12 +45,11 @@ class ProcessServer:
 
     poll_seconds = 0.05
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, home: Path, prefix: str) -> None:
-        self._process = process
+    def __init__(self, supervisor: Supervisor, pid: int, port: int, home: Path) -> None:
+        self._supervisor = supervisor
+        self._pid = pid
         self._home = home
         self._log_file = home / LOG
-        self._prefix = prefix
-        self._before = extracted_folders()
         self._stopped: StopResult | None = None
         self.kept = False
         self.url = f"http://127.0.0.1:{port}"
@@ -58,7 +57,7 @@ class ProcessServer:
     @property
     def pid(self) -> int:
         """Process id of the server."""
-        return self._process.pid
+        return self._pid
 
     def log(self, since: int = 0) -> str:
         with self._log_file.open("rb") as log:
@@ -68,10 +67,10 @@ class ProcessServer:
         return self._log_file.stat().st_size
 
     def ended(self) -> bool:
-        return self._process.poll() is not None
+        return self._supervisor.exit_code() is not None
 
     def children(self, of: int | None = None) -> tuple[Process, ...]:
-        return procfs.children_of(self._process.pid if of is None else of)
+        return procfs.children_of(self.pid if of is None else of)
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         return procfs.mapped_files(pid)
@@ -102,7 +101,7 @@ class ProcessServer:
             return ""
 
     def shared_memory(self) -> tuple[str, ...]:
-        return shared_memory_named(self._prefix)
+        return shared_memory_named(region_prefix(self._home))
 
     def server_path(self, path: Path) -> str:
         return os.path.realpath(path)
@@ -112,6 +111,7 @@ class ProcessServer:
 
     def keep(self) -> str:
         self.kept = True
+        self._supervisor.detach()
         release_home(self._home)
         return f"{self.url}, log {self._log_file}; stop it with: kill {self.pid} && rm -r {self._home}"
 
@@ -119,27 +119,21 @@ class ProcessServer:
         if self._stopped is None:
             started = time.monotonic()
             forced = self._end(force=force)
-            found = remove_leftovers(
-                prefix=self._prefix,
-                group=self._process.pid,
-                log=self.log(),
-                before=self._before,
-                crashed=self._process.returncode != 0,
-            )
-            self._stopped = StopResult(self._process.returncode, forced, found, time.monotonic() - started)
+            left = self._supervisor.end()
+            if left is None:
+                left = remove_leftovers(self._home)
+            self._stopped = StopResult(self._supervisor.exit_code() or 0, forced, left, time.monotonic() - started)
         return self._stopped
 
     def _end(self, *, force: bool) -> bool:
         """Request a stop, then kill; returns whether the server was killed."""
-        if not force and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_SECONDS + 5)
-        if self._process.poll() is not None:
+        if not force and not self.ended():
+            self._supervisor.terminate()
+            self._supervisor.wait(STOP_SECONDS + 5)
+        if self.ended():
             return False
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._supervisor.kill()
+        self._supervisor.wait(_KILL_SECONDS)
         return True
 
 
@@ -219,10 +213,11 @@ class ProcessRuntime:
             try:
                 if _wait_until_live(server, self.start_seconds):
                     return server
-                log = server.log()
-            finally:
-                if server.ended():
-                    server.stop(force=True)
+            except BaseException:
+                server.stop(force=True)
+                raise
+            server.stop(force=True)
+            log = server.log()
             if not any(phrase in log for phrase in _TAKEN):
                 raise _failed(log, home)
             if self.port is not None or attempt == _ATTEMPTS:
@@ -241,17 +236,8 @@ class ProcessRuntime:
             (*own_regions, *self.arguments),
         )
         with (home / LOG).open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=home,
-                env=self._variables(home),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        record_group(home, process.pid)
-        return ProcessServer(process, port, home, prefix)
+            supervisor = Supervisor(home, log)
+        return ProcessServer(supervisor, supervisor.start(command, self._variables(home), prefix), port, home)
 
     def _variables(self, home: Path) -> dict[str, str]:
         variables = {
@@ -262,23 +248,17 @@ class ProcessRuntime:
         }
         if self.installation.library_path:
             variables["LD_LIBRARY_PATH"] = self.installation.library_path
-        return {**variables, **self.environment}
+        return {**variables, **self.environment, VARIABLE: str(home)}
 
 
 def _wait_until_live(server: ProcessServer, seconds: float) -> bool:
-    """Wait for the first response; returns False if the server ended, or did not respond in time and was stopped."""
+    """Wait for the first response; returns whether it came in time."""
     client = Client(server.url, timeout=2)
     until = time.monotonic() + seconds
-    try:
-        while time.monotonic() < until and not server.ended():
-            if client.live():
-                return True
-            time.sleep(_POLL_SECONDS)
-    except BaseException:
-        server.stop(force=True)
-        raise
-    if not server.ended():
-        server.stop(force=True)
+    while time.monotonic() < until and not server.ended():
+        if client.live():
+            return True
+        time.sleep(_POLL_SECONDS)
     return False
 
 

@@ -35,16 +35,11 @@ Run = Callable[[str, str], bytes]
 def children_of(parent: int) -> tuple[Process, ...]:
     """The direct children of a process, zombies included, by process id."""
     found = []
-    for entry in sorted(_all_pids()):
+    for entry in sorted(all_pids()):
         name, fields = _stat_fields(entry)
         if len(fields) > 2 and int(fields[1]) == parent:
             found.append(Process(entry, name, fields[0] in {"Z", "X"}, command_line(entry), ended_with(fields)))
     return tuple(found)
-
-
-def group_members(group: int) -> tuple[int, ...]:
-    """Process ids of the living members of a process group."""
-    return tuple(pid for pid in sorted(_all_pids()) if _group(pid) == group and _status(pid)[1] not in {"Z", "X"})
 
 
 def command_line(pid: int) -> tuple[str, ...]:
@@ -88,12 +83,8 @@ def resident_bytes(pid: int) -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
 
 
-def programs_named(name: str) -> tuple[int, ...]:
-    """Process ids of the living processes with this short name."""
-    return tuple(pid for pid in sorted(_all_pids()) if _status(pid)[:2] != (name, "Z") and _status(pid)[0] == name)
-
-
-def _all_pids() -> list[int]:
+def all_pids() -> list[int]:
+    """Ids of all processes, zombies included."""
     return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
 
 
@@ -117,16 +108,6 @@ def _stat_fields(pid: int) -> tuple[str, list[str]]:
 def ended_with(fields: list[str]) -> int:
     """Wait status of a dead process from the fields of its stat; 0 if this user cannot read it."""
     return int(fields[_EXIT_CODE]) if len(fields) > _EXIT_CODE else 0
-
-
-def _status(pid: int) -> tuple[str, str, int]:
-    name, fields = _stat_fields(pid)
-    return (name, fields[0], int(fields[1])) if len(fields) > 2 else ("", "", -1)
-
-
-def _group(pid: int) -> int:
-    _, fields = _stat_fields(pid)
-    return int(fields[2]) if len(fields) > 2 else -1
 
 
 class ContainerProcfs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
+import select
 import shutil
 import signal
 import tempfile
@@ -13,16 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.server import procfs
+from envpack.server.made_objects import SHARED_MEMORY, phrase, read_made, remove_made
+from envpack.server.supervisor_child import MADE
 
 _PROC = Path("/proc")
 _BOOT = _PROC / "sys/kernel/random/boot_id"
 _STARTED_FIELD = 19  # index of starttime (ticks since boot) among the fields of /proc/<pid>/stat after the name
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel keeps POSIX shared memory
-_EXTRACTED = re.compile(r"/tmp/python_env_\w{6}")  # noqa: S108 - hard-coded in the server, which ignores TMPDIR
-_EXTRACTED_PARENT = Path("/tmp")  # noqa: S108
 HOME_PREFIX = "envpack-verify-"
 LOG = "log"
-_OWNER, _GROUP = "owner", "group"
+VARIABLE = "ENVPACK_SERVER"  # its processes have it, with the server's folder as its value
+_OWNER = "owner"
+_KILL_SECONDS = 10.0
 _UNKNOWN = "unknown"
 
 
@@ -74,57 +75,52 @@ def _start_time(pid: int) -> str:
     return next(iter(fields[_STARTED_FIELD:]), _UNKNOWN)
 
 
-def extracted_folders() -> frozenset[Path]:
-    """The folders in which Triton servers of this machine keep extracted environments."""
-    return frozenset(_EXTRACTED_PARENT.glob("python_env_??????"))
-
-
 def shared_memory_named(prefix: str) -> tuple[str, ...]:
     """Names of the POSIX shared-memory regions that start with ``prefix``."""
-    return tuple(sorted(region.name for region in _SHARED_MEMORY.glob(f"{prefix}*")))
+    return tuple(sorted(region.name for region in Path(SHARED_MEMORY).glob(f"{prefix}*")))
 
 
-def remove_leftovers(
-    *, prefix: str, group: int | None, log: str, before: frozenset[Path], crashed: bool
-) -> tuple[str, ...]:
-    """Remove what a server that has ended left behind.
+def remove_leftovers(home: Path) -> tuple[str, ...]:
+    """End and remove what a server left whose supervisor was killed.
 
     Args:
-        prefix: prefix of the names of its shared-memory regions, unique to the server.
-        group: its process group; None if unknown, or if another process can have the number now.
-        log: its complete output, which names the folders of extracted environments.
-        before: result of `extracted_folders` before the server was started.
-        crashed: whether its exit status was not 0. A server that ends normally removes its own folder, so an empty
-            folder that the log does not name then belongs to another server.
+        home: the server's folder.
 
     Returns:
         One phrase for each leftover.
 
     """
-    members = procfs.group_members(group) if group is not None else ()
-    found = [f"process {pid} ({' '.join(procfs.command_line(pid))[:120]})" for pid in members]
-    if group is not None and found:
-        _end_group(group)
-    for name in shared_memory_named(prefix):
-        found.append(f"shared memory {_SHARED_MEMORY / name}")
-        (_SHARED_MEMORY / name).unlink(missing_ok=True)
-    for folder in sorted(extracted_folders() - before):
-        if str(folder) in set(_EXTRACTED.findall(log)):
-            found.append(f"extracted environment {folder}")
-            shutil.rmtree(folder, ignore_errors=True)
-        elif crashed and not procfs.programs_named("tritonserver"):
-            with contextlib.suppress(OSError):  # empty, and no server is running that could own it
-                folder.rmdir()
-                found.append(f"folder {folder}")
-    return tuple(found)
+    found: dict[int, str] = {}
+    until = time.monotonic() + _KILL_SECONDS
+    while (processes := _processes_of(home)) and time.monotonic() < until:
+        for pid, handle in processes.items():
+            found.setdefault(pid, phrase(pid))
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            _wait_for_end(handle)
+            os.close(handle)
+    return (*found.values(), *remove_made(read_made(str(home / MADE)), region_prefix(home)))
 
 
-def _end_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
-    until = time.monotonic() + 2
-    while procfs.group_members(group) and time.monotonic() < until:
-        time.sleep(0.02)
+def _wait_for_end(handle: int) -> None:
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)  # readable when it has ended
+    poll.poll(1000)
+
+
+def _processes_of(home: Path) -> dict[int, int]:
+    """The living processes that have the variable of this server, each with a descriptor of it (pidfd)."""
+    found = {}
+    for pid in procfs.all_pids():
+        if procfs.variables(pid).get(VARIABLE) != str(home):
+            continue
+        with contextlib.suppress(OSError):
+            handle = os.pidfd_open(pid)
+            if procfs.variables(pid).get(VARIABLE) == str(home):  # still the same process
+                found[pid] = handle
+            else:
+                os.close(handle)
+    return found
 
 
 def new_home() -> Path:
@@ -149,11 +145,6 @@ def region_prefix(home: Path) -> str:
     return f"envpack_{home.name.removeprefix(HOME_PREFIX)}_"
 
 
-def record_group(home: Path, group: int) -> None:
-    """Record the process group of the server with this folder."""
-    (home / _GROUP).write_text(str(group), encoding="utf-8")
-
-
 def release_home(home: Path) -> None:
     """Remove the owner of a server's folder, so that no later run stops the server."""
     (home / _OWNER).unlink()
@@ -175,31 +166,6 @@ def _is_ours(home: Path) -> bool:
 
 
 def _remove(home: Path) -> tuple[str, ...]:
-    group = _group_of(home)
-    if group is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
-    found = remove_leftovers(
-        prefix=region_prefix(home), group=group, log=_text(home / LOG), before=frozenset(), crashed=False
-    )
+    found = remove_leftovers(home)
     shutil.rmtree(home, ignore_errors=True)
     return (*found, f"folder {home}")
-
-
-def _group_of(home: Path) -> int | None:
-    """The recorded process group of the server with this folder.
-
-    None if none was recorded, as in a container, and if another process has the number now: a server's command line
-    names its folder.
-    """
-    noted = _text(home / _GROUP)
-    if not noted.isdigit() or int(noted) <= 1:  # 0 is our own group, and 1 is every process
-        return None
-    return int(noted) if any(str(home) in argument for argument in procfs.command_line(int(noted))) else None
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8", "replace")
-    except FileNotFoundError:
-        return ""

@@ -133,8 +133,8 @@ def test_the_core_never_prints():
 ONE_PLACE = {
     "start programs": (
         {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_output", "os.system"},
-        # A server outlives the call that starts it, so its runtime holds the process itself.
-        {"envpack.support.processes", "envpack.server.process"},
+        # A server outlives the call that starts it, so its supervisor is started elsewhere.
+        {"envpack.support.processes", "envpack.server.supervisor"},
     ),
     "replace files and folders": (
         {"os.replace", "os.rename", "os.renames", "shutil.move", "tempfile.mkstemp"},

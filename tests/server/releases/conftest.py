@@ -107,7 +107,7 @@ class Served:
         return [stub.pid for stub in stubs if Path(stub.arguments[1]).parts[-3] == model]
 
     def regions(self):
-        return sorted(Path("/dev/shm").glob(f"{self.server._prefix}*"))
+        return [Path("/dev/shm", name) for name in self.server.shared_memory()]
 
 
 def place(repository, name, environment, stub=None, backend=""):

@@ -164,7 +164,7 @@ class Served:
         ]
 
     def regions(self):
-        return list(Path("/dev/shm").glob(self.server._prefix + "*"))
+        return [Path("/dev/shm", name) for name in self.server.shared_memory()]
 
 
 def numpy_name(name, numpy):

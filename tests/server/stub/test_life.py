@@ -106,8 +106,7 @@ def test_stubs_and_their_regions_are_gone_after_the_server_was_killed(servers, i
         assert (len(served.stubs()), len(served.regions())) == (2, 2)
         _a_dead_stub_fails_its_requests_only(served)
         pids = served.stubs()
-        os.kill(served.server._process.pid, signal.SIGKILL)
-        # The server is a zombie now, since nobody has waited for it.
+        os.kill(served.server.pid, signal.SIGKILL)
         assert soon(lambda: not any(_runs(pid) for pid in pids))
         assert len(served.regions()) == 1  # of the stub that died before: nobody is left who knows of it
     assert not (repository / "script/1/finalized").exists()
@@ -167,7 +166,7 @@ def test_a_model_that_never_completes_its_configuration_goes_with_the_server(ser
         assert soon(lambda: pid_file.exists() and pid_file.read_text())
         child = int(pid_file.read_text())
         assert child != stub
-        os.kill(served.server._process.pid, signal.SIGKILL)
+        os.kill(served.server.pid, signal.SIGKILL)
         assert soon(lambda: not _runs(stub) and not _runs(child))
         assert served.regions() == []
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from envpack.server import RuntimeOptions, stale_runs
-from envpack.server.stale_runs import HOME_PREFIX
 from envpack.verification import VerifyOptions, verify
 from tests.waiting import soon
 
@@ -19,8 +17,7 @@ PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
 
 @pytest.fixture
 def repository(environment, faults, tmp_path):
-    for model in (faults.GOOD, faults.HANGS):
-        faults.write_model(tmp_path / "models", model, environment)
+    faults.write_model(tmp_path / "models", faults.GOOD, environment)
     return tmp_path / "models"
 
 
@@ -41,29 +38,11 @@ def start(repository, *words):
     )
 
 
-def regions(home):
-    return sorted(Path("/dev/shm").glob(f"envpack_{home.name.removeprefix(HOME_PREFIX)}_*"))
-
-
 def is_running(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def test_the_next_run_stops_the_server_of_a_killed_run(repository, temporary):
-    process = start(repository, "hangs")
-    home = soon(lambda: next(temporary.glob(f"{HOME_PREFIX}*"), None))
-    assert soon(lambda: regions(home))
-    server = int((home / "group").read_text())
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert is_running(server)
-    assert verify(repository, ["good"], options=PROCESS).ok
-    assert not is_running(server)
-    assert regions(home) == []
-    assert list(temporary.iterdir()) == []
 
 
 def test_concurrent_runs_do_not_disturb_each_other(repository, temporary):
@@ -97,18 +76,3 @@ def test_an_owner_differs_from_a_later_process_with_its_id():
     # The process ids of another container mean nothing here.
     assert not stale_runs.owner_is_gone("/".join((boot, "pid:[1]", "999999999", started)))
     assert not stale_runs.owner_is_gone("damaged")
-
-
-@pytest.mark.parametrize("group", [None, "0", "1", "-1", "", "4194304999"])
-def test_a_folder_without_a_valid_process_group_kills_nothing(temporary, group):
-    home = temporary / f"{HOME_PREFIX}left"
-    home.mkdir()
-    (home / "owner").write_text("another-boot/pid:[1]/2/3")
-    if group is not None:
-        (home / "group").write_text(group)
-    code = "from envpack.server.stale_runs import remove_stale_homes as r; print(r())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True, check=True
-    )
-    assert done.stdout == f"{(f'folder {home}',)}\n"
-    assert not home.exists()

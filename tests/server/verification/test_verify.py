@@ -284,7 +284,7 @@ def test_a_request_without_optional_inputs_is_sent(kinds):
 def test_an_unpacked_environment_is_removed_after_a_hang(environment, faults, tmp_path):
     repository = tmp_path / "repository"
     archive = tmp_path / "environment.tar"
-    subprocess.run(["tar", "-C", environment, "-cf", archive, "."], check=True)
+    subprocess.run(["tar", "-C", environment, "--dereference", "-cf", archive, "."], check=True)
     faults.write_model(repository, faults.GOOD, archive)
     faults.write_model(repository, faults.HANGS, archive)
     good, hangs = verify(repository, options=VerifyOptions(PROCESS.where, load_timeout=15)).models

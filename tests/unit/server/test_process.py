@@ -1,11 +1,8 @@
-import os
-import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,6 @@ from envpack.server.interrupts import interruptible
 from envpack.server.launch import link_backends
 from envpack.server.location import ServerInstallation, find_server
 from envpack.server.process import ProcessRuntime
-from envpack.server.stale_runs import extracted_folders, remove_leftovers
 from envpack.support.errors import ServerError
 
 
@@ -109,28 +105,6 @@ def test_another_port_is_used_if_the_selected_one_was_taken(tmp_path):
         pass
     assert caught.value.kind == "port-taken"
     assert len(count.read_text().split()) == 5
-
-
-def test_shared_memory_with_the_private_prefix_is_removed():
-    region = Path("/dev/shm") / f"envpack_test_{os.getpid()}_region"
-    region.write_text("")
-    found = remove_leftovers(prefix=region.name, group=-7, log="", before=extracted_folders(), crashed=False)
-    assert f"shared memory {region}" in found
-    assert not region.exists()
-
-
-def test_a_folder_of_another_server_is_not_attributed_to_one_that_ended_normally():
-    before = extracted_folders()
-    folder = Path(f"/tmp/python_env_{os.getpid() % 1_000_000:06d}")
-    folder.mkdir()
-    asked = {"prefix": "envpack_nobody", "group": -7, "before": before, "crashed": False}
-    try:
-        assert str(folder) not in " ".join(remove_leftovers(**asked, log=""))
-        assert folder.is_dir()
-        assert f"extracted environment {folder}" in remove_leftovers(**asked, log=f"Extracting to {folder}/0")
-        assert not folder.exists()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])

@@ -1,6 +1,7 @@
 """How a server on this machine ends, and that nothing of it stays. The server is a Python script that responds."""
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from envpack.server import process, stale_runs
 from envpack.server.kserve import Client
 from envpack.server.location import ServerInstallation
-from envpack.server.process import ProcessRuntime
+from envpack.server.process import ProcessRuntime, ProcessServer
 from envpack.support.errors import ServerError
+from tests.waiting import soon
 
 SERVER = """\
 import http.server, os, re, signal, subprocess, sys
@@ -56,25 +58,27 @@ def runtime(tmp_path, temporary):
 
 @pytest.fixture
 def ends(monkeypatch):
-    """How servers have ended: whether they crashed, and their logs."""
-    found, remove = [], process.remove_leftovers
+    """How servers have ended: their exit statuses and logs."""
+    found, stop = [], ProcessServer.stop
 
-    def noted(**options):
-        found.append((options["crashed"], options["log"]))
-        return remove(**options)
+    def noted(server, **options):
+        first, result = server._stopped is None, stop(server, **options)
+        if first:
+            found.append((result.exit_code, server.log()))
+        return result
 
-    monkeypatch.setattr(process, "remove_leftovers", noted)
+    monkeypatch.setattr(ProcessServer, "stop", noted)
     return found
 
 
-KILLED = (True, "")  # without a request to stop
+KILLED = (-signal.SIGKILL, "")  # without a request to stop
 
 
 def test_a_server_is_asked_to_stop_at_the_end_and_its_folder_is_removed(runtime, tmp_path, temporary):
     with runtime().start(tmp_path) as server:
         (home,) = temporary.iterdir()
         assert (home / "owner").read_text() == stale_runs.this_owner()
-        assert (home / "group").read_text() == str(server.pid) == str(os.getpgid(server.pid))
+        assert os.getpgid(server.pid) == server.pid
         assert (home / ".local/lib/python3.10/site-packages/usercustomize.py").exists()
         assert sorted(os.listdir(home / "backends")) == ["python"]
         assert not server.ended()
@@ -92,7 +96,9 @@ def test_processes_and_shared_memory_of_a_server_that_ended_are_removed_and_repo
         (child,) = server.children()
         (region,) = server.shared_memory()
     leftovers = server.stop().leftovers
-    assert leftovers == (f"process {child.pid} (sleep 600)", f"shared memory /dev/shm/{region}")
+    process, memory = leftovers
+    assert re.fullmatch(rf"process {child.pid} \(sleep 600\), \d+ s old", process)
+    assert memory == f"shared memory /dev/shm/{region}"
     assert not Path("/dev/shm", region).exists()
 
 
@@ -112,21 +118,14 @@ def test_an_error_kills_the_server_at_once(runtime, tmp_path, temporary, ends, r
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize(("code", "crashed"), [(0, False), (3, True)])
-def test_a_server_that_ended_by_itself_is_not_killed(runtime, tmp_path, monkeypatch, code, crashed):
-    asked = []
-    monkeypatch.setattr(process, "remove_leftovers", lambda **options: asked.append(options) or ("found",))
-    monkeypatch.setattr(process, "extracted_folders", lambda: frozenset({Path("/before")}))
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_server_that_ended_by_itself_is_not_killed(runtime, tmp_path, code):
     line = f"signal.signal(signal.SIGTERM, lambda *_: (print('log', flush=True), os._exit({code})))\n"
     with runtime(line).start(tmp_path) as server:
         os.kill(server.pid, signal.SIGTERM)
-        server._process.wait(60)
+        assert soon(server.ended)
         stopped = server.stop(force=True)
-    assert (stopped.exit_code, stopped.forced, stopped.leftovers) == (code, False, ("found",))
-    (options,) = asked
-    assert options == {
-        "prefix": server._prefix, "group": server.pid, "log": "log\n", "before": {Path("/before")}, "crashed": crashed,
-    }  # fmt: skip
+    assert (stopped.exit_code, stopped.forced, stopped.leftovers) == (code, False, ())
 
 
 def test_a_kept_server_goes_on_and_later_runs_leave_it_alone(runtime, tmp_path, temporary):
@@ -202,8 +201,8 @@ def test_a_start_that_fails_leaves_no_folder(runtime, tmp_path, temporary, monke
 def test_leftovers_of_a_server_that_dies_at_its_start_are_removed(runtime, tmp_path, ends):
     with pytest.raises(ServerError), runtime(REGION, "print(prefix)\n", "sys.exit(3)\n").start(tmp_path):
         pytest.fail("started")
-    ((crashed, log),) = ends
-    assert (crashed, log.startswith("envpack_")) == (True, True)
+    ((code, log),) = ends
+    assert (code, log.startswith("envpack_")) == (3, True)
     assert stale_runs.shared_memory_named(log.strip()) == ()
 
 

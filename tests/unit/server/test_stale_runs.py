@@ -1,19 +1,17 @@
 """What a run removes of killed runs, and what it leaves alone: nothing that can belong to another process."""
 
+import json
 import os
-import re
 import subprocess
 import sys
 
 import pytest
 
-from envpack.server import stale_runs
+from envpack.server import made_objects, stale_runs
 from envpack.server.stale_runs import (
     HOME_PREFIX,
-    extracted_folders,
     new_home,
     owner_is_gone,
-    record_group,
     region_prefix,
     release_home,
     remove_leftovers,
@@ -31,22 +29,11 @@ def folders(tmp_path, monkeypatch):
     """The machine's folders for shared memory, extracted environments and temporary files, empty."""
     for name in ("shm", "extracted", "temporary"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(stale_runs, "_SHARED_MEMORY", tmp_path / "shm")
-    monkeypatch.setattr(stale_runs, "_EXTRACTED_PARENT", tmp_path / "extracted")
-    pattern = stale_runs._EXTRACTED.pattern.replace("/tmp", re.escape(str(tmp_path / "extracted")), 1)
-    monkeypatch.setattr(stale_runs, "_EXTRACTED", re.compile(pattern))
+    for module in (stale_runs, made_objects):
+        monkeypatch.setattr(module, "SHARED_MEMORY", str(tmp_path / "shm"))
+    monkeypatch.setattr(made_objects, "EXTRACTED", str(tmp_path / "extracted/python_env_"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     return tmp_path
-
-
-@pytest.fixture
-def servers(monkeypatch):
-    """The process ids of running Triton servers: none."""
-    running = []
-    monkeypatch.setattr(
-        "envpack.server.procfs.programs_named", lambda name: tuple(running) if name == "tritonserver" else ()
-    )
-    return running
 
 
 def test_this_process_is_not_gone():
@@ -117,60 +104,80 @@ def test_a_process_of_an_unknown_boot_is_not_gone(tmp_path, monkeypatch):
     assert not owner_is_gone(f"{unknown}0")
 
 
-def leftovers(**changes):
-    options = {"prefix": "envpack_x_", "group": None, "log": "", "before": frozenset(), "crashed": False}
-    return remove_leftovers(**{**options, **changes})
-
-
 def test_only_shared_memory_with_the_servers_prefix_is_removed(folders):
-    for name in ("envpack_x_b", "envpack_x_a", "envpack_y_a", "other"):
-        (folders / "shm" / name).touch()
-    assert shared_memory_named("envpack_x_") == ("envpack_x_a", "envpack_x_b")
-    shm = folders / "shm"
-    assert leftovers() == (f"shared memory {shm}/envpack_x_a", f"shared memory {shm}/envpack_x_b")
+    home = home_of(GONE)
+    ours, shm = region_prefix(home), folders / "shm"
+    for name in (f"{ours}b", f"{ours}a", "envpack_y_a", "other"):
+        (shm / name).touch()
+    assert shared_memory_named(ours) == (f"{ours}a", f"{ours}b")
+    assert remove_leftovers(home) == (f"shared memory {shm}/{ours}a", f"shared memory {shm}/{ours}b")
     assert sorted(os.listdir(shm)) == ["envpack_y_a", "other"]
 
 
-def extracted(folders, name, *, empty=True):
+def extracted(folders, name):
     folder = folders / "extracted" / f"python_env_{name}"
-    folder.mkdir()
-    if not empty:
-        (folder / "0").mkdir()
+    (folder / "0").mkdir(parents=True)
     return folder
 
 
-def test_an_extracted_environment_that_the_log_names_is_removed(folders, servers):
-    ours, others = (extracted(folders, name, empty=False) for name in ("aaaaaa", "bbbbbb"))
-    assert leftovers(log=f"Extracting to {ours}/0\n") == (f"extracted environment {ours}",)
-    assert (ours.exists(), others.exists()) == (False, True)
+def record(home, *paths):
+    """Record objects as made by the server, as its supervisor does."""
+    with (home / "made").open("a") as file:
+        for path in paths:
+            file.write(json.dumps([str(path), *made_objects.identity(path)]) + "\n")
 
 
-def test_an_environment_that_was_extracted_before_the_server_started_stays(folders, servers):
-    earlier = extracted(folders, "aaaaaa", empty=False)
-    assert extracted_folders() == {earlier}
-    assert leftovers(log=f"{earlier}", before=frozenset({earlier}), crashed=True) == ()
-    assert earlier.exists()
+def test_what_was_recorded_is_removed_and_nothing_else(folders):
+    home = home_of(GONE)
+    ours, others = extracted(folders, "aaaaaa"), extracted(folders, "bbbbbb")
+    memory, same_name = folders / "shm/segment", folders / "shm/replaced"
+    memory.touch()
+    same_name.touch()
+    record(home, ours, memory, same_name)
+    (folders / "shm/new").touch()
+    (folders / "shm/new").rename(same_name)  # another object with this name
+    (home / "log").write_text(f"Extracting to {others}/0")
+    assert remove_stale_homes() == (f"extracted environment {ours}", f"shared memory {memory}", f"folder {home}")
+    assert [path.exists() for path in (ours, others, memory, same_name)] == [False, True, False, True]
 
 
-def test_empty_folders_of_a_crashed_server_are_removed_unless_another_server_runs(folders, servers):
-    empty, full = extracted(folders, "aaaaaa"), extracted(folders, "bbbbbb", empty=False)
-    assert leftovers(crashed=False) == ()
-    servers.append(7)
-    assert leftovers(crashed=True) == ()
-    servers.clear()
-    assert leftovers(crashed=True) == (f"folder {empty}",)
-    assert (empty.exists(), full.exists()) == (False, True)
+def test_a_record_cannot_name_anything_else(folders):
+    home = home_of(GONE)
+    elsewhere = folders / "temporary/other"
+    elsewhere.mkdir()
+    below = extracted(folders, "aaaaaa") / "0"
+    record(home, elsewhere, below, folders / "extracted")
+    with (home / "made").open("a") as file:
+        file.write('["/incomplete')
+    assert remove_stale_homes() == (f"folder {home}",)
+    assert elsewhere.is_dir()
+    assert below.is_dir()
+
+
+def test_what_another_process_uses_stays(folders):
+    home = home_of(GONE)
+    memory = folders / "shm/segment"
+    memory.touch()
+    record(home, memory)
+    with memory.open():
+        found, _ = remove_stale_homes()
+    assert found == f"shared memory {memory}, not removed because another process uses it"
+    assert memory.exists()
 
 
 @pytest.fixture
 def process():
-    """Starts processes in groups of their own, which wait; they have these arguments."""
+    """Starts processes in sessions of their own, which wait; they have these variables."""
     started = []
 
-    def start(*arguments):
-        code = "import sys, time; print(flush=True); time.sleep(600)"
-        command = [sys.executable, "-c", code, *map(str, arguments)]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    def start(**variables):
+        code = "import time; print(flush=True); time.sleep(600)"
+        child = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, **variables},
+        )
         child.stdout.readline()
         started.append(child)
         return child
@@ -181,70 +188,23 @@ def process():
         child.communicate()
 
 
-def test_the_servers_process_group_is_killed(process):
-    child = process("model")
-    assert leftovers(group=child.pid) == (f"process {child.pid} ({' '.join(child.args)[:120]})",)
-    assert child.wait(10) == -9
-
-
-def home_of(owner, *, group=None):
+def home_of(owner):
     home = new_home()
     (home / "owner").write_text(owner)
-    if group is not None:
-        record_group(home, group)
     return home
 
 
-def test_the_home_of_a_killed_run_is_removed_with_its_regions_and_its_server(folders, process):
-    home = new_home()
-    server = process(f"--backend-directory={home}/backends")
-    (home / "owner").write_text(GONE)
-    record_group(home, server.pid)
-    (folders / "shm" / f"{region_prefix(home)}region").touch()
-    found = remove_stale_homes()
-    assert found[-2:] == (f"shared memory {folders}/shm/{region_prefix(home)}region", f"folder {home}")
-    assert server.wait(10) == -9
-    assert (home.exists(), os.listdir(folders / "shm")) == (False, [])
-
-
-def test_the_log_of_a_killed_run_names_its_extracted_environment(folders):
-    ours, others = (extracted(folders, name) for name in ("aaaaaa", "bbbbbb"))
+def test_the_home_of_a_killed_run_is_removed_with_its_regions_and_its_processes(folders, process):
     home = home_of(GONE)
-    (home / "log").write_bytes(b"\xff Extracting to " + os.fsencode(ours))
-    assert remove_stale_homes() == (f"extracted environment {ours}", f"folder {home}")
-    assert (ours.exists(), others.exists()) == (False, True)
-
-
-def test_a_process_that_has_the_groups_number_now_is_not_killed(process):
-    other = process("/another/home")
-    home = home_of(GONE, group=other.pid)
-    assert remove_stale_homes() == (f"folder {home}",)
-    assert other.poll() is None
-
-
-@pytest.mark.parametrize("group", [0, 1, -7, "", "x"])
-def test_a_group_that_makes_no_sense_is_not_killed(monkeypatch, group):
-    """0 is the group of this process, 1 every process."""
-    monkeypatch.setattr("os.killpg", lambda *_: pytest.fail("killed"))
-    home = home_of(GONE, group=group)
-    monkeypatch.setattr("envpack.server.procfs.command_line", lambda pid: (str(home),))
-    assert remove_stale_homes() == (f"folder {home}",)
-
-
-def test_the_lowest_group_of_a_server_is_2(monkeypatch):
-    killed = []
-    home = home_of(GONE, group=2)
-    monkeypatch.setattr("os.killpg", lambda group, number: killed.append((group, number)))
-    monkeypatch.setattr("envpack.server.procfs.command_line", lambda pid: ("server", f"--log={home}/log"))
-    monkeypatch.setattr("envpack.server.procfs.group_members", lambda group: ())
-    assert remove_stale_homes() == (f"folder {home}",)
-    assert killed == [(2, 9)]
-
-
-def test_a_server_that_ended_meanwhile_is_no_error(monkeypatch):
-    home = home_of(GONE, group=2**22 + 1)
-    monkeypatch.setattr("envpack.server.procfs.command_line", lambda pid: (str(home),))
-    assert remove_stale_homes() == (f"folder {home}",)
+    ours = [process(ENVPACK_SERVER=str(home)) for _ in range(2)]
+    others = [process(ENVPACK_SERVER=f"{home}x"), process(OTHER=str(home))]
+    (folders / "shm" / f"{region_prefix(home)}region").touch()
+    *ended, memory, folder = remove_stale_homes()
+    assert sorted(text.split()[1] for text in ended) == sorted(str(child.pid) for child in ours)
+    assert (memory, folder) == (f"shared memory {folders}/shm/{region_prefix(home)}region", f"folder {home}")
+    assert [child.wait(10) for child in ours] == [-9, -9]
+    assert [child.poll() for child in others] == [None, None]
+    assert (home.exists(), os.listdir(folders / "shm")) == (False, [])
 
 
 def test_homes_of_living_runs_of_kept_servers_and_other_folders_stay(folders):

@@ -93,7 +93,7 @@ def hanging(tmp_path):
     model.write_text(COMPLETES)
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-c", STARTS, str(model), *ARGUMENTS[2:]], stdout=log)
-    server = ProcessServer(process, 0, tmp_path, "")
+    server = ProcessServer(None, process.pid, 0, tmp_path)
     try:
         until = time.monotonic() + 20
         while "ready" not in server.log() and time.monotonic() < until:
