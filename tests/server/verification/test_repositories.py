@@ -1,8 +1,14 @@
 """Every entry of the catalogue of broken repositories that needs no container is reported with its cause and fix."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+from envpack.server import RuntimeOptions
+from envpack.verification import VerifyOptions, verify
 from tests.faults.repositories import CATALOGUE
+from tests.faults.repositories.broken import ENVIRONMENT, KEYWORD
 from tests.faults.repositories.running import Catalogue, assert_reported, build_kit, missing_tool
 
 HERE = tuple(entry for entry in CATALOGUE if entry.runtime == "process")
@@ -30,3 +36,14 @@ def test_what_is_broken_is_named(entry, catalogue):
 def test_the_good_repository_is_good(catalogue):
     assert catalogue.reports_on_good_repository("inspect") == []
     assert catalogue.reports_on_good_repository("verify") == []
+
+
+def test_a_folder_that_has_lost_all_modes_serves(kit, tmp_path):
+    """As it comes from object storage: the content of each file arrives, and no mode."""
+    model = Path(shutil.copytree(kit.model, tmp_path / "models/copied", copy_function=shutil.copyfile))
+    shutil.copytree(kit.environment, model / ENVIRONMENT, copy_function=shutil.copyfile)
+    config = model / "config.pbtxt"
+    config.write_text(config.read_text().replace(str(kit.environment), f"{KEYWORD}/{ENVIRONMENT}"))
+    assert not any(file.stat().st_mode & 0o111 for file in model.rglob("*") if file.is_file())
+    verdict = verify(model.parent, options=VerifyOptions(RuntimeOptions(runtime="process")))
+    assert verdict.ok, verdict.models
