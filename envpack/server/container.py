@@ -72,6 +72,9 @@ class ContainerServer:
     def children(self, of: int | None = None) -> tuple[Process, ...]:
         return self._procfs.children(of)
 
+    def orphans(self) -> tuple[Process, ...]:
+        return self._procfs.orphans()
+
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         return self._procfs.mapped_files(pid)
 

@@ -84,6 +84,9 @@ class Server(Protocol):
         Zombies are included.
         """
 
+    def orphans(self) -> tuple[Process, ...]:
+        """Living processes of models that are no longer descendants of the server, because their parents ended."""
+
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         """Paths of the files that a child has mapped; empty if its memory map cannot be read."""
 

@@ -72,6 +72,10 @@ class ProcessServer:
     def children(self, of: int | None = None) -> tuple[Process, ...]:
         return procfs.children_of(self.pid if of is None else of)
 
+    def orphans(self) -> tuple[Process, ...]:
+        children = procfs.children_of(self._supervisor.pid)
+        return tuple(child for child in children if child.pid != self.pid and not child.dead)
+
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         return procfs.mapped_files(pid)
 

@@ -14,6 +14,7 @@ from envpack.server.interface import Process
 _PROC = Path("/proc")
 _EXIT_CODE = 49  # index among the fields of /proc/<pid>/stat that follow the name; readable for own processes only
 _SERVER = "tritonserver"
+_INIT = 1  # process id
 _PROCESS, _PART = "\x1d", "\x1e"
 # For each process its stat, then its arguments. The shell's `read` loses only NUL bytes.
 _LIST_PROCESSES = r"""
@@ -124,6 +125,11 @@ class ContainerProcfs:
 
     def children(self, of: int | None) -> tuple[Process, ...]:
         return read_processes(self._text(_LIST_PROCESSES, ""), of)
+
+    def orphans(self) -> tuple[Process, ...]:
+        """The living children of the container's init, other than the server."""
+        children = read_processes(self._text(_LIST_PROCESSES, ""), _INIT)
+        return tuple(child for child in children if child.name != _SERVER and not child.dead)
 
     def mapped_files(self, pid: int) -> tuple[str, ...]:
         return paths_in_maps(self.read_text(f"/proc/{pid}/maps"))

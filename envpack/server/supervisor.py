@@ -66,6 +66,11 @@ class Supervisor:
             for descriptor in theirs:
                 os.close(descriptor)
 
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor."""
+        return self._program.pid
+
     def start(self, command: Sequence[str], environment: Mapping[str, str], prefix: str) -> int:
         """Start the server; returns its process id.
 

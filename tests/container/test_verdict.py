@@ -54,6 +54,15 @@ def test_a_daemon_without_the_image_is_told_before_a_process_is_taken_for_it(env
     assert f"does not have the image {find_release(DEFAULT_RELEASE).image}" in check["evidence"]
 
 
+def test_a_process_that_outlives_its_model_is_named(envpack, repository):
+    starts = "__import__('subprocess').Popen(['sleep', '600'], start_new_session=True)"
+    write_model(repository, "starts", starts, like=repository / "double")
+    code, document = envpack.verify("starts")
+    assert code == 1
+    (check,) = (check for check in document["verdict"]["checks"] if check["id"] == "shutdown")
+    assert check["evidence"].endswith("(sleep 600)")
+
+
 def test_another_path_in_the_container(envpack):
     code, document = envpack.verify("--served-from", "/srv/triton/models")
     assert code == 0, document

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from envpack.inspection import folder_findings
 from envpack.server import Client, RequestError, Runtime, Server
+from envpack.support.text import printable
 from envpack.verification.stub_processes import living_stubs
 from envpack.verification.verdict import Check, failed, passed, warning
 
@@ -64,7 +65,9 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
         time.sleep(_POLL_SECONDS)
         left = _left(client, server, models)
     if left:
-        fix = "a model does not end when it is unloaded: check its finalize, and the threads that it starts"
+        fix = (
+            "a model does not end what it has started: check its finalize, and the threads and processes that it starts"
+        )
         return failed("shutdown", f"{_UNLOAD_SECONDS:g} s after unloading all models the server still has {left}", fix)
     return passed("shutdown", f"unloaded in {time.monotonic() - started:.1f} s: no process, no shared memory left")
 
@@ -85,5 +88,8 @@ def _left(client: Client, server: Server, models: Sequence[str]) -> str:
     stubs = living_stubs(server)
     if stubs:
         return f"process {stubs[0].pid} ({stubs[0].name})"
+    orphans = server.orphans()
+    if orphans:
+        return f"process {orphans[0].pid} ({printable(' '.join(orphans[0].arguments)) or orphans[0].name})"
     regions = server.shared_memory()
     return f"shared memory {regions[0]}" if regions else ""

@@ -42,9 +42,13 @@ class Server:
 
     processes: list = field(default_factory=lambda: [()])
     regions: list = field(default_factory=lambda: [()])
+    lost: tuple = ()
 
     def children(self, of=None):
         return self.processes.pop(0) if len(self.processes) > 1 else self.processes[0]
+
+    def orphans(self):
+        return self.lost
 
     def shared_memory(self):
         return self.regions.pop(0) if len(self.regions) > 1 else self.regions[0]
@@ -119,6 +123,13 @@ def test_what_remains_after_the_unload_is_a_fault(states, processes, regions, le
     assert (check.id, check.status) == ("shutdown", "failed")
     assert check.evidence == f"0.05 s after unloading all models the server still has {left}"
     assert check.fix
+
+
+def test_a_process_that_outlives_its_model_is_a_fault():
+    lost = (Process(8, "sleep", False, ("sleep", "600\x1b")),)
+    check = unload_all(Client(), Server(lost=lost), ["m"])
+    assert (check.id, check.status) == ("shutdown", "failed")
+    assert check.evidence.endswith(r"the server still has process 8 (sleep 600\x1b)")
 
 
 def test_a_model_that_cannot_be_unloaded_is_a_fault():
