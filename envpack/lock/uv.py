@@ -119,7 +119,7 @@ _ERROR_PATTERNS = (
         kind="wheel-missing",
         pattern=r"has no usable wheels|building from source is disabled|no wheels with a matching",
         message="{about}: it has no wheel for this Python and platform",
-        hint="build it from source with --allow-source {name}, or choose a version that has a wheel",
+        hint="choose a version that has a wheel for this Python, or build it from source: --allow-source {name}",
     ),
     ErrorPattern(
         kind="build-failed",

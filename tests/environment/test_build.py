@@ -166,18 +166,18 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(
-    ("requirements", "named"),
+    ("requirements", "kind", "named"),
     [
-        (Requirements(conda=("no-such-package >=6",)), "no-such-package >=6"),
-        (Requirements(pip=("six", "no-such-package-of-envpack<2")), "no-such-package-of-envpack<2"),
-        (Requirements(pip=("numpy>=2", "six")), "numpy>=2"),
+        (Requirements(conda=("no-such-package >=6",)), "unresolvable", "no-such-package >=6"),
+        (Requirements(pip=("six", "no-such-package-of-envpack<2")), "unresolvable", "no-such-package-of-envpack<2"),
+        (Requirements(pip=("numpy>=2", "six")), "wheel-missing", "numpy>=2"),
     ],
 )
-def test_unresolvable_requirement_is_named_and_the_store_stays_clean(cache, requirements, named):
+def test_unresolvable_requirement_is_named_and_the_store_stays_clean(cache, requirements, kind, named):
     before = entries(cache)
     with pytest.raises(EnvironmentBuildError) as caught:
         build_environment(requirements, python=need("3.8"))
-    assert caught.value.kind == "unresolvable"
+    assert caught.value.kind == kind
     assert repr(named) in caught.value.message
     assert entries(cache) == before
 
