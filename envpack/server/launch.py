@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.releases import DEFAULT_RELEASE, all_releases
+from envpack.repository import SHELL_CHARACTER
 from envpack.server.location import ServerInstallation
+from envpack.support.errors import ServerError
 
 _STUB = "triton_python_backend_stub"
 _UTILITIES = "triton_python_backend_utils.py"
@@ -73,6 +75,23 @@ def _link_extra(folder: Path, destination: Path, source: Path) -> None:
     for name, origin in ((f"libtriton_{folder.name}.so", _LIBRARY), (_UTILITIES, _UTILITIES)):
         if not (destination / name).exists():
             (destination / name).symlink_to(source / origin)
+
+
+def refuse_unsafe_folder(home: Path) -> None:
+    """Refuse a folder for temporary files whose path the server's shell would not take as it is.
+
+    Raises:
+        ServerError: kind ``bad-path``.
+
+    """
+    unsafe = SHELL_CHARACTER.search(str(home))
+    if unsafe:
+        raise ServerError(
+            f"the path contains {unsafe.group()!r}, and Triton passes paths to a shell unquoted",
+            kind="bad-path",
+            where=str(home.parent),
+            hint="set TMPDIR to a folder of letters, digits, '/', '_', '-' and '.'",
+        )
 
 
 def write_user_site_probe(home: Path) -> None:

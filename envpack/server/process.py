@@ -16,7 +16,14 @@ from envpack.preflight import Host, this_host
 from envpack.server import procfs
 from envpack.server.interface import Process, StopResult
 from envpack.server.kserve import Client
-from envpack.server.launch import STOP_SECONDS, default_stub, link_backends, server_command, write_user_site_probe
+from envpack.server.launch import (
+    STOP_SECONDS,
+    default_stub,
+    link_backends,
+    refuse_unsafe_folder,
+    server_command,
+    write_user_site_probe,
+)
 from envpack.server.location import ServerInstallation
 from envpack.server.log import start_error
 from envpack.server.stale_runs import (
@@ -36,7 +43,7 @@ from envpack.support.errors import ServerError
 _POLL_SECONDS = 0.02
 _KILL_SECONDS = 10.0
 _ATTEMPTS = 5
-_TAKEN = ("address already in use", "Address already in use", "port is already", "unavailable: Socket")
+_TAKEN = ("ddress already in use", "port is already", "navailable: Socket", "navailable - Socket")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -52,6 +59,7 @@ class ProcessServer:
         self._log_file = home / LOG
         self._stopped: StopResult | None = None
         self.kept = False
+        self.port = port
         self.url = f"http://127.0.0.1:{port}"
 
     @property
@@ -194,6 +202,7 @@ class ProcessRuntime:
         home = new_home()
         server = None
         try:
+            refuse_unsafe_folder(home)
             write_user_site_probe(home)
             backends = link_backends(self.installation, home / "backends", self.extra_backends)
             repositories = [str(folder.absolute()) for folder in (repository, extra_repository) if folder]
@@ -256,11 +265,14 @@ class ProcessRuntime:
 
 
 def _wait_until_live(server: ProcessServer, seconds: float) -> bool:
-    """Wait for the first response; returns whether it came in time."""
+    """Wait for the server's own first response; returns whether it came in time.
+
+    What answers on its port may be another program, which has taken the port since it was looked at.
+    """
     client = Client(server.url, timeout=2)
     until = time.monotonic() + seconds
     while time.monotonic() < until and not server.ended():
-        if client.live():
+        if procfs.listens(server.pid, server.port) and client.live():
             return True
         time.sleep(_POLL_SECONDS)
     return False

@@ -5,6 +5,7 @@ Information about a process that has ended, or that belongs to another user, is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ _READ_VARIABLES = r"""while IFS= read -r -d '' entry; do printf '%s\0' "$entry";
 _LIST_FOLDER = r"""shopt -s nullglob dotglob; for entry in "$1"/*; do printf '%s\0' "${entry##*/}"; done"""
 _READ_LINK = 'readlink "$1"'
 _ABORT = 'kill -ABRT "$1"'
+_LISTENING = "0A"  # state in /proc/<pid>/net/tcp
 _PAGE_BYTES = 4096  # unit of resident sizes in /proc/<pid>/statm, on all platforms of Triton
 Run = Callable[[str, str], bytes]
 
@@ -82,6 +84,21 @@ def resident_bytes(pid: int) -> int:
     """Resident memory of a process in bytes."""
     fields = _read(pid, "statm").split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether a process has a socket that listens on a TCP port."""
+    sockets = set()
+    for line in (_read(pid, "net/tcp") + _read(pid, "net/tcp6")).decode().splitlines():
+        fields = line.split()
+        if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+            sockets.add(f"socket:[{fields[9]}]")
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if os.readlink(entry.path) in sockets:  # noqa: PTH115 - text is faster
+                    return True
+    return False
 
 
 def all_pids() -> list[int]:

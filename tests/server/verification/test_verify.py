@@ -1,8 +1,10 @@
+import http.server
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -298,6 +300,39 @@ def test_a_blocked_load_is_abandoned(environment, faults, tmp_path):
     assert model.failure.kind == faults.HANGS.kind
     assert faults.HANGS.says in model.failure.reason
     assert faults.HANGS.details in model.failure.details
+
+
+class Alive(http.server.BaseHTTPRequestHandler):
+    """Answers every question as a healthy server does."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_program_that_takes_the_port_meanwhile_is_not_mistaken_for_the_server(good, monkeypatch):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Alive) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        monkeypatch.setattr("envpack.server.process._is_free", lambda _: True)  # it was free when it was looked at
+        try:
+            with pytest.raises(ServerError) as caught:
+                verify(good, options=VerifyOptions(RuntimeOptions(runtime="process", port=other.server_port)))
+        finally:
+            other.shutdown()
+    assert (caught.value.kind, caught.value.where) == ("port-taken", f"127.0.0.1:{other.server_port}")
+
+
+def test_a_folder_for_temporary_files_that_the_shell_would_split_is_refused(good, monkeypatch, tmp_path):
+    (tmp_path / "my files").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "my files"))
+    with pytest.raises(ServerError, match="contains ' '") as caught:
+        verify(good, options=PROCESS)
+    assert (caught.value.kind, caught.value.where) == ("bad-path", str(tmp_path / "my files"))
+    assert "TMPDIR" in caught.value.hint
+    assert list((tmp_path / "my files").iterdir()) == []
 
 
 def test_a_port_in_use_is_an_error(good):
