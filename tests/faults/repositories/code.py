@@ -363,7 +363,7 @@ ENTRIES = (
         written(finalize=_SLEEP),
         "shutdown",
         "after unloading all models the server still has process",
-        "check its finalize, and the threads that it starts",
+        "check its finalize, and the threads and processes that it starts",
         alone=True,
         step="unload",
     ),
