@@ -30,6 +30,9 @@ NOT_IN_QEMU = {
     "stub_ends_and_removes_the_region_when_the_server_dies",
     "stub_reports_how_a_model_ended_its_process_while_it_completed",
 }
+# qemu-user hangs once in many runs where a process with threads forks, as for the configuration. Such a run is repeated
+# once; a stub that does not answer is silent again.
+SILENCE = "no message within"
 FILES = ("damage_test.cc", "execute_test.cc", "gpu_test.cc", "guard_test.cc", "lifecycle_test.cc", "senders_test.cc")
 
 
@@ -83,16 +86,22 @@ def test_records_are_laid_out_as_on_x86_but_for_the_larger_mutex(tmp_path):
 def converse(stub, peer, arm64_machine, arm64_environment, tmp_path):
     """Run cases of tests/native with both ends in qemu-user."""
     script = arm64_machine.script(stub.path, tmp_path / "stub")
-    regions = next(REGIONS)
 
-    def run(*names, release=""):
-        folder = tmp_path / "folder"
+    def run_once(names, release):
+        regions = next(REGIONS)
+        folder = tmp_path / regions
         folder.mkdir()
         variables = variables_for_peer(script, arm64_environment, peer, folder)
         variables |= {"ENVPACK_TEST_REGIONS": regions} | ({"ENVPACK_TEST_RELEASE": release} if release else {})
         done = arm64_machine.run(peer / "stub_tests", *names, variables=variables, timeout=400)
-        assert done.returncode == 0, done.stdout + done.stderr
         assert list(Path("/dev/shm").glob(f"{regions}*")) == []
+        return done
+
+    def run(*names, release=""):
+        done = run_once(names, release)
+        if SILENCE in done.stderr:
+            done = run_once(names, release)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     return run
 
