@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         is_made_by_envpack as is_made_by_envpack,
         read_metadata as read_metadata,
         record_in_metadata as record_in_metadata,
+        sha256_of as sha256_of,
     )
     from envpack.archive.placed_files import changed_files as changed_files
     from envpack.archive.reading import is_archive as is_archive, opened_archive as opened_archive

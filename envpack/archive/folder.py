@@ -117,7 +117,9 @@ def _fill(source: Path, target: Path, selected: SelectedFiles) -> None:
             Path(target, entry.path).symlink_to(entry.target)
         elif entry.placeholder:
             rewrite(Path(source, entry.path), Path(target, entry.path), selected.final_prefix, entry.placeholder)
-            shutil.copystat(Path(source, entry.path), Path(target, entry.path))  # its time stamp tells of changes
+            shutil.copystat(
+                Path(source, entry.path), Path(target, entry.path)
+            )  # changes are detected by the time stamp
             Path(target, entry.path).chmod(PROGRAM if entry.kind == "program" else FILE)
         elif entry.kind != "folder":
             transfer(f"{source}/{entry.path}", f"{target}/{entry.path}")

@@ -41,7 +41,7 @@ def _escapes(path: str, target: str, links: Mapping[str, str]) -> bool:
         elif following.startswith("/"):
             return True
         elif (steps := steps + 1) > _MOST_STEPS:
-            return False  # nobody can follow it
+            return False  # the kernel does not follow it either (ELOOP)
         else:
             ahead += following.split("/")[::-1]
     return False

@@ -62,6 +62,6 @@ def _local_packages(model: LockedModel) -> str:
     if not model.local:
         return ""
     return (
-        f"{model.name}: the lock names {', '.join(model.local)} of this machine, which no other machine has; "
-        "lock with --channel ADDRESS for others, see `envpack channel add-python --help`"
+        f"{model.name}: the lock names {', '.join(model.local)} by a path of this machine; "
+        "for other machines lock with --channel ADDRESS, see `envpack channel add-python --help`"
     )

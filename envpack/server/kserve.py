@@ -60,7 +60,7 @@ class Client:
     Args:
         url: address of the server, without a trailing slash.
         timeout: default time limit in seconds for a response.
-        version: version of each model that is asked; empty for the one that the server chooses, the newest.
+        version: version of each model that requests go to; empty for the server's choice, the newest.
 
     """
 
@@ -75,7 +75,7 @@ class Client:
         self._session.headers["Connection"] = "close"
 
     def of_version(self, version: str) -> Client:
-        """A client that asks this version of each model."""
+        """A client whose requests go to this version of each model."""
         return Client(self._url, timeout=self._timeout, version=version)
 
     def live(self) -> bool:

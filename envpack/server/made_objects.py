@@ -134,7 +134,7 @@ class MadeObjects:
         left = remove_made(self.found, self._prefix)
         if crashed and not any(_read(f"{pid}/comm").strip() == _SERVER for pid in _all_pids()):
             for path, (found, _, _) in self._folders.items():
-                # Nobody was seen to use it: it is removed only if it is empty, and no server is there to own it.
+                # Nothing proves whose it is, so remove it only if it is empty and no server runs.
                 with contextlib.suppress(OSError):
                     if identity(path) == found:
                         os.rmdir(path)
@@ -186,7 +186,7 @@ def read_made(file: str) -> dict[str, Identity]:
 
 
 def remove_made(made: dict[str, Identity], prefix: str) -> list[str]:
-    """Remove the regions with a prefix, and recorded objects that nobody uses; returns one phrase for each."""
+    """Remove the regions with a prefix, and recorded objects that no process uses; returns one phrase for each."""
     left = []
     for path, _ in sorted(_entries(SHARED_MEMORY)):
         if _is_region(path, prefix):

@@ -1,4 +1,4 @@
-"""One lock for each entry of the cache: whoever makes, uses or removes the entry holds it.
+"""One lock for each entry of the cache: a process that makes, uses or removes the entry holds it.
 
 The lock of the entry ``NAME`` is the file ``.NAME.lock`` beside it. It is held shared to use the entry, and exclusively
 to make or remove it. Its time stamp records the last use: access times are not reliable, and listing entries must not
@@ -159,16 +159,16 @@ def last_used(entry: Path) -> float:
 
 def _locked(file: Path, operation: int, waiting: Callable[[], object]) -> int | None:
     """Lock a file, which is created if it is missing; ``None`` if it is missing and cannot be created for reading."""
-    told = False
+    reported = False
     while True:
         handle = _opened(file, operation)
         if handle is None:
             return None
         try:
             while not _try(handle, operation):
-                if not told:
+                if not reported:
                     waiting()
-                told = True
+                reported = True
                 raise_if_stopped()
                 time.sleep(_PAUSE)
         except BaseException:

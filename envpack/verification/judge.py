@@ -216,12 +216,12 @@ class Judge:
 
         Args:
             model: the model.
-            client: a client that asks this version.
+            client: a client whose requests go to this version.
             of: the version in words, if it is not the newest: its answers are not compared with those of the samples.
 
         """
         try:
-            result = self._ask(model, client, expected=not of)
+            result = self._request(model, client, expected=not of)
         except (RequestError, InputError) as error:
             failure = self._inference_failure(model, error)
             result = _InferenceResult((failed("infer", failure.reason, failure.fix),), failure=failure)
@@ -231,7 +231,7 @@ class Judge:
         failure_of = result.failure and replace(result.failure, reason=f"{of}{result.failure.reason}")
         return replace(result, checks=checks, failure=failure_of)
 
-    def _ask(self, model: Model, client: Client, *, expected: bool) -> _InferenceResult:
+    def _request(self, model: Model, client: Client, *, expected: bool) -> _InferenceResult:
         """Send the user's samples or generated requests to a model, and check the responses."""
         config = read_served_config(client.config(model.name))
         file = model.folder / SAMPLES_FILE
@@ -244,9 +244,9 @@ class Judge:
             return _InferenceResult((skipped("infer", f"not sent: {why}"),))
         if config.decoupled:
             return _InferenceResult((inference.check_stream(client, model.name, config, requests[0]),))
-        return self._ask_plain(model, client, config, requests, samples if expected else None)
+        return self._request_plain(model, client, config, requests, samples if expected else None)
 
-    def _ask_plain(
+    def _request_plain(
         self,
         model: Model,
         client: Client,

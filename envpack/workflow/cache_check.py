@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import archive_metadata_file
+from envpack.archive import archive_metadata_file, sha256_of
 from envpack.environment import INVENTORY, MANIFEST, differing, read_inventory
 from envpack.stub import changed_stub_files
 from envpack.support.bounded_reading import read_json
@@ -94,18 +93,18 @@ def _checked(kind: str, path: Path, check: Callable[[Path], None]) -> DamagedEnt
 
 
 def _check_environment(prefix: Path) -> None:
-    if read_json(prefix / MANIFEST)["content"] != _sha256(prefix / INVENTORY):
+    if read_json(prefix / MANIFEST)["content"] != sha256_of(prefix / INVENTORY):
         raise _Damage(INVENTORY)
     _raise_for(differing(prefix, read_inventory(prefix)))
 
 
 def _check_archive(archive: Path) -> None:
-    if read_json(archive_metadata_file(archive))["sha256"] != _sha256(archive):
+    if read_json(archive_metadata_file(archive))["sha256"] != sha256_of(archive):
         raise _Damage
 
 
 def _check_selection(folder: Path) -> None:
-    if read_json(folder / MANIFEST)["content"] != _sha256(folder / INVENTORY):
+    if read_json(folder / MANIFEST)["content"] != sha256_of(folder / INVENTORY):
         raise _Damage(INVENTORY)
 
 
@@ -125,28 +124,23 @@ def _paths_of(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _matches(file: Path, record: dict[str, Any]) -> bool:
     if record["path_type"] != "hardlink":
         return file.is_symlink() or file.exists()
-    return file.is_file() and _sha256(file) == record["sha256"]
+    return file.is_file() and sha256_of(file) == record["sha256"]
 
 
 def _check_channel(folder: Path) -> None:
     description = read_json(folder / "envpack-package.json")
-    if _sha256(folder / description["file"]) != description["sha256"]:
+    if sha256_of(folder / description["file"]) != description["sha256"]:
         raise _Damage(description["file"])
 
 
 def _check_wheel(folder: Path) -> None:
-    _raise_for(wheel.name for wheel in folder.glob("*.whl") if not _sha256(wheel).startswith(folder.name))
+    _raise_for(wheel.name for wheel in folder.glob("*.whl") if not sha256_of(wheel).startswith(folder.name))
 
 
 def _raise_for(files: Iterator[str] | tuple[str, ...]) -> None:
     found = tuple(files)
     if found:
         raise _Damage(*found)
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 _CHECKS: dict[str, Callable[[Path], None]] = {

@@ -28,7 +28,7 @@ class LockedModel:
         packages: how many packages it names.
         changes: what became of packages since the lockfile before, as ``"numpy 1.26.3 → 1.26.4"``.
         changed: whether the lockfile was written.
-        local: conda packages that only this machine has, as ``"python 3.10.13"``.
+        local: packages that it names by a path of this machine, as ``"python 3.10.13"``.
     """
 
     name: str
@@ -74,9 +74,10 @@ def lock_model(
     with storage_errors(file), ingredients_in_use(lock_options.cache):
         lock = lock_requirements(request.requirements, request.target, lock_options, progress or NoProgress())
         changed = write_lock(lock, file)
-    local = tuple(f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:"))
-    packages = len(lock.conda) + len(lock.pip)
-    return LockedModel(model.name, file, packages, _changes(before, lock), changed, local)
+    conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
+    wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]
+    count = len(lock.conda) + len(lock.pip)
+    return LockedModel(model.name, file, count, _changes(before, lock), changed, (*conda, *wheels))
 
 
 def locked_environment(request: LockRequest, progress: Progress, *, strip: bool = False) -> Environment:

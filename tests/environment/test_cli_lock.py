@@ -56,7 +56,7 @@ def test_a_lock_of_this_machines_python_says_that_other_machines_cannot_install_
     assert completed.code == 0, completed.err
     (local,) = completed.document["models"][0]["local"]
     assert local.startswith(f"python {PYTHON}.")
-    assert f"m: the lock names {local} of this machine, which no other machine has" in completed.err
+    assert f"m: the lock names {local} by a path of this machine" in completed.err
 
 
 def test_update_reports_changed_packages(run_command, repository):

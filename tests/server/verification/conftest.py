@@ -104,3 +104,13 @@ def _unused_regions():
             mapped = maps.read_text()
             regions = {region for region in regions if region not in mapped}
     return regions
+
+
+@pytest.fixture
+def temporary(monkeypatch, tmp_path):
+    """A folder for temporary files that no other run on this machine uses."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder

@@ -18,16 +18,6 @@ from tests.waiting import soon
 PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
 
 
-@pytest.fixture
-def temporary(monkeypatch, tmp_path):
-    """A folder for temporary files that no other run on this machine uses."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
-
-
 def verify_elsewhere(repository, *words):
     """Start the command in a process of its own, which can be killed."""
     command = [sys.executable, "-m", "envpack.cli", "verify", "--runtime", "process", "--json", *words]

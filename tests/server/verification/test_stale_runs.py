@@ -21,16 +21,6 @@ def repository(environment, faults, tmp_path):
     return tmp_path / "models"
 
 
-@pytest.fixture
-def temporary(monkeypatch, tmp_path):
-    """A folder for temporary files that no other run on this machine uses."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
-
-
 def start(repository, *words):
     command = [sys.executable, "-m", "envpack.cli", "verify", *words, "--runtime", "process", "--json"]
     return subprocess.Popen(
