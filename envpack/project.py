@@ -15,12 +15,13 @@ from envpack.support.platforms import PLATFORMS, platform_name
 
 FILE_NAME = "envpack.toml"
 _MOST = 1 << 20  # bytes
-_BUILD_KEYS = {"format", "exclude", "toolchain", "layout"}
+_BUILD_KEYS = {"format", "exclude", "toolchain", "layout", "link_mode"}
 _PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "backends", "models"} | _BUILD_KEYS
 _MODEL_KEYS = {"python", "requirements", "from_prefix"} | _BUILD_KEYS
 LAYOUTS = ("model", "backend")
 ARCHIVE_FORMATS = ("dir", "tar.gz", "tar")
 TOOLCHAINS = ("auto", "system", "zig")
+LINK_MODES = ("auto", "clone", "hardlink", "copy")
 _EXAMPLES = {
     "triton": "24.10",
     "platform": "linux-64",
@@ -28,6 +29,7 @@ _EXAMPLES = {
     "layout": "backend",
     "format": "tar.gz",
     "toolchain": "zig",
+    "link_mode": "copy",
     "backends": "../backends",
     "python": "3.10",
     "requirements": "core/requirements.txt",
@@ -48,6 +50,7 @@ class ModelSettings:
         archive_format: form of its environment, see `Project`.
         exclude: patterns of files to leave out, beside those of the project.
         toolchain: compiler for its stub, see `Project`.
+        link_mode: how its files are placed, see `Project`.
     """
 
     python: str = ""
@@ -57,6 +60,7 @@ class ModelSettings:
     archive_format: str = ""
     exclude: tuple[str, ...] = ()
     toolchain: str = ""
+    link_mode: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +78,7 @@ class Project:
         archive_format: ``"dir"``, ``"tar.gz"`` or ``"tar"``; key ``format``.
         exclude: patterns of files to leave out of every environment, as in ``.gitignore``.
         toolchain: compiler for stubs: ``"auto"``, ``"system"`` or ``"zig"``.
+        link_mode: how environments are placed: a name in `LINK_MODES`.
         models: settings by model name; models without an entry are not listed.
     """
 
@@ -87,6 +92,7 @@ class Project:
     archive_format: str = ""
     exclude: tuple[str, ...] = ()
     toolchain: str = ""
+    link_mode: str = ""
     models: dict[str, ModelSettings] = field(default_factory=dict)
 
     @property
@@ -152,6 +158,7 @@ def _parsed(content: dict[str, object], file: Path) -> Project:
         archive_format=_one_of(ARCHIVE_FORMATS, content, "format", file, place),
         exclude=_texts(content, "exclude", file, place),
         toolchain=_one_of(TOOLCHAINS, content, "toolchain", file, place),
+        link_mode=_one_of(LINK_MODES, content, "link_mode", file, place),
         models={name: _model_settings(name, entry, file) for name, entry in _table(content, "models", file).items()},
     )
 
@@ -201,6 +208,7 @@ def _model_settings(name: str, entry: object, file: Path) -> ModelSettings:
         archive_format=_one_of(ARCHIVE_FORMATS, entry, "format", file, place),
         exclude=_texts(entry, "exclude", file, place),
         toolchain=_one_of(TOOLCHAINS, entry, "toolchain", file, place),
+        link_mode=_one_of(LINK_MODES, entry, "link_mode", file, place),
     )
 
 

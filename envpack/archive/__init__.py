@@ -8,7 +8,11 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.archive.comparison import Inspection as Inspection
-    from envpack.archive.folder import locked_destination as locked_destination, place_folder as place_folder
+    from envpack.archive.folder import (
+        is_folder_of_mode as is_folder_of_mode,
+        locked_destination as locked_destination,
+        place_folder as place_folder,
+    )
     from envpack.archive.formats import (
         Format as Format,
         PackageSize as PackageSize,
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from envpack.archive.tarball import (
         PackerName as PackerName,
         TarFormat as TarFormat,
+        is_archive_of_mode as is_archive_of_mode,
         pack_archive as pack_archive,
     )
 

@@ -1,4 +1,4 @@
-"""Places an execution environment as a folder of hard links to the store, and locks destinations.
+"""Places an execution environment as a folder that shares files with the store, and locks destinations.
 
 Only one process writes to a destination at a time. It removes partial files that killed processes left there.
 """
@@ -9,18 +9,19 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from envpack.archive.manifest import SelectedFiles, holds, selected_files
 from envpack.archive.placed_files import suspect_files
 from envpack.archive.selection import Selection
-from envpack.environment import Entry, Environment, check_prefix, differing, environment_in_use, rewrite
+from envpack.environment import Entry, Environment, check_prefix, differing, environment_in_use, read_inventory, rewrite
 from envpack.support.cache_locations import cache_root
 from envpack.support.modes import FILE, PROGRAM, make_folder
 from envpack.support.progress import Progress
-from envpack.support.replacement import LINK_UNSUPPORTED, replaced_folder, restore_folder, temporaries_of
+from envpack.support.replacement import replaced_folder, restore_folder, temporaries_of
 from envpack.support.storage_errors import storage_errors
+from envpack.support.transfer import LinkMode, Transfer, is_result_of
 
 
 @contextlib.contextmanager
@@ -63,18 +64,21 @@ def place_folder(
     selection: Selection | None = None,
     *,
     served_as: str = "",
+    link_mode: LinkMode = "auto",
     progress: Progress | None = None,
 ) -> bool:
     """Place an execution environment as a folder; other processes see the old folder or the complete new one.
 
-    A folder that already holds this environment stays, unless one of its files was changed. Files are hard links to the
-    store if the file system allows it, otherwise copies.
+    A folder that already holds this environment stays, unless one of its files was changed, or ``link_mode`` excludes
+    how it was placed. The files are read-only.
 
     Args:
         environment: the environment to place.
         destination: the folder to create or replace.
         selection: which files to place; by default all but those that no model needs at run time.
         served_as: path of ``destination`` on the server, if it differs; it replaces the prefix placeholder in files.
+        link_mode: how files of the store are placed: ``"clone"``, ``"hardlink"`` or ``"copy"``; ``"auto"`` is the first
+            of these that the file system supports.
         progress: receives the name of a changed file.
 
     Returns:
@@ -83,13 +87,19 @@ def place_folder(
     Raises:
         UsageError: kind ``bad-pattern`` or ``path-too-long``.
         EnvironmentBuildError: kind ``environment-broken``: the environment was removed from the store.
-        StorageError: the disk is full, or the folder cannot be written to; ``destination`` is as before.
+        StorageError: the disk is full, the folder cannot be written to, or the file system does not support the link
+            mode (``link-mode-unsupported``); ``destination`` is as before.
 
     """
     selection = selection or Selection()
     final_prefix = (served_as or str(destination.absolute())) if environment.placeholders else ""
     check_prefix(final_prefix)
-    if holds(destination, environment, selection, final_prefix):
+
+    def is_there() -> bool:
+        same = holds(destination, environment, selection, final_prefix)
+        return same and is_folder_of_mode(link_mode, destination, environment)
+
+    if is_there():
         suspects = suspect_files(destination, environment.key)
         if not suspects:
             return False
@@ -99,19 +109,27 @@ def place_folder(
             progress.detail(f"{destination / changed[0]} was changed{more}; the environment is placed again")
 
     with environment_in_use(environment), locked_destination(destination):
-        if holds(destination, environment, selection, final_prefix) and not suspect_files(destination, environment.key):
+        if is_there() and not suspect_files(destination, environment.key):
             return False
         with (
             selected_files(environment, selection, final_prefix) as selected,
             replaced_folder(destination) as partial,
         ):
-            _fill(environment.prefix, partial, selected)
+            _fill(environment.prefix, partial, selected, Transfer(link_mode, destination))
     return True
 
 
-def _fill(source: Path, target: Path, selected: SelectedFiles) -> None:
+def is_folder_of_mode(mode: LinkMode, folder: Path, environment: Environment) -> bool:
+    """Whether a folder that holds an environment can have been placed in a mode, by the first of its shared files."""
+    if mode == "auto":
+        return True
+    shared = (e for e in read_inventory(folder) if e.kind in ("file", "program") and not e.placeholder)
+    first = next(shared, None)
+    return first is None or is_result_of(mode, folder / first.path, environment.prefix / first.path)
+
+
+def _fill(source: Path, target: Path, selected: SelectedFiles, transfer: Transfer) -> None:
     _make_folders(target, selected.entries)
-    transfer = _Transfer()
     for entry in selected.entries:
         if entry.kind == "link":
             Path(target, entry.path).symlink_to(entry.target)
@@ -125,22 +143,6 @@ def _fill(source: Path, target: Path, selected: SelectedFiles) -> None:
             transfer(f"{source}/{entry.path}", f"{target}/{entry.path}")
     for name in selected.descriptions:
         transfer(f"{selected.folder}/{name}", f"{target}/{name}")
-
-
-class _Transfer:
-    """Links files; copies all remaining files once a link fails."""
-
-    def __init__(self) -> None:
-        self._do: Callable[[str, str], object] = os.link
-
-    def __call__(self, path: str, new: str) -> None:
-        try:
-            self._do(path, new)
-        except OSError as error:
-            if self._do is not os.link or error.errno not in LINK_UNSUPPORTED:
-                raise
-            self._do = shutil.copy2
-            self._do(path, new)
 
 
 def _make_folders(target: Path, entries: Iterable[Entry]) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from envpack.support.modes import FILE
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file, write_text
 from envpack.support.text import counted
+from envpack.support.transfer import LinkMode, Transfer, is_result_of
 
 if TYPE_CHECKING:
     from envpack.archive.segments import Segment
@@ -88,14 +88,14 @@ def pack_archive(
     form: TarFormat = "tar.gz",
     selection: Selection | None = None,
     packer: PackerName = "envpack",
+    link_mode: LinkMode = "auto",
     threads: int = 0,
     progress: Progress | None = None,
 ) -> bool:
     """Write an environment as an archive with ``bin/activate`` at its root, readable for all users.
 
     The same environment produces the same bytes, for any number of threads and whether or not its packages were packed
-    before. The archive is a hard link to the store if the file system allows it, otherwise a copy. A file beside it
-    (`archive_metadata_file`) describes it.
+    before. The archive is read-only. A file beside it (`archive_metadata_file`) describes it.
 
     Args:
         environment: the environment to pack.
@@ -103,6 +103,7 @@ def pack_archive(
         form: ``"tar"`` is larger, and faster to load.
         selection: which files; by default all but those that no model needs at run time.
         packer: ``"conda-pack"`` packs with conda-pack's library, which ignores the selection and packs all files.
+        link_mode: how a new archive gets from the store to ``destination``, as in `envpack.archive.place_folder`.
         threads: number of threads that compress; 0 for one per core.
         progress: receives one step if the archive has to be packed, none if the store has it.
 
@@ -120,7 +121,11 @@ def pack_archive(
         environment, form, everything if packer == "conda-pack" else selection or Selection(), packer
     )
     stored = request.path()
-    if request.is_at(destination):
+
+    def is_there() -> bool:
+        return request.is_at(destination) and is_result_of(link_mode, destination, stored)
+
+    if is_there():
         mark_used(stored)
         return False
 
@@ -134,16 +139,20 @@ def pack_archive(
         ensured(stored, lambda: request.is_at(stored), pack),
         locked_destination(destination),
     ):
-        if request.is_at(destination):
+        if is_there():
             return False
         with replaced_file(destination, mode=FILE) as partial:
             partial.unlink()
-            try:
-                partial.hardlink_to(stored)
-            except OSError:
-                shutil.copy2(stored, partial)
+            Transfer(link_mode, destination)(str(stored), str(partial))
         write_text(archive_metadata_file(destination), archive_metadata_file(stored).read_text(encoding="utf-8"))
     return True
+
+
+def is_archive_of_mode(
+    mode: LinkMode, archive: Path, environment: Environment, form: TarFormat, selection: Selection
+) -> bool:
+    """Whether an archive that `pack_archive` made of an environment can have been placed in a mode."""
+    return is_result_of(mode, archive, _ArchiveRequest(environment, form, selection, "envpack").path())
 
 
 def _pack(request: _ArchiveRequest, stored: Path, threads: int, progress: Progress) -> None:

@@ -60,6 +60,7 @@ _MEGA = 1e6
     metavar="DIRECTORY",
     help="Take over this conda or virtual environment instead of building from requirements.",
 )
+@options.link_mode
 @click.option(
     "--layout",
     type=click.Choice(["model", "backend"]),

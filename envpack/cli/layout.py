@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from envpack.cli import options
 from envpack.cli.console import Console, plain
 from envpack.support.text import counted
+
+if TYPE_CHECKING:
+    from envpack.support.transfer import LinkMode
 
 
 @click.command(short_help="Assemble models and backends into a tree or an image to deploy.")
@@ -31,6 +35,7 @@ from envpack.support.text import counted
     metavar="PATH",
     help="Path of the models on the server. Default: that of envpack.toml, else /models.",
 )
+@options.link_mode
 @options.triton
 @options.backends
 @options.repository
@@ -44,6 +49,7 @@ def command(
     base: str,
     pull: bool,
     served_from: str,
+    link_mode: LinkMode | None,
     triton: str,
     backends: Path | None,
     repository: Path,
@@ -51,7 +57,7 @@ def command(
 ) -> None:
     """Assemble each MODEL, by default all, with the backends that they name into one tree.
 
-    Prints the command that serves it. Environments and stubs are hard links to those of the repository.
+    Prints the command that serves it. An image always contains copies.
     """
     from envpack.deployment import (
         ImageOptions,
@@ -75,7 +81,8 @@ def command(
         console.warned(caution)
     models_and_backends = f"{counted(len(plan.models), 'model')} and {counted(len(plan.backends), 'backend')}"
     console.begin(f"assemble {models_and_backends} in {output}")
-    description = assemble(plan, output)
+    mode = link_mode or cast("LinkMode", project.link_mode or "auto")
+    description = assemble(plan, output, link_mode=mode)
     console.end(f"{counted(description['files'], 'file')}, {description['size'] / 1e6:.1f} MB")
     built = build_image(plan, output.absolute(), image, ImageOptions(base, pull), console) if image else None
     start = docker_command(plan, output.absolute(), image)

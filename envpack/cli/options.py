@@ -64,6 +64,12 @@ toolchain = click.option(
     help="C++ compiler for the stub: this machine's, or the one in the ziglang wheel. Default: that of envpack.toml, "
     "else auto: the first of the two that exists.",
 )
+link_mode = click.option(
+    "--link-mode",
+    type=click.Choice(["auto", "clone", "hardlink", "copy"]),
+    help="How files of environments get here: clones, hard links, or copies, which share nothing. Default: that of "
+    "envpack.toml, else auto: the first of the three that the file system supports.",
+)
 glibc = click.option(
     "--glibc",
     default="",

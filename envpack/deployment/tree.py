@@ -14,7 +14,8 @@ from envpack.deployment.plan import DeployedModel, Deployment, server_arguments
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Backend, python_of_backend
 from envpack.support.errors import InputError, UsageError
 from envpack.support.modes import FILE, PROGRAM, make_folder
-from envpack.support.replacement import link_or_copy, replaced_folder, write_text
+from envpack.support.replacement import replaced_folder, write_text
+from envpack.support.transfer import LinkMode, Transfer
 
 MANIFEST_NAME = "envpack-layout.json"
 SCHEMA = 1
@@ -50,15 +51,16 @@ class DeploymentManifest(TypedDict):
     command: list[str]
 
 
-def assemble(deployment: Deployment, output: Path) -> DeploymentManifest:
+def assemble(deployment: Deployment, output: Path, *, link_mode: LinkMode = "auto") -> DeploymentManifest:
     """Write a deployment to a folder: the models, the backend directories and a manifest.
 
-    Execution environments and stubs are hard links where the file system supports them; files that users edit are
-    copied. If the process is interrupted, ``output`` is unchanged or complete.
+    Execution environments are placed by ``link_mode``; stubs, and files that users edit, are copied. If the process is
+    interrupted, ``output`` is unchanged or complete.
 
     Args:
         deployment: content of the folder.
         output: the folder; it is created, or replaced if it contains a deployment.
+        link_mode: how execution environments get there, as in `envpack.archive.place_folder`.
 
     Returns:
         The content of the file `MANIFEST_NAME` in the folder.
@@ -66,12 +68,12 @@ def assemble(deployment: Deployment, output: Path) -> DeploymentManifest:
     Raises:
         UsageError: ``output`` is inside the repository or contains it (``output-inside``).
         InputError: ``output`` exists and is not a deployment (``output-not-ours``).
-        StorageError: the disk is full, or the folder is not writable.
+        StorageError: the disk is full, the folder is not writable, or the file system does not support the link mode.
     """
     output = output.absolute()
     _check_output(output, deployment)
     with locked_destination(output), replaced_folder(output) as partial:
-        _fill(deployment, partial)
+        _fill(deployment, partial, Transfer(link_mode, output))
         manifest = _manifest(deployment, partial)
         text = json.dumps(manifest, indent=1, sort_keys=True)
         write_text(partial / MANIFEST_NAME, f"{text}\n")
@@ -100,33 +102,29 @@ def _check_output(output: Path, deployment: Deployment) -> None:
         )
 
 
-def _fill(deployment: Deployment, tree: Path) -> None:
+def _fill(deployment: Deployment, tree: Path, transfer: Transfer) -> None:
     make_folder(tree / "models")
     make_folder(tree / "backends")
     for model in deployment.models:
-        _Copy(model.folder, _linked(model)).to(tree / "models" / model.name)
+        _Copy(model.folder, model.environment, transfer).to(tree / "models" / model.name)
     for backend in deployment.backends:
-        _Copy(backend.folder, {backend.stub}).to(tree / "backends" / backend.name)
-
-
-def _linked(model: DeployedModel) -> set[Path]:
-    """Files and folders that envpack only replaces as a whole, so that hard links to them are safe."""
-    return {model.folder / STUB_NAME, *({model.environment} if model.environment else ())}
+        _Copy(backend.folder, None, transfer).to(tree / "backends" / backend.name)
 
 
 class _Copy:
-    """Copies a folder without hidden files, and hard-links the files and folders in ``linked``."""
+    """Copies a folder without hidden files; an environment in it is transferred whole."""
 
-    def __init__(self, folder: Path, linked: set[Path]) -> None:
+    def __init__(self, folder: Path, environment: Path | None, transfer: Transfer) -> None:
         self._folder = folder
         self._inside = folder.resolve()
-        self._linked = linked
+        self._environment = environment
+        self._transfer = transfer
         self._open: list[Path] = []  # the real folders that are being copied, each in the one before it
 
     def to(self, target: Path) -> None:
-        self._folder_to(self._folder, target, is_linked=False)
+        self._folder_to(self._folder, target, in_environment=False)
 
-    def _folder_to(self, folder: Path, target: Path, *, is_linked: bool) -> None:
+    def _folder_to(self, folder: Path, target: Path, *, in_environment: bool) -> None:
         real = folder.resolve()
         if any(outer.is_relative_to(real) for outer in self._open):
             raise InputError(
@@ -136,28 +134,29 @@ class _Copy:
                 hint="remove the link, or let it name only what the model needs",
             )
         self._open.append(real)
-        self._content_to(folder, target, is_linked=is_linked)
+        self._content_to(folder, target, in_environment=in_environment)
         self._open.pop()
 
-    def _content_to(self, folder: Path, target: Path, *, is_linked: bool) -> None:
+    def _content_to(self, folder: Path, target: Path, *, in_environment: bool) -> None:
         make_folder(target)
         with os.scandir(folder) as entries:
             for entry in entries:
                 path = Path(entry.path)
                 # An execution environment is copied whole: its hidden files belong to packages.
-                if is_linked or not entry.name.startswith("."):
-                    self._entry_to(path, target / entry.name, is_linked=is_linked or path in self._linked)
+                if in_environment or not entry.name.startswith("."):
+                    inside = in_environment or path == self._environment
+                    self._entry_to(path, target / entry.name, in_environment=inside)
 
-    def _entry_to(self, path: Path, target: Path, *, is_linked: bool) -> None:
+    def _entry_to(self, path: Path, target: Path, *, in_environment: bool) -> None:
         original = path
         if path.is_symlink():
-            if not is_linked or path in self._linked:
+            if not in_environment or path == self._environment:
                 path = self._resolved(path)
             if path.is_symlink():
                 target.symlink_to(path.readlink())
                 return
         if path.is_dir():
-            self._folder_to(path, target, is_linked=is_linked)
+            self._folder_to(path, target, in_environment=in_environment)
         elif not path.is_file():
             raise InputError(
                 "this is neither a file nor a folder, and cannot be deployed",
@@ -165,8 +164,8 @@ class _Copy:
                 where=str(original),
                 hint="remove it: a pipe, a socket or a device serves no model",
             )
-        elif is_linked:
-            link_or_copy(str(path), str(target))
+        elif in_environment:
+            self._transfer(str(path), str(target))
         else:
             shutil.copy2(path, target)
             target.chmod(PROGRAM | 0o200 if path.stat().st_mode & 0o100 else FILE | 0o200)

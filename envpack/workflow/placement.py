@@ -101,12 +101,25 @@ def _place_environment(request: BuildRequest, environment: Environment, progress
     folder = request.model.folder / f"python{environment.minor}"
     if request.archive_format == "dir":
         served_as = f"{request.served_from.rstrip('/')}/{request.model.folder.name}/{folder.name}"
-        return folder, place_folder(environment, folder, request.selection, served_as=served_as, progress=progress)
+        return folder, place_folder(
+            environment,
+            folder,
+            request.selection,
+            served_as=served_as,
+            link_mode=request.link_mode,
+            progress=progress,
+        )
     archive = folder.with_name(f"{folder.name}.{request.archive_format}")
     if environment.placeholders:
         progress.detail(f"{environment.placeholders} files keep a placeholder for their prefix, which no archive knows")
-    form, packer = request.archive_format, request.packer
-    return archive, pack_archive(environment, archive, form=form, selection=request.selection, packer=packer)
+    return archive, pack_archive(
+        environment,
+        archive,
+        form=request.archive_format,
+        selection=request.selection,
+        packer=request.packer,
+        link_mode=request.link_mode,
+    )
 
 
 def _place_stub(request: BuildRequest, binary: Path | None, backend: Backend | None) -> bool:

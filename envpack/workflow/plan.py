@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envpack.archive import read_metadata
-from envpack.environment import find_environment, find_remembered_lock
+from envpack.archive import changed_files, is_archive_of_mode, is_folder_of_mode, read_metadata
+from envpack.environment import Environment, find_environment, find_remembered_lock
 from envpack.inspection import BuildState, build_state
 from envpack.lock import Lock, read_lock
 from envpack.project import Project
 from envpack.repository import environment_of, in_model_folder, open_model
 from envpack.stub import STUB_NAME
-from envpack.support.text import counted
+from envpack.support.text import counted, printable
 from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import refuse_stale
 from envpack.workflow.placement import release_cannot_serve
@@ -90,18 +90,19 @@ def _changes(request: BuildRequest, source: LockRequest, state: BuildState) -> I
         refuse_stale(lock, source)
     else:
         lock = find_remembered_lock(source.requirements, source.target, source.options)
+    environment = find_environment(lock, cache=source.options.cache, strip=request.strip) if lock else None
     if lock is None:
         yield PlannedChange("resolve the packages", "these requirements were not resolved on this machine before")
-    elif find_environment(lock, cache=source.options.cache, strip=request.strip) is None:
+    elif environment is None:
         yield PlannedChange(
             f"install {counted(len(lock.conda) + len(lock.pip), 'package')}", "the store has no such environment"
         )
-    yield from _placement(request, source, lock, state)
+    yield from _placement(request, source, lock, environment, state)
     yield from _stub(request, source, lock)
 
 
 def _placement(
-    request: BuildRequest, source: LockRequest, lock: Lock | None, state: BuildState
+    request: BuildRequest, source: LockRequest, lock: Lock | None, environment: Environment | None, state: BuildState
 ) -> Iterator[PlannedChange]:
     model = request.model
     suffix = "" if request.archive_format == "dir" else f".{request.archive_format}"
@@ -115,7 +116,7 @@ def _placement(
         yield PlannedChange(f"place an environment as {path.name}", f"it has {Path(has or '').name}")
     else:
         changed = [state.reason] if state.status == "changed" else []
-        reasons = [*changed, *_differences(metadata, request, lock)]
+        reasons = [*changed, *_differences(metadata, request, lock), *_files(path, metadata, request, environment)]
         if reasons:
             yield PlannedChange(f"replace {path.name}", "; ".join(reasons))
     if has != path:
@@ -140,6 +141,22 @@ def _differences(metadata: Mapping[str, Any], request: BuildRequest, lock: Lock 
         named.append(f"and {len(different) - _MOST_NAMED} more")
     if named:
         yield ", ".join(named)
+
+
+def _files(
+    path: Path, metadata: Mapping[str, Any], request: BuildRequest, environment: Environment | None
+) -> Iterator[str]:
+    """Why the files of a placed environment are not as a build would place them."""
+    mode = request.link_mode
+    if request.archive_format != "dir":
+        if environment and not is_archive_of_mode(mode, path, environment, request.archive_format, request.selection):
+            yield f"--link-mode {mode}"
+        return
+    changed = changed_files(path, str(metadata.get("key", "")))
+    if changed:
+        yield f"{printable(changed[0])} was changed"
+    if environment and not is_folder_of_mode(mode, path, environment):
+        yield f"--link-mode {mode}"
 
 
 def _is_separate(metadata: Mapping[str, Any], name: str) -> bool:

@@ -17,6 +17,7 @@ from envpack.requirements import Requirements, Target, find_requirements, host_p
 from envpack.stub import ToolchainName
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import UsageError
+from envpack.support.transfer import LinkMode
 from envpack.workflow.placed import Placed, placed_environment
 
 ArchiveFormat = Literal["dir", "tar.gz", "tar"]
@@ -67,6 +68,8 @@ class BuildOptions:
         stub: ``"auto"`` places one if the release's own stub has another Python, or cannot serve the model's NumPy.
         toolchain: compiler for the stub, None for the project's, else ``"auto"``.
         from_prefix: folder of an existing environment to take over instead of building from requirements.
+        link_mode: how files of the cache are placed: ``"clone"``, ``"hardlink"``, ``"copy"`` or ``"auto"``; None for
+            the project's, else ``"auto"``.
         layout: ``"model"`` puts the stub beside the model; ``"backend"`` into a backend for its Python, which the
             model then names. None for the project's, or else for what the model names already.
         backends: folder of those backends; None for the project's, or else ``backends`` beside the repository.
@@ -85,6 +88,7 @@ class BuildOptions:
     stub: StubPolicy = "auto"
     toolchain: ToolchainName | None = None
     from_prefix: Path | None = None
+    link_mode: LinkMode | None = None
     layout: Layout | None = None
     backends: Path | None = None
     copy_library: Path | None = None
@@ -146,6 +150,7 @@ class BuildRequest:
         strip: remove debug information from libraries and programs.
         stub: when to place a stub.
         toolchain: compiler for the stub.
+        link_mode: how files of the cache are placed.
         backends: folder of the backends; None if the stub goes beside the model.
         copy_library: folder of a Python backend whose library is copied.
         force: move aside what envpack did not make.
@@ -162,6 +167,7 @@ class BuildRequest:
     strip: bool
     stub: StubPolicy
     toolchain: ToolchainName
+    link_mode: LinkMode
     backends: Path | None
     copy_library: Path | None
     force: bool
@@ -203,6 +209,7 @@ def build_request(project: Project, model: Model, options: BuildOptions) -> Buil
         strip=options.strip,
         stub=options.stub,
         toolchain=options.toolchain or cast("ToolchainName", settings.toolchain or project.toolchain or "auto"),
+        link_mode=options.link_mode or cast("LinkMode", settings.link_mode or project.link_mode or "auto"),
         backends=_backends(project, model, options),
         copy_library=options.copy_library,
         force=options.force,

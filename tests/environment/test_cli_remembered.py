@@ -53,6 +53,30 @@ def test_a_dry_run_says_that_nothing_would_change_and_a_build_agrees(built):
 
 
 @pytest.mark.parametrize(
+    "words", [("--link-mode", "copy"), ("--format", "dir"), ("--format", "dir", "--link-mode", "copy")]
+)
+def test_a_dry_run_knows_how_files_are_placed(built, words):
+    """Whatever the mode of the last build was, a build with other words places the environment again, and only once."""
+    expected = {"changes": True, "then": False}
+    found = {}
+    for name in expected:
+        found[name] = bool(planned(built, *words)["changes"])
+        ended = built("m", "--json", *words)
+        assert ended.code == 0, ended.err
+        assert ended.document["models"][0]["changed"] == found[name]
+    assert found == expected
+
+
+def test_a_dry_run_names_a_changed_file(built):
+    assert built("m", "--format", "dir", "--link-mode", "copy").code == 0
+    file = next((built.repository / "m/python3.8").glob("lib/python3.8/site-packages/six.py"))
+    file.chmod(0o644)
+    file.write_text("damage")
+    (change,) = planned(built)["changes"]
+    assert change["reason"] == "lib/python3.8/site-packages/six.py was changed"
+
+
+@pytest.mark.parametrize(
     ("words", "lines", "action", "reason"),
     [
         (("--format", "dir"), ("numpy", "six"), "place an environment as python3.8", "it has python3.8.tar"),

@@ -19,7 +19,7 @@ from .conftest import Prefixes, files_below, names_in
 
 
 def test_folder_shares_its_files_with_the_store(environment, tmp_path):
-    assert place_folder(environment, tmp_path / "repository/m/env") is True
+    assert place_folder(environment, tmp_path / "repository/m/env", link_mode="hardlink") is True
     placed = tmp_path / "repository/m/env"
     assert (placed / "bin/tool").samefile(environment.prefix / "bin/tool")
     assert (placed / "bin/link").readlink() == Path("tool")

@@ -63,7 +63,7 @@ def life_of_an_environment(folder):
     for environment in environments:
         protect(environment.prefix)
     for environment in (*environments, environments[0]):
-        assert place_folder(environment, folder / "env")
+        assert place_folder(environment, folder / "env", link_mode="hardlink")
         assert pack_archive(environment, folder / "env.tar.gz")
         assert record_in_metadata(folder / "env", "requirements", environment.key)
         assert f'"requirements": "{environment.key}"' in (folder / "env" / MANIFEST).read_text()
@@ -82,7 +82,7 @@ def test_no_file_of_the_store_can_be_changed_through_a_model(folder):
     def change():
         environment = prefixes_in(folder / "as nobody").make("one")
         protect(environment.prefix)
-        place_folder(environment, folder / "env")
+        place_folder(environment, folder / "env", link_mode="hardlink")
         with pytest.raises(PermissionError):
             (folder / "env/bin/tool").open("a")
 

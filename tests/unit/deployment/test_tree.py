@@ -46,17 +46,19 @@ def test_the_tree_has_models_backends_and_a_manifest(plan, tmp_path):
     }
 
 
-def test_environments_and_stubs_are_linked_and_edited_files_are_copied(plan, project, tmp_path):
+def test_only_environments_are_linked(plan, project, tmp_path):
     output = tmp_path / "tree"
-    assemble(plan, output)
+    assemble(plan, output, link_mode="hardlink")
 
     def same(name):
         return (output / "models/late" / name).samefile(project.repository / "late" / name)
 
     assert same("python3.8/bin/.hidden")
-    assert same("triton_python_backend_stub")
+    assert not same("triton_python_backend_stub")
     assert not same("config.pbtxt")
     assert not same("1/model.py")
+    assemble(plan, output, link_mode="copy")
+    assert not same("python3.8/bin/.hidden")
 
 
 def test_every_user_can_read_the_tree_whatever_the_umask(plan, project, tmp_path):

@@ -49,7 +49,8 @@ def request_for(model, **changes):
     fields = {
         "source": None, "release": find_release("24.10"), "release_named": False, "served_from": "/srv/models/",
         "archive_format": "dir", "selection": Selection(exclude=("x",)), "packer": "envpack", "strip": False,
-        "stub": "auto", "toolchain": "auto", "backends": None, "copy_library": None, "force": False,
+        "stub": "auto", "toolchain": "auto", "link_mode": "auto", "backends": None, "copy_library": None,
+        "force": False,
     }  # fmt: skip
     return BuildRequest(model=model, **{**fields, **changes})
 
@@ -81,10 +82,10 @@ class Details(NoProgress):
 
 
 def test_a_folder_is_placed_and_named_by_the_configuration(folder, tmp_path, placed):
-    request = request_for(configured(folder))
+    request = request_for(configured(folder), link_mode="copy")
     progress = Details()
     result = place(request, environment(tmp_path, placeholders=3), None, progress)
-    options = {"served_as": "/srv/models/core/python3.8", "progress": progress}
+    options = {"served_as": "/srv/models/core/python3.8", "link_mode": "copy", "progress": progress}
     assert placed.asked == [(folder / "python3.8", request.selection, options)]
     assert (result.environment, result.backend, result.changed) == (folder / "python3.8", "", True)
     assert result.stub == folder / STUB_NAME
@@ -92,11 +93,11 @@ def test_a_folder_is_placed_and_named_by_the_configuration(folder, tmp_path, pla
 
 
 def test_an_archive_is_packed_and_placeholders_are_reported(folder, tmp_path, placed):
-    request, progress = request_for(configured(folder), archive_format="tar.gz", packer="conda-pack"), Details()
+    changes = {"archive_format": "tar.gz", "packer": "conda-pack", "link_mode": "clone"}
+    request, progress = request_for(configured(folder), **changes), Details()
     result = place(request, environment(tmp_path, placeholders=3), None, progress)
-    assert placed.asked == [
-        (folder / "python3.8.tar.gz", request.selection, {"form": "tar.gz", "packer": "conda-pack"})
-    ]
+    options = {"form": "tar.gz", "packer": "conda-pack", "link_mode": "clone"}
+    assert placed.asked == [(folder / "python3.8.tar.gz", request.selection, options)]
     assert result.environment == folder / "python3.8.tar.gz"
     (text,) = progress.texts
     assert text.startswith("3 files keep a placeholder")

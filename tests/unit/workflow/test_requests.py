@@ -93,9 +93,18 @@ def test_a_project_sets_form_compiler_and_exclusions_and_a_model_overrides_or_ad
     assert (request.archive_format, request.toolchain) == ("dir", "system")
 
 
+def test_files_are_placed_as_the_option_the_model_or_the_project_says(repository):
+    assert request_for(repository).link_mode == "auto"
+    (repository / "envpack.toml").write_text('link_mode = "hardlink"\n')
+    assert request_for(repository).link_mode == "hardlink"
+    (repository / "envpack.toml").write_text('link_mode = "hardlink"\n[models.m]\nlink_mode = "copy"\n')
+    assert request_for(repository).link_mode == "copy"
+    assert request_for(repository, link_mode="clone").link_mode == "clone"
+
+
 @pytest.mark.parametrize(
     "text",
-    ['format = "zip"', "exclude = '*.pyi'", "exclude = ['']", 'toolchain = "msvc"', '[models.m]\nformat = "zip"'],
+    ['format = "zip"', "exclude = '*.pyi'", "exclude = ['']", 'link_mode = "symlink"', '[models.m]\nformat = "zip"'],
 )
 def test_wrong_settings_are_refused_with_their_file(repository, text):
     (repository / "envpack.toml").write_text(text)

@@ -1,0 +1,104 @@
+"""Puts read-only files of the cache where a model needs them: as clones, hard links or copies.
+
+A clone has its own inode and shares the disk blocks until somebody writes. A hard link is the same file under another
+name. A copy shares nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from envpack.support.errors import StorageError
+from envpack.support.replacement import LINK_UNSUPPORTED
+
+LinkMode = Literal["auto", "clone", "hardlink", "copy"]
+
+_FICLONE = 0x40049409  # of linux/fs.h
+# Error numbers of file systems that do not clone files, or not between these two.
+_CLONE_UNSUPPORTED = {errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EPERM}
+
+
+class Transfer:
+    """Makes new files from files of the cache in one mode.
+
+    In mode ``"auto"`` it clones; once the file system refuses that, it makes hard links, and once it refuses these too,
+    copies.
+
+    Args:
+        mode: how files are made.
+        destination: what the files are made for, for messages.
+    """
+
+    def __init__(self, mode: LinkMode, destination: Path) -> None:
+        self._destination = destination
+        self._ways = list(_WAYS if mode == "auto" else [way for way in _WAYS if way[0] == mode])
+
+    def __call__(self, source: str, target: str) -> None:
+        """Make the new file ``target`` from the file ``source``; content, permissions and time stamps are the same.
+
+        Raises:
+            StorageError: kind ``link-mode-unsupported``: the file systems do not support the only mode allowed.
+            OSError: the disk is full, or the folder is not writable.
+        """
+        while True:
+            name, make, unsupported = self._ways[0]
+            try:
+                make(source, target)
+            except OSError as error:
+                if error.errno not in unsupported:
+                    raise
+                if len(self._ways) == 1:
+                    raise _refusal(name, self._destination) from error
+                del self._ways[0]
+            else:
+                return
+
+
+def is_result_of(mode: LinkMode, placed: Path, source: Path) -> bool:
+    """Whether ``placed`` can have been made from ``source`` in a mode; True if ``source`` does not exist any more."""
+    if mode == "auto":
+        return True
+    try:
+        new, old = placed.lstat(), source.lstat()
+    except FileNotFoundError:
+        return True
+    return ((new.st_dev, new.st_ino) == (old.st_dev, old.st_ino)) == (mode == "hardlink")
+
+
+def _refusal(name: str, destination: Path) -> StorageError:
+    what = {"clone": "files of the cache cannot be cloned", "hardlink": "no hard links to the cache can be made"}[name]
+    return StorageError(
+        f"{what} here: the file system does not support it, or the cache is on another one",
+        kind="link-mode-unsupported",
+        where=str(destination),
+        hint="leave out --link-mode, or use --link-mode copy",
+    )
+
+
+def _clone(source: str, target: str) -> None:
+    with open(source, "rb") as original, open(target, "xb") as new:  # noqa: PTH123 - text is faster than Path
+        try:
+            fcntl.ioctl(new.fileno(), _FICLONE, original.fileno())
+        except OSError:
+            os.unlink(target)  # noqa: PTH108
+            raise
+    shutil.copystat(source, target)
+
+
+def _copy(source: str, target: str) -> None:
+    shutil.copyfile(source, target)
+    shutil.copystat(source, target)
+
+
+# From the one that costs least and separates most: a name, what makes the file, and the errors that mean "not here".
+_WAYS: tuple[tuple[LinkMode, Callable[[str, str], None], set[int]], ...] = (
+    ("clone", _clone, _CLONE_UNSUPPORTED),
+    ("hardlink", os.link, LINK_UNSUPPORTED),
+    ("copy", _copy, set()),
+)
