@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         PlacedMetadata as PlacedMetadata,
         archive_metadata_file as archive_metadata_file,
         is_made_by_envpack as is_made_by_envpack,
+        is_recorded_archive as is_recorded_archive,
         read_metadata as read_metadata,
         record_in_metadata as record_in_metadata,
         sha256_of as sha256_of,

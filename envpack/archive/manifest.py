@@ -140,19 +140,26 @@ def is_made_by_envpack(path: Path) -> bool:
     An archive is ours if the metadata beside it describes exactly this file, or if it begins with a manifest: a killed
     process may have replaced an archive and not its metadata yet.
     """
-    metadata = read_metadata(path)
     if path.is_dir():
-        return "key" in metadata
+        return "key" in read_metadata(path)
     try:
-        status = path.stat(follow_symlinks=False)
-        same_size = stat.S_ISREG(status.st_mode) and metadata.get("size") == status.st_size
-        if same_size and (metadata.get("mtime_ns") == status.st_mtime_ns or metadata.get("sha256") == sha256_of(path)):
-            return True
-        return _begins_with_manifest(path)
+        return is_recorded_archive(path) or _begins_with_manifest(path)
     except FileNotFoundError:
-        return "key" in metadata
+        return "key" in read_metadata(path)
     except OSError:
         return False
+
+
+def is_recorded_archive(path: Path) -> bool:
+    """Whether the metadata beside an archive describes this file; it is read only if its time stamp differs.
+
+    Raises:
+        OSError: the archive does not exist or cannot be read.
+    """
+    metadata, status = read_metadata(path), path.stat(follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode) or metadata.get("size") != status.st_size:
+        return False
+    return metadata.get("mtime_ns") == status.st_mtime_ns or metadata.get("sha256") == sha256_of(path)
 
 
 def _begins_with_manifest(archive: Path) -> bool:

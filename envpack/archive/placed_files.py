@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import stat
 from pathlib import Path
@@ -35,8 +36,26 @@ def suspect_files(folder: Path, key: str) -> tuple[Entry, ...]:
 
 
 def changed_files(folder: Path, key: str) -> tuple[str, ...]:
-    """The files of a placed folder that differ from its inventory, by path; only suspects are read."""
-    return differing(folder, suspect_files(folder, key))
+    """The files of a placed folder that differ from its inventory, by path; only suspects are read.
+
+    In place of a link may be what it leads to: object storage keeps no links.
+    """
+    suspects = suspect_files(folder, key)
+    links = {entry.path: entry.target for entry in suspects if entry.kind == "link"}
+    return tuple(
+        path for path in differing(folder, suspects) if path not in links or not _is_copy(folder, path, links[path])
+    )
+
+
+def _is_copy(folder: Path, path: str, target: str) -> bool:
+    """Whether something has the content of what a link in its place would lead to."""
+    copy, original = folder / path, (folder / path).parent / target
+    if copy.is_dir():
+        return original.is_dir() and not copy.is_symlink()
+    try:
+        return not copy.is_symlink() and filecmp.cmp(copy, original, shallow=False)
+    except OSError:
+        return False
 
 
 def _is_plausible(entry: Entry) -> bool:

@@ -9,7 +9,13 @@ from pathlib import Path
 
 from envpack.archive import read_metadata
 from envpack.inspection.finding import Finding, caution, fault, finding_of_error, finding_of_mismatch
-from envpack.preflight import image_host, preflight_model, read_environment_facts, read_stub_requirements
+from envpack.preflight import (
+    find_damage,
+    image_host,
+    preflight_model,
+    read_environment_facts,
+    read_stub_requirements,
+)
 from envpack.releases import Release
 from envpack.repository import (
     BRIDGE,
@@ -63,6 +69,9 @@ def fit_findings(model: Model, release: Release, backends: Path) -> Iterator[Fin
     for mismatch in preflight_model(model, release=release, host=image_host(release), backends=backends):
         if mismatch.kind != "not-a-stub":  # stub_findings reports it
             yield finding_of_mismatch(mismatch, model.folder)
+    damage = find_damage(model)
+    if damage:
+        yield finding_of_mismatch(damage, model.folder)
     if model.backend == PYTHON_BACKEND and not (model.folder / STUB_NAME).is_file():
         yield from _release_stub_findings(model, release)
 

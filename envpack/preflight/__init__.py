@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         this_host as this_host,
     )
     from envpack.preflight.model import (
+        find_damage as find_damage,
         find_unsafe_archive as find_unsafe_archive,
         preflight_model as preflight_model,
     )

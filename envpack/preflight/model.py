@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envpack.archive import is_archive, refused_members
+from envpack.archive import changed_files, is_archive, is_recorded_archive, read_metadata, refused_members
 from envpack.preflight.facts import EnvironmentFacts, Host, read_environment_facts, read_stub_requirements
 from envpack.preflight.rules import Mismatch, find_mismatches
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Model, environment_of
 from envpack.support.errors import InputError, StubError
+from envpack.support.text import printable
 
 
 def preflight_model(
@@ -61,6 +62,28 @@ def find_unsafe_archive(model: Model, release: Release | None) -> Mismatch | Non
         return None
     where = f"{path}: {refused[0].path}: " if refused[0].path else f"{path}: "
     return Mismatch("archive-refused", f"{where}{refused[0].reason}", "build it with `envpack build`")
+
+
+def find_damage(model: Model) -> Mismatch | None:
+    """Whether the model's execution environment was changed since envpack placed it.
+
+    Files are read only if their size or time stamp is not the recorded one. Environments of other programs have none.
+    """
+    path = environment_of(model)
+    metadata = read_metadata(path) if path else {}
+    if path is None or not metadata:
+        return None
+    if path.is_dir():
+        changed = changed_files(path, str(metadata.get("key", "")))
+        if not changed:
+            return None
+        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        what = f"{path}: {printable(changed[0])} was changed or removed after the build{more}"
+    elif is_recorded_archive(path):
+        return None
+    else:
+        what = f"{path} was changed after the build"
+    return Mismatch("environment-changed", what, f"run `envpack build {model.folder.name}`")
 
 
 def _backend_stub(model: Model, default_stub: Path | None, backends: Path | None) -> Path | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envpack.inspection import BuildState
-from envpack.preflight import Mismatch
+from envpack.preflight import Mismatch, find_damage
 from envpack.releases import Release
 from envpack.repository import Model
 from envpack.server import (
@@ -65,6 +65,7 @@ _KINDS = {
     "formats": "formats-differ",
     "expected": "wrong-answers",
     "stability": "stub-died",
+    "files": "environment-changed",
 }
 _STUCK_KINDS = frozenset({"stub-died", "inference-timeout"})
 _LOG_LINES = 40
@@ -151,9 +152,9 @@ class Judge:
         loaded = load(self._server, self._client, model, timeout=timeout, ignore_dead=self._dead_before)
         self.stuck = self.stuck or loaded.stuck
         if loaded.failure:
-            check = failed("load", loaded.failure.reason, loaded.failure.fix)
+            checks = (failed("load", loaded.failure.reason, loaded.failure.fix), *_check_files(model))
             return ModelVerdict(
-                name=model.name, ok=False, load_seconds=loaded.seconds, failure=loaded.failure, checks=(check,)
+                name=model.name, ok=False, load_seconds=loaded.seconds, failure=loaded.failure, checks=checks
             )
         return self._check_loaded(model, loaded)
 
@@ -168,7 +169,8 @@ class Judge:
             numpy = process.check_numpy(model, stub, self._options.release) if stub else None
             checks += [*([numpy] if numpy else []), *self._process_checks(model)]
         result = self._infer_all(model)
-        verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=(*checks, *result.checks))
+        checks += [*result.checks, *_check_files(model)]
+        verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=tuple(checks))
         if result.failure:
             return replace(verdict, ok=False, failure=result.failure)
         bad = next((check for check in verdict.checks if not check.ok), None)
@@ -303,6 +305,12 @@ class _InferenceResult:
     @property
     def ok(self) -> bool:
         return self.failure is None and all(check.ok for check in self.checks)
+
+
+def _check_files(model: Model) -> tuple[Check, ...]:
+    """A failed check if the model's environment is not as it was built; the last, since other faults come first."""
+    damage = find_damage(model)
+    return (failed("files", damage.reason, damage.fix),) if damage else ()
 
 
 def _rejected(model: Model, failure: Failure) -> ModelVerdict:

@@ -92,6 +92,12 @@ def _numpy2_default(site: Site):
     site.own_environment(site.kit.numpy2)
 
 
+def _changed_file(site: Site):
+    file = f"{site.own_environment().name}/lib/python3.10/site-packages/numpy/version.py"
+    with site.own(file).open("a") as module:
+        module.write("# corrected by hand\n")
+
+
 def _no_numpy(site: Site):
     packages = site.own_environment() / "lib/python3.10/site-packages"
     shutil.rmtree(packages / "numpy")
@@ -173,6 +179,24 @@ ENTRIES = (
         "build it again: `envpack build",
     ),
     Broken(
+        "environment-changed",
+        "a file of the environment was changed after it was built",
+        _changed_file,
+        "environment-changed",
+        "python3.10: lib/python3.10/site-packages/numpy/version.py was changed or removed after the build",
+        "run `envpack build",
+    ),
+    Broken(
+        "environment-changed-served",
+        "the same, and the model is served",
+        _changed_file,
+        "environment-changed",
+        "python3.10: lib/python3.10/site-packages/numpy/version.py was changed or removed after the build",
+        "run `envpack build",
+        found_by="verify",
+        step="process",
+    ),
+    Broken(
         "environment-venv",
         "the environment is a venv",
         _venv,
@@ -189,6 +213,7 @@ ENTRIES = (
         "it has no libpython, so the stub loads the libpython of the server's system, if there is one",
         "build one with `envpack build`",
         options=("--strict",),
+        also=("environment-changed",),
     ),
     Broken(
         "archive-truncated",
@@ -294,6 +319,7 @@ ENTRIES = (
         "Python could not start: failed to get the Python codec of the filesystem encoding",
         "the environment is incomplete or its activate script is wrong",
         found_by="verify",
+        also=("files",),
     ),
     Broken(
         "moved-by-hand",
@@ -304,6 +330,7 @@ ENTRIES = (
         "it is not relocatable; rebuild it",
         found_by="verify",
         step="process",
+        also=("files",),
     ),
     Broken(
         "user-site",
@@ -314,6 +341,7 @@ ENTRIES = (
         "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build",
         found_by="verify",
         step="process",
+        also=("files",),
     ),
     Broken(
         "numpy-missing",
@@ -323,6 +351,7 @@ ENTRIES = (
         "NumPy, which every model needs, cannot be imported from … No module named 'numpy'",
         "add numpy to the model's requirements",
         found_by="verify",
+        also=("files",),
     ),
     Broken(
         "numpy-of-another-python",
@@ -332,6 +361,7 @@ ENTRIES = (
         "NumPy, which every model needs, cannot be imported from … No module named 'numpy.core._multiarray_umath'",
         "NumPy was installed for another Python, without libraries for this one: run envpack build",
         found_by="verify",
+        also=("files",),
     ),
     Broken(
         "blas-missing",
@@ -341,5 +371,6 @@ ENTRIES = (
         "NumPy, which every model needs, cannot be imported from … cannot open shared object file",
         "add the package that contains … to the environment, or rebuild the environment if it has the package",
         found_by="verify",
+        also=("files",),
     ),
 )

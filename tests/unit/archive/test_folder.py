@@ -85,6 +85,22 @@ def test_a_folder_that_another_process_has_just_placed_is_left_alone(environment
     assert not (tmp_path / "env").exists()
 
 
+def test_links_that_became_files_on_the_way_are_no_change(environment, tmp_path):
+    """Object storage keeps no links, and copies no modes or time stamps."""
+    place_folder(environment, tmp_path / "env")
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "env", copy, copy_function=shutil.copyfile)
+    assert not any(path.is_symlink() for path in copy.rglob("*"))
+    assert changed_files(copy, environment.key) == ()
+    (copy / "bin/link").write_text("other")
+    assert changed_files(copy, environment.key) == ("bin/link",)
+    (copy / "bin/link").unlink()
+    assert changed_files(copy, environment.key) == ("bin/link",)
+    (copy / "bin/link").symlink_to("nothing")
+    shutil.rmtree(copy / "lib64")
+    assert changed_files(copy, environment.key) == ("bin/link", "lib64")
+
+
 def test_other_environment_replaces_the_folder_and_leaves_nothing_behind(environment, prefixes, tmp_path):
     target = tmp_path / "m/env"
     place_folder(environment, target)

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import shutil
 import tarfile
 
@@ -132,6 +133,12 @@ def private_folder_of_an_environment(model):
     (model / "env/lib").chmod(0o750)
 
 
+def changed_environment(model):
+    listed = ["bin/activate", "file", "x", 99, "0" * 64, "", ""]
+    (model / "env/envpack-files.json").write_text(json.dumps({"schema": 1, "files": [listed]}))
+    (model / "env/envpack-environment.json").write_text(json.dumps({"key": "key"}))
+
+
 def broken_link(model):
     (model / "1/weights").symlink_to("/nowhere/weights")
 
@@ -170,6 +177,7 @@ BREAKS = {
     keyword_in_the_middle: [("error", "bad-environment-path")],
     spaced_environment: [("error", "bad-path")],
     private_code: [("warning", "not-for-everybody")],
+    changed_environment: [("error", "environment-changed")],
     private_model: [("warning", "not-for-everybody")],
     private_folder_of_an_environment: [("warning", "not-for-everybody")],
     broken_link: [("error", "broken-link")],

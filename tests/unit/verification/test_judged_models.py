@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from envpack.inspection import BuildState
-from envpack.repository import open_model
+from envpack.repository import in_model_folder, open_model, point_to_environment
 from envpack.server import RequestError, Tensor
 from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry
@@ -283,6 +283,31 @@ def test_a_decoupled_model_is_judged_by_its_stream(server, model):
     verdict = judge(server, config={**CONFIG, "model_transaction_policy": {"decoupled": True}}).judge(model)
     assert verdict.ok
     assert verdict.checks[-1].evidence == "streamed 1 responses; sent with every input"
+
+
+def with_changed_environment(model):
+    environment = model.folder / "python3.8"
+    environment.mkdir()
+    (environment / "envpack-environment.json").write_text(json.dumps({"key": "key"}))
+    listed = ["lib/x.py", "file", "x", 99, "0" * 64, "", ""]
+    (environment / "envpack-files.json").write_text(json.dumps({"schema": 1, "files": [listed]}))
+    point_to_environment(model, in_model_folder("python3.8"))
+    return open_model(model.folder)
+
+
+def test_a_model_whose_environment_is_not_as_built_is_unfit_and_the_file_is_named(server, model):
+    verdict = judge(server).judge(with_changed_environment(model))
+    assert (verdict.ok, verdict.failure.kind) == (False, "environment-changed")
+    assert verdict.failure.reason == f"{model.folder}/python3.8: lib/x.py was changed or removed after the build"
+    assert verdict.failure.fix == "run `envpack build m`"
+    assert verdict.checks[-1].id == "files"
+
+
+def test_what_a_model_raises_is_the_cause_although_its_environment_was_changed(server, model):
+    model = with_changed_environment(model)
+    verdict = judge(server, error=RequestError(TRACE, status=500)).judge(model)
+    assert (verdict.ok, verdict.failure.kind) == (False, "inference-failed")
+    assert [check.id for check in verdict.checks if not check.ok] == ["infer", "files"]
 
 
 def with_samples(model, content):
