@@ -11,12 +11,14 @@ from pathlib import Path
 
 from envpack.archive.comparison import LARGEST, ActualEntry, Comparison, Finding, Inspection, is_record
 from envpack.archive.manifest import archive_metadata_file
-from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, opened_archive
+from envpack.archive.reading import DEFAULT_LIMIT, ArchiveReader, Member, bomb, opened_archive
 from envpack.archive.tar_members import is_canonical
 from envpack.environment import INVENTORY, MANIFEST
-from envpack.support.bounded_reading import read_json
+from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.errors import InputError
 
+_MOST_DEPTH = 128  # folders in each other; real environments have 20
+_MOST_CHARACTERS = 256 << 20  # of the names of all folders
 _LARGEST_TEXT = 48 << 20  # bytes of the inventory
 _BELOW_A_LINK = "it is below a link"
 
@@ -69,7 +71,7 @@ def _of_folder(root: Path) -> Inspection:
     for name in (MANIFEST, INVENTORY):
         file = root / name
         if file.is_file() and not file.is_symlink() and file.stat().st_size <= _LARGEST_TEXT:
-            comparison.add_description(name, file.read_bytes())
+            comparison.add_description(name, read_bytes(file, most=_LARGEST_TEXT))
     found = list(_walk(comparison.result, str(root)))
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         for path, seen in zip(
@@ -77,7 +79,8 @@ def _of_folder(root: Path) -> Inspection:
         ):
             comparison.add(path, seen)
     for record in (*root.glob("conda-meta/*.json"), *root.glob("lib/python3.*/site-packages/*.dist-info/METADATA")):
-        comparison.add_record(str(record.relative_to(root)), record.read_bytes())
+        if record.is_file() and not record.is_symlink() and record.stat().st_size <= LARGEST:
+            comparison.add_record(str(record.relative_to(root)), read_bytes(record, most=LARGEST))
     return comparison.finished()
 
 
@@ -116,6 +119,7 @@ class _Archive:
         self._comparison = Comparison(path)
         self._result = self._comparison.result
         self._folders: set[str] = set()  # above a member
+        self._characters = 0  # of these names
 
     def inspection(self, limit: int) -> Inspection:
         links: set[str] = set()
@@ -181,22 +185,10 @@ class _Archive:
 
     def _check_name(self, member: Member, links: set[str]) -> bool:
         """Whether servers accept the name and the kind of a member."""
-        reason = ""
         name = member.name.rstrip("/")
         if name in ("", "."):
             return member.kind == "folder"
-        if member.name.startswith("/"):
-            reason = "its name is absolute"
-        elif ".." in name.split("/"):
-            reason = "its name contains .."
-        elif not is_canonical(name):
-            reason = "its name is not canonical"
-        elif misplaced := self._misplaced(name, member, links):
-            reason = misplaced
-        elif member.kind == "special":
-            reason = "it is a device, a pipe or another special file"
-        elif member.kind != "folder" and (name in self._comparison.actual or name in self._comparison.descriptions):
-            reason = "it occurs twice"
+        reason = _wrong_name(member, name) or self._misplaced(name, member, links) or self._wrong_kind(name, member)
         if member.kind == "link" and not reason:
             links.add(name)
         if reason:
@@ -212,8 +204,19 @@ class _Archive:
             return "it is below a file"
         if member.kind != "folder" and name in self._folders:
             return "it is a file, and other members are below it"
-        self._folders.update(above)
+        for folder in above:
+            if folder not in self._folders:
+                self._folders.add(folder)
+                self._characters += len(folder)
+        if self._characters > _MOST_CHARACTERS:
+            raise bomb(self._path, "the names of its folders need too much memory")
         return ""
+
+    def _wrong_kind(self, name: str, member: Member) -> str:
+        if member.kind == "special":
+            return "it is a device, a pipe or another special file"
+        known = name in self._comparison.actual or name in self._comparison.descriptions
+        return "it occurs twice" if known and member.kind != "folder" else ""
 
     def _compare_with_sidecar(self, sidecar: Path) -> None:
         try:
@@ -223,6 +226,17 @@ class _Archive:
             return
         if recorded != self._result.sha256:
             self._result.find("changed", "", f"its SHA-256 differs from the one in {sidecar.name}")
+
+
+def _wrong_name(member: Member, name: str) -> str:
+    """What is wrong with the name of a member by itself; empty if nothing is."""
+    if member.name.startswith("/"):
+        return "its name is absolute"
+    if ".." in name.split("/"):
+        return "its name contains .."
+    if max(name.count("/"), member.target.count("/")) > _MOST_DEPTH:
+        return f"its name or its target has more than {_MOST_DEPTH} folders"
+    return "" if is_canonical(name) else "its name is not canonical"
 
 
 def _is_record(member: Member) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _MOST_GLOBAL = 16  # global pax headers
 _FREE = 256 << 20  # bytes of content after which the ratio is checked
 _HIGHEST_RATIO = 100  # content to file; environments have 3 to 5
 _MOST_MEMBERS = 500_000
+_MOST_NAMES = 128 << 20  # characters of all names
 _LONGEST_NAME = 4096  # bytes; PATH_MAX of Linux
 _PAX_LENGTH = re.compile(rb"([1-9][0-9]{0,6}) ")
 _MANY_DIGITS = re.compile(rb"[0-9]{65}")  # no time, size or digest has more; tarfile's patterns are quadratic in them
@@ -53,7 +55,7 @@ def is_archive(path: Path) -> bool:
     try:
         if not path.is_file():
             return False
-        with path.open("rb") as file:
+        with opened(path) as file:
             start = file.read(_USTAR + 5)
     except OSError:
         return False
@@ -80,16 +82,19 @@ class ArchiveReader:
         self._stream.limit = min(self._stream.limit, size)
 
     def __iter__(self) -> Iterator[Member]:
-        count = 0
+        count = names = 0
         with _reading(self._source):
             self._archive = archive = _Archive(self._stream)
             while (info := archive.next()) is not None:
                 count += 1
                 if count > _MOST_MEMBERS:
-                    raise _bomb(self._source, f"it has more than {_MOST_MEMBERS} members")
+                    raise bomb(self._source, f"it has more than {_MOST_MEMBERS} members")
                 archive.forget()
                 if max(len(info.name), len(info.linkname)) > _LONGEST_NAME or len(archive.pax_headers) > _MOST_GLOBAL:
-                    raise _bomb(self._source, "a member has a name that is too long for any system")
+                    raise bomb(self._source, "a member has a name that is too long for any system")
+                names += len(info.name) + len(info.linkname)
+                if names > _MOST_NAMES:
+                    raise bomb(self._source, f"its names have more than {_MOST_NAMES} characters")
                 if info.size < 0:
                     raise tarfile.ReadError(f"the size of {info.name!r} is negative")
                 self._current = info
@@ -132,7 +137,7 @@ def opened_archive(path: Path, limit: int = DEFAULT_LIMIT) -> Iterator[ArchiveRe
         InputError: kind ``environment-unreadable`` or ``archive-bomb``, here or during the iteration.
 
     """
-    with _reading(path), path.open("rb") as file:
+    with _reading(path), opened(path) as file:
         raw = _Raw(file)
         if file.read(2) == _GZIP:
             from isal import igzip
@@ -190,14 +195,14 @@ class _Stream:
 
     def read(self, size: int) -> bytes:
         if size > _AT_ONCE:  # for example a name of that length
-            raise _bomb(self._source, f"a header needs {size} bytes of memory")
+            raise bomb(self._source, f"a header needs {size} bytes of memory")
         content: bytes = self._unpacked.read(size)
         self._position += len(content)
         self._last = content
         if self._position > self.limit:
-            raise _bomb(self._source, f"its content is larger than {self.limit} bytes")
+            raise bomb(self._source, f"its content is larger than {self.limit} bytes")
         if self._position > _FREE and self._position > _HIGHEST_RATIO * self.raw.size:
-            raise _bomb(self._source, f"its content is more than {_HIGHEST_RATIO} times as large as the file")
+            raise bomb(self._source, f"its content is more than {_HIGHEST_RATIO} times as large as the file")
         check, self._check = self._check, None
         if check:
             check(content)
@@ -296,7 +301,8 @@ def _reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _bomb(path: Path, reason: str) -> InputError:
+def bomb(path: Path, reason: str) -> InputError:
+    """The error for an archive that would fill a disk or the memory."""
     return InputError(
         f"the archive looks like a decompression bomb: {reason}",
         kind="archive-bomb",

@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError, UsageError
 from envpack.support.home_folders import expand_home
+from envpack.support.redaction import has_secret
 
 DEFAULT_ALIAS = "https://conda.anaconda.org"
 _DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
 _TOKEN = re.compile(r"^/t/([^/]+)(/.*)$")
-_NONE = {"", "none", "null", "false"}
+_MOST = 1 << 20  # bytes
+_NULL = {"", "~", "null", "Null", "NULL"}
+_NO_FILE = {"", "none", "true", "false", "yes", "no", "on", "off", "y", "n", "truststore"}  # values of ssl_verify
 
 Credentials = dict[str, dict[str, Any]]  # by host without port, in the form of the engine's credentials file
 
@@ -89,17 +93,18 @@ def read_conda_settings(host: Mapping[str, str] | None = None) -> CondaSettings:
     host = os.environ if host is None else host
     settings: dict[str, Any] = {}
     for file in _files(host):
-        if file.is_file():
+        if file.exists() and not file.is_dir():
             settings |= _read(file, host)
     for key in ("channels", "channel_alias", "ssl_verify"):
         if host.get(f"CONDA_{key.upper()}"):
             value = host[f"CONDA_{key.upper()}"]
             settings[key] = value.split(",") if key == "channels" else value
-    multiple = {str(name): _texts(members) for name, members in _table(settings, "custom_multichannels").items()}
+    multiple = {name: _texts(members) for name, members in _table(settings, "custom_multichannels").items()}
+    custom = {name: _text(address) for name, address in _table(settings, "custom_channels").items()}
     return CondaSettings(
         channels=_texts(settings.get("channels")),
-        alias=str(settings.get("channel_alias") or DEFAULT_ALIAS),
-        custom={str(name): str(address) for name, address in _table(settings, "custom_channels").items()},
+        alias=_text(settings.get("channel_alias")) or DEFAULT_ALIAS,
+        custom={name: address for name, address in custom.items() if address},
         multiple={"defaults": _texts(settings.get("default_channels")) or _DEFAULTS} | multiple,
         variables=_variables(settings),
     )
@@ -115,13 +120,15 @@ def _files(host: Mapping[str, str]) -> list[Path]:
 def _read(file: Path, host: Mapping[str, str]) -> dict[str, Any]:
     import yaml
 
+    # Text alone: other values could be wrong in themselves, such as dates, or grow without bounds, by merged tables.
+    # The loader in C would crash if the content is nested deeply.
     try:
-        content = yaml.safe_load(_expanded(file.read_text(encoding="utf-8"), host))
+        content = yaml.load(_expanded(read_text(file, most=_MOST), host), Loader=yaml.BaseLoader)  # noqa: S506
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise _condarc_error(
             file, "cannot be read as YAML"
         ) from error  # the text can contain passwords, so it is not quoted
-    if content is None:
+    if content is None or content == "":
         return {}
     if not isinstance(content, dict):
         raise _condarc_error(file, "must be a table")
@@ -136,22 +143,28 @@ def _condarc_error(file: Path, reason: str) -> InputError:
     return InputError(reason, kind="bad-condarc", where=str(file), hint="correct it, or name another file with CONDARC")
 
 
+def _text(value: object) -> str:
+    """A text; empty if it is another value or one of YAML's words for nothing."""
+    text = value.strip() if isinstance(value, str) else ""
+    return "" if text in _NULL else text
+
+
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(item).strip() for item in value) if isinstance(value, list) else ()
+    return tuple(text for item in value if (text := _text(item))) if isinstance(value, list) else ()
 
 
-def _table(settings: dict[str, Any], key: str) -> dict[Any, Any]:
+def _table(settings: dict[str, Any], key: str) -> dict[str, Any]:
     value = settings.get(key)
-    return value if isinstance(value, dict) else {}
+    return {name: item for name, item in value.items() if isinstance(name, str)} if isinstance(value, dict) else {}
 
 
 def _variables(settings: dict[str, Any]) -> dict[str, str]:
     found = {}
     for scheme, address in _table(settings, "proxy_servers").items():
-        if str(scheme) in {"http", "https"} and address:
-            found[f"{str(scheme).upper()}_PROXY"] = str(address)
-    certificates = str(settings.get("ssl_verify", "")).strip()
-    if certificates.lower() not in _NONE | {"true", "truststore"}:
+        if scheme in {"http", "https"} and _text(address):
+            found[f"{scheme.upper()}_PROXY"] = _text(address)
+    certificates = _text(settings.get("ssl_verify"))
+    if certificates.lower() not in _NO_FILE:
         found["SSL_CERT_FILE"] = str(expand_home(certificates, "ssl_verify"))
     return found
 
@@ -173,7 +186,10 @@ def _without_credentials(address: str, credentials: Credentials) -> str:
     if token:
         credentials[host] = {"CondaToken": token[1]}
         path = token[2]
-    return urlunsplit((parts.scheme, f"{host}{port}", path.rstrip("/"), "", ""))
+    url = urlunsplit((parts.scheme, f"{host}{port}", path.rstrip("/"), "", ""))
+    if has_secret(url):  # a password that is not encoded has characters that end the part before the host
+        raise _channel_error("cannot be read: encode a password with %2F for a slash, %40 for an at sign")
+    return url
 
 
 def _channel_error(reason: str) -> UsageError:

@@ -21,6 +21,7 @@ from envpack.repository import (
     looks_like_model,
     version_folders,
 )
+from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import InputError
 
 _VERSION = re.compile(r"[1-9][0-9]*")
@@ -88,7 +89,7 @@ def is_pointer(file: Path) -> bool:
     """Whether a file is a git-lfs pointer, of which nothing else has to be reported."""
     if not file.is_file() or file.stat().st_size > _LARGEST_POINTER or not os.access(file, os.R_OK):
         return False
-    return file.read_bytes().startswith(_POINTER)
+    return read_bytes(file).startswith(_POINTER)
 
 
 def mode_findings(model: Path) -> Iterator[Finding]:
@@ -212,13 +213,13 @@ def _of_programs(folder: Path, *, own_stub: bool) -> Iterator[Finding]:
 def _is_program(file: Path) -> bool:
     if not file.is_file() or not os.access(file, os.R_OK):
         return False
-    with file.open("rb") as opened:
-        return opened.read(4).startswith((b"#!", b"\x7fELF"))
+    with opened(file) as content:
+        return content.read(4).startswith((b"#!", b"\x7fELF"))
 
 
 def _of_archive(file: Path, release: Release) -> Iterator[Finding]:
-    with file.open("rb") as opened:
-        start = opened.read(8)
+    with opened(file) as content:
+        start = content.read(8)
     other = next((name for begin, name in _OTHER_FORMATS.items() if start.startswith(begin)), "")
     if other or not is_archive(file):
         yield fault(

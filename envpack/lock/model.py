@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
+from envpack.support.bounded_reading import opened
 from envpack.support.redaction import public_url
 
 RECIPE = 2  # increased whenever the same lock gives another environment
@@ -78,7 +79,12 @@ def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> 
 
 def _project_digest(folder: Path) -> str:
     """Digest of a local project's sources, the same for a copy of the project elsewhere."""
-    return _digest([[name, hashlib.sha256(file.read_bytes()).hexdigest()] for name, file in _sources(folder)])
+    return _digest([[name, _sha256(file)] for name, file in _sources(folder)])
+
+
+def _sha256(file: Path) -> str:
+    with opened(file) as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, Path]]:

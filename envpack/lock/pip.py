@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from envpack.lock.uv import platform_name, run_uv, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
+from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.redaction import public_url
 from envpack.support.temp_dirs import temp_dir
@@ -68,7 +69,7 @@ def resolve_pip(
         )
         if completed.returncode != 0:
             raise uv_error(completed, pip_requirements, folder)
-        content = tomllib.loads(pylock.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_text(pylock))
     packages = sorted((_package(entry) for entry in content.get("packages", ())), key=lambda package: package.name)
     _check_hashes(packages, requirements.pip)
     return tuple(packages)

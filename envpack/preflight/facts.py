@@ -16,8 +16,8 @@ from envpack.environment import INVENTORY, parse_inventory, read_environment
 from envpack.releases import Release
 from envpack.repository import RELEASE_FILE
 from envpack.stub import inspect_stub, machine_named, this_machine
-from envpack.support.bounded_reading import read_json, read_text
-from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, provided_glibcxx
+from envpack.support.bounded_reading import opened, read_bytes, read_json, read_text
+from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, parse_elf, provided_glibcxx
 from envpack.support.errors import InputError, StubError
 
 if TYPE_CHECKING:
@@ -80,8 +80,6 @@ class _Libraries:
 
     def add(self, name: str, read: Callable[[], BinaryIO | None]) -> None:
         """Read a member called ``name`` if it is libpython or libstdc++."""
-        from elftools.elf.elffile import ELFFile
-
         libpython = _LIBPYTHON_FILE.fullmatch(name)
         if not libpython and not _LIBSTDCXX.fullmatch(name):
             return
@@ -90,7 +88,7 @@ class _Libraries:
             return
         # A damaged library is ignored; the parser raises any error for one.
         with contextlib.suppress(Exception):
-            self._add(ELFFile(content), libpython[1] if libpython else "")
+            self._add(parse_elf(content), libpython[1] if libpython else "")
 
     def _add(self, elf: ELFFile, python: str) -> None:
         if python:
@@ -108,8 +106,14 @@ def _in_folder(folder: Path) -> _Libraries:
     libraries = _Libraries()
     for file in sorted((folder / "lib").glob("lib*.so*")):
         if file.is_file():
-            libraries.add(f"lib/{file.name}", lambda file=file: io.BytesIO(file.read_bytes()))  # type: ignore[misc]
+            libraries.add(f"lib/{file.name}", lambda file=file: _library(file))  # type: ignore[misc]
     return libraries
+
+
+def _library(file: Path) -> BinaryIO | None:
+    """The content of a library; None if it is too large to be one."""
+    content = None if file.stat().st_size > _LARGEST_LIBRARY else read_bytes(file, most=_LARGEST_LIBRARY)
+    return None if content is None else io.BytesIO(content)
 
 
 def _in_archive(file: Path) -> _Libraries:
@@ -209,13 +213,11 @@ def read_stub_requirements(path: Path) -> StubRequirements:
 
 def _read_other_stub(path: Path, release_file: str, error: StubError) -> StubRequirements:
     """Requirements of a stub that envpack did not compile; raises ``error`` if it is not a stub."""
-    from elftools.elf.elffile import ELFFile
-
     if not path.is_file():
         raise error
     try:
-        with path.open("rb") as file:
-            elf = ELFFile(file)
+        with opened(path) as file:
+            elf = parse_elf(file)
             pythons = [match[1] for name in needed_libraries(elf) if (match := _LIBPYTHON.fullmatch(name))]
             if pythons:
                 machine = machine_named(elf["e_machine"])

@@ -16,6 +16,7 @@ from envpack.support.errors import InputError
 CONFIG_NAME = "config.pbtxt"
 DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
+_MOST = 4 << 20  # bytes of a configuration; real ones have some kilobytes
 _LARGEST_VERSION = (1 << 63) - 1
 # Characters that mean something to the shell that starts a stub; and to ``env``, for which a program's path with an
 # equals sign is a variable.
@@ -184,14 +185,13 @@ def config_text(model: Model | Path) -> str:
     """
     folder = model.folder if isinstance(model, Model) else model
     file = folder / CONFIG_NAME
-    if not file.exists():
+    if not os.path.lexists(file):
         return DEFAULT_CONFIG
     if not file.is_file():
-        raise InputError(
-            "this is not a file", kind="bad-config", where=str(file), hint="write the model's configuration there"
-        )
+        what = "this is not a file" if file.exists() else "this link leads nowhere"
+        raise InputError(what, kind="bad-config", where=str(file), hint="write the model's configuration there")
     try:
-        return read_text(file)
+        return read_text(file, most=_MOST)
     except UnicodeDecodeError as error:
         raise InputError(
             f"not UTF-8 text: {error}", kind="bad-config", where=str(file), hint="save the file as UTF-8"

@@ -20,6 +20,7 @@ from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
 from envpack.repository.model import CONFIG_NAME, Model, config_text
+from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.replacement import replace_link, replaced_file, replaced_folder, write_text
 
@@ -130,7 +131,7 @@ def is_stub_placed(binary: Path, model_folder: Path, release: Release | None = N
 
 def _names(model_folder: Path, release: Release) -> bool:
     file = model_folder / RELEASE_FILE
-    return file.is_file() and file.read_text(encoding="utf-8", errors="replace") == f"{release.name_for_stub}\n"
+    return file.is_file() and read_text(file, errors="replace") == f"{release.name_for_stub}\n"
 
 
 def _holds(destination: Path, binary: Path) -> bool:

@@ -16,6 +16,7 @@ from envpack.requirements.location import Location, file_name, local_path, packa
 from envpack.requirements.model import CondaPackage, PipPackage
 from envpack.requirements.parsing import YamlTable
 from envpack.requirements.target import Target, wheel_tags
+from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError
 
 _CONDA_SUFFIXES = (".conda", ".tar.bz2")
@@ -200,7 +201,7 @@ def _is_sha256(text: str) -> bool:
 
 def _sha256(wheel: Path, location: Location) -> str:
     try:
-        with wheel.open("rb") as stream:
+        with opened(wheel) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise location.error(f"{wheel.name} cannot be read: {error.strerror}", hint="make it readable") from error

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from envpack.requirements.location import Location, quote
+from envpack.support import bounded_reading
 
 _MAX_BYTES = 32 << 20
 _MAX_DEPTH = 40
@@ -47,7 +48,7 @@ def read_text(path: Path, *, named_at: Location | None = None) -> str:
             raise location.error("is not a file", hint="name a file, such as requirements.txt")
         if path.stat().st_size > _MAX_BYTES:
             raise location.error("is larger than 32 MB", hint="no list of requirements is; name another file")
-        return path.read_text(encoding="utf-8-sig")
+        return bounded_reading.read_text(path, most=_MAX_BYTES, encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise location.error(f"cannot be read: {reason}", hint="it must be a UTF-8 text file") from error

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from envpack.requirements.location import CREDENTIALS_HINT, Location, file_name, is_http, is_url, local_path
 from envpack.requirements.locked_packages import parse_wheel_name
+from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.redaction import has_secret
 
@@ -181,7 +182,7 @@ def _read_project(folder: Path, name: str, extras: str, line: PipLine) -> Projec
 
 def _project_name(folder: Path) -> str:
     try:
-        content = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        content = tomllib.loads(read_text(folder / "pyproject.toml"))
         return str(content["project"]["name"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,12 @@ _YAML = {".yml", ".yaml", ".lock"}
 
 
 def find_requirements(model_folder: Path) -> Path | None:
-    """The requirements file of a model: the first of `FILE_NAMES` in its folder, ``None`` if it has none of them."""
+    """The requirements file of a model: the first of `FILE_NAMES` in its folder, ``None`` if it has none of them.
+
+    It need not be a file: `read_requirements` refuses a pipe, a folder or a broken link of that name.
+    """
     candidates = (model_folder / name for name in FILE_NAMES)
-    return next((file for file in candidates if file.is_file()), None)
+    return next((file for file in candidates if os.path.lexists(file)), None)
 
 
 def read_requirements(

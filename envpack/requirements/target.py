@@ -47,9 +47,9 @@ class Target:
         object.__setattr__(self, "platform", platform_name(self.platform))
         if self.platform not in MACHINES:
             raise ValueError(f"unknown platform {self.platform!r}, known: {', '.join(MACHINES)}")
-        if not re.fullmatch(r"(\d+\.\d+(\.\d+)?)?", self.python):
+        if not re.fullmatch(r"([0-9]{1,3}\.[0-9]{1,3}(\.[0-9]{1,9})?)?", self.python):
             raise ValueError(f"{self.python!r} is not a Python version")
-        if not re.fullmatch(r"2\.\d+", self.glibc):
+        if not re.fullmatch(r"2\.[0-9]{1,3}", self.glibc):
             raise ValueError(f"{self.glibc!r} is not a version of the C library")
 
     @property

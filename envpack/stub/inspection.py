@@ -6,13 +6,13 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypedDict
+from typing import Any, BinaryIO, TypedDict, cast
 
 from envpack.releases import Release
 from envpack.stub.target import StubTarget, machine_named, this_machine
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain
-from envpack.support.bounded_reading import parse_json
-from envpack.support.elf import needed_glibc, needed_libraries, version_key
+from envpack.support.bounded_reading import opened, parse_json
+from envpack.support.elf import needed_glibc, needed_libraries, parse_elf, version_key
 from envpack.support.errors import StubError
 from envpack.support.processes import run
 
@@ -69,29 +69,25 @@ def inspect_stub(path: Path) -> StubFacts:
     if path.exists() and not path.is_file():
         raise _not_a_stub(path, "it is not a file")
     try:
-        file = path.open("rb")
+        with opened(path) as file:
+            return _read(file, path)
     except FileNotFoundError:
         raise _not_a_stub(path, "there is no such file") from None
     except OSError as error:
         raise _not_a_stub(path, f"the file cannot be opened: {error.strerror}") from error
-    with file:
-        try:
-            return _read(file, path)
-        except StubError:
-            raise
-        except Exception as error:  # the parser raises many kinds of errors for a damaged file
-            raise _not_a_stub(path, "not a readable ELF file, or a damaged one") from error
+    except StubError:
+        raise
+    except Exception as error:  # the parser raises many kinds of errors for a damaged file
+        raise _not_a_stub(path, "not a readable ELF file, or a damaged one") from error
 
 
 def _read(file: BinaryIO, path: Path) -> StubFacts:
-    from elftools.elf.elffile import ELFFile
-
-    outer = ELFFile(file)
+    outer = parse_elf(file)
     facts_section, body_section = outer.get_section_by_name(_FACTS), outer.get_section_by_name(_BODY)
     if facts_section is None or body_section is None:
         raise _not_a_stub(path, "it was not compiled by envpack")
-    facts: _EmbeddedFacts = parse_json(facts_section.data())
-    body = ELFFile(io.BytesIO(body_section.data()))
+    facts = _checked(parse_json(facts_section.data()))
+    body = parse_elf(io.BytesIO(body_section.data()))
     needed = needed_libraries(body)
     if facts["libpython"] not in needed:
         raise _not_a_stub(path, f"its facts name {facts['libpython']}, but it requires {', '.join(needed)}")
@@ -106,6 +102,18 @@ def _read(file: BinaryIO, path: Path) -> StubFacts:
         numpy=tuple(facts["numpy"]),
         needs=(facts["libpython"], *sorted({*needed_libraries(outer), *needed} - {facts["libpython"]})),
     )
+
+
+def _checked(facts: Any) -> _EmbeddedFacts:
+    """The facts, all of the declared types.
+
+    Raises:
+        TypeError: they are not.
+    """
+    texts = [*(facts[name] for name in ("libpython", "python", "version", "compiler")), *facts["epochs"]]
+    if not all(isinstance(text, str) for text in texts) or not all(type(major) is int for major in facts["numpy"]):
+        raise TypeError("a fact of another type")
+    return cast("_EmbeddedFacts", facts)
 
 
 def _not_a_stub(path: Path, why: str) -> StubError:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.pythons import check_minor, interpreter_for
-from envpack.support.elf import needed_libraries
+from envpack.support.bounded_reading import opened
+from envpack.support.elf import needed_libraries, parse_elf
 from envpack.support.errors import StubError, UsageError
 from envpack.support.platforms import PLATFORMS, platform_name, platform_of_machine
 
@@ -39,11 +40,9 @@ def machine_of(library: Path) -> str:
     Raises:
         StubError: no stub can be made for it (``libpython-unusable``): 32 bits, another machine, musl, or no ELF file.
     """
-    from elftools.elf.elffile import ELFFile
-
     try:
-        with library.open("rb") as file:
-            elf = ELFFile(file)
+        with opened(library) as file:
+            elf = parse_elf(file)
             bits, machine, architecture = elf.elfclass, machine_named(elf["e_machine"]), elf.get_machine_arch()
             needed = needed_libraries(elf)
     except Exception as error:  # the parser raises many kinds of errors for a damaged file

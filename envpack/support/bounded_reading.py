@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 MOST = 64 << 20  # bytes
+
+
+@contextlib.contextmanager
+def opened(file: Path) -> Iterator[io.BufferedReader]:
+    """A regular file, open for reading during the block; nothing else is opened or waited for.
+
+    Args:
+        file: its path; links are followed.
+
+    Raises:
+        OSError: it cannot be opened or read, or is a pipe, a device or a folder (``EINVAL``, ``EISDIR``). Errors
+            within the block that name no file get this one's name.
+    """
+    # Opening a pipe waits for its other end, unless O_NONBLOCK is given; and some files of the kernel wait for content.
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+        with os.fdopen(handle, "rb", closefd=False) as content:
+            yield content
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(file)
+        raise
+    finally:
+        os.close(handle)
 
 
 def read_bytes(file: Path, *, most: int = MOST) -> bytes:
@@ -22,18 +54,10 @@ def read_bytes(file: Path, *, most: int = MOST) -> bytes:
     Raises:
         OSError: it cannot be read, is a pipe, a device or a folder (``EINVAL``, ``EISDIR``), or is larger (``EFBIG``).
     """
-    # Opening a pipe waits for its other end, unless O_NONBLOCK is given.
-    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        mode = os.fstat(handle).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(file))
-        with os.fdopen(handle, "rb", closefd=False) as content:
-            found = content.read(most + 1)
-    finally:
-        os.close(handle)
+    with opened(file) as content:
+        found: bytes | None = content.read(most + 1)
+    if found is None:
+        raise BlockingIOError(errno.EAGAIN, "it has no content yet", str(file))
     if len(found) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most} bytes", str(file))
     return found

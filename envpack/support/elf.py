@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -9,8 +10,9 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
+from envpack.support.bounded_reading import opened
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import repair_command
 from envpack.support.isolation import bare_environment
@@ -21,6 +23,7 @@ from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
+_MOST_READS, _MOST_READ = 2_000_000, 1 << 29  # reads and bytes of one file
 _GLIBC = re.compile(r"^GLIBC_(\d+(?:\.\d+)+)$")
 _GLIBCXX = re.compile(r"^GLIBCXX_(\d+(?:\.\d+)+)$")
 
@@ -45,8 +48,42 @@ def is_elf(path: Path) -> bool:
     """Whether a path is a regular file, not a link, that begins with the ELF magic number."""
     if path.is_symlink() or not path.is_file():
         return False
-    with path.open("rb") as content:
+    with opened(path) as content:
         return content.read(4) == b"\x7fELF"
+
+
+def parse_elf(content: BinaryIO) -> ELFFile:
+    """An ELF file; all reading of it has a limit, because its own numbers can stand for an endless table.
+
+    Raises:
+        Exception: it is damaged, here or while it is used; the parser raises any error for a damaged file.
+    """
+    from elftools.elf.elffile import ELFFile
+
+    return ELFFile(cast("BinaryIO", _Limited(content)))
+
+
+class _Limited:
+    """The part of a stream that the parser uses; an error ends what no real file needs."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._reads = self._size = 0
+        self.tell = stream.tell
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        try:
+            return self._stream.seek(offset, whence)
+        except OSError as error:  # no place in any file
+            raise ValueError("this ELF file has a wrong offset") from error
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._stream.read(min(size, _MOST_READ) if size >= 0 else _MOST_READ)
+        self._reads += 1
+        self._size += len(content)
+        if self._reads > _MOST_READS or self._size > _MOST_READ:
+            raise ValueError("this ELF file has tables without end")
+        return content
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -114,14 +151,13 @@ def needed_libraries(elf: ELFFile) -> list[str]:
 
 
 def _required_versions(file: Path) -> tuple[str, str]:
-    from elftools.common.exceptions import ELFError
-    from elftools.elf.elffile import ELFFile
-
     try:
-        with file.open("rb") as content:
-            elf = ELFFile(content)
+        with opened(file) as content:
+            elf = parse_elf(content)
             return needed_glibc(elf), needed_glibcxx(elf)
-    except (ELFError, ValueError, AttributeError):
+    except OSError:
+        raise
+    except Exception:  # the parser raises any error for a damaged file
         return "", ""
 
 

@@ -54,7 +54,7 @@ VALUES = st.recursive(
     max_leaves=24,
 )
 TABLES = st.dictionaries(TEXT, VALUES, max_size=6)
-QUICK = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+QUICK = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 def read(path, text, **how):
