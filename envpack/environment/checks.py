@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envpack.environment.inventory import Owners
 from envpack.lock import run_uv
-from envpack.support.bounded_reading import read_json
+from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import CompletedProcess, run
@@ -62,7 +62,7 @@ def refuse_external_references(prefix: Path, minor: str, owners: Owners) -> None
                 raise _error(f"{name} is an editable installation; its code is in {direct_url.get('url')}", name)
     for file in sorted(site.glob("*.pth")):
         for line in _paths(file):
-            if not (site / line).resolve().is_relative_to(prefix.resolve()):
+            if _leads_out(site / line, prefix):
                 name = owners.of.get(str(file.relative_to(prefix)), file.name)
                 raise _error(f"{file.name} of {name} points to {line}, outside of the environment", name)
 
@@ -105,9 +105,19 @@ def check_consistency(prefix: Path, python: Path) -> None:
 
 def _paths(file: Path) -> Iterator[str]:
     """The lines of a ``.pth`` file that are paths, not imports or comments."""
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    if not file.is_file():
+        return
+    for line in read_text(file, errors="replace").splitlines():
         if line.strip() and not line.startswith(("import ", "import\t", "#")):
             yield line.strip()
+
+
+def _leads_out(path: Path, prefix: Path) -> bool:
+    """Whether a path leads out of the environment; what is no possible path leads nowhere, and Python ignores it."""
+    try:
+        return not path.resolve().is_relative_to(prefix.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return False
 
 
 def _error(message: str, package: str) -> EnvironmentBuildError:

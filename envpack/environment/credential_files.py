@@ -14,8 +14,16 @@ _NAMES = frozenset(
             "mambarc",
             ".dockercfg",
             ".pgpass",
+            ".my.cnf",
+            ".s3cfg",
+            ".boto",
+            ".vault-token",
+            ".databrickscfg",
             ".env",
+            ".envrc",
+            ".gitconfig",
             "id_rsa",
+            "id_dsa",
             "id_ed25519",
             "id_ecdsa",
         ),
@@ -24,6 +32,8 @@ _NAMES = frozenset(
 # Paths below the folders that tools call their home or configuration.
 _PLACES = re.compile(
     r"(^|/)(condarc\.d/|\.?docker/config\.json$|\.aws/credentials$|\.?gcloud/|\.azure/|\.kube/config$|\.rattler/"
+    r"|\.git/config$|\.ssh/|\.cargo/credentials(\.toml)?$|\.continuum/|anaconda-client/tokens/|\.kaggle/kaggle\.json$"
+    r"|python_keyring/|pypoetry/auth\.toml$|\.streamlit/secrets\.toml$|application_default_credentials\.json$"
     r"|uv/credentials/|\.gnupg/|gh/hosts\.yml$|\.huggingface/token$|huggingface/token$)"
 )
 _PACKAGES = re.compile(r"(^|/)(site|dist)-packages/")

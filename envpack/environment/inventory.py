@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import json
@@ -15,8 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from envpack.conda import PREFIX_PLACEHOLDER
+from envpack.environment.records import (
+    CondaRecord,
+    conda_record_files,
+    read_conda_record,
+    read_record_rows,
+    record_paths,
+)
 from envpack.environment.store import Package
-from envpack.support.bounded_reading import parse_json, read_json
+from envpack.support.bounded_reading import parse_json, read_bytes, read_text
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.support.text import normalise_name
@@ -30,6 +36,7 @@ INVENTORY = "envpack-files.json"
 SCHEMA = 1
 OWN = "envpack"  # owner of files that belong to no package
 _BATCH = 64  # files per task of a thread
+_LARGEST = 1 << 30  # bytes of an inventory; one of a hundred thousand files has 20 MB
 _SMALL = 1 << 20  # bytes of a file that is read in one piece
 _UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
 
@@ -162,7 +169,7 @@ def read_inventory(prefix: Path) -> tuple[Entry, ...]:
         ValueError: the file is damaged, or was written by a newer envpack.
 
     """
-    return parse_inventory((prefix / INVENTORY).read_bytes())
+    return parse_inventory(read_bytes(prefix / INVENTORY, most=_LARGEST))
 
 
 def parse_inventory(content: bytes) -> tuple[Entry, ...]:
@@ -233,19 +240,20 @@ def _source_of(path: str) -> str:
 
 
 def _conda_claims(prefix: Path) -> Iterator[tuple[str, str]]:
-    for record in sorted((prefix / "conda-meta").glob("*.json")):
-        metadata = read_json(record)
-        name = normalise_name(str(metadata["name"]))
-        yield name, f"conda-meta/{record.name}"
-        for path in metadata.get("files", ()):
-            yield name, str(path)
+    for file in conda_record_files(prefix):
+        record = read_conda_record(file)
+        name = normalise_name(record["name"])
+        yield name, f"conda-meta/{file.name}"
+        for path in record.get("files", ()):
+            yield name, path
 
 
 def _conda_placeholders(prefix: Path) -> Iterator[tuple[str, PlaceholderKind]]:
-    for record in sorted((prefix / "conda-meta").glob("*.json")):
-        metadata = read_json(record)
-        for entry in metadata.get("paths_data", {}).get("paths", ()):
-            if entry.get("prefix_placeholder") and entry["_path"] in metadata["files"]:
+    for file in conda_record_files(prefix):
+        record = read_conda_record(file)
+        files = set(record.get("files", ()))
+        for entry in record_paths(record):
+            if entry.get("prefix_placeholder") and entry.get("_path") in files:
                 yield entry["_path"], "binary" if entry.get("file_mode") == "binary" else "text"
 
 
@@ -256,15 +264,13 @@ def _pip_claims(prefix: Path, minor: str, of_conda: set[str]) -> Iterator[tuple[
         if f"{folder}/RECORD" in of_conda and not _is_from_pip(record):
             continue  # conda's record lists the same files
         name = normalise_name(record.parent.name.partition("-")[0])
-        with record.open(encoding="utf-8", newline="") as content:
-            for row in csv.reader(content):
-                if row:
-                    yield name, os.path.normpath(f"{site}/{row[0]}")
+        for row in read_record_rows(record):
+            yield name, os.path.normpath(f"{site}/{row[0]}")
 
 
 def _is_from_pip(record: Path) -> bool:
     installer = record.with_name("INSTALLER")
-    return installer.is_file() and installer.read_text(encoding="utf-8").strip() == "uv"
+    return installer.is_file() and read_text(installer, errors="replace").strip() == "uv"
 
 
 def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock: Lock) -> tuple[Package, ...]:
@@ -281,9 +287,9 @@ def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock:
     for entry in entries:
         sizes[entry.package] += entry.size
     origins = {package.name: (_origin(package.url), package.sha256) for package in lock.pip}
-    records = [read_json(record) for record in sorted((prefix / "conda-meta").glob("*.json"))]
+    records = [read_conda_record(file) for file in conda_record_files(prefix)]
     found = {package.name: package for package in (_of_conda(record, sizes) for record in records)}
-    of_conda = {str(path) for record in records for path in record.get("files", ())}
+    of_conda = {path for record in records for path in record.get("files", ())}
     for metadata in sorted((prefix / "lib" / f"python{minor}" / "site-packages").glob("*.dist-info/METADATA")):
         if str(metadata.relative_to(prefix)) not in of_conda:
             package = _of_pip(metadata, sizes, origins)
@@ -291,8 +297,8 @@ def installed_packages(prefix: Path, minor: str, entries: Sequence[Entry], lock:
     return tuple(sorted(found.values(), key=lambda package: (package.source, package.name)))
 
 
-def _of_conda(record: dict[str, object], sizes: Counter[str]) -> Package:
-    name = normalise_name(str(record["name"]))
+def _of_conda(record: CondaRecord, sizes: Counter[str]) -> Package:
+    name = normalise_name(record["name"])
     fields = {key: str(record.get(key) or "") for key in ("version", "license", "url", "sha256")}
     return Package(
         name=name,
@@ -313,8 +319,7 @@ def _origin(url: str) -> str:
 def _of_pip(metadata: Path, sizes: Counter[str], origins: Mapping[str, tuple[str, str]]) -> Package:
     import email.parser
 
-    with metadata.open(encoding="utf-8", errors="replace") as content:
-        headers = email.parser.HeaderParser().parse(content)
+    headers = email.parser.HeaderParser().parsestr(read_text(metadata, errors="replace"))
     name = normalise_name(str(headers["Name"]))
     url, sha256 = origins.get(name, ("", ""))
     return Package(

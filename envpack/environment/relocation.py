@@ -14,10 +14,12 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import PlaceholderKind
-from envpack.support.bounded_reading import read_json
+from envpack.environment.records import conda_record_files, read_conda_record, read_record_rows
+from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import UsageError
 from envpack.support.replacement import replaced_file, write_text
 
@@ -74,7 +76,7 @@ def relocate(prefix: Path, built_at: Sequence[Path], *, minor: str) -> None:
         for record in sorted(site.glob("*.dist-info/RECORD")):
             _forget_local_origin(record)
             _update_record(record, changed)
-    for record in sorted((prefix / "conda-meta").glob("*.json")):
+    for record in conda_record_files(prefix):
         _forget_cache(record)
     for leftover in ("CACHEDIR.TAG", ".lock"):
         (prefix / leftover).unlink(missing_ok=True)
@@ -121,9 +123,9 @@ def _replace(file: Path, content: bytes) -> None:
 
 def _forget_local_origin(record: Path) -> None:
     origin = record.with_name("direct_url.json")
-    if origin.is_file() and b'"file:' in origin.read_bytes():
+    if origin.is_file() and b'"file:' in read_bytes(origin):
         origin.unlink()
-        kept = [row for row in _rows(record) if Path(row[0]).name != origin.name]
+        kept = [row for row in read_record_rows(record) if Path(row[0]).name != origin.name]
         _write_rows(record, kept)
 
 
@@ -135,7 +137,7 @@ def update_records(prefix: Path, changed: set[Path]) -> None:
 
 def _update_record(record: Path, changed: set[Path]) -> None:
     site, rows, touched = record.parent.parent, [], False
-    for row in _rows(record):
+    for row in read_record_rows(record):
         target = Path(os.path.normpath(site / row[0]))
         if target in changed and len(row) == 3:
             content = target.read_bytes()
@@ -148,11 +150,6 @@ def _update_record(record: Path, changed: set[Path]) -> None:
         _write_rows(record, rows)
 
 
-def _rows(record: Path) -> list[list[str]]:
-    with record.open(encoding="utf-8", newline="") as content:
-        return [row for row in csv.reader(content) if row]
-
-
 def _write_rows(record: Path, rows: list[list[str]]) -> None:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
@@ -161,7 +158,7 @@ def _write_rows(record: Path, rows: list[list[str]]) -> None:
 
 def _forget_cache(record: Path) -> None:
     """Blank references to the package cache, from which packers would copy unmodified files."""
-    metadata = read_json(record)
+    metadata = cast("dict[str, object]", read_conda_record(record))
     for key in _RECORD_PATHS:
         if key in metadata:
             metadata[key] = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 import zipfile
@@ -233,7 +234,7 @@ def _packages(indexes: list[Path]) -> Iterator[ChannelPackage]:
             repodata = read_json(index)
             for file, record in {**repodata.get("packages", {}), **repodata.get("packages.conda", {})}.items():
                 yield _package(file, record, index.parent.name)
-        except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        except (OSError, ArithmeticError, ValueError, AttributeError, KeyError, TypeError) as error:
             raise _not_a_channel("the index cannot be read", index) from error
 
 
@@ -250,7 +251,7 @@ def _package(file: str, record: dict[str, Any], subdir: str) -> ChannelPackage:
 
 
 def _version_key(version: str) -> tuple[tuple[int, str], ...]:
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in version.split("."))
+    return tuple((int(part), "") if re.fullmatch("[0-9]{1,18}", part) else (-1, part) for part in version.split("."))
 
 
 def _find(folder: Path, file: str) -> ChannelPackage | None:

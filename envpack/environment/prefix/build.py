@@ -202,8 +202,9 @@ class _PrefixCopy:
         try:
             refuse_external_references(root, minor, find_owners(root, minor))
         except EnvironmentBuildError as error:
-            error.where = str(root)
-            error.hint = "install it without -e: pip install FOLDER"
+            if error.kind == "points-outside":
+                error.where = str(root)
+                error.hint = "install it without -e: pip install FOLDER"
             raise
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import PlaceholderKind
@@ -19,12 +20,12 @@ from envpack.environment.prefix.prefix_paths import (
     insert_placeholder_in_text,
     is_distinctive,
 )
+from envpack.support.bounded_reading import parse_json, read_bytes
 from envpack.support.elf import is_elf
 from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress, Progress
+from envpack.support.redaction import public_url
 
-_SECRETS = re.compile(rb'(?<=://)[^/\s"@]+@|/t/[^/\s"]+(?=/)')  # in addresses: accounts, and conda's tokens
-_BYTE_CODE = re.compile(rb"^[^\n,]*(?:__pycache__(?:/[^\n,]*)?|\.pyc),[^\n]*\n", re.MULTILINE)
 _UNDECLARED = DeclaredFile("")
 
 
@@ -111,14 +112,35 @@ def _rewritten(
     """The new content of a file, ``None`` if it does not change."""
     file = source / copied.path
     if copied.path.startswith("conda-meta/") and copied.path.endswith(".json"):
-        return _SECRETS.sub(b"", file.read_bytes())
+        return _without_secrets(read_bytes(file))
     if copied.path.endswith(".dist-info/RECORD"):
-        return _BYTE_CODE.sub(b"", file.read_bytes())
+        return b"".join(line for line in read_bytes(file).splitlines(keepends=True) if not _is_byte_code(line))
     if not declaration.placeholder and (not _names(file, prefix_paths) or is_elf(file)):
         return None
     content = file.read_bytes()
     changed = _with_placeholder(content, file, prefix_paths, declaration)
     return changed if changed != content or PREFIX_PLACEHOLDER.encode() in content else None
+
+
+def _without_secrets(record: bytes) -> bytes:
+    """Conda's record of a package, with public addresses; unchanged if all of its addresses are public."""
+    found = parse_json(record)
+    public = _public(found)
+    return record if public == found else json.dumps(public, indent=2).encode()
+
+
+def _public(value: Any) -> Any:
+    if isinstance(value, str):
+        return public_url(value) if "://" in value else value
+    if isinstance(value, list):
+        return [_public(item) for item in value]
+    return {key: _public(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _is_byte_code(line: bytes) -> bool:
+    """Whether a line of a ``RECORD`` is about byte code, or the folder for it."""
+    path = line.partition(b",")[0]
+    return path.endswith((b".pyc", b"__pycache__")) or b"__pycache__/" in path
 
 
 def _with_placeholder(content: bytes, file: Path, prefix_paths: Sequence[Path], declaration: DeclaredFile) -> bytes:

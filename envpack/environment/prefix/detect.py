@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypedDict, cast
+from typing import Literal
 
+from envpack.environment.records import CondaRecord, conda_record_files, read_conda_record
 from envpack.pythons import check_minor
 from envpack.requirements import host_platform
-from envpack.support.bounded_reading import read_json
-from envpack.support.errors import InputError
+from envpack.support.bounded_reading import read_json, read_text
+from envpack.support.errors import EnvironmentBuildError, InputError
 
+_MOST_SETTINGS = 1 << 20  # bytes
 _HINT = "give the folder of a conda or virtual environment, which contains conda-meta or pyvenv.cfg"
-
-
-class CondaPath(TypedDict, total=False):
-    """A file of a package in conda's record of it; conda declares more keys."""
-
-    _path: str
-    path_type: str
-    sha256: str
-    sha256_in_prefix: str
-    prefix_placeholder: str
-    file_mode: str
-
-
-class CondaPaths(TypedDict, total=False):
-    """The files of a package in conda's record of it."""
-
-    paths: list[CondaPath]
-
-
-class CondaRecord(TypedDict, total=False):
-    """Conda's record of an installed package, ``conda-meta/*.json``; conda declares more keys."""
-
-    name: str
-    version: str
-    build: str
-    subdir: str
-    files: list[str]
-    paths_data: CondaPaths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +55,7 @@ def detect_prefix(root: Path) -> Prefix:
     root = root.absolute()
     if (root / "conda-meta").is_dir():
         found = _conda(root)
-    elif (root / "pyvenv.cfg").is_file():
+    elif os.path.lexists(root / "pyvenv.cfg"):
         found = _virtual(root)
     else:
         reason = "neither a conda environment nor a virtual one" if root.is_dir() else "there is no such folder"
@@ -90,7 +65,7 @@ def detect_prefix(root: Path) -> Prefix:
 
 
 def _conda(root: Path) -> Prefix:
-    records = tuple(_record(file) for file in sorted((root / "conda-meta").glob("*.json")))
+    records = tuple(_record(file) for file in conda_record_files(root))
     python = next((record for record in records if record["name"] == "python"), None)
     if python is None:
         raise _unsupported("this conda environment has no Python", root, "install one: conda install python")
@@ -112,14 +87,9 @@ def _conda(root: Path) -> Prefix:
 
 def _record(file: Path) -> CondaRecord:
     try:
-        record = read_json(file)
-        fits = isinstance(record, dict) and isinstance(record["name"], str) and isinstance(record["version"], str)
-        fits = fits and isinstance(record.setdefault("files", []), list)
-    except (OSError, ValueError, KeyError) as error:
+        return read_conda_record(file)
+    except EnvironmentBuildError as error:
         raise _damaged(file) from error
-    if not fits:
-        raise _damaged(file)
-    return cast("CondaRecord", record)
 
 
 def _damaged(file: Path) -> InputError:
@@ -171,7 +141,12 @@ def _virtual(root: Path) -> Prefix:
 
 
 def _settings(file: Path) -> dict[str, str]:
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    try:
+        lines = read_text(file, most=_MOST_SETTINGS, errors="replace").splitlines()
+    except OSError as error:
+        raise InputError(
+            f"it cannot be read: {error.strerror}", kind="not-a-prefix", where=str(file), hint=_HINT
+        ) from error
     pairs = (line.partition("=") for line in lines)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
 

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import ReplacedFile
-from envpack.environment.prefix.detect import CondaPath, Prefix
+from envpack.environment.prefix.detect import Prefix
+from envpack.environment.records import CondaPath, record_paths
 from envpack.environment.relocation import relocatable_script
+from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.text import normalise_name
 
 _SHEBANG = re.compile(rb"#!(?:/bin/sh\n'''exec' ['\"]?)?[ \t]*(/[^\n]+?)/bin/python[\d.]*['\"]?(?=[\s])")
-_ACTIVATE = re.compile(rb"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n$]+)""", re.MULTILINE)
+_ACTIVATE = re.compile(rb"""^[ \t]*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n$]+)""", re.MULTILINE)
 _SYSTEM = {"/usr", "/usr/local", "/bin", ""}
 _START = 1024  # bytes of a script that contain the line with its interpreter
 UNKNOWN = "unknown"  # owner of a file that no record lists
@@ -31,11 +33,11 @@ def named_prefix_paths(prefix: Prefix) -> tuple[Path, ...]:
 def _script_paths(folder: Path) -> Iterator[str]:
     for script in sorted(folder.iterdir()) if folder.is_dir() else ():
         if script.is_file() and not script.is_symlink():
-            with script.open("rb") as content:
+            with opened(script) as content:
                 start = content.read(_START)
             match = _SHEBANG.match(start)
             if match is None and script.name == "activate":
-                match = _ACTIVATE.search(script.read_bytes())
+                match = _ACTIVATE.search(read_bytes(script))
             if match:
                 yield os.fsdecode(match[1].rstrip())
 
@@ -134,8 +136,7 @@ def declared_files(prefix: Prefix) -> dict[str, DeclaredFile]:
 def _declared(prefix: Prefix) -> Iterator[tuple[str, DeclaredFile]]:
     for record in prefix.records:
         name = normalise_name(record["name"])
-        paths = record.get("paths_data") or {}
-        for path in paths.get("paths", ()):
+        for path in record_paths(record):
             yield str(path.get("_path", "")), _declaration(path, name)
 
 

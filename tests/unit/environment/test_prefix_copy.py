@@ -1,5 +1,6 @@
 """Files of an existing environment are copied; the original and what it links to never change."""
 
+import json
 import stat
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_a_short_path_that_may_mean_something_else_is_not_replaced(copies, monke
 def test_addresses_in_records_lose_their_passwords(copies):
     record = b'{"url": "https://me:secret@host/t/tk-1/conda/x.conda", "mail": "a@b"}'
     done = copies({"conda-meta/x.json": record, "conda-meta/x.txt": record, "x.json": record})
-    assert text(copies, "conda-meta/x.json") == b'{"url": "https://host/conda/x.conda", "mail": "a@b"}'
+    assert json.loads(text(copies, "conda-meta/x.json")) == {"url": "https://host/conda/x.conda", "mail": "a@b"}
     assert text(copies, "conda-meta/x.txt") == text(copies, "x.json") == record
     assert done.changed == {copies.target / "conda-meta/x.json"}
 

@@ -49,14 +49,15 @@ def test_installer_cache_is_never_edited(tmp_path):
 def test_conda_records_do_not_point_into_the_cache(tmp_path):
     prefix_with_script(tmp_path, "#!/bin/sh\n")
     record = tmp_path / "conda-meta/x-1-0.json"
-    metadata = {"fn": "x.conda", "url": "file:///c/x.conda", "extracted_package_dir": "/c/x", "link": {"source": "/c"}}
+    metadata = {"name": "x", "version": "1", "fn": "x.conda", "url": "file:///c/x.conda"}
+    metadata |= {"extracted_package_dir": "/c/x", "link": {"source": "/c"}}
     record.write_text(json.dumps(metadata))
     record.chmod(0o600)
     relocate(tmp_path, (tmp_path,), minor="3.8")
     assert "/c" not in record.read_text()
     assert json.loads(record.read_text())["url"] == "x.conda"
     assert record.stat().st_mode & 0o777 == 0o644
-    record.write_text(json.dumps({"url": "file:///c/x.conda"}))
+    record.write_text(json.dumps({"name": "x", "version": "1", "url": "file:///c/x.conda"}))
     relocate(tmp_path, (tmp_path,), minor="3.8")
     assert json.loads(record.read_text())["url"] == ""
 
@@ -127,15 +128,16 @@ def test_a_record_of_conda_names_no_local_channel(tmp_path):
     prefix_with_script(tmp_path, "#!/bin/sh\n")
     written = {}
     for name, url in (("local", "file:///c/x.conda"), ("remote", "https://c/x.conda")):
-        metadata = {"fn": "x.conda", "url": url, "channel": "c", "package_tarball_full_path": "/c", "link": {"type": 3}}
+        metadata = {"name": name, "version": "1", "fn": "x.conda", "url": url, "channel": "c"}
+        metadata |= {"package_tarball_full_path": "/c", "link": {"type": 3}}
         (tmp_path / f"conda-meta/{name}.json").write_text(json.dumps(metadata))
     relocate(tmp_path, (tmp_path,), minor="3.8")
     for name in ("local", "remote"):
         written[name] = json.loads((tmp_path / f"conda-meta/{name}.json").read_text())
-    common = {"fn": "x.conda", "package_tarball_full_path": "", "link": {"type": 1, "source": ""}}
+    common = {"version": "1", "fn": "x.conda", "package_tarball_full_path": "", "link": {"type": 1, "source": ""}}
     assert written == {
-        "local": {**common, "url": "x.conda", "channel": "local"},
-        "remote": {**common, "url": "https://c/x.conda", "channel": "c"},
+        "local": {**common, "name": "local", "url": "x.conda", "channel": "local"},
+        "remote": {**common, "name": "remote", "url": "https://c/x.conda", "channel": "c"},
     }
 
 
