@@ -3,10 +3,12 @@
 What is a secret in an address:
 
 - everything before the last ``@`` of its authority, as in https://url.spec.whatwg.org; an authority that cannot be one,
-  since a password with ``/``, ``?`` or ``#`` was not encoded, goes up to the last ``@`` of the address;
+  since a password with ``/``, ``?``, ``#`` or a quote was not encoded, goes up to the last ``@`` of the address;
 - the token of a conda server, ``/t/TOKEN/``;
-- the values of query parameters that sign a request or authorise it;
+- the values of parameters that sign a request or authorise it, in the query and in the fragment;
 - the path below a host that ``ENVPACK_SECRET_HOSTS`` lists, for indexes that have a token there.
+
+An account in front of a host without a scheme, as in the address of a proxy, is hidden as well.
 """
 
 from __future__ import annotations
@@ -15,19 +17,31 @@ import os
 import re
 
 _HOSTS_VARIABLE = "ENVPACK_SECRET_HOSTS"
-_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>`]+)")
-_CONDA_TOKEN = re.compile(r"/t/[^/\s]+(?=/)")
-_VALUE = re.compile(r"(?P<name>[?&][^=&#\s]{1,200}=)[^&#\s]+")
-_SIGNING = re.compile(
-    r"[?&](sig|signature|token|\w*[_-]token|key|api[_-]?key|auth|authorization|password|passwd|pwd|secret|credentials?"
-    r"|code|jwt|x-amz-(signature|credential|security-token)|x-goog-(signature|credential)|googleaccessid|awsaccesskeyid)=",
+_NO_PORT = r"(?![0-9]{1,5}(?:[\s/?#\\\"'<>`]|$))"
+_ADDRESS = re.compile(
+    # Browsers, and uv, read "https:/me:word@host" as well.
+    r"(?P<scheme>(?:https?|ftp):[/\\]*|[a-z][a-z0-9+.-]{0,30}://)"
+    # A quote ends an address in a text, unless a password contains it.
+    rf"(?P<rest>[^\s/?#\\@\"'<>`:]{{0,300}}:{_NO_PORT}[^\s\"'<>`]{{0,300}}[\"'<>`]\S{{0,300}}@[^\s\"'<>`]*"
+    r"|[^\s\"'<>`]+)",
+    re.IGNORECASE,
+)
+_ACCOUNT = re.compile(r"(?<![\w@/:.%~+-])(?!mailto:)[\w.%~+-]{1,64}:[^\s@/\\\"'<>`:]{1,128}@(?!sha\d)(?=[\w\[])")
+_CONDA_TOKEN = re.compile(r"/t/[^/\s]+(?=/)|(?<=[^/])/t/[^/\s?#.]+$")
+_VALUE = re.compile(r"(?P<name>[?&;][^=&#;\s]{1,200}=)[^&#;\s]+")
+_SIGNATURE = re.compile(
+    r"(?P<name>[?&#;](?:sig|key|auth|authorization|pwd|code|jwt|hmac|policy|key-pair-id|session(?:id)?|googleaccessid"
+    r"|\w{0,20}accesskeyid|[\w.-]{0,50}(?:token|signature|secret|password|passwd|credentials?"
+    r"|(?:api|access|auth|private|secret)[_-]?key))=)[^&#;\s]*",
     re.IGNORECASE,
 )
 
 
 def redact(text: str) -> str:
     """Replace all secrets of the addresses in a text, and the values of all their query parameters, by ``***``."""
-    return _ADDRESS.sub(_redacted, text) if "://" in text else text
+    if ":" not in text:
+        return text
+    return _ACCOUNT.sub("***@", _ADDRESS.sub(_redacted, text))
 
 
 def has_secret(url: str) -> bool:
@@ -36,7 +50,7 @@ def has_secret(url: str) -> bool:
     if match is None:
         return False
     rest = match["rest"]
-    return bool(_account(rest) or _CONDA_TOKEN.search(rest) or _SIGNING.search(rest))
+    return bool(_account(rest) or _CONDA_TOKEN.search(rest) or _SIGNATURE.search(rest))
 
 
 def public_url(url: str) -> str:
@@ -47,19 +61,24 @@ def public_url(url: str) -> str:
 def _public(match: re.Match[str]) -> str:
     rest = match["rest"][_account(match["rest"]) :]
     rest = _CONDA_TOKEN.sub("", _below_secret_host(rest))
-    return match["scheme"] + _VALUE.sub(lambda value: "" if _SIGNING.match(value[0]) else value[0], rest)
+    public = _SIGNATURE.sub("", rest)
+    if "?" in rest and "?" not in public:  # the first parameter went, which had the question mark
+        public = public.replace("&", "?", 1)
+    return match["scheme"] + public
 
 
 def _redacted(match: re.Match[str]) -> str:
     rest = match["rest"]
     account = _account(rest)
+    if ":" in rest[:account]:  # of a password with "@" and "/", browsers take a part for the host
+        account = rest.rindex("@") + 1
     rest = _CONDA_TOKEN.sub("/t/***", _below_secret_host(rest[account:]))
-    shown = _VALUE.sub(r"\g<name>***", rest)
+    shown = _VALUE.sub(r"\g<name>***", _SIGNATURE.sub(r"\g<name>***", rest))
     return f"{match['scheme']}{'***@' if account else ''}{shown}"
 
 
 def _account(rest: str) -> int:
-    """Length of the account in what follows ``://``, with its ``@``; 0 without one."""
+    """Length of the account in what follows the scheme, with its ``@``; 0 without one."""
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
     if "@" in authority:
         return authority.rindex("@") + 1

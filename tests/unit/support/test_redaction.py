@@ -20,7 +20,7 @@ from envpack.support.redaction import has_secret, public_url, redact
         ("https://host/repo@v1.0", "https://host/repo@v1.0", "https://host/repo@v1.0"),
         ("https://host/t/tk-123/conda/x.conda", "https://host/t/***/conda/x.conda", "https://host/conda/x.conda"),
         ("https://h/b?sv=1&sig=Ab%2F&x", "https://h/b?sv=***&sig=***&x", "https://h/b?sv=1&x"),
-        ("https://h/b?X-Amz-Signature=1f&v=2", "https://h/b?X-Amz-Signature=***&v=***", "https://h/b&v=2"),
+        ("https://h/b?X-Amz-Signature=1f&v=2", "https://h/b?X-Amz-Signature=***&v=***", "https://h/b?v=2"),
     ],
 )
 def test_secrets_of_an_address_are_hidden_and_the_rest_stays(address, shown, public):
