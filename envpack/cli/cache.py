@@ -78,7 +78,6 @@ def _as_json(entry: CacheEntry) -> dict[str, object]:
 
 
 def _table(entries: Sequence[CacheEntry]) -> Table:
-    from rich.markup import escape
     from rich.table import Table
 
     from envpack.workflow import describe_kind
@@ -91,5 +90,5 @@ def _table(entries: Sequence[CacheEntry]) -> Table:
         table.add_row(kind, str(len(of_kind)), describe_kind(kind), f"{total:.1f}")
         if kind == "environments":
             for entry in of_kind:
-                table.add_row("", "", f"  {escape(entry.label)}", f"{entry.size / _MEGABYTE:.1f}", style="dim")
+                table.add_row("", "", f"  {plain(entry.label)}", f"{entry.size / _MEGABYTE:.1f}", style="dim")
     return table

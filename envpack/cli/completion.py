@@ -34,4 +34,7 @@ def answer_shell(cli: click.Command, instruction: str) -> int:
     """Answer a script that runs envpack: ``bash_complete`` prints candidates, ``bash_source`` the script itself."""
     from click.shell_completion import shell_complete
 
-    return shell_complete(cli, {}, "envpack", COMPLETION_VARIABLE, instruction)
+    try:
+        return shell_complete(cli, {}, "envpack", COMPLETION_VARIABLE, instruction)
+    except (KeyError, ValueError):  # the variable is set, and those of the shell are not
+        return 1

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 from envpack.cli.streams import Remarks, Results
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import format_advance
-from envpack.support.text import printable
+from envpack.support.text import printable, printable_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,14 +209,14 @@ def _kept(details: str) -> str:
     file = cache_root() / "last-error.txt"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, details)
+        write_text(file, printable(details))
     except OSError:
         return ""
     return str(file)
 
 
 def plain(text: str) -> str:
-    """Text in which rich sees no markup."""
+    """Text from outside on one line, in which rich sees no markup."""
     from rich.markup import escape
 
-    return escape(text)
+    return escape(printable_line(text))

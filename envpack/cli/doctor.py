@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console
+from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,12 +40,11 @@ def command(repository: Path, console: Console, *, strict: bool) -> int:
 
 
 def _table(checks: Sequence[Observation]) -> Table:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
     for check in checks:
-        fix = f"\n[bold]fix:[/bold] {escape(check.fix)}" if check.fix else ""
+        fix = f"\n[bold]fix:[/bold] {plain(check.fix)}" if check.fix else ""
         style = _STYLES[check.state]
-        table.add_row(f"[{style}]{check.state}[/{style}]", escape(check.name), f"{escape(check.what)}{fix}")
+        table.add_row(f"[{style}]{check.state}[/{style}]", plain(check.name), f"{plain(check.what)}{fix}")
     return table

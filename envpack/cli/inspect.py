@@ -128,7 +128,7 @@ def _table(facts: StubFacts, mismatches: Sequence[Mismatch]) -> Table:
     table.add_row("NumPy", " and ".join(map(str, facts.numpy)))
     table.add_row("platform", plain(f"{facts.machine}, glibc {facts.glibc} or newer"))
     table.add_row("built", plain(f"by envpack {facts.version} with {facts.compiler}"))
-    table.add_row("needs", plain("\n".join(facts.needs)))
+    table.add_row("needs", "\n".join(map(plain, facts.needs)))
     for mismatch in mismatches:
-        table.add_row(mismatch.kind, plain(f"{mismatch.reason}\n{mismatch.fix}"), style="red")
+        table.add_row(mismatch.kind, f"{plain(mismatch.reason)}\n{plain(mismatch.fix)}", style="red")
     return table

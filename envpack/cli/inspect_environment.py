@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.cli.console import Console
+from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,18 +76,17 @@ def _as_json(found: Inspection, mismatches: Sequence[Mismatch]) -> dict[str, obj
 
 
 def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -> Table:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
-    table.add_row("form", escape(found.form))
+    table.add_row("form", plain(found.form))
     manifest = found.manifest
     if manifest:
         table.add_row(
             "Python",
-            escape(f"{manifest.get('python')} for {manifest.get('platform')}, glibc {manifest.get('glibc')} or newer"),
+            plain(f"{manifest.get('python')} for {manifest.get('platform')}, glibc {manifest.get('glibc')} or newer"),
         )
-        table.add_row("content", escape(str(found.manifest.get("content"))))
+        table.add_row("content", plain(str(found.manifest.get("content"))))
     if found.sha256:
         table.add_row("SHA-256", found.sha256)
     table.add_row("files", f"{found.files}, {found.size / 1e6:.1f} MB, {found.verified} verified")
@@ -95,19 +94,14 @@ def _table(found: Inspection, mismatches: Sequence[Mismatch], *, strict: bool) -
         f"{package.name} {package.version}  {package.size / 1e6:.1f} MB  {package.license}".rstrip()
         for package in found.packages
     ]
-    table.add_row("packages", escape("\n".join(lines)))
+    table.add_row("packages", "\n".join(map(plain, lines)))
     for finding in found.findings[:_SHOWN]:
         wrong = strict or finding.kind != "unproven"
         text = f"{finding.path}: {finding.reason}" if finding.path else finding.reason
-        table.add_row(finding.kind, escape(shown(text)), style="red" if wrong else "yellow")
+        table.add_row(finding.kind, plain(text), style="red" if wrong else "yellow")
     left = sum(found.count.values()) - _SHOWN
     if left > 0:
         table.add_row("", f"and {left} more")
     for mismatch in mismatches:
-        table.add_row(mismatch.kind, escape(f"{mismatch.reason}\n{mismatch.fix}"), style="red")
+        table.add_row(mismatch.kind, f"{plain(mismatch.reason)}\n{plain(mismatch.fix)}", style="red")
     return table
-
-
-def shown(text: str) -> str:
-    """Text on one line: the name of a file may hold line breaks."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

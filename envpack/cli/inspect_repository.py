@@ -6,8 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.cli.console import Console
-from envpack.cli.inspect_environment import shown
+from envpack.cli.console import Console, plain
 from envpack.support.text import counted
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ def inspect_repository_at(path: Path, triton: str, backends: Path | None, consol
 
 
 def _table(found: RepositoryInspection) -> Table:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, show_header=False, padding=(0, 2, 1, 0))
@@ -55,7 +53,7 @@ def _table(found: RepositoryInspection) -> Table:
         style = "red" if finding.severity == "error" else "yellow"
         table.add_row(
             f"[{style}]{finding.kind}[/{style}]",
-            f"{escape(shown(str(place)))}: {escape(finding.what)}\n[bold]fix:[/bold] {escape(finding.fix)}",
+            f"{plain(str(place))}: {plain(finding.what)}\n[bold]fix:[/bold] {plain(finding.fix)}",
         )
     return table
 

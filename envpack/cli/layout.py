@@ -86,7 +86,8 @@ def command(
     console.end(f"{counted(description['files'], 'file')}, {description['size'] / 1e6:.1f} MB")
     built = build_image(plan, output.absolute(), image, ImageOptions(base, pull), console) if image else None
     start = docker_command(plan, output.absolute(), image)
-    console.show(plain(f"serve it with:\n  {shlex.join(start)}"))
+    console.show("serve it with:")
+    console.show(plain(f"  {shlex.join(start)}"))
     console.result(
         {
             "layout": str(output.absolute()),

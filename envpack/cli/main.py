@@ -17,7 +17,7 @@ from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
 from envpack.support.errors import EnvpackError, InputError, StorageError
-from envpack.support.storage_errors import storage_error
+from envpack.support.storage_errors import storage_error, system_limit
 
 _COMMANDS = (
     *("init", "lock", "build", "stub", "inspect", "channel", "releases", "layout", "verify", "cache", "doctor"),
@@ -135,8 +135,17 @@ def _failure(error: BaseException) -> Failure:
 def _explained(error: Exception) -> EnvpackError | None:
     """The error for what the system or Python refuse because of a user's files; None for a bug."""
     match error:
+        case FileNotFoundError() if error.filename is None and "temporary directory" in str(error):  # of tempfile
+            return StorageError(
+                "no folder for temporary files can be written to",
+                kind="not-writable",
+                where=os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - only named
+                hint="set TMPDIR to a folder that you can write to",
+            )
         case OSError():
             return storage_error(error)
+        case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or "new thread" in str(error):
+            return system_limit(str(error) or "out of memory")
         case UnicodeEncodeError() if _is_undecodable(error):
             return InputError(
                 "a name is not valid UTF-8, which Triton's files and envpack's records need",

@@ -28,7 +28,7 @@ class PlatformChoice(click.Choice[str]):
 
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SIZE = re.compile(r"(\d+)([bkmg]?)", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,15})([bkmg]?)", re.IGNORECASE)
 
 
 class _Size(click.ParamType[int]):

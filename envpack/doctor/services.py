@@ -81,7 +81,10 @@ def _unreachable(url: str) -> str:
     """Why an address is not usable, as a suffix to it; ``""`` if it is."""
     import requests
 
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ": invalid address"
     if parts.scheme == "file":
         place = Path(unquote(parts.path))
         return "" if place.exists() or place.parent.parent.is_dir() else ": no such folder"
@@ -89,6 +92,8 @@ def _unreachable(url: str) -> str:
         response = requests.head(url, timeout=_RESPONSE_SECONDS, allow_redirects=True, verify=_certificates())
     except requests.RequestException as error:
         return f": {_in_words(error)}"
+    except (OSError, ValueError) as error:  # of the file with certificates, and of names that no host can have
+        return f": {error}"
     if response.status_code in _CREDENTIALS_NEEDED:
         return f": it requires credentials ({response.status_code})"
     return f": HTTP status {response.status_code}" if response.status_code >= 400 else ""

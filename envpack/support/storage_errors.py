@@ -13,6 +13,8 @@ from envpack.support.errors import StorageError
 
 DISK_FULL_TEXT = "No space left on device"  # in the output of any program
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_LIMITS = {errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+_OF_FILES = {errno.EIO, errno.ESTALE, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO, errno.EROFS, errno.ELOOP}
 _REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM}
 
 
@@ -44,8 +46,10 @@ def storage_error(error: OSError) -> StorageError | None:
     """The error for what the system says of a file; None if it says nothing of a file."""
     if error.errno in _FULL:
         return disk_full(_name_of(error))
+    if error.errno in _LIMITS or (error.errno == errno.EAGAIN and not _name_of(error)):
+        return system_limit(error.strerror or "")
     if not _name_of(error):
-        return None
+        return _unnamed(error) if error.errno in _OF_FILES else None
     if error.errno in _REFUSED:
         return _refused(error, Path(_name_of(error)))
     return StorageError(
@@ -62,6 +66,23 @@ def _refused(error: OSError, where: Path) -> StorageError:
         kind="not-writable",
         where=_name_of(error) or str(where),
         hint="change its permissions, or set ENVPACK_CACHE_DIR if it is in the cache",
+    )
+
+
+def system_limit(reason: str) -> StorageError:
+    """The error (kind ``system-limit``) for what the system refuses to any program: memory, processes, open files."""
+    return StorageError(
+        f"the system refuses more of what this command needs: {reason}",
+        kind="system-limit",
+        hint="raise the limits of this shell or container (ulimit -a shows them), or end other programs",
+    )
+
+
+def _unnamed(error: OSError) -> StorageError:
+    return StorageError(
+        f"a file cannot be read or written: {error.strerror}",
+        kind="file-unusable",
+        hint="check the disks and mounts of the repository, the cache and the folder for temporary files",
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 _MAX_LINE = 300  # characters
-# Control characters but tab and newline, marks that change the direction of writing, and bytes that are no text.
+# Control characters but tab and newline, characters that are invisible or change the direction of writing, and bytes
+# that are no text.
 _UNPRINTABLE = re.compile(
-    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 
 
@@ -32,7 +34,8 @@ def clipped(text: str, most: int = 2000) -> str:
 def printable(text: str) -> str:
     r"""A text from outside without what could control a terminal or disguise its content.
 
-    Control characters, marks of writing direction and undecodable bytes become visible, as in Python's literals.
+    Control characters, invisible ones, marks of writing direction and undecodable bytes become visible, as in Python's
+    literals.
 
     >>> printable("\x1b[2Jall is well")
     '\x1b[2Jall is well'
@@ -40,9 +43,28 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def printable_line(text: str) -> str:
+    r"""A text from outside as `printable`, and on one line.
+
+    >>> printable_line("a\nVERDICT: yes")
+    'a\\nVERDICT: yes'
+    """
+    return printable(text).replace("\r", "\\r").replace("\n", "\\n")
+
+
 def normalise_name(name: str) -> str:
     """A package's name as package indexes compare it (PEP 503): ``scikit-learn`` for ``Scikit_Learn``."""
     return re.sub(r"[-_.]+", "-", name).strip("-").lower()
+
+
+def major_number(version: str) -> int:
+    """The first number of a version, 0 if it does not begin with one.
+
+    >>> major_number("2.1.3"), major_number("unknown")
+    (2, 0)
+    """
+    major = version.partition(".")[0]
+    return int(major) if major.isascii() and major.isdigit() and len(major) < 10 else 0
 
 
 def counted(number: int, noun: str) -> str:
