@@ -6,6 +6,7 @@ Starting a process in a container takes about 0.1 s, and podman keeps a helper p
 from __future__ import annotations
 
 import contextlib
+import secrets
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 10.0
 _STANDARD_OUTPUT = 1
 _HEADER = 8  # of each frame of the daemon's stream: stream number, three zero bytes, length (four bytes, big endian)
-_END = b"\x1cenvpack\x1c"
 
 
 class ContainerShell:
@@ -44,10 +44,11 @@ class ContainerShell:
         import docker
         import requests
 
+        end = secrets.token_bytes(16)  # a process in the container could write what it knows
         try:
             self._connection = self._connection or self._start()
-            self._connection.sendall(f"set -- {shlex.quote(argument)}\n{script}\nprintf '{_octal(_END)}'\n".encode())
-            return self._answer(self._connection)
+            self._connection.sendall(f"set -- {shlex.quote(argument)}\n{script}\nprintf '{_octal(end)}'\n".encode())
+            return _answer(self._connection, end)
         except (OSError, docker.errors.DockerException, requests.RequestException):
             self.close()
             return b""
@@ -68,14 +69,15 @@ class ContainerShell:
         connection.settimeout(_ANSWER_SECONDS)
         return connection
 
-    def _answer(self, connection: socket.socket) -> bytes:
-        answer = b""
-        while not answer.endswith(_END):
-            header = _exactly(connection, _HEADER)
-            piece = _exactly(connection, int.from_bytes(header[4:], "big"))
-            if header[0] == _STANDARD_OUTPUT:
-                answer += piece
-        return answer.removesuffix(_END)
+
+def _answer(connection: socket.socket, end: bytes) -> bytes:
+    answer = b""
+    while not answer.endswith(end):
+        header = _exactly(connection, _HEADER)
+        piece = _exactly(connection, int.from_bytes(header[4:], "big"))
+        if header[0] == _STANDARD_OUTPUT:
+            answer += piece
+    return answer.removesuffix(end)
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

@@ -28,6 +28,7 @@ from envpack.repository import (
     python_of_backend,
 )
 from envpack.support.errors import InputError, StubError
+from envpack.support.text import major_number
 
 _COMPILE = "compile one: `envpack stub --python VERSION --output {}`"
 _REBUILD = "create the folder again: `envpack build --layout backend MODEL`"
@@ -107,8 +108,7 @@ def _numpy_of(environment: Path) -> int:
     packages = read_metadata(environment).get("packages")
     for package in packages if isinstance(packages, list) else ():
         if isinstance(package, dict) and package.get("name") == "numpy":
-            major = str(package.get("version", "")).partition(".")[0]
-            return int(major) if major.isdecimal() else 0
+            return major_number(str(package.get("version", "")))
     return 0
 
 

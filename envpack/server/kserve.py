@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Required, TypedDict, cast
 
@@ -92,10 +93,13 @@ class Client:
 
     def index(self) -> tuple[IndexEntry, ...]:
         """The models of the repository and their states."""
-        entries = parse_json(self._send("POST", "/v2/repository/index").content)
-        return tuple(
-            IndexEntry(e["name"], e.get("state", ""), e.get("reason", ""), e.get("version", "")) for e in entries
-        )
+        entries = _parsed(self._send("POST", "/v2/repository/index").content)
+        try:
+            return tuple(
+                IndexEntry(e["name"], e.get("state", ""), e.get("reason", ""), e.get("version", "")) for e in entries
+            )
+        except (AttributeError, KeyError, TypeError) as error:
+            raise RequestError(f"the response is malformed: {error}", status=200) from error
 
     def load(self, model: str, *, timeout: float) -> None:
         """Load a model; returns when it is loaded, raises `RequestError` if it fails or takes ``timeout`` seconds."""
@@ -144,16 +148,16 @@ class Client:
         response = self._send("POST", f"{self._path(model)}/infer", body=header + tail, headers=headers)
         try:
             return _outputs(response.content, int(response.headers.get(_HEADER_LENGTH, len(response.content))))
-        except (ValueError, KeyError, TypeError) as error:
+        except (AttributeError, ValueError, KeyError, TypeError) as error:
             raise RequestError(f"the response is malformed: {error}", status=200) from error
 
     def generate_stream(self, model: str, inputs: Sequence[Tensor], *, limit: int = 1000) -> list[dict[str, Any]]:
-        """Send a request to a decoupled model, which can send any number of responses.
+        """Send a request to a decoupled model, which can send any number of responses, for any time.
 
         Args:
             model: name of the model.
             inputs: input tensors of types that JSON can represent.
-            limit: maximum number of responses to read.
+            limit: maximum number of responses to read, within the default time limit.
 
         Returns:
             One dictionary per response, with one entry per output.
@@ -169,15 +173,16 @@ class Client:
         path = f"{self._path(model)}/generate_stream"
         response = self._send("POST", path, body=json.dumps(body).encode(), stream=True)
         responses: list[dict[str, Any]] = []
+        until = time.monotonic() + self._timeout
         with contextlib.closing(response):
-            for line in response.iter_lines():
+            for line in _lines(response, self._timeout):
                 if not line.startswith(b"data:"):
                     continue
-                event = parse_json(line.removeprefix(b"data:"))
+                event = _parsed(line.removeprefix(b"data:"))
                 if "error" in event:
                     raise RequestError(str(event["error"]), status=response.status_code)
                 responses.append(event)
-                if len(responses) >= limit:
+                if len(responses) >= limit or time.monotonic() > until:
                     break
         return responses
 
@@ -192,7 +197,7 @@ class Client:
         return True
 
     def _json(self, method: str, path: str) -> dict[str, Any]:
-        value = parse_json(self._send(method, path).content)
+        value = _parsed(self._send(method, path).content)
         return value if isinstance(value, dict) else {}
 
     def _send(
@@ -218,6 +223,36 @@ class Client:
         if not response.ok:
             raise RequestError(_error_text(response.content), status=response.status_code)
         return response
+
+
+def _lines(response: Any, timeout: float) -> Iterator[bytes]:
+    """The lines of a response that arrives in pieces.
+
+    Raises:
+        RequestError: nothing arrives for ``timeout`` seconds, or the stream breaks off.
+    """
+    import requests
+
+    try:
+        yield from response.iter_lines()
+    except requests.ConnectionError as error:  # also of a time-out
+        if "timed out" not in str(error):
+            raise RequestError(f"the stream of responses broke off: {error}", status=response.status_code) from error
+        raise RequestError(f"no further response within {timeout:g} s", timed_out=True) from error
+    except requests.RequestException as error:
+        raise RequestError(f"the stream of responses broke off: {error}", status=response.status_code) from error
+
+
+def _parsed(content: bytes) -> Any:
+    """The value in a response of the server; bytes of a model that are no text are replaced.
+
+    Raises:
+        RequestError: it is not JSON.
+    """
+    try:
+        return parse_json(content.decode("utf-8", "replace"))
+    except ValueError as error:
+        raise RequestError(f"the response is malformed: {error}", status=200) from error
 
 
 def needs_binary(tensor: Tensor) -> bool:
@@ -267,13 +302,13 @@ def _outputs(content: bytes, header_length: int) -> tuple[Tensor, ...]:
 
 
 def _error_text(content: bytes) -> str:
+    text = content.decode("utf-8", "replace")
     try:
-        value = parse_json(content)
+        value = parse_json(text)
     except ValueError:
         value = None
-    if isinstance(value, dict) and "error" in value:
-        return str(value["error"])
-    return content.decode("utf-8", "replace") or "no reason given"
+    reason = str(value["error"]) if isinstance(value, dict) and "error" in value else text
+    return reason if reason.strip() else "no reason given"
 
 
 class TensorEntry(TypedDict, total=False):

@@ -10,6 +10,7 @@ from envpack.support.text import clipped
 
 MARKER = "envpack-stub "
 _LONGEST_REPORT = 4096  # characters of what a stub reports; a real one has 300
+_LONGEST_DURATION = 1e6  # seconds
 _LONGEST_ERROR = 64 << 10  # characters of an error that are read
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]+:\d+\] ?")
 _FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
@@ -161,15 +162,19 @@ def stub_reports(log: str) -> dict[str, StubReport]:
 
 
 def _read_report(entry: dict[str, object]) -> StubReport:
-    import_seconds, initialize_seconds = entry.get("import_seconds"), entry.get("initialize_seconds")
     return StubReport(
         str(entry["instance"]),
         python=str(entry.get("python") or ""),
         numpy=str(entry.get("numpy") or ""),
         version=str(entry.get("stub") or ""),
-        import_seconds=import_seconds if isinstance(import_seconds, float) else None,
-        initialize_seconds=initialize_seconds if isinstance(initialize_seconds, float) else None,
+        import_seconds=_duration(entry.get("import_seconds")),
+        initialize_seconds=_duration(entry.get("initialize_seconds")),
     )
+
+
+def _duration(value: object) -> float | None:
+    """A duration in seconds; None if a report has none, or one that cannot be."""
+    return value if isinstance(value, float) and 0 <= value <= _LONGEST_DURATION else None
 
 
 def _first_object(text: str) -> dict[str, object] | None:

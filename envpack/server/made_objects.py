@@ -20,6 +20,7 @@ _CREATED = 0x100 | 0x80  # of inotify: IN_CREATE, IN_MOVED_TO
 _NONBLOCKING_CLOSED = 0o4000 | 0o2000000  # of inotify_init1()
 _BUSY_SECONDS = 2.0  # after a change in a folder, in which the server can be extracting to it
 _STARTED = 19  # index of starttime (ticks since boot) among the fields of /proc/<pid>/stat after the name
+_LARGEST_RECORD = 1 << 20  # bytes
 _LONGEST = 120  # characters of a command line
 Identity = tuple[int, int, int]
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -109,9 +110,14 @@ class MadeObjects:
 
     def _add(self, path: str, found: Identity) -> None:
         self.found[path] = found
-        # The user may have removed the folder of a server that was left running.
-        with contextlib.suppress(OSError), open(self._record, "a", encoding="ascii") as record:
-            record.write(json.dumps([path, *found]) + "\n")
+        # The user may have removed the folder of a server that was left running, and a model may have put a pipe there.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        with contextlib.suppress(OSError):
+            record = os.open(self._record, flags, 0o600)
+            try:
+                os.write(record, (json.dumps([path, *found]) + "\n").encode("ascii"))
+            finally:
+                os.close(record)
 
     def _names(self) -> set[tuple[str, int]]:
         """Path and inode of each object that may be the server's."""
@@ -177,12 +183,26 @@ def _is_region(path: str, prefix: str) -> bool:
 def read_made(file: str) -> dict[str, Identity]:
     """What was recorded of a server whose supervisor was killed."""
     made: dict[str, Identity] = {}
-    with contextlib.suppress(OSError, ValueError, TypeError), open(file, encoding="ascii") as lines:
-        for line in lines:  # what can be read counts; the last line may be incomplete
+    for line in _record_text(file).splitlines():  # what can be read counts; the last line may be incomplete
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
             path, device, inode, owner = json.loads(line)
             if os.path.dirname(path) == SHARED_MEMORY or _is_extracted(path):
                 made[path] = device, inode, owner
     return made
+
+
+def _record_text(file: str) -> str:
+    """The text of a record; empty if a model has put something else in its place."""
+    try:
+        record = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            if not stat.S_ISREG(os.fstat(record).st_mode):
+                return ""
+            return os.read(record, _LARGEST_RECORD).decode("ascii", "replace")
+        finally:
+            os.close(record)
+    except OSError:
+        return ""
 
 
 def remove_made(made: dict[str, Identity], prefix: str) -> list[str]:

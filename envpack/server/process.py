@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -57,6 +58,9 @@ class ProcessServer:
         self._pid = pid
         self._home = home
         self._log_file = home / LOG
+        # By descriptor, because models run as the same user and could put something else in its place.
+        self._log = os.open(self._log_file, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._log)
         self._stopped: StopResult | None = None
         self.kept = False
         self.port = port
@@ -68,11 +72,10 @@ class ProcessServer:
         return self._pid
 
     def log(self, since: int = 0) -> str:
-        with self._log_file.open("rb") as log:
-            return excerpt(log.fileno(), since)
+        return excerpt(self._log, since)
 
     def log_size(self) -> int:
-        return self._log_file.stat().st_size
+        return os.fstat(self._log).st_size
 
     def ended(self) -> bool:
         return self._supervisor.exit_code() is not None

@@ -6,6 +6,7 @@ Information about a process that has ended, or that belongs to another user, is 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +17,15 @@ _PROC = Path("/proc")
 _EXIT_CODE = 49  # index among the fields of /proc/<pid>/stat that follow the name; readable for own processes only
 _SERVER = "tritonserver"
 _INIT = 1  # process id
-_PROCESS, _PART = "\x1d", "\x1e"
-# For each process its stat, then its arguments. The shell's `read` loses only NUL bytes.
+# For each process its stat, the number of its arguments, and these, each with a NUL byte behind it: a process chooses
+# its name and its arguments, and a NUL byte is all that they cannot contain.
 _LIST_PROCESSES = r"""
 for folder in /proc/[0-9]*; do
-  { read -r stat < "$folder/stat"; } 2>/dev/null || continue
-  printf '\035%s' "$stat"
-  { while IFS= read -r -d '' word; do printf '\036%s' "$word"; done < "$folder/cmdline"; } 2>/dev/null
+  stat= words=()
+  { IFS= read -r -d '' stat < "$folder/stat"; } 2>/dev/null
+  [[ $stat ]] || continue
+  { while IFS= read -r -d '' word; do words+=("$word"); done < "$folder/cmdline"; } 2>/dev/null
+  printf '%s\0' "$stat" "${#words[@]}" "${words[@]}"
 done
 """
 _READ_TEXT = 'printf "%s" "$(<"$1")"'
@@ -177,12 +180,13 @@ class ContainerProcfs:
 def read_processes(text: str, of: int | None) -> tuple[Process, ...]:
     """Parse the output of the process script: the children of the server, or of the process ``of``."""
     found: dict[int, tuple[int, Process]] = {}
-    for entry in text.split(_PROCESS)[1:]:
-        stat, *arguments = entry.split(_PART)
+    words = iter(text.split("\0")[:-1])
+    for stat in words:
+        arguments = tuple(itertools.islice(words, int(next(words, "0"))))
         name, fields = split_stat(stat)
         pid = int(stat.partition(" ")[0])
         if len(fields) > 2:
             dead = fields[0] in {"Z", "X"}
-            found[pid] = int(fields[1]), Process(pid, name, dead, tuple(arguments), ended_with(fields))
+            found[pid] = int(fields[1]), Process(pid, name, dead, arguments, ended_with(fields))
     parents = {pid for pid, (_, process) in found.items() if process.name == _SERVER} if of is None else {of}
     return tuple(process for _, (parent, process) in sorted(found.items()) if parent in parents)

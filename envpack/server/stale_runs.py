@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import shutil
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 from envpack.server import procfs
 from envpack.server.made_objects import SHARED_MEMORY, phrase, read_made, remove_made
 from envpack.server.supervisor_child import MADE
+from envpack.support.bounded_reading import read_text
 
 _PROC = Path("/proc")
 _BOOT = _PROC / "sys/kernel/random/boot_id"
@@ -39,7 +41,7 @@ def this_owner() -> str:
 def owner_is_gone(owner: str) -> bool:
     """Whether the process with this identifier has ended; False if that cannot be determined."""
     parts = owner.split("/")
-    if len(parts) != 4 or not parts[2].isdigit():
+    if len(parts) != 4 or not re.fullmatch("[0-9]{1,9}", parts[2]):
         return False
     boot, namespace, pid, start_time = parts
     this_boot = _boot_id()
@@ -147,7 +149,7 @@ def region_prefix(home: Path) -> str:
 
 def release_home(home: Path) -> None:
     """Remove the owner of a server's folder, so that no later run stops the server."""
-    (home / _OWNER).unlink()
+    (home / _OWNER).unlink(missing_ok=True)  # a model may have removed it
 
 
 def remove_stale_homes() -> tuple[str, ...]:
@@ -155,7 +157,7 @@ def remove_stale_homes() -> tuple[str, ...]:
     found: list[str] = []
     for home in sorted(Path(tempfile.gettempdir()).glob(f"{HOME_PREFIX}*")):
         with contextlib.suppress(OSError, ValueError):  # another run may be removing the same folder
-            if _is_ours(home) and owner_is_gone((home / _OWNER).read_text(encoding="utf-8")):
+            if _is_ours(home) and owner_is_gone(read_text(home / _OWNER)):
                 found += _remove(home)
     return tuple(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -237,7 +238,7 @@ class Judge:
         """Send the user's samples or generated requests to a model, and check the responses."""
         config = read_served_config(client.config(model.name))
         file = model.folder / SAMPLES_FILE
-        samples = read_samples(file, config) if file.is_file() else None
+        samples = read_samples(file, config) if os.path.lexists(file) else None
         requests = _first_request(samples) if samples else tuple(generate_requests(config))
         if not requests:
             why = "neither config.pbtxt nor the model names an input"
@@ -275,7 +276,7 @@ class Judge:
         if isinstance(error, InputError):
             return Failure(error.kind, f"{error.where}: {error.message}", (), error.hint)
         log = self._log()
-        if error.status == 0 and not error.timed_out:
+        if self._server.ended() or (error.status == 0 and not error.timed_out):
             return Failure("server-died", "the server ended during a request", last_lines(log))
         model_error = read_model_error(error.message, self._server.server_path(model.folder))
         ended = describe_exit(self._server, self._dead_before) if "not healthy" in error.message else ""

@@ -147,7 +147,10 @@ def _load_failure(
         details = model_error.frames or plain_lines(log)
         fix = locate(fix, model_error.frames) or suggest_fix(model_error.frames)
         return Failure(kind, append_exit(model_error.reason, ended), details, fix)
-    entries = [entry for entry in client.index() if entry.name == model.name]
+    try:
+        entries = [entry for entry in client.index() if entry.name == model.name]
+    except RequestError:
+        return _server_died(log)
     if any(entry.state == "READY" for entry in entries):
         return None
     state = entries[0].state if entries else "not in the repository index"

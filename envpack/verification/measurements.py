@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 from collections import Counter
@@ -59,7 +60,9 @@ def read_phases(log: str, of_load: str) -> tuple[Phase, ...]:
         marks.append(("configuration", launch.seconds, instance.seconds))
     later = tuple(event for event in events if event.seconds >= instance.seconds)
     marks += _of_instance(later, of_load)
-    return tuple(Phase(name, start - first.seconds, end - start) for name, start, end in marks)
+    # A model can print lines that look like the server's, with any time.
+    possible = ((name, start, end) for name, start, end in marks if first.seconds <= start <= end)
+    return tuple(Phase(name, start - first.seconds, end - start) for name, start, end in possible)
 
 
 def _of_instance(events: tuple[_Event, ...], log: str) -> Iterator[tuple[str, float, float]]:
@@ -88,7 +91,9 @@ def _find(events: tuple[_Event, ...], pattern: re.Pattern[str]) -> _Event | None
 def _events(log: str) -> Iterator[_Event]:
     for line in log.splitlines():
         match = _LINE.match(line)
-        if match:
+        if not match:
+            continue
+        with contextlib.suppress(ValueError):  # a model has printed a line with a time that does not exist
             when = datetime.datetime.strptime(f"{_LEAP_YEAR}{match['when']}", "%Y%m%d %H:%M:%S.%f")
             yield _Event(when.timestamp(), match["text"])
 
@@ -116,7 +121,7 @@ def _by_package(metadata: Mapping[str, Any]) -> Counter[str]:
     try:
         sizes = Counter({str(package["name"]): int(package["size"]) for package in metadata["packages"]})
         sizes[""] += max(0, int(metadata["size"]) - sizes.total())
-    except (KeyError, TypeError, ValueError):
+    except (ArithmeticError, KeyError, TypeError, ValueError):
         return Counter()
     return +sizes
 

@@ -100,6 +100,8 @@ def draw_load(models: Sequence[ModelVerdict]) -> LoadChart | None:
     if not loaded:
         return None
     end = max(phase.start + phase.seconds for model in loaded for phase in model.phases)
+    if end <= 0:
+        return None
     rows = tuple(
         Row(
             model.name,

@@ -26,6 +26,7 @@ from envpack.repository import (
 from envpack.stub import STUB_NAME
 from envpack.support.progress import Progress
 from envpack.support.replacement import remove_folder
+from envpack.support.text import major_number
 from envpack.workflow.foreign import foreign_paths, refuse_foreign, refuse_own_source
 from envpack.workflow.requests import BuildRequest
 
@@ -92,8 +93,7 @@ def numpy_version(environment: Environment) -> str:
 
 def release_cannot_serve(python: str, numpy: str, release: Release) -> bool:
     """Whether the release's own stub embeds another Python, or cannot serve this NumPy (``""`` if unknown)."""
-    numpy2 = numpy != "" and int(numpy.partition(".")[0]) >= 2
-    return python != release.python or (numpy2 and not release.numpy2)
+    return python != release.python or (major_number(numpy) >= 2 and not release.numpy2)
 
 
 def _place_environment(request: BuildRequest, environment: Environment, progress: Progress) -> tuple[Path, bool]:

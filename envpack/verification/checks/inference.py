@@ -77,6 +77,8 @@ def check_samples(client: Client, model: str, samples: Samples) -> tuple[Check, 
         try:
             outputs = client.infer(model, sample.inputs, binary=True, parameters=sample.parameters)
         except RequestError as error:
+            if error.timed_out or not error.status:  # so would every other sample
+                raise
             wrong.append(f"{index}: {error.message.splitlines()[0]}")
             continue
         mismatch = _sample_mismatch(sample, outputs, samples)

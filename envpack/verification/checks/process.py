@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from envpack.repository import STUB_NAME, Model, environment_of
 from envpack.server import Process, Server, user_site_was_read
+from envpack.support.text import major_number
 from envpack.verification.stub_processes import foreign_files, identify, stub_processes
 from envpack.verification.verdict import Check, StubIdentity, failed, passed, skipped, warning
 
@@ -75,8 +76,7 @@ def check_numpy(model: Model, stub: StubIdentity, release: Release | None) -> Ch
 
     The stubs of releases up to 24.10 return empty tensors under NumPy 2, without an error.
     """
-    is_numpy2 = stub.numpy.partition(".")[0].isdigit() and int(stub.numpy.partition(".")[0]) >= 2
-    if stub.version or release is None or release.numpy2 or not is_numpy2:
+    if stub.version or release is None or release.numpy2 or major_number(stub.numpy) < 2:
         return None
     return failed(
         "numpy",

@@ -41,7 +41,11 @@ def check_together(client: Client, models: Sequence[str], timeout: float) -> Che
     with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
         errors = dict(zip(models, pool.map(lambda name: _load(client, name, timeout), models), strict=True))
     broken = {name: error for name, error in errors.items() if error}
-    entries = client.index()
+    try:
+        entries = client.index()
+    except RequestError as error:
+        fix = "look for what ends the server when all models run: too little memory, or a model that ends processes"
+        return failed("together", f"with all models loaded, the server does not answer: {error.message}", fix)
     ready = {entry.name for entry in entries if entry.state == "READY"}
     states = {entry.name: entry.state for entry in entries if entry.state}
     broken = {name: f"its state is {states.get(name)}" for name in models if name not in ready} | broken
@@ -58,12 +62,13 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
     try:
         for name in reversed(models):
             client.unload(name)
-    except RequestError as error:
-        return failed("shutdown", f"a model cannot be unloaded: {error.message}", "check its finalize")
-    left = _left(client, server, models)
-    while left and time.monotonic() < started + _UNLOAD_SECONDS:
-        time.sleep(_POLL_SECONDS)
         left = _left(client, server, models)
+        while left and time.monotonic() < started + _UNLOAD_SECONDS:
+            time.sleep(_POLL_SECONDS)
+            left = _left(client, server, models)
+    except RequestError as error:
+        fix = "check its finalize, and whether it ends the server"
+        return failed("shutdown", f"a model cannot be unloaded: {error.message}", fix)
     if left:
         fix = (
             "a model does not end what it has started: check its finalize, and the threads and processes that it starts"
