@@ -178,10 +178,15 @@ class _Resolver:
             self.target,
             settings=settings,
             cache=self.options.cache,
-            prefer=[package for package in previous.conda if package.name not in self._updated()] if previous else [],
+            prefer=[package for package in previous.conda if self._keeps(package)] if previous else [],
         )
         self.progress.end(_count(len(packages), "package"))
         return packages
+
+    def _keeps(self, package: CondaPackage) -> bool:
+        """Whether a package of the previous lock may stay; one of a channel that is not named any more may not."""
+        named = any(package.url.startswith(f"{channel}/") for channel in self.channels.urls)
+        return named and package.name not in self._updated()
 
     def pip(self, requirements: Requirements, conda: Sequence[CondaPackage]) -> tuple[PipPackage, ...]:
         """Exact wheels for pip requirements and local projects, in addition to the conda packages."""

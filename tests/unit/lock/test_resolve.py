@@ -195,13 +195,23 @@ def test_a_failed_installation_leaves_nothing(tools, monkeypatch):
     assert list((tools.folder / "cache").iterdir()) == []
 
 
+def of_forge(name):
+    return conda(name, url=f"{SETTINGS.alias}/forge/linux-64/{name}.conda")
+
+
+def test_packages_of_a_channel_that_is_not_named_any_more_are_not_kept(tools):
+    others = (conda("zlib", url=f"{SETTINGS.alias}/forge-2/linux-64/zlib.conda"), conda("local"))
+    tools.lock(Requirements(), previous=Lock(TARGET, (), (*others, of_forge("python")), ()))
+    assert tools.asked["conda"]["prefer"] == [of_forge("python")]
+
+
 def test_packages_of_the_previous_lock_are_kept_but_for_those_to_update(tools):
-    previous = Lock(TARGET, (), (conda("python"), conda("zlib")), (wheel("a"), wheel("b-b")))
+    previous = Lock(TARGET, (), (of_forge("python"), of_forge("zlib")), (wheel("a"), wheel("b-b")))
     tools.lock(Requirements(pip=("a",)), previous=previous)
     assert tools.asked["conda"]["prefer"] == list(previous.conda)
     assert tools.asked["pip"]["prefer"] == list(previous.pip)
     tools.lock(Requirements(pip=("a",)), previous=previous, update=("ZLIB", "B_b"))
-    assert tools.asked["conda"]["prefer"] == [conda("python")]
+    assert tools.asked["conda"]["prefer"] == [of_forge("python")]
     assert tools.asked["pip"]["prefer"] == [wheel("a")]
     tools.lock(Requirements(pip=("a",)))
     assert tools.asked["conda"]["prefer"] == tools.asked["pip"]["prefer"] == []
