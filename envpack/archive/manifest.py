@@ -26,7 +26,7 @@ from envpack.environment import (
     read_inventory,
     replace_placeholder,
 )
-from envpack.support.bounded_reading import parse_json, read_json
+from envpack.support.bounded_reading import opened, parse_json, read_json
 from envpack.support.cache_locations import cache_root
 from envpack.support.entry_locks import in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
@@ -35,6 +35,7 @@ from envpack.support.replacement import replaced_file, write_text
 from envpack.support.storage_errors import storage_errors
 
 SCHEMA = 2
+_NEXT = "next"  # SHA-256 of the archive that is about to replace the described one
 _NAMED = (
     *("key", "content", "python", "minor", "platform", "glibc", "glibcxx", "numpy_abi", "cuda_libraries"),
     *("hidden_libraries", "selection", "unpacked", "packages"),
@@ -137,13 +138,13 @@ def read_metadata(path: Path) -> PlacedMetadata:
 def is_made_by_envpack(path: Path) -> bool:
     """Whether envpack made a folder or an archive, or an archive's metadata is all there is.
 
-    An archive is ours if the metadata beside it describes exactly this file, or if it begins with a manifest: a killed
-    process may have replaced an archive and not its metadata yet.
+    An archive is ours if the metadata beside it describes or announces exactly this file, or if it begins with a
+    manifest: a killed process may have replaced an archive and not its metadata yet.
     """
     if path.is_dir():
         return "key" in read_metadata(path)
     try:
-        return is_recorded_archive(path) or _begins_with_manifest(path)
+        return is_recorded_archive(path) or _is_announced(path) or _begins_with_manifest(path)
     except FileNotFoundError:
         return "key" in read_metadata(path)
     except OSError:
@@ -162,6 +163,19 @@ def is_recorded_archive(path: Path) -> bool:
     return metadata.get("mtime_ns") == status.st_mtime_ns or metadata.get("sha256") == sha256_of(path)
 
 
+def announce(destination: Path, stored: Path) -> None:
+    """Write beside an archive that it is about to be replaced by one of the store, whatever ends this process then."""
+    following = read_metadata(stored)
+    present = read_metadata(destination) if destination.exists() else {}
+    announced = {**present, _NEXT: following["sha256"]} if present else following
+    write_text(archive_metadata_file(destination), json.dumps(announced, indent=1, sort_keys=True) + "\n")
+
+
+def _is_announced(path: Path) -> bool:
+    announced = read_metadata(path).get(_NEXT)
+    return announced is not None and stat.S_ISREG(path.lstat().st_mode) and announced == sha256_of(path)
+
+
 def _begins_with_manifest(archive: Path) -> bool:
     from envpack.archive.reading import is_archive, opened_archive
 
@@ -176,7 +190,7 @@ def _begins_with_manifest(archive: Path) -> bool:
 
 def sha256_of(file: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
-    with file.open("rb") as content:
+    with opened(file) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 

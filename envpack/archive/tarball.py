@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
+import tempfile
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, Self
 from envpack.archive.manifest import (
     SCHEMA,
     SelectedFiles,
+    announce,
     archive_metadata,
     archive_metadata_file,
     describes,
@@ -31,6 +35,7 @@ from envpack.support.installation import install_command
 from envpack.support.modes import FILE
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file, write_text
+from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import counted
 from envpack.support.transfer import LinkMode, Transfer, is_result_of
 
@@ -141,6 +146,7 @@ def pack_archive(
     ):
         if is_there():
             return False
+        announce(destination, stored)
         with replaced_file(destination, mode=FILE) as partial:
             partial.unlink()
             Transfer(link_mode, destination)(str(stored), str(partial))
@@ -305,6 +311,15 @@ def conda_pack_version() -> str:
         ) from error
 
 
+@contextlib.contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
 def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
     """Write an archive of a conda prefix with conda-pack.
 
@@ -316,7 +331,8 @@ def pack_with_conda_pack(prefix: Path, file: Path, form: str) -> None:
     from conda_pack.core import CondaEnv, CondaPackException
 
     try:
-        with warnings.catch_warnings():
+        # It leaves its temporary file behind if it is interrupted.
+        with temp_dir("conda-pack") as folder, _temporary_files_in(folder), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # conda-pack warns about records without a package cache
             found = CondaEnv.from_prefix(str(prefix), on_missing_cache="ignore", ignore_missing_files=True)
             found.pack(output=str(file), format=form, force=True)
