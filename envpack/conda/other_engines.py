@@ -62,7 +62,7 @@ def resolve_with_program(
         raise _program_error(engine, completed, report, specs, channels)
     try:
         return packages_of(report, engine)
-    except (AttributeError, TypeError, ValueError, LookupError) as error:
+    except (ArithmeticError, AttributeError, TypeError, ValueError, LookupError) as error:
         raise _unusable(engine, "its format is unknown to envpack") from error
 
 

@@ -192,7 +192,7 @@ def _parse(content: YamlTable) -> Lock:
     if len(platforms) != 1:
         raise default.location.error("it must be for one platform", hint=_HINT)
     entries = locked_entries(content, platforms[0])
-    python, glibc, cuda = (_matching(own, key, r"\d+(\.\d+)*|") for key in ("python", "glibc", "cuda"))
+    python, glibc, cuda = (_matching(own, key, r"[0-9]{1,9}(\.[0-9]{1,9})*|") for key in ("python", "glibc", "cuda"))
     try:
         target = Target(platforms[0], python, glibc, cuda)
     except ValueError as error:

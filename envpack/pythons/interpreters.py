@@ -282,7 +282,9 @@ class _ProbeCache:
         self._changed = False
         self._facts: dict[str, _Facts] = {}
         with contextlib.suppress(OSError, ValueError):
-            self._facts = read_json(self._file)
+            known = read_json(self._file)
+            if isinstance(known, dict):
+                self._facts = {key: facts for key, facts in known.items() if _are_facts(facts)}
 
     def facts(self, executable: Path) -> _Facts | None:
         """Facts about an interpreter; ``None`` if it does not run or its library is missing."""
@@ -311,5 +313,13 @@ def _probe(executable: Path) -> _Facts | None:
         facts = parse_json(completed.stdout) if completed.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    is_complete = isinstance(facts, dict) and _Facts.__annotations__.keys() <= facts.keys()
-    return cast("_Facts", facts) if is_complete else None
+    return cast("_Facts", facts) if _are_facts(facts) else None
+
+
+def _are_facts(facts: object) -> bool:
+    """Whether a program has printed what `_PROBE` prints."""
+    if not isinstance(facts, dict) or not _Facts.__annotations__.keys() <= facts.keys():
+        return False
+    texts = (facts[name] for name in ("version", "prefix", "include", "stdlib", "implementation"))
+    is_version = re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", str(facts["version"])) is not None
+    return is_version and all(isinstance(text, str) and "\0" not in text for text in (*texts, facts["library"] or ""))
