@@ -8,6 +8,7 @@ from tests.skips import judge_skips
 # A busy machine is no fault of the code: no example fails because it, or the making of it, took long. All else is as
 # Hypothesis has it, which is another profile when CI is set.
 settings.register_profile("envpack", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fuzz", settings.get_profile("envpack"), max_examples=3000, print_blob=True)
 settings.load_profile("envpack")
 
 pytest_plugins = ["tests.rings", "tests.ring_times", "tests.exercised"]

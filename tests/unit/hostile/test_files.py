@@ -1,12 +1,11 @@
 """Files of others, damaged and rearranged at random: read, or refused in a documented way; never any other error."""
 
-import contextlib
 import io
 import json
 import tarfile
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from envpack.archive import inspect_environment, opened_archive
 from envpack.archive.manifest import is_made_by_envpack, read_metadata
@@ -19,9 +18,9 @@ from envpack.preflight import find_mismatches, read_environment_facts, this_host
 from envpack.project import open_project
 from envpack.repository.model import examine_model
 from envpack.server.kserve import read_served_config
-from envpack.support.errors import EnvpackError
 from envpack.verification.samples import generate_requests, read_samples
 from tests.faults.catalogue import CONFIG
+from tests.hostile import NAMES, damaged, hostile, read_or_refused, trees
 from tests.unit.lock.test_lock import LOCK
 
 SERVED = read_served_config(
@@ -34,40 +33,6 @@ SERVED = read_served_config(
         ],
     }
 )
-hostile = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-
-_NAMES = ["data", "validation_data", "envpack", "content", "shape", "b64", "outputs", "rtol", "FP16", "INT8", "STRING"]
-_NAMES += ["files", "schema", "key", "python", "packages", "sha256", "size", "mtime_ns", "channels", "proxy_servers"]
-_NAMES += ["custom_channels", "custom_multichannels", "default_channels", "ssl_verify", "channel_alias", "defaults"]
-_VALUES = st.one_of(
-    *(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(_NAMES)),
-    st.sampled_from([1 << 64, -(1 << 63), 10**400, 1e300, "~nobody-here", "\udcff", "http://[", "://", "%zz", "\0"]),
-)
-trees = st.recursive(
-    _VALUES,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(_NAMES), inner, max_size=5),
-    max_leaves=20,
-)
-
-
-@st.composite
-def damaged(draw, seed):
-    """A good file with pieces removed, doubled, exchanged and replaced."""
-    content = bytes(seed)
-    for _ in range(draw(st.integers(1, 4))):
-        begin, end = sorted(draw(st.tuples(*[st.integers(0, len(content))] * 2)))
-        piece = draw(
-            st.sampled_from([b"", content[begin:end] * 2, b"[" * 3000, b"{" * 3000, b"9" * 5000, b"\xff", b"\0", b"-"])
-            | st.binary(max_size=6)
-        )
-        content = content[:begin] + piece + content[draw(st.sampled_from([begin, end, begin + 1])) :]
-    return content
-
-
-@contextlib.contextmanager
-def read_or_refused():
-    with contextlib.suppress(EnvpackError):
-        yield
 
 
 @hostile
@@ -135,11 +100,11 @@ def test_descriptions_of_environments(tmp_path, manifest, inventory):
 
 
 @hostile
-@given(trees | st.dictionaries(st.sampled_from(_NAMES), trees))
+@given(trees | st.dictionaries(st.sampled_from(NAMES), trees))
 def test_settings_of_conda(tmp_path, content):
     (tmp_path / "condarc").write_text(json.dumps(content))
     with read_or_refused():
-        read_conda_settings({"CONDARC": str(tmp_path / "condarc")}).resolve(("a", "defaults", *_NAMES))
+        read_conda_settings({"CONDARC": str(tmp_path / "condarc")}).resolve(("a", "defaults", *NAMES))
 
 
 def _archive():
