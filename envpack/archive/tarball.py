@@ -146,10 +146,10 @@ def pack_archive(
     ):
         if is_there():
             return False
-        announce(destination, stored)
         with replaced_file(destination, mode=FILE) as partial:
             partial.unlink()
             Transfer(link_mode, destination)(str(stored), str(partial))
+            announce(destination, stored)
         write_text(archive_metadata_file(destination), archive_metadata_file(stored).read_text(encoding="utf-8"))
     return True
 
