@@ -13,16 +13,15 @@ def killed(*_):
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["another archive", "nothing"])
-def test_an_archive_whose_description_was_not_written_is_ours(
-    prefixes, tmp_path, killed_before_the_description, before
-):
-    pack, place = killed_before_the_description
+def test_an_archive_whose_description_was_not_written_is_ours(prefixes, tmp_path, monkeypatch, before):
     new = prefixes.make("new", lambda prefix: (prefix / "bin/more").touch())
-    pack(new, tmp_path / "elsewhere.tar.gz")
+    pack_archive(new, tmp_path / "elsewhere.tar.gz", packer="conda-pack")  # so that it is in the store
     archive = tmp_path / "e.tar.gz"
     if before:
         pack_archive(prefixes.make("old"), archive, packer="conda-pack")
-    place(new, archive)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(tarball, "write_text", killed)  # the archive is there, and the file beside it is next
+        pack_archive(new, archive, packer="conda-pack")
     assert is_made_by_envpack(archive)
     pack_archive(new, archive, packer="conda-pack")
     assert "next" not in archive_metadata_file(archive).read_text()
