@@ -77,6 +77,8 @@ class CondaSettings:
             return name
         if name.startswith((".", "/", "~")):
             return expand_home(name, "channels").absolute().as_uri()
+        if re.search(r"[:@\s]", name):
+            raise _channel_error("is neither a name nor an address with ://")
         first = name.partition("/")[0]
         return f"{self.custom.get(name, self.custom.get(first, self.alias)).rstrip('/')}/{name}"
 

@@ -19,7 +19,7 @@ def expand_home(text: str, where: str) -> Path:
     """
     try:
         return Path(text).expanduser()
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # also of a null byte
         raise no_home(f"{text!r} begins with a home folder that is not known", where) from None
 
 

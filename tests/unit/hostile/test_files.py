@@ -107,6 +107,36 @@ def test_settings_of_conda(tmp_path, content):
         read_conda_settings({"CONDARC": str(tmp_path / "condarc")}).resolve(("a", "defaults", *NAMES))
 
 
+CONDARC = b"""channels: [a, &all [https://me:word@h/c]]
+channel_alias: https://${TOKEN}@h
+custom_channels: {team: https://h/c}
+custom_multichannels: {all: *all, defaults: [x]}
+proxy_servers: {https: http://p:1}
+ssl_verify: ~/ca.pem
+"""
+YAML = st.lists(
+    st.sampled_from([*CONDARC.decode().splitlines(), "channels: [2001-99-99, 1_0:99, 0x, ~]", "<<: [{a: &a [*a]}]"])
+    | st.sampled_from(["a: &b [x, x]", "channels: &c [*b, *b, *b]", "channels: [*c, *c]", "? [a]\n: b", "!!int x: y"]),
+    max_size=6,
+).map(lambda lines: "\n".join(lines).encode())
+
+
+@hostile
+@given(damaged(CONDARC) | YAML)
+def test_damaged_settings_of_conda(tmp_path, content):
+    (tmp_path / "condarc").write_bytes(content)
+    with read_or_refused():
+        read_conda_settings({"CONDARC": str(tmp_path / "condarc")}).resolve(("a", "defaults", "all", "team/x"))
+
+
+@pytest.mark.timeout(30)
+def test_settings_of_conda_that_multiply_are_read_soon(tmp_path):
+    """Each line stands for ten times the one before it; written out, they would fill every memory."""
+    lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 40))]
+    (tmp_path / "condarc").write_text("\n".join([*lines, "channels: [*a39, y]", "custom_channels: {z: *a39}"]))
+    assert read_conda_settings({"CONDARC": str(tmp_path / "condarc")}).channels == ("y",)
+
+
 def _archive():
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as packed:
