@@ -71,7 +71,7 @@ PARSERS = {
         f"{_HOSTILE}texts.py::test_other_texts_stay_readable",
     ],
 }
-_PASSED = re.compile(r"(\d+) passing examples")
+_PASSED = re.compile(r"(\d+) passing(?: examples)?,")
 
 
 def search(tests: list[str], minutes: float) -> tuple[int, str]:
