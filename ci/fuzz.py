@@ -77,7 +77,7 @@ _PASSED = re.compile(r"(\d+) passing(?: examples)?,")
 def search(tests: list[str], minutes: float) -> tuple[int, str]:
     """Run tests until the time is over or one fails; returns the number of examples, and the output of the failure."""
     until, examples = time.monotonic() + 60 * minutes, 0
-    options = ["-q", "-x", "--hypothesis-profile=fuzz", "--hypothesis-show-statistics"]
+    options = ["-q", "-x", "--hypothesis-profile=fuzz", "--hypothesis-show-statistics", "--show-capture=no"]
     while time.monotonic() < until:
         seed = f"--hypothesis-seed={random.randrange(1 << 32)}"
         run = subprocess.run(

@@ -163,8 +163,8 @@ def _explained(error: Exception) -> EnvpackError | None:
 
 
 def _is_undecodable(error: UnicodeEncodeError) -> bool:
-    """Whether a text holds bytes of a file's name that are not UTF-8; Python carries them as lone surrogates."""
-    return any("\udc80" <= char <= "\udcff" for char in error.object[error.start : error.end])
+    """Whether a text has bytes of a name that are not UTF-8, or halves of characters from JSON: lone surrogates."""
+    return any("\ud800" <= char <= "\udfff" for char in error.object[error.start : error.end])
 
 
 def _console(context: click.Context | None, arguments: list[str]) -> Console:
