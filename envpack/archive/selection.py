@@ -6,6 +6,7 @@ import hashlib
 import json
 import posixpath
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,8 +84,10 @@ def _matcher(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
     expressions: dict[str, list[str]] = {}
     for pattern in patterns:
         try:
-            (compiled,) = PathSpec.from_lines("gitignore", [pattern]).patterns
-        except ValueError:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of brackets in brackets, which mean themselves
+                (compiled,) = PathSpec.from_lines("gitignore", [pattern]).patterns
+        except (ValueError, re.error):
             compiled = None
         if (
             compiled is None or compiled.regex is None or not compiled.include
@@ -98,7 +101,9 @@ def _matcher(option: str, patterns: Iterable[str]) -> re.Pattern[str]:
         start = folder[0] if folder else ""
         expressions.setdefault(start, []).append(compiled.regex.pattern.removeprefix(start))
     # A common start is matched once per name, not once per pattern, which is several times as fast.
-    return re.compile("|".join(f"{start}(?:{'|'.join(endings)})" for start, endings in expressions.items()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return re.compile("|".join(f"{start}(?:{'|'.join(endings)})" for start, endings in expressions.items()))
 
 
 def _without_hollow(kept: list[Entry], included: re.Pattern[str]) -> list[Entry]:
