@@ -189,7 +189,8 @@ def _without_credentials(address: str, credentials: Credentials) -> str:
         credentials[host] = {"CondaToken": token[1]}
         path = token[2]
     url = urlunsplit((parts.scheme, f"{host}{port}", path.rstrip("/"), "", ""))
-    if has_secret(url) or re.search(":[^/]*@", path):  # a password that is not encoded has characters that end the part before the host
+    # A password that is not encoded has characters that end the part before the host.
+    if has_secret(url) or re.search(":[^/]*@", path):
         raise _channel_error("cannot be read: encode a password with %2F for a slash, %40 for an at sign")
     return url
 
