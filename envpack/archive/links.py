@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-_MOST_STEPS = 40  # links that Linux follows in one path
+_MOST_STEPS = 40  # links that Linux follows in one path, the first one included
 
 
 def escaping_links(links: Mapping[str, str]) -> Iterator[str]:
@@ -40,7 +40,7 @@ def _escapes(path: str, target: str, links: Mapping[str, str]) -> bool:
             here.append(part)
         elif following.startswith("/"):
             return True
-        elif (steps := steps + 1) > _MOST_STEPS:
+        elif (steps := steps + 1) >= _MOST_STEPS:
             return False  # the kernel does not follow it either (ELOOP)
         else:
             ahead += following.split("/")[::-1]

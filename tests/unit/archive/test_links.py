@@ -17,6 +17,9 @@ from envpack.archive.links import escaping_links
         ({"lib/a": "../../b"}, ["lib/a"]),
         ({"a": "/etc"}, ["a"]),
         ({"a": "b/../../c"}, ["a"]),
+        ({"a": "b//../.."}, ["a"]),
+        ({"a": "./../b"}, ["a"]),
+        ({"a": "b/./../.."}, ["a"]),
         ({"a": ".", "b": "a/.."}, ["b"]),
         ({"lib/up": "..", "lib/a": "up/../etc"}, ["lib/a"]),
         ({"lib/up": "..", "lib/a": "up/etc"}, []),
@@ -33,6 +36,25 @@ def test_links_are_followed_part_by_part(links, escaping):
 def test_links_that_double_the_way_are_given_up_soon():
     links = {f"l{number}": f"l{number + 1}/l{number + 1}" for number in range(100)}
     assert list(escaping_links(links)) == []
+
+
+@pytest.mark.parametrize("count", [1, 40, 41, 42])
+def test_as_many_links_are_followed_as_the_kernel_follows(tmp_path, count):
+    root = tmp_path / "root"
+    root.mkdir()
+    links = {**{f"l{number}": f"l{number + 1}" for number in range(count - 1)}, f"l{count - 1}": ".."}
+    for path, target in links.items():
+        (root / path).symlink_to(target)
+    handle = os.open(root, os.O_RDONLY)
+    try:
+        os.stat("l0", dir_fd=handle)
+        follows = True
+    except OSError:
+        follows = False
+    finally:
+        os.close(handle)
+    assert follows == (count <= 40)
+    assert ("l0" in escaping_links(links)) == follows
 
 
 @given(
