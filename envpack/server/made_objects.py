@@ -23,7 +23,7 @@ _STARTED = 19  # index of starttime (ticks since boot) among the fields of /proc
 _LARGEST_RECORD = 1 << 20  # bytes
 _LONGEST = 120  # characters of a command line
 Identity = tuple[int, int, int]
-LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC = ctypes.CDLL(None)
 
 
 def identity(path: str) -> Identity | None:
@@ -155,8 +155,7 @@ class _Uses:
         self._paths: set[str] = set()
         self._inodes: set[tuple[int, int]] = set()
         for pid in pids:
-            for link in _open_files(pid):
-                self._paths.add(link.removesuffix(" (deleted)"))
+            self._paths.update(_open_files(pid))
             for line in _read(f"{pid}/maps").splitlines() if mapped else ():
                 fields = line.split(maxsplit=5)
                 if len(fields) == 6 and fields[5].startswith(SHARED_MEMORY):
@@ -254,7 +253,7 @@ def descendants() -> list[int]:
 def _parents() -> dict[int, int]:
     """The parent of each process that is no zombie."""
     fields = ((pid, _fields(pid)) for pid in _all_pids())
-    return {pid: int(words[1]) for pid, words in fields if len(words) > 1 and words[0] not in "ZX"}
+    return {pid: int(words[1]) for pid, words in fields if words and words[0] not in "ZX"}
 
 
 def phrase(pid: int) -> str:
@@ -277,7 +276,10 @@ def _all_pids() -> list[int]:
 
 
 def _open_files(pid: int) -> list[str]:
-    """Paths of the files that a process has open, and of its working folder."""
+    """Paths of the files that a process has open, and of its working folder.
+
+    That of a removed file ends with " (deleted)", so it is not taken for a new file of the same name.
+    """
     try:
         names = [f"fd/{name}" for name in os.listdir(f"{_PROC}/{pid}/fd")]
     except OSError:
