@@ -81,8 +81,8 @@ def damaged_files(prefix: Path) -> tuple[str, ...]:
 
 def differing(folder: Path, entries: Sequence[Entry]) -> tuple[str, ...]:
     """The entries whose file, link or folder is missing or has another content, by path; all files are read."""
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        same = pool.map(lambda entry: _is_as_listed(f"{folder}/{entry.path}", entry), entries, chunksize=64)
+    with ThreadPoolExecutor() as pool:
+        same = pool.map(lambda entry: _is_as_listed(f"{folder}/{entry.path}", entry), entries)
         return tuple(entry.path for entry, intact in zip(entries, same, strict=True) if not intact)
 
 

@@ -186,13 +186,13 @@ def _opened(file: Path, operation: int) -> int | None:
         if operation == fcntl.LOCK_EX:
             raise
     with contextlib.suppress(OSError):
-        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(file, os.O_RDONLY)
     return None
 
 
 def _opened_without_use(file: Path) -> int:
     """Open a lock file; one that this creates records no use."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT
     try:
         handle = os.open(file, flags | os.O_EXCL, 0o644)
     except FileExistsError:

@@ -47,11 +47,7 @@ class CacheCheck:
 
 
 class _Damage(Exception):  # noqa: N818 - it carries a result
-    """An entry differs in these files."""
-
-    def __init__(self, *files: str) -> None:
-        super().__init__()
-        self.files = files
+    """An entry differs in the files that are its arguments."""
 
 
 def verify_cache(cache: Path | None = None, *, progress: Progress | None = None) -> CacheCheck:
@@ -86,7 +82,7 @@ def _checked(kind: str, path: Path, check: Callable[[Path], None]) -> DamagedEnt
         try:
             check(path)
         except _Damage as damage:
-            return DamagedEntry(kind, path, damage.files)
+            return DamagedEntry(kind, path, damage.args)
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return DamagedEntry(kind, path, ())
     return None

@@ -5,13 +5,14 @@ import json
 import os
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 
 from envpack.environment import integrity
 from envpack.environment.build import find_intact
 from envpack.environment.integrity import damaged_files, differing, discard, index_of, read_index, write_index
-from envpack.environment.inventory import INVENTORY, Entry, write_inventory
+from envpack.environment.inventory import INVENTORY, Entry, read_inventory, write_inventory
 from envpack.environment.store import MANIFEST, SCHEMA
 from envpack.support.progress import NoProgress
 
@@ -23,15 +24,17 @@ def cache(tmp_path):
 
 @pytest.fixture
 def prefix(cache):
-    """An environment of a file, a program in a folder and a link, with its index."""
+    """An environment of a file, an empty folder, a program in a folder and a link, with its index."""
     folder = cache / "environments/key"
     (folder / "bin").mkdir(parents=True)
+    (folder / "empty").mkdir()
     (folder / "file").write_text("content")
     (folder / "bin/program").write_text("#!")
     (folder / "bin/link").symlink_to("program")
     entries = [
         Entry("bin/link", "link", "x", target="program"),
         Entry("bin/program", "program", "x", 2, hashlib.sha256(b"#!").hexdigest()),
+        Entry("empty", "folder", "x"),
         Entry("file", "file", "x", 7, hashlib.sha256(b"content").hexdigest()),
     ]
     manifest = {
@@ -45,11 +48,14 @@ def prefix(cache):
 
 @pytest.fixture
 def read(monkeypatch):
-    """The paths of all files that are read for their digest."""
+    """The paths of all files and links that are read."""
     paths, compare = [], integrity._is_as_listed
-    monkeypatch.setattr(
-        integrity, "_is_as_listed", lambda path, entry: paths.append(entry.path) or compare(path, entry)
-    )
+
+    def noted(path, entry):
+        paths.extend([entry.path] if entry.kind != "folder" else [])
+        return compare(path, entry)
+
+    monkeypatch.setattr(integrity, "_is_as_listed", noted)
     return paths
 
 
@@ -150,6 +156,36 @@ def test_a_damaged_environment_is_removed_with_what_shares_the_damage(prefix, ca
         "bytecode/does-not/deep/file",
         "conda-packages/does-not/deep/file",
     ]
+
+
+def test_a_file_that_python_adds_to_a_folder_is_no_damage_and_no_reason_to_read(prefix, read):
+    (prefix / "empty/added").touch()
+    assert damaged_files(prefix) == ()
+    assert read == []
+
+
+@pytest.mark.parametrize("in_its_place", [None, Path.touch])
+def test_a_folder_that_is_missing_is_named(prefix, in_its_place):
+    (prefix / "empty").rmdir()
+    if in_its_place:
+        in_its_place(prefix / "empty")
+    assert differing(prefix, read_inventory(prefix)) == ("empty",)
+
+
+def test_what_is_gone_already_or_cannot_be_removed_is_no_error(prefix, cache, monkeypatch):
+    (cache / "bytecode/shares").mkdir(parents=True)
+    os.link(prefix / "file", cache / "bytecode/shares/file")
+    index_of(prefix).unlink()
+
+    def rmdir(*_, **options):
+        raise PermissionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.rmdir", rmdir)
+        discard(prefix, ["file"], cache)
+    discard(prefix, ["file"], cache)
+    assert not prefix.exists()
+    discard(prefix, ["file"], cache)
 
 
 def test_a_build_finds_what_is_intact_and_says_what_it_makes_again(prefix, cache):

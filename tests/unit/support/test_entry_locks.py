@@ -1,14 +1,29 @@
 """Who makes, uses or removes an entry of the cache holds its lock; all with real processes."""
 
+import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 
-from envpack.support.entry_locks import being_made, ensured, in_use, kept, last_used, lock_of, mark_used, removable
+from envpack.support.entry_locks import (
+    being_made,
+    ensured,
+    in_use,
+    ingredients_in_use,
+    ingredients_removable,
+    kept,
+    last_used,
+    lock_of,
+    mark_used,
+    removable,
+)
+from envpack.support.processes import stoppable
 
 HOLDER = """
 import sys
@@ -205,6 +220,114 @@ def test_an_entry_that_another_process_has_made_meanwhile_is_not_made_again(entr
     answers = [False, True, True]
     with ensured(entry, lambda: answers.pop(0), lambda: pytest.fail("made again")):
         pass
+
+
+def test_what_fails_meanwhile_leaves_no_lock(entry):
+    def fail():
+        raise ZeroDivisionError
+
+    entry.rmdir()
+    with pytest.raises(ZeroDivisionError), ensured(entry, entry.exists, fail):
+        pass
+    with removable(entry) as free:
+        assert free
+
+
+def test_the_first_entry_of_a_cache_makes_the_folders_above_it(tmp_path):
+    with being_made(tmp_path / "new/cache/entry"):
+        pass
+    assert lock_of(tmp_path / "new/cache/entry").exists()
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, None], ids=["interrupted", "stopped"])
+def test_waiting_can_be_interrupted_and_leaves_nothing_open(entry, held, monkeypatch, interruption):
+    held("being_made")
+    before = os.listdir("/proc/self/fd")
+
+    def pause(_):
+        if interruption:
+            raise interruption
+        programs.stop()
+
+    monkeypatch.setattr("time.sleep", pause)
+    with pytest.raises(KeyboardInterrupt), stoppable() as programs, in_use(entry):
+        pytest.fail("it is held")
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_lock_that_goes_with_its_entry_is_closed_by_those_who_waited_for_it(entry, monkeypatch):
+    with removable(entry) as free, monkeypatch.context() as patched:
+        assert free
+        before = os.listdir("/proc/self/fd")
+        patched.setattr("time.sleep", lambda _: lock_of(entry).unlink() or release())
+        release = partial(fcntl.flock, next(handles_of(lock_of(entry))), fcntl.LOCK_UN)
+        with in_use(entry):
+            assert len(os.listdir("/proc/self/fd")) == len(before) + 1
+
+
+def handles_of(file):
+    return (int(fd) for fd in os.listdir("/proc/self/fd") if os.path.realpath(f"/proc/self/fd/{fd}") == str(file))
+
+
+def test_an_entry_that_another_process_removes_with_its_lock_is_no_error(entry):
+    with removable(entry) as free:
+        assert free
+        entry.rmdir()
+        lock_of(entry).unlink()
+
+
+@pytest.mark.parametrize("use", [in_use, being_made])
+def test_every_user_can_read_a_lock_and_only_its_maker_can_write_to_it(entry, use):
+    umask = os.umask(0)
+    try:
+        with use(entry):
+            pass
+        mark_used(entry.parent)
+    finally:
+        os.umask(umask)
+    assert [stat.S_IMODE(lock_of(path).stat().st_mode) for path in (entry, entry.parent)] == [0o644, 0o644]
+
+
+def test_a_file_system_without_locks_is_used_without_them(entry, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    for use in (in_use, being_made):
+        with use(entry):
+            pass
+    with removable(entry) as free:
+        assert free
+
+
+def test_what_environments_are_made_of_has_one_lock(tmp_path):
+    (tmp_path / "cache").mkdir()
+    with ingredients_in_use(tmp_path / "cache"), ingredients_removable(tmp_path / "cache") as free:
+        assert not free
+    with ingredients_removable(tmp_path / "cache") as free:
+        assert free
+
+
+def test_a_lock_that_cannot_be_opened_to_write_is_used_and_one_that_cannot_be_made_is_not(entry, monkeypatch):
+    """As for a user who may not write to the cache; root may."""
+    mark_used(entry)
+    real, other = os.open, entry.with_name("other")
+
+    def refused(path, flags, *mode):
+        if flags & (os.O_RDWR | os.O_CREAT):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, flags, *mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.open", refused)
+        with in_use(entry), in_use(other):
+            patched.undo()
+            with removable(entry) as free:
+                assert not free
+    with monkeypatch.context() as patched, pytest.raises(PermissionError):
+        patched.setattr("os.open", refused)
+        with being_made(entry):
+            pytest.fail("it cannot be made")
 
 
 @pytest.mark.usefixtures("permissions_for_root")

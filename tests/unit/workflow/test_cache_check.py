@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 
 import pytest
 
@@ -12,6 +13,7 @@ from envpack.stub.cache import ensure_entry
 from envpack.support.entry_locks import last_used
 from envpack.support.progress import NoProgress
 from envpack.workflow import list_cache, verify_cache
+from envpack.workflow.cache_check import CacheCheck, DamagedEntry
 
 
 def sha256(text):
@@ -87,13 +89,61 @@ def test_what_differs_is_named(cache, path, files):
 
 def test_missing_files_are_named(cache):
     (cache / "environments/one/lib/file").unlink()
-    (cache / "conda-packages/one/lib/link").unlink()
+    for name in ("file", "link"):
+        (cache / "conda-packages/one/lib" / name).unlink()
     (cache / "stubs/one/stub").unlink()
     assert damaged(cache) == {
         ("environments", "one"): ("lib/file",),
-        ("conda-packages", "one"): ("lib/link",),
+        ("conda-packages", "one"): ("lib/file", "lib/link"),
         ("stubs", "one"): ("stub",),
     }
+
+
+class Noted(NoProgress):
+    """Notes what is reported."""
+
+    def __init__(self):
+        self.said = []
+
+    def begin(self, task):
+        self.said.append(task)
+
+    def detail(self, text):
+        self.said.append(text)
+
+    def end(self, outcome):
+        self.said.append(outcome)
+
+
+def test_each_kind_and_each_damage_is_reported(cache):
+    (cache / "stubs/one/stub").write_text("CONTENT")
+    (cache / "archives/one.tar").write_text("CONTENT")
+    progress = Noted()
+    verify_cache(cache, progress=progress)
+    assert progress.said == [
+        *("verify environments", "1 entry, 0 damaged"),
+        *("verify archives", f"damaged: {cache}/archives/one.tar", "1 entry, 1 damaged"),
+        *("verify selections", "1 entry, 0 damaged"),
+        *("verify stubs", f"damaged: {cache}/stubs/one: stub", "1 entry, 1 damaged"),
+        *("verify conda-packages", "1 entry, 0 damaged"),
+        *("verify channel", "1 entry, 0 damaged"),
+        *("verify wheels", "1 entry, 0 damaged"),
+    ]
+
+
+def test_a_cache_elsewhere_can_have_entries_of_one_kind_only(cache, tmp_path):
+    wheel = put(tmp_path / "other/wheels" / WHEEL / "x-1-py3-none-any.whl", "CONTENT")
+    check = verify_cache(tmp_path / "other")
+    assert check == CacheCheck(1, (DamagedEntry("wheels", wheel.parent, (wheel.name,)),))
+
+
+def test_an_entry_that_is_removed_meanwhile_is_not_damaged(cache):
+    class Removing(NoProgress):
+        def begin(self, task):
+            if task == "verify stubs":
+                shutil.rmtree(cache / "stubs/one")
+
+    assert verify_cache(cache, progress=Removing()).damaged == ()
 
 
 def test_the_command_says_so_and_exits_with_1(cache, capsys):
