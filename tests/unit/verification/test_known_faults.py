@@ -1,0 +1,355 @@
+"""What Python, the loader, the shell, the server and the stub write of each known fault, and the fix that users get."""
+
+import pytest
+
+from envpack.verification.fault_catalogue import FAULTS, explain
+
+TRACE = "\n\nAt:\n  /models/m/1/model.py(7): initialize\n"
+LOADER = "/models/m/triton_python_backend_stub: error while loading shared libraries: "
+NOT_FOUND = "cannot open shared object file: No such file or directory"
+GLIBC = "/lib/x86_64-linux-gnu/libm.so.6: version `GLIBC_2.38' not found (required by /env/lib/liba.so)"
+GLIBCXX = "/lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by /env/lib/liba.so)"
+CUDA = f"libcuda.so.1: {NOT_FOUND}"
+MAPPED = "/env/lib/libpython3.10.so.1.0: failed to map segment from shared object"
+UMATH = "No module named 'numpy.core._multiarray_umath'"
+OLD_NUMPY = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.0"
+
+# Kind, words of the fix that no other fix has, and what is raised by the model, reported by the server, or printed.
+KNOWN = [
+    (
+        ("no-gpu", "set KIND_CPU in instance_group"),
+        {
+            "raised": [
+                f"ImportError: {CUDA}",
+                f"OSError: {CUDA}",
+                "RuntimeError: Found no NVIDIA driver on your system.",
+                "RuntimeError: No CUDA GPUs are available",
+                "RuntimeError: CUDA error: no CUDA-capable device is detected",
+                "cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorNoDevice: no CUDA-capable device",
+            ],
+            "reported": [
+                "instance group m_0 of model m has kind KIND_GPU but no GPUs are available",
+                f"dlopen: {CUDA}",
+            ],
+            "printed": [f"{LOADER}{CUDA}"],
+        },
+    ),
+    (
+        ("noexec-mount", "/env/lib/libpython3.10.so.1.0 is on a file system mounted noexec"),
+        {
+            "raised": [f"ImportError: {MAPPED}", f"OSError: {MAPPED}"],
+            "reported": [f"failed to load it: {MAPPED}"],
+            "printed": [f"{LOADER}{MAPPED}"],
+        },
+    ),
+    (
+        ("backend-missing", "contains the backend pythn with --backends"),
+        {"reported": ["unable to find backend library for backend 'pythn', try specifying runtime on the model"]},
+    ),
+    (
+        ("ensemble-mismatch", "in config.pbtxt of both with those of its member models"),
+        {"reported": ["in ensemble both, ensemble tensor OUT: inconsistent data type: TYPE_FP32 is inferred"]},
+    ),
+    (
+        ("interface-broken", "define a class TritonPythonModel in model.py"),
+        {
+            "raised": ["AttributeError: module 'model' has no attribute 'TritonPythonModel'"],
+            "reported": ["the module has no attribute 'TritonPythonModel'"],
+        },
+    ),
+    (
+        ("interface-broken", "add the method execute(self, requests)"),
+        {"reported": ["Python model file m.py does not implement `execute` method."]},
+    ),
+    (
+        ("interface-broken", "return a list with one InferenceResponse per request"),
+        {
+            "reported": [
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects.",
+                "Expected an 'InferenceResponse' object in the execute function return list, found type 'str'.",
+                "Expected a list in the execute return, found type 'NoneType'.",
+            ]
+        },
+    ),
+    (
+        ("syntax-error", "a file has NUL bytes, as UTF-16 does"),
+        {
+            "raised": [
+                "ValueError: source code string cannot contain null bytes",
+                "SyntaxError: source code string cannot contain null bytes",
+            ]
+        },
+    ),
+    (
+        ("syntax-error", "save model.py, and what it imports, as UTF-8 text"),
+        {
+            "raised": [
+                "SyntaxError: (unicode error) 'utf-8' codec can't decode byte 0xff in position 0 (model.py, line 1)"
+            ]
+        },
+    ),
+    (
+        ("syntax-error", "correct line 3 of model.py; "),
+        {
+            "raised": [
+                "SyntaxError: invalid syntax (model.py, line 3)",
+                "IndentationError: unexpected indent (model.py, line 3)",
+                "TabError: inconsistent use of tabs and spaces in indentation (model.py, line 3)",
+            ]
+        },
+    ),
+    (
+        ("out-of-memory", "fewer instances, smaller weights"),
+        {
+            "raised": [
+                "MemoryError",
+                "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 PiB",
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB",
+                "RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB",
+                "OSError: [Errno 12] Cannot allocate memory",
+            ],
+            "reported": ["std::bad_alloc", "fork failed: Cannot allocate memory"],
+            "printed": ["terminate called after throwing an instance of 'std::bad_alloc'"],
+        },
+    ),
+    (
+        ("too-many-files", "close files that the model no longer uses"),
+        {
+            "raised": ["OSError: [Errno 24] Too many open files: '/models/m/w'"],
+            "reported": ["unable to open config.pbtxt: Too many open files"],
+        },
+    ),
+    (
+        ("read-only", "write below /tmp, or to a folder named by a variable"),
+        {
+            "raised": ["OSError: [Errno 30] Read-only file system: '/models/m/cache'"],
+            "reported": ["unable to make a folder: Read-only file system"],
+        },
+    ),
+    (
+        ("not-for-everybody", "chmod -R a+rX on the model's folder"),
+        {
+            "raised": ["PermissionError: [Errno 13] Permission denied: '/models/m/w'"],
+            "reported": ["unable to open config.pbtxt: Permission denied"],
+            "printed": [
+                "/bin/bash: line 1: /models/m/env/bin/activate: Permission denied",
+                "bash: /models/m/env/bin/activate: Permission denied",
+            ],
+        },
+    ),
+    (
+        ("port-taken", "let each instance use a free one, port 0"),
+        {"raised": ["OSError: [Errno 98] Address already in use"]},
+    ),
+    (
+        ("environment-unusable", "Python did not find its standard library"),
+        {
+            "reported": [
+                "init_fs_encoding: failed to get the Python codec",
+                "the interpreter has No module named 'encodings'",
+                "Python could not start with this environment",
+                "failed to get the Python codec of the filesystem encoding",
+            ],
+            "printed": [
+                "Fatal Python error: init_fs_encoding: failed to get the Python codec of the filesystem encoding",
+                "ModuleNotFoundError: No module named 'encodings'",
+                "Could not find platform independent libraries <prefix>",
+            ],
+        },
+    ),
+    (
+        ("backend-shadows-model", "imports model.py from there"),
+        {"raised": ["ModuleNotFoundError: No module named 'model'"]},
+    ),
+    (
+        ("environment-unusable", "NumPy was installed for another Python"),
+        {
+            "raised": [f"ModuleNotFoundError: {UMATH}", f"ImportError: Error importing numpy: {UMATH}"],
+            "reported": [f"the stub cannot import it: {UMATH}"],
+        },
+    ),
+    (
+        ("module-missing", "add torch to the model's requirements"),
+        {
+            "raised": ["ModuleNotFoundError: No module named 'torch'"],
+            "reported": ["the stub cannot import it: No module named 'torch'"],
+        },
+    ),
+    (
+        ("numpy-mismatch", "often numpy<2, to the requirements"),
+        {
+            "raised": [
+                "ImportError: numpy.core.multiarray failed to import",
+                "ValueError: numpy.dtype size changed, may indicate binary incompatibility",
+                f"ImportError: {OLD_NUMPY}",
+                f"AttributeError: _ARRAY_API not found. {OLD_NUMPY}",
+                f"RuntimeError: {OLD_NUMPY}",
+            ],
+            "reported": [
+                "the stub cannot use it: numpy.core.multiarray failed to import",
+                "the stub cannot use it: numpy.dtype size changed, may indicate binary incompatibility",
+            ],
+            "printed": [OLD_NUMPY],
+        },
+    ),
+    (
+        ("libpython-missing", "the stub needs libpython3.8.so.1.0, which is not in the environment"),
+        {
+            "reported": [f"it printed: {LOADER}libpython3.8.so.1.0: {NOT_FOUND}"],
+            "printed": [f"{LOADER}libpython3.8.so.1.0: {NOT_FOUND}"],
+        },
+    ),
+    (
+        ("library-missing", "the package that contains libz.so.1 to the environment"),
+        {
+            "raised": [f"ImportError: libz.so.1: {NOT_FOUND}", f"OSError: libz.so.1: {NOT_FOUND}"],
+            "reported": [f"it printed: {LOADER}libz.so.1: {NOT_FOUND}", f"dlopen failed, libz.so.1: {NOT_FOUND}"],
+            "printed": [f"{LOADER}libz.so.1: {NOT_FOUND}"],
+        },
+    ),
+    (
+        ("library-too-old", "it needs GLIBC_2.38"),
+        {
+            "raised": [f"ImportError: {GLIBC}", f"OSError: {GLIBC}"],
+            "reported": [GLIBC],
+            "printed": [f"/m/stub: {GLIBC}"],
+        },
+    ),
+    (
+        ("library-too-old", "it needs GLIBCXX_3.4.32"),
+        {"raised": [f"ImportError: {GLIBCXX}"], "reported": [GLIBCXX], "printed": [f"/m/stub: {GLIBCXX}"]},
+    ),
+    (
+        ("stub-not-executable", "run chmod 755 on the stub"),
+        {"reported": ["Failed to give execute permission to triton_python_backend_stub in /backends/python"]},
+    ),
+    (
+        ("stub-missing", "build one with envpack stub"),
+        {"reported": ["triton_python_backend_stub is not found. Searched paths: /models/m and /backends/python"]},
+    ),
+    (
+        ("environment-missing", "/models/m/env.tar does not exist for the server"),
+        {
+            "reported": [
+                "Failed to get the canonical path for /models/m/env.tar.",
+                "Failed to get the canonical path for /models/m/env.tar",
+                "Failed to get the canonical path for /models/m/env.tar. The model cannot be loaded",
+            ]
+        },
+    ),
+    (
+        ("environment-missing", "EXECUTION_ENV_PATH does not name a usable environment"),
+        {
+            "reported": [
+                "Path /models/m/env/bin/activate does not exist. The Python environment should contain it.",
+                "archive_read_open_filename() failed with error code -30",
+            ]
+        },
+    ),
+    (
+        ("shared-memory-full", "--shm-size 1g"),
+        {
+            "reported": [
+                "Failed to increase the shared memory pool size for key 'x' to 9 bytes",
+                "Unable to create shared memory region",
+                "it is unable to create shared memory region 'x'",
+            ]
+        },
+    ),
+    (
+        ("disk-full", "or build with --format dir"),
+        {
+            "raised": ["OSError: [Errno 28] No space left on device"],
+            "reported": ["archive_write_data_block() failed with error code -25", "write: No space left on device"],
+        },
+    ),
+    (
+        ("environment-unusable", "NumPy is incomplete in the environment"),
+        {"reported": ["NumPy, which every model needs, cannot be imported from '/env': it has no file"]},
+    ),
+    (
+        ("stub-died", "find what ends it: SIGKILL means too little memory"),
+        {
+            "reported": ["process 7 was killed by signal 11 (SIGSEGV)"],
+            "printed": ["it was killed by signal 9 (SIGKILL)"],
+        },
+    ),
+    (
+        ("stub-died", "usually the kernel killed it because memory ran out"),
+        {"reported": ["Stub process 'm_0_0' is not healthy: it was ended by SIGKILL"]},
+    ),
+    (
+        ("stub-died", "find what crashes in native code that the last Python line shown calls"),
+        {"reported": ["Stub process 'm_0_0' is not healthy: it was ended by SIGSEGV"]},
+    ),
+    (
+        ("stub-died", "find what ends the process with status 3: os._exit or exit()"),
+        {"reported": ["Stub process 'm_0_0' is not healthy: it ended with exit status 3"]},
+    ),
+    (
+        ("stub-died", "the model's process ended or is blocked"),
+        {"reported": ["Stub process 'm_0_0' is not healthy."]},
+    ),
+    (
+        ("bad-config", "remove model_x from config.pbtxt"),
+        {"reported": ['3:1: Message type "inference.ModelConfig" has no field named "model_x".']},
+    ),
+    (
+        ("bad-config", "correct config.pbtxt"),
+        {
+            "reported": [
+                "failed to load model config: it is not a file",
+                "failed to parse the text",
+                "model output must specify 'dims' for m",
+                "Invalid argument: model 'm' has no versions",
+                "Invalid argument: instance group m_0 has no count",
+            ]
+        },
+    ),
+]
+
+
+def cases(how):
+    return [
+        pytest.param(text, *known, id=f"{known[0]}-{text[:40]}")
+        for known, written in KNOWN
+        for text in written.get(how, ())
+    ]
+
+
+@pytest.mark.parametrize(("text", "kind", "words"), cases("raised"))
+@pytest.mark.parametrize("trace", [TRACE, ""], ids=["with frames", "without"])
+def test_an_exception_of_the_model(text, kind, words, trace):
+    found, fix = explain(text + trace, "load-failed")
+    assert (found, words in fix) == (kind, True), fix
+
+
+@pytest.mark.parametrize(("text", "kind", "words"), cases("reported"))
+@pytest.mark.parametrize("before", ["", "c_python_backend_utils.TritonModelException: "], ids=["plain", "raised again"])
+def test_a_message_of_the_server_or_the_stub(text, kind, words, before):
+    found, fix = explain(before + text, "load-failed")
+    assert (found, words in fix) == (kind, True), fix
+
+
+@pytest.mark.parametrize(("text", "kind", "words"), cases("printed"))
+def test_a_line_that_the_loader_or_the_shell_prints(text, kind, words):
+    found, fix = explain("the process ended", "stub-died", output=["before", text, "after"])
+    assert (found, words in fix) == (kind, True), fix
+
+
+def test_every_fault_is_among_these_in_every_way_in_which_it_shows():
+    ways = {"raised", "reported", "printed"}
+    faults = {(fault.kind, how) for fault in FAULTS for how in ways if getattr(fault, how)}
+    assert faults == {(kind, how) for (kind, _), written in KNOWN for how in written}
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        (f"mine.Problem: Too many open files{TRACE}", "load-failed"),  # frames show that it is an exception
+        ("backend: Too many open files", "too-many-files"),  # a message with a colon is none
+        ("mine.ProblemError: Too many open files", "load-failed"),
+    ],
+)
+def test_what_is_an_exception_is_known_by_its_frames_or_its_name(message, kind):
+    assert explain(message, "load-failed")[0] == kind
