@@ -221,7 +221,7 @@ class _Finder:
             yield self._mutant(node, "'mutant'" if isinstance(value, str) else "b'mutant'", "constant")
 
     def _call(self, node: ast.Call) -> Iterator[Mutant]:
-        ordered = not (isinstance(node.func, ast.Name) and node.func.id in ("min", "max"))
+        ordered = not _is_named(node.func, "min", "max", "suppress")
         if ordered and len(node.args) > 1 and not any(isinstance(argument, ast.Starred) for argument in node.args[:2]):
             first, second, *others = node.args
             new = ast.Call(node.func, [second, first, *others], node.keywords)
@@ -230,6 +230,14 @@ class _Finder:
             if keyword.arg and keyword.arg not in _UNTYPED_KEYWORDS:
                 kept = [other for other in node.keywords if other is not keyword]
                 yield self._expression(node, ast.Call(node.func, node.args, kept), "keyword dropped")
+
+
+def _is_named(function: ast.expr, *names: str) -> bool:
+    """Whether a function is one of these, of whatever module."""
+    match function:
+        case ast.Name(name) | ast.Attribute(attr=name):
+            return name in names
+    return False
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -1,6 +1,7 @@
 """Puts small faults into envpack's Python code, one at a time, and shows which of them no unit test notices.
 
     python ci/mutants/python.py [--sample 100] [--seed N] [--all] [PATH ...]
+    python ci/mutants/python.py --all envpack/lock/model.py:17
 
 For each fault the unit tests that execute its line run in a copy of the working tree, in a sandbox (see `sandbox.py`).
 A fault is killed if a test fails or does not end; it survives if all pass, or if no unit test executes the line.
@@ -41,6 +42,7 @@ TARGETS = (
     "envpack/lock",
     "envpack/preflight",
     *(f"envpack/repository/{name}.py" for name in ("config", "config_editor", "config_schema", "model", "placement")),
+    "envpack/verification/fault_catalogue.py",
     "envpack/verification/judge.py",
     "envpack/verification/samples.py",
     "envpack/verification/checks",
@@ -48,7 +50,10 @@ TARGETS = (
     "envpack/server/container_options.py",
     "envpack/server/made_objects.py",
     "envpack/server/stale_runs.py",
+    "envpack/server/supervisor.py",
+    "envpack/server/supervisor_child.py",
     "envpack/server/tensors.py",
+    "envpack/environment/integrity.py",
     "envpack/environment/store.py",
     "envpack/environment/relocation.py",
     "envpack/support/cache_locations.py",
@@ -57,6 +62,7 @@ TARGETS = (
     "envpack/support/temp_dirs.py",
     "envpack/stub/cache.py",
     "envpack/workflow/cache.py",
+    "envpack/workflow/cache_check.py",
     "envpack/workflow/placement.py",
 )
 # Of these files, the functions that delete or that decide what is deleted.
@@ -229,10 +235,10 @@ class Sources:
         self._texts: dict[str, bytes] = {}
         self._trees: dict[str, str] = {}
 
-    def candidates(self, paths: list[Path]) -> list[Mutant]:
-        """All faults for some files and folders, by default for `TARGETS` and `DELETING`."""
-        if paths:
-            return [mutant for file in python_files(path.resolve() for path in paths) for mutant in self._mutants(file)]
+    def candidates(self, places: list[str]) -> list[Mutant]:
+        """All faults for some files, folders and lines, by default for `TARGETS` and `DELETING`."""
+        if places:
+            return [mutant for place in places for mutant in self._at(place)]
         found = [mutant for file in target_files(self._root) for mutant in self._mutants(file)]
         return [mutant for mutant in found if mutant.function in DELETING.get(mutant.file, (mutant.function,))]
 
@@ -246,6 +252,11 @@ class Sources:
     def changed(self, mutant: Mutant) -> tuple[list[str], list[str]]:
         """The lines without and with the fault."""
         return mutant.changed(self._texts[mutant.file])
+
+    def _at(self, place: str) -> list[Mutant]:
+        path, _, line = place.partition(":")
+        found = [mutant for file in python_files([Path(path).resolve()]) for mutant in self._mutants(file)]
+        return [mutant for mutant in found if not line or mutant.line == int(line)]
 
     def _mutants(self, file: Path) -> list[Mutant]:
         name = str(file.relative_to(self._root))
@@ -309,7 +320,7 @@ def accepted() -> dict[tuple[str, str, str], str]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "paths", nargs="*", type=Path, help="files or folders of envpack; by default those in TARGETS and DELETING"
+        "paths", nargs="*", help="files, folders or FILE:LINE of envpack; by default those in TARGETS and DELETING"
     )
     parser.add_argument("--sample", type=int, default=100, help="number of mutants (default: 100)")
     parser.add_argument("--seed", type=int, help="seed of the sample; random by default")

@@ -13,6 +13,9 @@ from operators import Mutant
 
 # These read the code as text, or compare generated files: they fail for any fault, and show nothing about behaviour.
 _LEFT_OUT = ("tests/unit/docs/",)
+# These run in a process of its own, whose lines are not measured: whoever starts it reaches all of them.
+_SUPERVISOR = "envpack/server/supervisor.py"
+_STARTED_BY = {"envpack/server/supervisor_child.py": _SUPERVISOR, "envpack/server/made_objects.py": _SUPERVISOR}
 
 
 @dataclass
@@ -48,7 +51,8 @@ class Reach:
         first, last = mutant.lines
         chosen = (tests for line, tests in lines.items() if mutant.imported or first <= line <= last)
         package = f"tests/unit/{mutant.file.split('/')[1]}/"
-        found = set().union(*chosen)
+        started = self.lines.get(_STARTED_BY.get(mutant.file, ""), {})
+        found = set().union(*chosen, *started.values())
         if mutant.imported:
             files = tuple({test.partition("::")[0] + "::" for test in found}) or (package,)  # without functions
             found = {test for test in self.seconds if test.startswith(files)}
