@@ -1,8 +1,10 @@
 """Waits for events. Only a broken feature reaches the limit, so the limit is generous."""
 
+import os
 import time
 
 _PAUSE = 0.02
+_SETTLED = 2.0  # seconds, as in envpack/environment/prefix/files.py
 
 
 def soon(condition, *, seconds=60):
@@ -15,3 +17,9 @@ def soon(condition, *, seconds=60):
             return value
         time.sleep(_PAUSE)
     return condition()
+
+
+def settled(folder):
+    """Whether every file of a folder is so old that a change would alter its time stamps."""
+    stamps = [os.lstat(os.path.join(root, name)).st_ctime for root, _, names in os.walk(folder) for name in names]
+    return soon(lambda: time.time() - max(stamps) > _SETTLED)

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from envpack.pythons import interpreter_for
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import assert_refused, envpack, listing
+from tests.waiting import settled
 
 from .conftest import need
 
@@ -46,7 +46,7 @@ def test_build_and_build_again(repository, virtual, changes):
     )  # fmt: skip
     assert said.stdout.startswith(model["environment"])
     before = listing(repository)
-    time.sleep(2.1)  # until then files of the environment could change without their time stamps
+    assert settled(virtual)
     assert envpack(*words, changes=changes).code == 0
     again = envpack(*words, changes=changes)
     assert again.document["models"] == [model | {"changed": False}]

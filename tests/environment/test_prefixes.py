@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,7 @@ from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
 from envpack.support.progress import NoProgress
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.faults.command_line import listing
+from tests.waiting import settled
 from tests.wheels import make_wheel
 
 from .conftest import need
@@ -208,7 +208,7 @@ class TestVirtual:
 
     def test_an_unchanged_one_is_not_read_again(self, virtual, monkeypatch):
         first = environment_from_prefix(virtual)
-        time.sleep(2.1)  # until then its files could change without their time stamps
+        assert settled(virtual)
         environment_from_prefix(virtual)
         read = []
         monkeypatch.setattr("envpack.environment.prefix.files._digest", read.append)
@@ -217,7 +217,7 @@ class TestVirtual:
 
     def test_a_change_is_noticed_though_size_and_time_stay(self, copied):
         first = environment_from_prefix(copied)
-        time.sleep(2.1)
+        assert settled(copied)
         assert environment_from_prefix(copied).prefix == first.prefix
         module = copied / SITE / "leaf.py"
         status = module.stat()

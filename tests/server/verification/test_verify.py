@@ -289,8 +289,10 @@ def test_an_unpacked_environment_is_removed_after_a_hang(environment, faults, tm
     subprocess.run(["tar", "-C", environment, "--dereference", "-cf", archive, "."], check=True)
     faults.write_model(repository, faults.GOOD, archive)
     faults.write_model(repository, faults.HANGS, archive)
-    good, hangs = verify(repository, options=VerifyOptions(PROCESS.where, load_timeout=15)).models
+    (good,) = verify(repository, [faults.GOOD.name], options=PROCESS).models
     assert good.ok, good.failure
+    options = VerifyOptions(PROCESS.where, load_timeout=5)
+    (hangs,) = verify(repository, [faults.HANGS.name], options=options).models
     assert hangs.failure.kind == "load-timeout"
 
 

@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -121,8 +120,9 @@ def test_only_an_earlier_tree_is_replaced(plan, project, tmp_path):
         assert caught.value.kind == "output-inside"
 
 
+# Assembles a tree, and kills itself before the operation on files with this number; prints how many there are.
 PROGRAM = """
-import sys
+import os, signal, sys
 from pathlib import Path
 from envpack.deployment import assemble, plan_deployment
 from envpack.project import Project
@@ -130,10 +130,22 @@ from envpack.releases import find_release
 from envpack.repository import backends_folder
 
 project = Project(repository=Path(sys.argv[1]))
-print("ready", flush=True)
-while True:
-    assemble(plan_deployment(project, backends_folder(project), find_release("24.10")), Path(sys.argv[2]))
+plan = plan_deployment(project, backends_folder(project), find_release("24.10"))
+place, operations = int(sys.argv[3]), 0
+
+
+def count(event, arguments):
+    global operations
+    operations += event.startswith(("open", "os.", "shutil.", "ctypes."))
+    if operations == place and event != "os.kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+sys.addaudithook(count)
+assemble(plan, Path(sys.argv[2]))
+print(operations)
 """
+PLACES = 8
 
 
 def test_a_kill_leaves_a_complete_tree(plan, project, tmp_path):
@@ -141,12 +153,16 @@ def test_a_kill_leaves_a_complete_tree(plan, project, tmp_path):
     for number in range(200):
         (project.repository / f"late/1/{number}").write_text("x")
     manifest = assemble(plan, output)
-    for delay in (0.05, 0.11, 0.17, 0.23):
-        command = [sys.executable, "-c", PROGRAM, project.repository, output]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-            child.stdout.readline()
-            time.sleep(delay)
-            child.send_signal(signal.SIGKILL)
+
+    def killed_at(place):
+        command = [sys.executable, "-c", PROGRAM, project.repository, output, str(place)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    operations = int(killed_at(0).stdout)
+    assert operations > 200
+    for part in range(1, PLACES + 1):
+        done = killed_at(operations * part // PLACES)
+        assert done.returncode == -signal.SIGKILL, done
         assert json.loads((output / MANIFEST_NAME).read_text()) == manifest
         assert len(os.listdir(output / "models/late/1")) == 201
     assemble(plan, output)

@@ -1,7 +1,7 @@
 """Work that is done at once: every core is used, one failure does not stop the rest, an interruption stops it all."""
 
+import itertools
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -28,19 +28,25 @@ def _collect(work, jobs):
     ("works", "jobs", "at_once", "cores"), [(1, 8, 1, 8), (2, 8, 2, 4), (3, 2, 2, 1), (3, 8, 3, 2), (5, 1, 1, 1)]
 )
 def test_the_cores_are_shared(works, jobs, at_once, cores):
-    lock, now, most, given = threading.Lock(), [0], [0], set()
+    """All that runs at once is there when the first of it runs, and waits for the rest of it."""
+    others, counted, threads, given, outcomes = threading.active_count(), threading.Event(), set(), set(), {}
+    together, numbers = threading.Barrier(at_once), itertools.count()
 
-    def work(cores, _):
-        with lock:
-            given.add(cores)
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        time.sleep(0.1)
-        with lock:
-            now[0] -= 1
+    class Counts(NoProgress):
+        def detail(self, text):
+            threads.add(threading.active_count() - others)
+            counted.set()
 
-    assert set(_collect(dict.fromkeys(range(works), work), jobs)) == set(range(works))
-    assert (most[0], given) == (at_once, {cores})
+    def work(cores, progress):
+        given.add(cores)
+        if next(numbers) < at_once:
+            progress.detail("begun")
+            assert counted.wait(60)
+            together.wait(60)
+
+    _run_in_threads(dict.fromkeys(range(works), work), outcomes.__setitem__, jobs, Counts())
+    assert outcomes == dict.fromkeys(range(works))
+    assert (threads, given) == ({at_once}, {cores})
 
 
 def test_a_failure_does_not_keep_the_others_from_being_done():
@@ -68,10 +74,11 @@ def test_details_and_ends_are_reported_in_the_thread_of_the_caller():
 
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, ZeroDivisionError])
 def test_an_interruption_stops_running_work_and_starts_nothing_more(reason):
-    begun, ends = [], []
+    begun, ends, slow_begins = [], [], threading.Event()
 
     def slow(*_):
         begun.append("slow")
+        slow_begins.set()
         try:
             run(["sleep", "600"], env={"PATH": "/usr/bin:/bin"})
         finally:
@@ -81,7 +88,9 @@ def test_an_interruption_stops_running_work_and_starts_nothing_more(reason):
         raise reason
 
     with pytest.raises(reason):
-        _run_in_threads({"fast": lambda *_: time.sleep(0.5), "slow": slow, "later": slow}, interrupted, 2, NoProgress())
+        _run_in_threads(
+            {"fast": lambda *_: slow_begins.wait(60), "slow": slow, "later": slow}, interrupted, 2, NoProgress()
+        )
     assert begun == ends
     assert len(begun) <= 2
 

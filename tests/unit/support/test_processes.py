@@ -5,13 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from envpack.support.processes import run, stoppable
+from tests.waiting import soon
 
 # Starts a program in a process group of its own, as Ninja does with compilers, and kills it on SIGTERM.
 PARENT = """
@@ -30,11 +30,20 @@ while True:
 
 
 def _content(file):
-    end = time.monotonic() + 60
-    while not file.is_file() or not file.read_text().endswith("\n"):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    assert soon(lambda: file.is_file() and file.read_text().endswith("\n"))
     return file.read_text().strip()
+
+
+@pytest.fixture
+def begin_first(tmp_path, monkeypatch):
+    """Lets a time limit begin only when the program has written a line to its file."""
+    communicate = subprocess.Popen.communicate
+
+    def wait(program, *args, **options):
+        _content(tmp_path / "pid")
+        return communicate(program, *args, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", wait)
 
 
 def _lives(pid):
@@ -51,9 +60,10 @@ def test_output_and_status_are_returned():
     assert (completed.returncode, completed.stdout, completed.stderr) == (3, "out\n", "err\n")
 
 
+@pytest.mark.usefixtures("begin_first")
 def test_a_program_over_its_timeout_ends_with_its_children(tmp_path, parent):
     with pytest.raises(subprocess.TimeoutExpired):
-        run(parent, env={"PATH": "/usr/bin:/bin"}, timeout=3)
+        run(parent, env={"PATH": "/usr/bin:/bin"}, timeout=0.1)
     assert not _lives(_content(tmp_path / "pid"))
 
 
@@ -87,7 +97,10 @@ def test_an_interrupted_caller_leaves_no_program_behind(tmp_path, parent):
     assert not _lives(_content(tmp_path / "pid"))
 
 
-def test_a_program_that_ignores_sigterm_is_killed(monkeypatch):
+@pytest.mark.usefixtures("begin_first")
+def test_a_program_that_ignores_sigterm_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("envpack.support.processes._GRACE_PERIOD", 0.2)
+    script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while true; do sleep 1; done"
     with pytest.raises(subprocess.TimeoutExpired):
-        run(["sh", "-c", "trap '' TERM; while true; do sleep 1; done"], env={"PATH": "/usr/bin:/bin"}, timeout=0.5)
+        run(["sh", "-c", script], env={"PATH": "/usr/bin:/bin"}, timeout=0.1)
+    assert not _lives(_content(tmp_path / "pid"))

@@ -13,6 +13,7 @@ import pytest
 from envpack.server.interface import Process
 from envpack.server.process import ProcessServer
 from envpack.verification import stub_processes
+from tests.waiting import soon
 
 REPORT = {"instance": "m_0_0", "python": "3.12.1", "numpy": "2.5.5", "stub": "0.1.0"}
 ARGUMENTS = ("stub", "/r/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
@@ -70,7 +71,8 @@ COMPLETES = """
 import ctypes, os, signal, time
 
 def say(*_):
-    time.sleep(0.3)
+    while not os.path.exists(__file__ + ".polled"):  # until envpack waits for it
+        time.sleep(0.01)
     print("stood here", flush=True)
     os._exit(1)
 
@@ -95,9 +97,7 @@ def hanging(tmp_path):
         process = subprocess.Popen([sys.executable, "-c", STARTS, str(model), *ARGUMENTS[2:]], stdout=log)
     server = ProcessServer(None, process.pid, 0, tmp_path)
     try:
-        until = time.monotonic() + 20
-        while "ready" not in server.log() and time.monotonic() < until:
-            time.sleep(0.05)
+        assert soon(lambda: "ready" in server.log())
         yield server
     finally:
         for child in server.children():
@@ -107,7 +107,10 @@ def hanging(tmp_path):
         process.wait()
 
 
-def test_children_of_a_stub_write_their_stack_before_the_stub_is_aborted(hanging):
+def test_children_of_a_stub_write_their_stack_before_the_stub_is_aborted(hanging, tmp_path, monkeypatch):
+    pause = time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: (tmp_path / "m/1/model.py.polled").touch() or pause(seconds))
+    monkeypatch.setattr(stub_processes, "_ABORT_SECONDS", 60.0)
     assert len(stub_processes.stub_processes(hanging, "m")) == 1
     stub_processes.abort_stubs(hanging, "m")
     assert "stood here" in hanging.log()
