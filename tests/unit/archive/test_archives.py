@@ -19,6 +19,7 @@ from envpack.archive.tarball import _Hashed
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.installation import install_command
 from envpack.support.progress import NoProgress
 
 from .conftest import LARGE, files_below, members, names_in, text
@@ -421,8 +422,8 @@ def test_a_store_that_does_not_describe_itself_is_named(environment, tmp_path, n
     (environment.prefix / name).write_text(content)
     with pytest.raises(EnvironmentBuildError) as caught:
         pack_archive(environment, tmp_path / "env.tar.gz")
-    assert caught.value.kind == "store-damaged"
-    assert "build again" in caught.value.hint
+    assert (caught.value.kind, caught.value.where) == ("store-damaged", str(environment.prefix))
+    assert caught.value.hint == f"remove {environment.prefix} and build again; nothing but envpack may write there"
 
 
 def test_thousands_of_files_in_the_plain_form_and_compressed(prefixes, tmp_path):
@@ -446,4 +447,4 @@ def test_conda_pack_is_an_extra(monkeypatch):
     with pytest.raises(EnvironmentBuildError) as caught:
         conda_pack_version()
     assert caught.value.kind == "conda-pack-missing"
-    assert "[conda-pack]" in caught.value.hint
+    assert caught.value.hint == install_command("conda-pack")

@@ -117,10 +117,13 @@ def test_links_follow_what_they_point_to():
 @pytest.mark.parametrize("pattern", ["!keep", "", "# comment", "a/\\"])
 @pytest.mark.parametrize("option", ["exclude", "include"])
 def test_patterns_that_mean_nothing(option, pattern):
-    with pytest.raises(UsageError, match=f"--{option}") as caught:
+    with pytest.raises(UsageError) as caught:
         kept("a", **{option: [pattern]})
-    assert caught.value.kind == "bad-pattern"
-    assert "as in .gitignore" in caught.value.hint
+    assert (caught.value.kind, caught.value.message) == (
+        "bad-pattern",
+        f"--{option} {pattern!r} is not a valid pattern",
+    )
+    assert caught.value.hint == "write it as in .gitignore, without ! and #: /share/locale/, *.txt, **/examples/"
 
 
 def test_the_digest_names_the_choice():

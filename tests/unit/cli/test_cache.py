@@ -52,5 +52,5 @@ def test_pruning_may_only_say_what_it_would_remove(stub, capsys):
 
 def test_pruning_removes_what_nobody_used_for_a_month(stub, capsys):
     assert run(["cache", "prune"]) == 0
-    assert "1 entry, 2.0 MB" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines()[-1:] == ["  remove … 1 entry, 2.0 MB"]
     assert not stub.exists()

@@ -87,9 +87,9 @@ def test_what_a_job_cannot_honour_is_refused(repository, capsys, words):
 
 def test_where_envpack_comes_from_must_be_named(repository, capsys):
     assert run([*WORDS, "--repository", str(repository), "--json"]) == 2
-    message = json.loads(capsys.readouterr().out)["error"]["message"]
-    assert "--envpack-image" in message
-    assert "--envpack-wheel" in message
+    error = json.loads(capsys.readouterr().out)["error"]
+    message = "--emit kubernetes takes envpack from --envpack-image or --envpack-wheel; give one"
+    assert (error["kind"], error["message"].rstrip(".")) == ("usage", message)
 
 
 def test_envpack_comes_from_an_image_that_has_it(repository, capsys):

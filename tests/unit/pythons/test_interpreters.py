@@ -37,11 +37,19 @@ def make_interpreter(folder: Path, version: str, *, library: bool = True, **chan
     return folder
 
 
-@pytest.mark.parametrize("version", ["", "3", "3.10.2", "3.x", "ten", "2.7", "3.6", "3.14"])
-def test_malformed_or_unsupported_version_is_a_usage_error(version):
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        *((version, "is not a minor version like 3.10") for version in ("", "3", "3.10.2", "3.x", "ten")),
+        *((version, "is not supported") for version in ("2.7", "3.6", "3.14")),
+    ],
+)
+def test_malformed_or_unsupported_version_is_a_usage_error(version, why):
     with pytest.raises(UsageError) as caught:
         interpreter_for(version)
     assert caught.value.kind == "bad-python-version"
+    assert caught.value.message == f"Python version {version!r} {why}"
+    assert caught.value.hint == "supported: 3.8, 3.9, 3.10, 3.11, 3.12, 3.13"
 
 
 def test_missing_version_names_what_is_available_and_how_to_get_it(tmp_path):
@@ -49,15 +57,20 @@ def test_missing_version_names_what_is_available_and_how_to_get_it(tmp_path):
     with pytest.raises(EnvironmentBuildError) as caught:
         interpreter_for("3.8", search=[folder])
     assert caught.value.kind == "unknown-python"
-    assert "available: 3.9" in caught.value.message
-    assert "pyenv install 3.8" in caught.value.hint
+    assert caught.value.message == "no Python 3.8 on this machine; available: 3.9"
+    assert caught.value.hint == (
+        "install one: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.8, or uv python install 3.8"
+    )
 
 
 def test_static_interpreter_is_refused_with_a_hint(tmp_path):
     with pytest.raises(EnvironmentBuildError) as caught:
         interpreter_for("3.8", search=[make_interpreter(tmp_path / "bin", "3.8.2", library=False)])
     assert caught.value.kind == "static-interpreter"
-    assert "--enable-shared" in caught.value.hint
+    assert caught.value.message == (
+        "Python 3.8 on this machine has no shared library (libpython3.8.so), which the stub needs"
+    )
+    assert caught.value.hint == "build it with --enable-shared: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.8"
 
 
 def test_shared_interpreter_wins_over_a_newer_static_one(tmp_path):

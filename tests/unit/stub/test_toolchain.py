@@ -5,6 +5,7 @@ import pytest
 from envpack.stub import toolchain
 from envpack.stub.toolchain import find_tool, find_toolchain, required_package_folder
 from envpack.support.errors import EnvpackError
+from envpack.support.installation import install_command
 
 
 def _program(path, says):
@@ -72,7 +73,7 @@ def test_this_machines_compiler_cannot_choose_the_glibc(machine):
     machine.has_compiler()
     error = _refusal("system", glibc="2.28")
     assert (error.kind, error.exit_code) == ("needs-zig", 2)
-    assert "--toolchain zig" in error.hint
+    assert error.hint == "use --toolchain zig, or auto"
 
 
 @pytest.mark.parametrize("glibc", ["2", "3.1", "2.28.1", "two", "2.5", "2.26"])
@@ -80,8 +81,12 @@ def test_a_glibc_that_no_stub_runs_with_is_refused(machine, glibc):
     machine.has_zig()
     error = _refusal(glibc=glibc)
     assert (error.kind, error.exit_code) == ("bad-glibc", 2)
-    assert "2.27" in error.hint
-    assert glibc in error.message
+    assert error.hint == "give one from 2.27 on; Debian 10 has 2.28, Ubuntu 20.04 and Debian 11 have 2.31"
+    assert error.message in (
+        f"glibc version {glibc!r} is not written like 2.28",
+        f"a stub cannot run with glibc {glibc}",
+    )
+    assert ("cannot run" in error.message) == (glibc in ("2.5", "2.26"))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +101,7 @@ def test_a_glibc_that_no_stub_runs_with_is_refused(machine, glibc):
 def test_a_machine_without_the_compiler_is_told_how_to_get_one(machine, wanted, glibc, says):
     error = _refusal(wanted, glibc=glibc)
     assert (error.kind, error.message) == ("no-compiler", says)
-    assert "[compile,zig]" in error.hint
+    assert error.hint == f"install g++ or clang++, or zig: {install_command('compile', 'zig')}"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +109,10 @@ def test_a_machine_without_the_compiler_is_told_how_to_get_one(machine, wanted, 
     [
         (lambda: find_tool("cmake"), "cmake"),
         (lambda: find_tool("ninja"), "ninja"),
-        (lambda: required_package_folder("libboost_headers", "libboost-headers"), "libboost-headers"),
+        (
+            lambda: required_package_folder("libboost_headers", "libboost-headers"),
+            "the Python package libboost-headers",
+        ),
     ],
 )
 def test_what_the_extra_holds_is_missing_in_one_line(machine, monkeypatch, tmp_path, find, what):
@@ -113,7 +121,5 @@ def test_what_the_extra_holds_is_missing_in_one_line(machine, monkeypatch, tmp_p
         find()
     error = caught.value
     assert (error.kind, error.exit_code) == ("extra-missing", 5)
-    assert error.message.startswith("compiling a stub needs ")
-    assert what in error.message
-    assert "[compile]" in error.hint
-    assert "\n" not in str(error)
+    assert error.message == f"compiling a stub needs {what}, which is not installed"
+    assert error.hint == install_command("compile")

@@ -4,6 +4,7 @@ The phrases are those in the library of Triton 24.10's server; no GPU was at han
 """
 
 from envpack.verification.gpu import check_gpu
+from envpack.verification.verdict import failed, passed
 
 POOL = 'I1121 pinned_memory_manager.cc:277] "CUDA memory pool is created on device {} with size 67108864"\n'
 INSUFFICIENT = (
@@ -12,6 +13,7 @@ INSUFFICIENT = (
 )
 DISABLED = 'I1121 cuda_memory_manager.cc:117] "CUDA memory pool disabled"\n'
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"
+TOO_OLD = "the driver is older than the release's CUDA, or the server cannot access the device: check with nvidia-smi"
 
 
 class Server:
@@ -35,24 +37,24 @@ class Server:
 
 def test_a_pool_on_each_device_is_a_gpu():
     check = check_gpu(Server(POOL.format(0) + POOL.format(1), ("nvidia0", "nvidiactl"), DRIVER))
-    assert (check.status, check.evidence) == ("ok", "the server created memory pools on GPU 0, 1, driver 550.54.15")
+    assert check == passed("gpu", "the server created memory pools on GPU 0, 1, driver 550.54.15")
 
 
 def test_no_device_is_no_gpu():
     check = check_gpu(Server("", ("null", "shm")))
-    assert (check.status, check.evidence) == ("failed", "the server has no GPU: there is no /dev/nvidia0")
+    assert check == failed(
+        "gpu",
+        "the server has no GPU: there is no /dev/nvidia0",
+        "check GPU and driver with nvidia-smi; a container also needs nvidia-container-toolkit",
+    )
 
 
 def test_a_device_without_a_memory_pool_is_no_gpu():
     check = check_gpu(Server("", ("nvidia0",)))
-    assert (check.status, check.evidence) == (
-        "failed",
-        "the server cannot use the GPU: it created no memory pool on it",
-    )
+    assert check == failed("gpu", "the server cannot use the GPU: it created no memory pool on it", TOO_OLD)
 
 
 def test_an_old_driver_is_reported():
     check = check_gpu(Server(INSUFFICIENT + DISABLED, ("nvidia0",)))
-    assert check.status == "failed"
-    assert "CUDA driver version is insufficient for CUDA runtime version" in check.evidence
-    assert "nvidia-smi" in check.fix
+    sign = "CUDA driver version is insufficient for CUDA runtime version"
+    assert check == failed("gpu", f"the server cannot use the GPU: {sign}", TOO_OLD)

@@ -13,7 +13,7 @@ from envpack.server.kserve import IndexEntry
 from envpack.verification import judge as judging
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.loading import LoadResult
-from envpack.verification.verdict import Failure, failed
+from envpack.verification.verdict import Failure, failed, skipped
 
 ARGUMENTS = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
 STUB = Process(7, "triton_python_b", dead=False, arguments=ARGUMENTS)
@@ -172,8 +172,22 @@ def test_inputs_too_large_to_make_up_are_told(server, model):
     giant = {**CONFIG, "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [50_000, 50_000]}]}
     verdict = judge(server, config=giant).judge(model)
     (check,) = (check for check in verdict.checks if check.id == "infer")
-    assert (verdict.ok, check.status) == (True, "skipped")
-    assert "inputs too large to make up; provide samples: m/envpack/smoke.json" in check.evidence
+    assert verdict.ok
+    why = "config.pbtxt declares inputs too large to make up; provide samples: m/envpack/smoke.json"
+    assert check == skipped("infer", f"not sent: {why}")
+
+
+def test_the_verdict_has_the_last_forty_lines_that_the_server_printed_meanwhile(server, model):
+    lines = [f"line {number}" for number in range(50)]
+    judged = judge(server, load_error="no")
+    load = judged._client.load
+
+    def prints(name, **options):
+        server.text += "".join(f"{line}\n" for line in lines)
+        load(name, **options)
+
+    judged._client.load = prints
+    assert judged.judge(model).log == (*lines[11:], "loading m")
 
 
 def test_a_failed_load_is_the_only_check(server, model):
@@ -396,7 +410,9 @@ def test_a_known_fault_has_its_own_kind_and_fix(server, model):
         judge(server, error=RequestError("OSError: [Errno 24] Too many open files", status=500)).judge(model).failure
     )
     assert failure.kind == "too-many-files"
-    assert "close files" in failure.fix
+    assert failure.fix == (
+        "close files that the model no longer uses, or raise the server's limit: docker run --ulimit nofile=65536"
+    )
 
 
 def test_a_known_fault_in_the_models_code_is_told_with_its_line(server, model):
@@ -435,7 +451,9 @@ def test_a_request_without_an_answer_blocks_the_server(server, model, monkeypatc
     assert judged.stuck
     monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: ())
     failure = judge(server, error=RequestError("no response", timed_out=True)).judge(model).failure
-    assert "execute, which must answer every request" in failure.fix
+    assert failure.fix == (
+        "find what blocks in execute, which must answer every request, or allow more time: --infer-timeout"
+    )
 
 
 def test_a_server_that_ends_during_a_request_is_a_fault_of_its_own(server, model):

@@ -21,65 +21,91 @@ from envpack.verification.checks.process import (
     check_user_site,
     read_stub_state,
 )
-from envpack.verification.verdict import StubIdentity
+from envpack.verification.verdict import StubIdentity, failed, passed, skipped, warning
 
 ROOT = "/models/m/environment"
 LIBPYTHON = f"{ROOT}/lib/libpython3.10.so.1.0"
 GOOD = StubState(Process(7, "triton_python_b", dead=False, arguments=()), (LIBPYTHON,), {"CONDA_PREFIX": ROOT}, ROOT)
-CHECKS = (check_environment, check_libpython, check_isolation)
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_a_process_of_the_environment_passes(check):
-    assert check(GOOD).status == "ok"
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [
+        (check_environment, passed("environment", f"started in {ROOT}")),
+        (check_libpython, passed("libpython", LIBPYTHON)),
+        (check_isolation, passed("isolation", f"Python and its packages are from {ROOT}")),
+    ],
+)
+def test_a_process_of_the_environment_passes(check, expected):
+    assert check(GOOD) == expected
 
 
 def test_servers_from_25_08_on_set_another_variable():
-    assert check_environment(replace(GOOD, variables={"VIRTUAL_ENV": ROOT})).status == "ok"
+    check = check_environment(replace(GOOD, variables={"VIRTUAL_ENV": f"{ROOT}/"}))
+    assert check == passed("environment", f"started in {ROOT}")
 
 
 def test_an_environment_that_was_activated_elsewhere():
     check = check_environment(replace(GOOD, variables={"CONDA_PREFIX": "/home/me/env"}))
-    assert (check.status, check.evidence) == ("failed", f"the process was started in /home/me/env, not in {ROOT}")
-    assert "not relocatable" in check.fix
+    assert check == failed(
+        "environment",
+        f"the process was started in /home/me/env, not in {ROOT}",
+        "the environment's activate script names another folder: it is not relocatable; rebuild it",
+    )
 
 
 def test_an_environment_without_a_variable():
     check = check_environment(replace(GOOD, variables={"PATH": "/bin"}))
-    assert check.status == "warning"
-    assert "bin/activate does not set it" in check.evidence
+    assert check == warning(
+        "environment",
+        "the process has neither CONDA_PREFIX nor VIRTUAL_ENV: bin/activate does not set it",
+        "rebuild the environment with envpack build, or correct bin/activate",
+    )
 
 
 def test_the_python_library_of_the_system():
     check = check_libpython(replace(GOOD, mapped=("/usr/lib/x86_64-linux-gnu/libpython3.10.so.1.0",)))
-    assert (check.id, check.status, check.evidence) == (
+    assert check == failed(
         "libpython",
-        "failed",
         "/usr/lib/x86_64-linux-gnu/libpython3.10.so.1.0 is outside the environment",
+        "the environment has no libpython of the stub's version: build stub and environment for the same Python",
     )
 
 
 def test_two_python_libraries_in_one_process():
     check = check_libpython(replace(GOOD, mapped=(LIBPYTHON, "/usr/lib/libpython3.11.so.1.0")))
-    assert check.status == "failed"
-    assert check.evidence.endswith(f"{LIBPYTHON}, /usr/lib/libpython3.11.so.1.0")
+    assert check == failed(
+        "libpython",
+        f"more than one Python in one process: {LIBPYTHON}, /usr/lib/libpython3.11.so.1.0",
+        "a library in the environment is linked to another Python; find it with ldd and rebuild it",
+    )
 
 
 def test_a_stub_with_python_linked_in():
-    assert check_libpython(replace(GOOD, mapped=("/models/m/triton_python_backend_stub",))).status == "ok"
+    check = check_libpython(replace(GOOD, mapped=("/models/m/triton_python_backend_stub",)))
+    assert check == passed("libpython", "Python is linked into the stub")
 
 
 def test_packages_of_the_system():
     numpy = "/usr/lib/python3/dist-packages/numpy/core/_multiarray.cpython-310-x86_64-linux-gnu.so"
     check = check_isolation(replace(GOOD, mapped=(LIBPYTHON, numpy)))
-    assert check.status == "failed"
-    assert check.evidence == f"1 files loaded from outside the environment, first {numpy}"
+    assert check == failed(
+        "isolation",
+        f"1 files loaded from outside the environment, first {numpy}",
+        "the environment lacks the file, or its activate script does not isolate it from the machine's own Python",
+    )
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_an_unreadable_process_skips_the_check(check):
-    found = check(replace(GOOD, mapped=(), variables={}))
-    assert found is None or found.status == "skipped"
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [
+        (check_environment, skipped("environment", "the variables of process 7 cannot be read")),
+        (check_libpython, skipped("libpython", "the memory map of process 7 cannot be read")),
+        (check_isolation, None),
+    ],
+)
+def test_an_unreadable_process_skips_the_check(check, expected):
+    assert check(replace(GOOD, mapped=(), variables={})) == expected
 
 
 @pytest.mark.parametrize("check", [check_environment, check_isolation])
@@ -89,14 +115,18 @@ def test_a_model_without_an_environment_skips_the_check(check):
 
 def test_packages_of_the_servers_user_are_a_failure():
     check = check_user_site("before\nenvpack-user-site-was-read\n", {"PYTHONNOUSERSITE": "1"})
-    assert (check.id, check.status) == ("user-site", "failed")
-    assert "~/.local" in check.evidence
-    assert "PYTHONNOUSERSITE=1" in check.fix
+    assert check == failed(
+        "user-site",
+        "the model's Python reads packages from ~/.local of the server's user",
+        "start the server with PYTHONNOUSERSITE=1, or build the environment with envpack build, which sets it",
+    )
 
 
-def test_the_evidence_names_how_the_user_site_is_disabled():
-    assert "PYTHONNOUSERSITE is set" in check_user_site("", {"PYTHONNOUSERSITE": "1"}).evidence
-    assert "without PYTHONNOUSERSITE" in check_user_site("", {}).evidence
+@pytest.mark.parametrize(
+    ("variables", "how"), [({"PYTHONNOUSERSITE": "1"}, "PYTHONNOUSERSITE is set"), ({}, "without PYTHONNOUSERSITE")]
+)
+def test_the_evidence_names_how_the_user_site_is_disabled(variables, how):
+    assert check_user_site("", variables) == passed("user-site", f"packages in ~/.local were not read ({how})")
 
 
 class Server:
@@ -141,16 +171,19 @@ def with_its_own_stub(model):
 
 def test_the_stub_in_the_models_folder_is_the_one_that_runs(model):
     check, stub = check_stub(Server({7: 1}), with_its_own_stub(model))
-    assert (check.status, stub.pid) == ("ok", 7)
-    assert check.evidence == "process 7: Python 3.10, /srv/m/triton_python_backend_stub"
+    assert stub.pid == 7
+    assert check == passed("stub", "process 7: Python 3.10, /srv/m/triton_python_backend_stub")
 
 
 def test_a_foreign_stub_beside_the_models_own_is_a_fault(model):
     foreign = "/opt/tritonserver/backends/python/triton_python_backend_stub"
     check, stub = check_stub(Server({7: 1}, foreign), with_its_own_stub(model))
-    assert (check.status, stub.executable) == ("failed", foreign)
-    assert check.evidence == f"process 7 runs {foreign} although the model has its own stub"
-    assert check.fix
+    assert stub.executable == foreign
+    assert check == failed(
+        "stub",
+        f"process 7 runs {foreign} although the model has its own stub",
+        "put Triton's utilities beside the stub in the backend directory",
+    )
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -163,12 +196,13 @@ def test_a_stub_whose_file_cannot_be_read_or_of_the_server_is_no_fault(model, ow
 
 def test_a_model_without_a_process_is_a_fault(model):
     check, stub = check_stub(Server({}), model)
-    assert (check.status, check.evidence, stub) == ("failed", "no living process runs the model", None)
+    assert check == failed("stub", "no living process runs the model", "read the server's log")
+    assert stub is None
 
 
 def test_the_same_processes_are_stable_whatever_their_memory(model):
     check = check_stability(Server({7: 30 << 20, 8: 5 << 20}), model, {7: 10 << 20, 8: 5 << 20})
-    assert (check.status, check.evidence) == ("ok", "same processes; 35 MiB in memory, +20 MiB")
+    assert check == passed("stability", "same processes; 35 MiB in memory, +20 MiB")
 
 
 @pytest.mark.parametrize(
@@ -181,8 +215,9 @@ def test_the_same_processes_are_stable_whatever_their_memory(model):
 )
 def test_a_replaced_process_is_a_fault(model, now, evidence):
     check = check_stability(Server(now), model, {7: 1})
-    assert (check.status, check.evidence) == ("failed", evidence)
-    assert "ended during a request" in check.fix
+    assert check == failed(
+        "stability", evidence, "the model's process ended during a request; see its last lines of output"
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,7 +235,12 @@ def test_a_replaced_process_is_a_fault(model, now, evidence):
 def test_tritons_own_stub_up_to_24_10_does_not_support_numpy_2(model, numpy, version, release, fails):
     stub = StubIdentity(7, "/stub", "3.10", numpy, version)
     check = check_numpy(model, stub, find_release(release) if release else None)
-    assert (check is not None and check.status == "failed") == fails
+    expected = failed(
+        "numpy",
+        f"the stub of Triton 24.10 itself runs NumPy {numpy}; under NumPy 2 its outputs are empty",
+        "give the model envpack's stub: envpack build m --stub always",
+    )
+    assert check == (expected if fails else None)
 
 
 EXTRACTED = "/tmp/python_env_a1B2c3/0"
@@ -238,26 +278,33 @@ def test_native_libraries_of_the_system_are_a_warning(model):
     server = Server({7: 1})
     own = (f"{ROOT}/lib/libz.so.1", "/srv/m/libmine.so", "/usr/lib/libc.so.6", "/usr/lib/libstdc++.so.6")
     check = check_libraries(server, model, replace(GOOD, mapped=own))
-    assert (check.status, check.evidence) == ("ok", "1 native libraries, all from the environment")
+    assert check == passed("libraries", "1 native libraries, all from the environment")
     system = tuple(f"/usr/lib/lib{name}.so.1" for name in "zyxw")
     check = check_libraries(server, model, replace(GOOD, mapped=(*own, *system)))
-    assert check.status == "warning"
-    assert check.evidence == "native libraries from the system: libw.so.1, libx.so.1, liby.so.1 and 1 more"
+    assert check == warning(
+        "libraries",
+        "native libraries from the system: libw.so.1, libx.so.1, liby.so.1 and 1 more",
+        "works as long as every server's image has them; add packages that contain them to remove the dependency",
+    )
     assert check_libraries(server, model, replace(GOOD, root="")) is None
     assert check_libraries(server, model, replace(GOOD, mapped=())) is None
 
 
 @pytest.mark.parametrize(
-    ("mapped", "status"),
+    ("mapped", "found"),
     [
-        ("/usr/lib/libtcmalloc.so.4", "ok"),
-        ("/usr/lib/libtcmalloc.so.4.5.3", "ok"),
-        ("/usr/lib/libtcmalloc.so.45", "failed"),
-        ("/usr/lib/libz.so.1", "failed"),
+        ("/usr/lib/libtcmalloc.so.4", True),
+        ("/usr/lib/libtcmalloc.so.4.5.3", True),
+        ("/usr/lib/libtcmalloc.so.45", False),
+        ("/usr/lib/libz.so.1", False),
     ],
 )
-def test_a_preloaded_library_is_in_the_models_process(mapped, status):
+def test_a_preloaded_library_is_in_the_models_process(mapped, found):
     check = check_preload(replace(GOOD, mapped=(LIBPYTHON, mapped)), (Path("/usr/lib/libtcmalloc.so.4"),))
-    assert check.status == status
-    assert "/usr/lib/libtcmalloc.so.4" in check.evidence
+    fix = "check that the server has the library, for its processor; the loader's error is in the server's log"
+    assert check == (
+        passed("preload", "/usr/lib/libtcmalloc.so.4 is in the memory of process 7")
+        if found
+        else failed("preload", "/usr/lib/libtcmalloc.so.4 is not in the memory of process 7", fix)
+    )
     assert check_preload(GOOD, ()) is None

@@ -4,12 +4,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from envpack.inspection import folder_findings
 from envpack.server import RequestError
 from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry
 from envpack.verification.checks import server as checks
 from envpack.verification.checks.server import check_repository, check_together, unload_all
+from envpack.verification.verdict import failed, warning
 
+DOES_NOT_END = (
+    "a model does not end what it has started: check its finalize, and the threads and processes that it starts"
+)
 STUB = Process(7, "triton_python_b", False, ("stub", "/srv/m/1/model.py", *"abcdefgh"))
 
 
@@ -66,10 +71,12 @@ def test_every_folder_of_the_repository_must_be_a_model(tmp_path):
     assert check_repository(tmp_path).status == "ok"
     for name in ("notes", "other"):
         (tmp_path / name).mkdir()
-    check = check_repository(tmp_path)
-    assert (check.id, check.status) == ("repository", "warning")
-    assert "fails because of notes, other: " in check.evidence
-    assert check.fix
+    (first, _) = folder_findings(tmp_path)
+    assert check_repository(tmp_path) == warning(
+        "repository",
+        f"a server that loads all models at its start fails because of notes, other: {first.what}",
+        first.fix,
+    )
 
 
 def test_models_that_load_together_are_ready(tmp_path):
@@ -93,8 +100,8 @@ def test_models_that_load_together_are_ready(tmp_path):
 )
 def test_a_model_that_does_not_load_beside_the_others_is_a_fault(errors, states, reason):
     check = check_together(Client(errors, [states]), ["a", "b"], 7.0)
-    assert (check.id, check.status, check.evidence) == ("together", "failed", f"loaded at the same time, {reason}")
-    assert check.fix
+    fix = "each loads alone, so they compete for memory, GPU memory, a port, or a file that both write"
+    assert check == failed("together", f"loaded at the same time, {reason}", fix)
 
 
 def test_models_are_unloaded_in_reverse_and_leave_nothing():
@@ -120,19 +127,16 @@ def test_what_ends_shortly_after_the_unload_is_awaited():
 )
 def test_what_remains_after_the_unload_is_a_fault(states, processes, regions, left):
     check = unload_all(Client(states=[states]), Server([processes], [regions]), ["m"])
-    assert (check.id, check.status) == ("shutdown", "failed")
-    assert check.evidence == f"0.05 s after unloading all models the server still has {left}"
-    assert check.fix
+    assert check == failed("shutdown", f"0.05 s after unloading all models the server still has {left}", DOES_NOT_END)
 
 
 def test_a_process_that_outlives_its_model_is_a_fault():
     lost = (Process(8, "sleep", False, ("sleep", "600\x1b")),)
     check = unload_all(Client(), Server(lost=lost), ["m"])
-    assert (check.id, check.status) == ("shutdown", "failed")
-    assert check.evidence.endswith(r"the server still has process 8 (sleep 600\x1b)")
+    evidence = r"0.05 s after unloading all models the server still has process 8 (sleep 600\x1b)"
+    assert check == failed("shutdown", evidence, DOES_NOT_END)
 
 
 def test_a_model_that_cannot_be_unloaded_is_a_fault():
     check = unload_all(Client({"m": "no"}), Server(), ["m"])
-    assert (check.id, check.status, check.evidence) == ("shutdown", "failed", "a model cannot be unloaded: no")
-    assert check.fix
+    assert check == failed("shutdown", "a model cannot be unloaded: no", "check its finalize")
