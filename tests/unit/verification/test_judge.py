@@ -13,11 +13,16 @@ INCOMPATIBLE = Mismatch("release-mismatch", "the stub is for another release", "
 
 
 class Server:
+    """A server that prints these lines while a model is judged."""
+
+    def __init__(self, *lines):
+        self._text = "".join(f"{line}\n" for line in ("earlier", *lines))
+
     def log_size(self):
-        return 0
+        return len("earlier\n")
 
     def log(self, since=0):
-        return ""
+        return self._text[since:]
 
 
 def judge(model, state, *mismatches):
@@ -53,3 +58,10 @@ def test_the_verdict_has_the_size_of_the_environment(model, monkeypatch):
 def test_current_requirements_are_not_mentioned(model):
     verdict = judge(model, BuildState("current"), INCOMPATIBLE)
     assert [check.id for check in verdict.checks] == ["preflight"]
+
+
+def test_the_verdict_has_the_last_forty_lines_that_the_server_printed_meanwhile(model):
+    lines = tuple(f"line {number}" for number in range(50))
+    for printed in (lines, lines[:40], lines[:1]):
+        found = Judge(Server(*printed), None, JudgeOptions(1.0), build_state=lambda _: UNBUILT).judge(model)
+        assert found.log == printed[-40:]

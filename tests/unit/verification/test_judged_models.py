@@ -177,19 +177,6 @@ def test_inputs_too_large_to_make_up_are_told(server, model):
     assert check == skipped("infer", f"not sent: {why}")
 
 
-def test_the_verdict_has_the_last_forty_lines_that_the_server_printed_meanwhile(server, model):
-    lines = [f"line {number}" for number in range(50)]
-    judged = judge(server, load_error="no")
-    load = judged._client.load
-
-    def prints(name, **options):
-        server.text += "".join(f"{line}\n" for line in lines)
-        load(name, **options)
-
-    judged._client.load = prints
-    assert judged.judge(model).log == (*lines[11:], "loading m")
-
-
 def test_a_failed_load_is_the_only_check(server, model):
     judged = judge(server, load_error="failed to load 'm', " + TRACE)
     verdict = judged.judge(model)
