@@ -64,22 +64,25 @@ void CompleteInThisProcess(const abi::Launch& launch, abi::Wire& wire, const std
 }
 
 // The server waits for the completed configuration without a timeout and without checking the heartbeat. So a
-// child runs the model, and this process, which runs no Python, answers in any case. The heartbeat holds no
-// lock that the child needs.
+// child runs the model, and this process, which runs no Python, answers in any case.
 abi::AutoCompleteAnswer CompleteInChild(const abi::Launch& launch, abi::Wire& wire,
-                                        const std::string& config) {
-  try {
-    const channel::GuardedChild child(
+                                        channel::Heartbeat& heartbeat, const std::string& config) {
+  const auto start = [&] {
+    const auto paused = heartbeat.Pause();
+    return std::make_unique<channel::GuardedChild>(
         [&](channel::Report& report) { CompleteInThisProcess(launch, wire, config, report); });
-    return child.Wait();
+  };
+  try {
+    return start()->Wait();
   } catch (const std::exception& error) {
     return abi::Failure{error.what()};
   }
 }
 
 // Each returns when the server needs this process no longer.
-void ServeAutoComplete(const abi::Launch& launch, abi::Wire& wire, const abi::AutoCompleteCommand& command) {
-  const abi::AutoCompleteAnswer answer = CompleteInChild(launch, wire, command.model_config);
+void ServeAutoComplete(const abi::Launch& launch, abi::Wire& wire, channel::Heartbeat& heartbeat,
+                       const abi::AutoCompleteCommand& command) {
+  const abi::AutoCompleteAnswer answer = CompleteInChild(launch, wire, heartbeat, command.model_config);
   wire.AnswerAutoComplete(answer);
   if (std::holds_alternative<abi::Failure>(answer)) return;
   channel::RefuseEverything(wire, "this process only completes a configuration");
@@ -99,13 +102,13 @@ int Main(int argc, const char* const* argv, abi::Release release) {
   const std::unique_ptr<abi::Wire> wire = abi::OpenWire(launch, release, cuda::TheGpu());
   // First, so that no later error leaves the server waiting for the startup message.
   wire->Announce();
-  const channel::Heartbeat heartbeat(*wire, launch.server_pid);
+  channel::Heartbeat heartbeat(*wire, launch.server_pid);
   // Before Python starts, since the command determines in which process. The server sends it immediately
   // after the startup message, so starting Python meanwhile would not save time.
   abi::Command first = wire->Receive();
   while (std::holds_alternative<abi::UnknownCommand>(first)) first = wire->Receive();
   if (const auto* command = std::get_if<abi::AutoCompleteCommand>(&first)) {
-    ServeAutoComplete(launch, *wire, *command);
+    ServeAutoComplete(launch, *wire, heartbeat, *command);
   } else {
     ServeInstance(launch, *wire, std::move(first));
   }

@@ -34,7 +34,8 @@ class Report {
   int descriptor_;
 };
 
-// The constructor starts the child. At that time no other thread may hold a lock that the work needs. The
+// The constructor starts the child. At that time no other thread may run, since the child inherits the locks
+// that it has; see Heartbeat::Pause(). The
 // constructing thread must live as long as the process: the kernel kills the child when that thread ends.
 class GuardedChild {
  public:

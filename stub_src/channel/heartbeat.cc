@@ -29,6 +29,13 @@ Heartbeat::~Heartbeat() {
   thread_.join();
 }
 
+// Whoever has the mutex knows that the thread does not run, unless it has not come to its first sleep yet.
+std::unique_lock<std::mutex> Heartbeat::Pause() {
+  std::unique_lock lock(mutex_);
+  asleep_.wait(lock, [this] { return has_slept_; });
+  return lock;
+}
+
 void Heartbeat::Run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
@@ -39,6 +46,10 @@ void Heartbeat::Run() {
       _exit(1);
     }
     server_.Beat();
+    if (!has_slept_) {
+      has_slept_ = true;
+      asleep_.notify_all();
+    }
     stopping_.wait_for(lock, kInterval, [this] { return stop_; });
   }
 }

@@ -21,6 +21,11 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
+  // Waits until the thread sleeps, and keeps it asleep for the lifetime of the result. A process forked
+  // meanwhile inherits no lock that the thread has: neither one of the record, nor one within the C++
+  // library, for example of a static variable that is being initialized.
+  [[nodiscard]] std::unique_lock<std::mutex> Pause();
+
  private:
   void Run();
 
@@ -28,6 +33,8 @@ class Heartbeat {
   const std::int64_t server_pid_;
   std::mutex mutex_;
   std::condition_variable stopping_;
+  std::condition_variable asleep_;
+  bool has_slept_ = false;
   bool stop_ = false;
   std::thread thread_;
 };

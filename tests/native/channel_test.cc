@@ -133,6 +133,39 @@ CASE(heartbeat_beats_until_it_is_destroyed) {
   CHECK(!peer.BeatsAgain(1000));
 }
 
+struct CountingSession : abi::Session {
+  void Announce() override {}
+  void Beat() override { ++beats; }
+  abi::Command Receive() override { return abi::UnknownCommand{}; }
+  void AnswerAutoComplete(const abi::AutoCompleteAnswer&) override {}
+  void AnswerInitialize(const abi::InitializeAnswer&) override {}
+  void AnswerFinalize() override {}
+  void UnlinkRegion() noexcept override {}
+
+  std::atomic<int> beats{0};
+};
+
+CASE(a_pause_of_the_heartbeat_begins_when_its_thread_has_come_to_its_first_sleep) {
+  for (int i = 0; i < 20; ++i) {
+    CountingSession session;
+    channel::Heartbeat heartbeat(session, getppid());
+    const auto pause = heartbeat.Pause();
+    CHECK_EQ(session.beats.load(), 1);
+  }
+}
+
+CASE(a_paused_heartbeat_does_not_beat_until_the_pause_ends) {
+  Peer peer;
+  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
+  channel::Heartbeat heartbeat(*wire, getppid());
+  {
+    const auto pause = heartbeat.Pause();
+    peer.BeatsAgain(0);
+    CHECK(!peer.BeatsAgain(1000));
+  }
+  CHECK(peer.BeatsAgain());
+}
+
 CASE(log_lines_arrive_in_order_and_leave_no_memory_behind) {
   Peer peer;
   const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
