@@ -158,9 +158,6 @@ class _Raw(io.RawIOBase):
         self.digest = hashlib.sha256()
         self.size = 0
 
-    def readable(self) -> bool:
-        return True
-
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer)
         content = self._file.read(len(view))

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from envpack.archive import Selection, archive_metadata_file, pack_archive, place_folder
+from envpack.archive import (
+    Selection,
+    archive_metadata_file,
+    inspection,
+    is_recorded_archive,
+    pack_archive,
+    place_folder,
+)
 from envpack.archive.inspection import inspect_environment
 from envpack.cli.main import run
 from envpack.environment.inventory import INVENTORY
@@ -44,6 +51,30 @@ def test_what_envpack_made_is_good(placed, environment):
     assert [(package.name, package.license) for package in result.packages] == [("x", "MIT"), ("y", "MIT")]
     listed = [row for row in json.loads(read(placed, INVENTORY))["files"] if placed.is_dir() or row[1] != "folder"]
     assert result.verified == len(listed) > 10
+
+
+def test_a_folder_in_the_place_of_a_file_does_not_hide_what_is_in_it(environment, tmp_path):
+    target = tmp_path / "placed/env"
+    place_folder(environment, target)
+    (target / "lib/large.so").unlink()
+    (target / "lib/large.so").mkdir()
+    (target / "lib/large.so/inside").touch()
+    assert found(target) == {("missing", "lib/large.so"), ("added", "lib/large.so/inside")}
+
+
+@pytest.mark.parametrize(("limit", "accepted"), [(16, True), (15, False)])
+def test_the_names_of_folders_need_limited_memory(tmp_path, monkeypatch, limit, accepted):
+    monkeypatch.setattr(inspection, "_MOST_CHARACTERS", limit)
+    with tarfile.open(tmp_path / "env.tar", "w") as archive:
+        for name in ("abcdef/ghi/first", "abcdef/ghi/second"):  # 6 characters, and 10
+            archive.addfile(tarfile.TarInfo(name))
+    if accepted:
+        assert inspect_environment(tmp_path / "env.tar").files == 2
+        return
+    with pytest.raises(InputError) as caught:
+        inspect_environment(tmp_path / "env.tar")
+    assert (caught.value.kind, caught.value.where) == ("archive-bomb", str(tmp_path / "env.tar"))
+    assert caught.value.message.endswith(": the names of its folders need too much memory")
 
 
 def read(placed, name):
@@ -377,3 +408,12 @@ def test_files_for_passwords_are_named(environment, tmp_path):
     assert ("secret", "pip.conf") in {(finding.kind, finding.path) for finding in result.findings}
     assert not result.is_good()
     assert "pw" not in repr(result)
+
+
+def test_a_link_to_an_archive_is_not_the_archive_that_is_recorded(environment, tmp_path):
+    archive, link = tmp_path / "env.tar", tmp_path / "link.tar"
+    pack_archive(environment, archive, form="tar")
+    link.symlink_to(archive)
+    shutil.copy(archive_metadata_file(archive), archive_metadata_file(link))
+    assert is_recorded_archive(archive)
+    assert not is_recorded_archive(link)

@@ -76,6 +76,15 @@ def test_a_release_file_exists_only_for_a_named_release(model, tmp_path):
     assert not file.exists()
 
 
+def test_a_release_file_that_is_no_text_names_no_release(model, tmp_path):
+    binary = tmp_path / "binary"
+    binary.write_text("stub")
+    place_stub(binary, model.folder, find_release("24.10"))
+    assert is_stub_placed(binary, model.folder, find_release("24.10"))
+    (model.folder / "triton_python_backend_stub.release").write_bytes(b"24.10\xff\n")
+    assert not is_stub_placed(binary, model.folder, find_release("24.10"))
+
+
 def test_is_stub_placed(model, tmp_path):
     binary, release = tmp_path / "binary", find_release("24.10")
     binary.write_text("stub")

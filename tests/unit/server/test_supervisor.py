@@ -1,6 +1,7 @@
 """The supervisor of a server starts it, follows orders, and ends it with all that it started and made."""
 
 import contextlib
+import ctypes
 import errno
 import gc
 import os
@@ -78,6 +79,15 @@ def test_a_server_has_a_session_a_folder_variables_and_nothing_else_of_this_proc
     assert {file for name, file in files.items() if name not in "012"} <= {"/dev/null"}
 
 
+@pytest.fixture
+def subreaper():
+    """This process becomes the parent of what its descendants leave."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(36, 1, 0, 0, 0)
+    yield
+    prctl(36, 0, 0, 0, 0)
+
+
 def test_a_server_ignores_no_signal_that_python_ignores(start):
     pid = start(f"true{WAIT}")
     status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -89,12 +99,14 @@ def test_a_server_ignores_no_signal_that_python_ignores(start):
     [("/nowhere/server", errno.ENOENT), ("/dev/null", errno.EACCES)],
     ids=["missing", "no program"],
 )
+@pytest.mark.usefixtures("subreaper")
 def test_a_program_that_cannot_be_started_is_an_error_that_names_it(home, supervisor, program, number):
     with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
         supervisor.start([program], PATH, "envpack_x_")
     assert (caught.value.errno, caught.value.filename) == (number, program)
     assert not Path(f"/proc/{supervisor.pid}").exists()
     assert printed(home) == ""
+    assert children(os.getpid()) == []  # nothing is left to reap, for example by a process 1 that does not
 
 
 def test_a_supervisor_that_cannot_start_is_an_error(home, monkeypatch):

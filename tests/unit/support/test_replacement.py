@@ -290,6 +290,17 @@ def test_a_kill_between_the_two_steps_leaves_the_old_folder_to_be_restored(tmp_p
     assert os.listdir(tmp_path) == ["python3.10"]
 
 
+def test_what_of_a_folder_cannot_be_removed_has_another_name(tmp_path, monkeypatch):
+    def rmdir(*_, **options):
+        raise PermissionError
+
+    (tmp_path / "folder/inner").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.rmdir", rmdir)
+        remove_folder(tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
 def test_a_folder_is_removed_whole_or_not_at_all(tmp_path, monkeypatch):
     """One that is half removed has lost what says whose it is."""
     folder = tmp_path / "python3.10"

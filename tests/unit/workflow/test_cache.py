@@ -112,6 +112,13 @@ def test_the_time_at_which_files_were_read_is_no_use(cache):
     assert names(prune_cache(30, cache=cache).entries) == {("environments", "old")}
 
 
+def test_an_entry_that_was_not_used_for_exactly_so_long_is_removed(cache, monkeypatch):
+    old = entry(cache, "stubs", "old", days=0)
+    os.utime(old, (1000, 1000))
+    monkeypatch.setattr("time.time", lambda: 1000 + 30.0 * DAY)
+    assert names(prune_cache(30, cache=cache).entries) == {("stubs", "old")}
+
+
 def test_an_entry_that_was_used_after_it_was_listed_stays(cache, monkeypatch):
     old = entry(cache, "environments", "old", days=40)
     listed = list_cache(cache)
