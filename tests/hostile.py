@@ -7,7 +7,7 @@ import contextlib
 
 from hypothesis import HealthCheck, settings, strategies as st
 
-from envpack.support.errors import EnvpackError
+from envpack.cli.main import _failure
 
 hostile = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -67,6 +67,9 @@ def _replaced(value, path, new):
 
 @contextlib.contextmanager
 def read_or_refused():
-    """Allow the errors that envpack shows in one line, and no others."""
-    with contextlib.suppress(EnvpackError):
+    """Allow the errors that the command line shows in one line, and no bug."""
+    try:
         yield
+    except Exception as error:
+        if _failure(error).kind == "bug":
+            raise

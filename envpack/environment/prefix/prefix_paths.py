@@ -182,7 +182,7 @@ def _is_as_packed(prefix: Prefix, file: str, declaration: DeclaredFile, prefix_p
         line, _, rest = relocatable_script(content, prefix_paths, minor=prefix.minor).partition(b"\n")
         if line.startswith(b"#!/usr/bin/env python"):
             names = ("python", "python3", f"python{prefix.minor}")
-            heads += [(f"#!{declaration.placeholder}/bin/{name}\n".encode(), rest) for name in names]
+            heads += [(os.fsencode(f"#!{declaration.placeholder}/bin/{name}\n"), rest) for name in names]
     return any(
         hashlib.sha256(
             head + restored(body, prefix_path, declaration.placeholder, binary=declaration.binary)
