@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.support.bounded_reading import read_text
+from envpack.support.bounded_reading import parse_toml, read_text
 from envpack.support.errors import InputError
 from envpack.support.home_folders import expand_home
 from envpack.support.platforms import PLATFORMS, platform_name
@@ -123,11 +122,10 @@ def open_project(repository: Path) -> Project:
     if not os.path.lexists(file):
         return Project(repository=repository)
     try:
-        content = tomllib.loads(read_text(file, most=_MOST))
-    except (OSError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is nested too deeply"
+        content = parse_toml(read_text(file, most=_MOST))
+    except OSError as error:
         raise InputError(
-            f"this file cannot be read: {reason}",
+            f"this file cannot be read: {error.strerror}",
             kind="bad-project-file",
             where=str(file),
             hint="it must be a text file of settings; envpack works without one, too",

@@ -12,9 +12,11 @@ import envpack
 from envpack.archive import locked_destination
 from envpack.deployment.plan import DeployedModel, Deployment, server_arguments
 from envpack.repository import PYTHON_BACKEND, STUB_NAME, Backend, python_of_backend
+from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError, UsageError
 from envpack.support.modes import FILE, PROGRAM, make_folder
 from envpack.support.replacement import replaced_folder, write_text
+from envpack.support.storage_errors import disk_full
 from envpack.support.transfer import LinkMode, Transfer
 
 MANIFEST_NAME = "envpack-layout.json"
@@ -167,7 +169,7 @@ class _Copy:
         elif in_environment:
             self._transfer(str(path), str(target))
         else:
-            shutil.copy2(path, target)
+            _copy(path, target)
             target.chmod(PROGRAM | 0o200 if path.stat().st_mode & 0o100 else FILE | 0o200)
 
     def _resolved(self, link: Path) -> Path:
@@ -176,6 +178,23 @@ class _Copy:
             return link  # from a backend directory into the server's own
         real = link.resolve()
         return real if real.exists() and not real.is_relative_to(self._inside) else link
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Copy a file with its attributes.
+
+    Raises:
+        StorageError: kind ``disk-full``: it does not fit.
+        OSError: it cannot be read, as some that the kernel makes up, or not be written.
+    """
+    size = path.stat().st_size
+    if size == 0:  # or a file of the kernel, which may wait for content
+        target.write_bytes(read_bytes(path))
+        shutil.copystat(path, target)
+        return
+    if size > shutil.disk_usage(target.parent).free:
+        raise disk_full(target)
+    shutil.copy2(path, target)
 
 
 def _manifest(deployment: Deployment, tree: Path) -> DeploymentManifest:

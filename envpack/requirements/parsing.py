@@ -7,7 +7,6 @@ plain scalars stay text, so ``python: 3.10`` is not 3.1; and nothing recurses, s
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -61,9 +60,7 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         InputError: the text is not TOML.
     """
     try:
-        return tomllib.loads(text)
-    except RecursionError as error:
-        raise Location(path).error("is nested too deeply", hint=_HINT) from error
+        return bounded_reading.parse_toml(text)
     except ValueError as error:  # TOMLDecodeError, and invalid dates and numbers
         line = re.search(r" \(at line (\d+), column \d+\)$", str(error))
         reason = str(error).removesuffix(line.group()) if line else str(error).splitlines()[0]

@@ -18,6 +18,7 @@ from envpack.requirements.pip_requirement import PipLine, Project, check_length,
 from envpack.support.errors import InputError
 
 _LONGEST_LINE = 100_000  # characters; the hashes of a package with many wheels take 20,000
+_MOST_LINES = 20_000  # of a file and those that it includes; each takes a part of a millisecond
 _MAX_DEPTH = 50
 _MANY_BLANKS = re.compile(r"[^\S\n]{1001}")  # the pattern of pip's library for comments needs the square
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
@@ -46,7 +47,7 @@ class PipReader:
         self.projects: list[Path] = []
         self.files: list[Path] = []
         self._read: set[tuple[Path, bool]] = set()
-        self._depth = 0
+        self._depth = self._count = 0
 
     def read_file(self, path: Path, *, constraint: bool = False, named_at: Location | None = None) -> None:
         """Read a file; a file that was read before, also in a circle, is skipped.
@@ -83,6 +84,11 @@ class PipReader:
                 "more than 1000 blanks follow each other", hint="remove them"
             )
         for number, line in _lines(text):
+            self._count += 1
+            if self._count > _MOST_LINES:
+                raise location.at(max(location.line, 1) + number - 1).error(
+                    f"more than {_MOST_LINES} lines of requirements", hint="no environment has that many packages"
+                )
             self._read_line(line, location.at(max(location.line, 1) + number - 1), constraint)
 
     def requirements(self, **others: Any) -> Requirements:

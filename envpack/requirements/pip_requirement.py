@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from envpack.requirements.location import CREDENTIALS_HINT, Location, file_name, is_http, is_url, local_path
 from envpack.requirements.locked_packages import parse_wheel_name
-from envpack.support.bounded_reading import read_text
+from envpack.support.bounded_reading import parse_toml, read_text
 from envpack.support.errors import InputError
 from envpack.support.redaction import has_secret
 
@@ -182,7 +181,7 @@ def _read_project(folder: Path, name: str, extras: str, line: PipLine) -> Projec
 
 def _project_name(folder: Path) -> str:
     try:
-        content = tomllib.loads(read_text(folder / "pyproject.toml"))
+        content = parse_toml(read_text(folder / "pyproject.toml"))
         return str(content["project"]["name"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError):
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from packaging.dependency_groups import resolve_dependency_groups
+from packaging.dependency_groups import DependencyGroupResolver
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -135,7 +135,7 @@ class _Reader:
         if not names:
             return []
         try:
-            return list(resolve_dependency_groups(table, *names))
+            return _of_groups(table, names)
         except ExceptionGroup as errors:
             reason = " ".join(str(errors.exceptions[0]).split())
         except (ValueError, LookupError, TypeError) as error:
@@ -170,3 +170,32 @@ class _Reader:
         except ValueError:
             pass
         raise self._error("requires-python is not a range of versions", 'write it like ">=3.10"', "requires-python")
+
+
+def _of_groups(table: dict[str, Any], names: list[str]) -> list[str]:
+    """The requirements of dependency groups, each group once: groups can include others in many ways.
+
+    Raises:
+        ValueError: a group includes itself.
+        ExceptionGroup: a group is missing or malformed.
+    """
+    resolver = DependencyGroupResolver(table)
+    found: list[str] = []
+    done: set[str] = set()
+
+    def expand(name: str, above: tuple[str, ...]) -> None:
+        group = canonicalize_name(name)
+        if group in above:
+            raise ValueError(f"{name} includes itself")
+        if group in done:
+            return
+        for item in resolver.lookup(group):
+            if isinstance(item, Requirement):
+                found.append(str(item))
+            else:
+                expand(item.include_group, (*above, group))
+        done.add(group)
+
+    for name in names:
+        expand(name, ())
+    return found

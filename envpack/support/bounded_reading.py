@@ -7,12 +7,15 @@ import errno
 import io
 import json
 import os
+import re
 import stat
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 MOST = 64 << 20  # bytes
+_MANY_PARTS = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
 
 
 @contextlib.contextmanager
@@ -87,6 +90,21 @@ def parse_json(text: str | bytes) -> Any:
     """
     try:
         return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The table that a TOML text describes.
+
+    Raises:
+        ValueError: it is not TOML, nested more deeply than Python can read, or has a key of many parts, of which the
+            standard library needs the square.
+    """
+    if _MANY_PARTS.search(text):
+        raise ValueError("a key has more than 100 parts")
+    try:
+        return tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
