@@ -75,6 +75,9 @@ DELETING = {
 # The copy leaves out what no unit test reads.
 _NOT_COPIED = {".git", ".venv", "build", "dist", "demo", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 _NO_TESTS_RAN, _BROKEN = 5, 70  # of pytest, and of child.py
+_WITHOUT_EDITABLE = """import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "ScikitBuildRedirectingFinder"]
+"""
 
 
 @dataclass(frozen=True)
@@ -162,8 +165,13 @@ class Tree:
         return -signal.SIGKILL  # the fault has killed every process of the sandbox
 
     def _start(self) -> subprocess.Popen[str]:
+        # Programs that tests start import the copy too, although an editable installation finds the original.
+        site = self._scratch / "site"
+        site.mkdir(parents=True, exist_ok=True)
+        (site / "sitecustomize.py").write_text(_WITHOUT_EDITABLE, encoding="utf-8")
         variables = {
             **os.environ,
+            "PYTHONPATH": f"{site}:{self.root}",
             "TMPDIR": str(self._scratch / "temporary"),
             "PYTHONPYCACHEPREFIX": str(self._scratch / "pycache"),
             "ENVPACK_TEST_CACHE": str(self._scratch / "cache"),

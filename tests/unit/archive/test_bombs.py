@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from envpack.archive import reading
-from envpack.archive.reading import opened_archive
+from envpack.archive.reading import is_archive, opened_archive
 from envpack.support.errors import InputError
 
 
@@ -222,3 +222,13 @@ def test_the_lower_of_the_expected_size_and_the_limit_counts(tmp_path, expected,
     with opened_archive(tmp_path / "env.tar", limit) as archive, pytest.raises(InputError, match="larger than 1023"):
         archive.expect(expected)
         list(archive)
+
+
+def test_a_file_that_cannot_be_read_is_no_archive(tmp_path, monkeypatch):
+    def refused(path):
+        raise PermissionError(path)
+
+    (tmp_path / "env.tar").write_bytes(plain("a") + END)
+    assert is_archive(tmp_path / "env.tar")
+    monkeypatch.setattr(reading, "opened", refused)
+    assert not is_archive(tmp_path / "env.tar")

@@ -12,6 +12,7 @@ from envpack.conda import PREFIX_PLACEHOLDER
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment
 from envpack.support.errors import UsageError
+from envpack.workflow import list_cache
 
 from .conftest import text
 
@@ -46,7 +47,7 @@ def environment(prefixes):
 @pytest.mark.parametrize("served_as", ["", "/srv/models/m/env"])
 def test_a_folder_names_itself_where_it_is_served(environment, tmp_path, served_as):
     placed = tmp_path / "env"
-    assert place_folder(environment, placed, served_as=served_as) is True
+    assert place_folder(environment, placed, **({"served_as": served_as} if served_as else {})) is True
     root = served_as or str(placed)
     assert (placed / "lib/config.txt").read_text() == f"root={root}/x\n"
     assert (placed / "lib/config.txt").stat().st_mode & 0o777 == 0o444
@@ -126,3 +127,23 @@ def test_a_damaged_selection_in_the_cache_is_made_again(environment, tmp_path, c
             stored.write_text("{}")
         place_folder(environment, tmp_path / f"b {damaged}", Selection(), served_as="/srv/a")
         assert inspect_environment(tmp_path / f"b {damaged}").is_good(strict=True)
+    (stored,) = cache.glob(f"selections/*/{INVENTORY}")
+    digest = next(entry.sha256 for entry in parse_inventory(stored.read_bytes()) if entry.sha256)
+    stored.write_text(stored.read_text().replace(digest, "0" * 64))
+    place_folder(environment, tmp_path / "c", Selection(), served_as="/srv/a")
+    assert inspect_environment(tmp_path / "c").is_good(strict=True)
+
+
+def test_a_selection_is_made_once_and_listed_as_an_entry_of_the_cache(environment, tmp_path, cache, monkeypatch):
+    place_folder(environment, tmp_path / "a", Selection(), served_as="/srv/a")
+    assert [entry.kind for entry in list_cache(cache)] == ["selections"]
+    monkeypatch.setattr(Selection, "of", lambda *_: pytest.fail("selected again"))
+    assert place_folder(environment, tmp_path / "b", Selection(), served_as="/srv/a") is True
+
+
+def test_an_archive_of_conda_pack_leaves_nothing_out(prefixes, tmp_path):
+    environment = prefixes.make("two")
+    pack_archive(environment, tmp_path / "env.tar.gz", packer="conda-pack")
+    assert read_metadata(tmp_path / "env.tar.gz")["selection"]["left_out"] == {"files": 0, "size": 0}
+    pack_archive(environment, tmp_path / "other.tar.gz")
+    assert read_metadata(tmp_path / "other.tar.gz")["selection"]["left_out"]["files"] > 0
