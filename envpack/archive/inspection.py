@@ -6,7 +6,7 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 from envpack.archive.comparison import LARGEST, ActualEntry, Comparison, Finding, Inspection, is_record
@@ -16,6 +16,7 @@ from envpack.archive.tar_members import is_canonical
 from envpack.environment import INVENTORY, MANIFEST
 from envpack.support.bounded_reading import read_bytes, read_json
 from envpack.support.errors import InputError
+from envpack.support.threads import map_batches
 
 _MOST_DEPTH = 128  # folders in each other; real environments have 20
 _MOST_CHARACTERS = 256 << 20  # of the names of all folders
@@ -73,11 +74,9 @@ def _of_folder(root: Path) -> Inspection:
         if file.is_file() and not file.is_symlink() and file.stat().st_size <= _LARGEST_TEXT:
             comparison.add_description(name, read_bytes(file, most=_LARGEST_TEXT))
     found = list(_walk(comparison.result, str(root)))
-    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        for path, seen in zip(
-            found, pool.map(lambda item: _actual_entry(root, item), found, chunksize=64), strict=True
-        ):
-            comparison.add(path, seen)
+    entries = chain.from_iterable(map_batches(lambda path: _actual_entry(root, path), found))
+    for path, seen in zip(found, entries, strict=True):
+        comparison.add(path, seen)
     for record in (*root.glob("conda-meta/*.json"), *root.glob("lib/python3.*/site-packages/*.dist-info/METADATA")):
         if record.is_file() and not record.is_symlink() and record.stat().st_size <= LARGEST:
             comparison.add_record(str(record.relative_to(root)), read_bytes(record, most=LARGEST))

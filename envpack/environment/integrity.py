@@ -13,13 +13,14 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 from envpack.environment.inventory import INVENTORY, Entry, read_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.bounded_reading import read_json
 from envpack.support.replacement import replaced_file
+from envpack.support.threads import map_batches
 
 _SCHEMA = 1
 _SHARING = ("conda-packages", "bytecode")  # folders of the cache whose files environments are links to
@@ -81,9 +82,8 @@ def damaged_files(prefix: Path) -> tuple[str, ...]:
 
 def differing(folder: Path, entries: Sequence[Entry]) -> tuple[str, ...]:
     """The entries whose file, link or folder is missing or has another content, by path; all files are read."""
-    with ThreadPoolExecutor() as pool:
-        same = pool.map(lambda entry: _is_as_listed(f"{folder}/{entry.path}", entry), entries)
-        return tuple(entry.path for entry, intact in zip(entries, same, strict=True) if not intact)
+    same = chain.from_iterable(map_batches(lambda entry: _is_as_listed(f"{folder}/{entry.path}", entry), entries))
+    return tuple(entry.path for entry, intact in zip(entries, same, strict=True) if not intact)
 
 
 def discard(prefix: Path, damaged: Iterable[str], cache: Path) -> None:

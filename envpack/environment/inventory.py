@@ -8,7 +8,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -26,6 +25,7 @@ from envpack.support.bounded_reading import parse_json, read_bytes, read_text
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.support.text import normalise_name
+from envpack.support.threads import map_batches
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 INVENTORY = "envpack-files.json"
 SCHEMA = 1
 OWN = "envpack"  # owner of files that belong to no package
-_BATCH = 64  # files per task of a thread
 _LARGEST = 1 << 30  # bytes of an inventory; one of a hundred thousand files has 20 MB
 _SMALL = 1 << 20  # bytes of a file that is read in one piece
 _UNLISTED = {"CACHEDIR.TAG", ".lock", INVENTORY, "envpack-environment.json"}
@@ -133,16 +132,13 @@ def take_inventory(prefix: Path, owners: Owners, progress: Progress | None = Non
     """
     progress = progress or NoProgress()
     paths = sorted(_walk(str(prefix)))
-    batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        read = pool.map(lambda batch: [_entry(prefix, path, owners) for path in batch], batches)
-        entries: list[Entry] = []
-        size = 0
-        for batch in read:
-            entries += batch
-            size += sum(entry.size for entry in batch)
-            progress.advance(len(entries), len(paths), "files", size=size)
-        return tuple(entries)
+    entries: list[Entry] = []
+    size = 0
+    for batch in map_batches(lambda path: _entry(prefix, path, owners), paths):
+        entries += batch
+        size += sum(entry.size for entry in batch)
+        progress.advance(len(entries), len(paths), "files", size=size)
+    return tuple(entries)
 
 
 def write_inventory(prefix: Path, entries: Sequence[Entry]) -> str:

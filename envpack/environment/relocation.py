@@ -136,11 +136,12 @@ def update_records(prefix: Path, changed: set[Path]) -> None:
 
 
 def _update_record(record: Path, changed: set[Path]) -> None:
-    site, rows, touched = record.parent.parent, [], False
+    site, rows, touched = str(record.parent.parent), [], False
+    paths = {str(file) for file in changed}
     for row in read_record_rows(record):
-        target = Path(os.path.normpath(site / row[0]))
-        if target in changed and len(row) == 3:
-            content = target.read_bytes()
+        target = os.path.normpath(f"{site}/{row[0]}")  # text is faster than Path, and there may be a hundred thousand
+        if target in paths and len(row) == 3:
+            content = Path(target).read_bytes()
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             rows.append([row[0], f"sha256={digest}", str(len(content))])
             touched = True

@@ -14,8 +14,8 @@ import re
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from envpack.environment.credential_files import holds_credentials
@@ -25,6 +25,7 @@ from envpack.environment.store import MANIFEST
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 from envpack.support.replacement import write_text
+from envpack.support.threads import map_batches
 
 _SCHEMA = 1
 _SETTLED = 2.0  # seconds after which a change is sure to alter the time stamp, on any file system
@@ -112,9 +113,8 @@ def hash_files(prefix: Prefix, files: Sequence[PrefixFile], memory: Path) -> dic
     regular = [file for file in files if not file.target]
     unknown = [file for file in regular if known.get(file.path, ())[:-1] != file.stamp]
     started = time.time()
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        read = pool.map(lambda file: _digest(f"{prefix.root}/{file.path}"), unknown, chunksize=64)
-        fresh = dict(zip((file.path for file in unknown), read, strict=True))
+    read = chain.from_iterable(map_batches(lambda file: _digest(f"{prefix.root}/{file.path}"), unknown))
+    fresh = dict(zip((file.path for file in unknown), read, strict=True))
     digests = {file.path: fresh.get(file.path) or str(known[file.path][-1]) for file in regular}
     if fresh or len(known) > len(regular):
         newest = (started - _SETTLED) * 1e9
