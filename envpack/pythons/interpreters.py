@@ -234,7 +234,10 @@ def _find(folders: Iterable[Path], minor: str) -> Iterator[Interpreter]:
 
 def _executable(program: Path) -> Path | None:
     """The file of an interpreter, with links and shims resolved; ``None`` if there is none."""
-    if not program.is_file():
+    try:
+        if not program.is_file():
+            return None
+    except OSError:  # PATH may have folders that this user cannot enter, and names that no folder can have
         return None
     return _shim_target(program) if program.parent.name == _SHIMS else program.resolve()
 

@@ -175,3 +175,19 @@ def test_pyenv_with_another_root_is_found_by_its_shims_on_path_which_are_not_sta
     monkeypatch.setenv("PATH", str(shims))
     assert folder / "python3.8" in [interpreter.executable for interpreter in available_interpreters()]
     assert not (tmp_path / "started").exists()
+
+
+def test_folders_that_cannot_be_searched_are_passed_over(tmp_path, permissions_for_root):
+    closed = tmp_path / "closed"
+    make_interpreter(closed, "3.10.1").chmod(0)
+    found = available_interpreters([Path("x" * 5000), closed, make_interpreter(tmp_path / "open", "3.10.2")])
+    closed.chmod(0o755)
+    assert [interpreter.version for interpreter in found] == ["3.10.2"]
+
+
+@pytest.mark.parametrize("content", ["[]", '{"1:x": {"version": "odd"}}', "x"])
+def test_a_damaged_record_of_interpreters_is_written_again(tmp_path, content):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/interpreters.json").write_text(content)
+    assert available_interpreters([make_interpreter(tmp_path / "bin", "3.10.2")])
+    assert "3.10.2" in (tmp_path / "cache/interpreters.json").read_text()

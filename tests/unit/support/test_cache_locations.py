@@ -29,6 +29,22 @@ def test_the_rules_of_xdg_hold_and_our_own_variable_precedes_them(monkeypatch):
     assert (cache_root(), data_root()) == (Path("/own"), Path("/x/data/envpack"))
 
 
+def test_a_home_folder_is_expanded_as_a_shell_does(monkeypatch):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", "~/mine")
+    assert cache_root() == Path("/home/me/mine")
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", "~nobody-here/x")
+    with pytest.raises(InputError, match="'~nobody-here/x'") as caught:
+        cache_root()
+    assert caught.value.kind == "no-home"
+
+
+def test_a_name_that_is_no_text_is_refused(monkeypatch):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", "/srv/c\udcff")
+    with pytest.raises(InputError) as caught:
+        cache_root()
+    assert (caught.value.kind, caught.value.where) == ("name-not-text", r"'/srv/c\udcff'")
+
+
 @pytest.mark.parametrize("folder", [cache_root, data_root])
 def test_a_user_without_a_home_is_told_which_variable_helps(folder, monkeypatch):
     def nobody(number):
