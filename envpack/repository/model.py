@@ -227,6 +227,15 @@ def _name_mismatch(folder: Path, name: str) -> InputError:
 
 
 def _path_faults(folder: Path) -> Iterator[InputError]:
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        yield InputError(
+            "the path is not valid UTF-8, so neither Triton's requests nor envpack's records can name the model",
+            kind="name-not-text",
+            where=str(folder),
+            hint="rename it",
+        )
     unsafe = SHELL_CHARACTER.search(str(folder))
     if unsafe:
         yield InputError(

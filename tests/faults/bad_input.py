@@ -195,6 +195,16 @@ CATALOGUE = (
         for what in (" ", "$", "'", "&", ";", "(")
         for verb, command in (("build", _BUILD_M), ("verify", _VERIFY))
     ),
+    *(
+        BadInput(
+            f"{verb}: a path that is not UTF-8", command, 3, "name-not-text", ("not valid UTF-8",), folder="re\udcffpo"
+        )
+        for verb, command in (
+            ("build", _BUILD_M),
+            ("verify", _VERIFY),
+            ("lock", "lock m --json --repository REPOSITORY"),
+        )
+    ),
     _project("not TOML", '[models.m]\npython = "3.10"\ntriton : 24.10\n', "envpack.toml:3", "[models.NAME]"),
     _project("cut off", "[models.m", "envpack.toml", "[models.NAME]"),
     _project("unknown key", '[models.m]\npyton = "3.10"\n', "'pyton'", "[models.m]", "python, requirements"),
