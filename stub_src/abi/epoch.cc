@@ -248,7 +248,8 @@ records::CustomMetrics EpochWire<kEpoch>::ExchangeMetric(CommandKind kind,
   records::Metric<kEpoch> whole = record;
   whole.labels = writer.WriteString(metric.labels);
   if constexpr (T::kMetricsHaveBuckets) {
-    whole.buckets = metric.buckets.empty() ? 0 : writer.WriteDoubles(metric.buckets);
+    // The server reads the block of every histogram, also one of 0 bytes, and does not check the handle.
+    whole.buckets = metric.buckets ? writer.WriteDoubles(*metric.buckets) : 0;
   }
   const Handle handle = writer.Put(whole).handle();
   return ExchangeMetrics(writer, kind, handle);

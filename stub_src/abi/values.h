@@ -145,8 +145,8 @@ struct MetricFamily {
 };
 
 struct Metric {
-  std::string labels;           // a JSON object, or "null"
-  std::vector<double> buckets;  // upper bounds, of histograms only
+  std::string labels;                          // a JSON object, or "null"
+  std::optional<std::vector<double>> buckets;  // upper bounds; of histograms, which may have none
 };
 
 struct ModelToLoad {

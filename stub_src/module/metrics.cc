@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,11 +75,11 @@ const char* PrefixOf(abi::MetricChange change) {
   return "";
 }
 
-std::vector<double> CheckedBuckets(abi::MetricKind kind, const py::object& buckets) {
+std::optional<std::vector<double>> CheckedBuckets(abi::MetricKind kind, const py::object& buckets) {
   const bool wanted = kind == abi::MetricKind::kHistogram;
   if (buckets.is_none()) {
     if (wanted) throw ModelException("Failed to create metric. Missing required buckets.");
-    return {};
+    return std::nullopt;
   }
   if (!py::isinstance<py::list>(buckets)) {
     throw ModelException("Failed to create metric. Buckets must be a list.");

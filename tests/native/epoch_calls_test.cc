@@ -273,8 +273,12 @@ CASE(epoch_creates_changes_and_deletes_metrics) {
       exchange("MetricRequestObserve",
                [&] { pair.wire->ChangeMetric(metric, abi::MetricChange::kObserve, 3); });
       CHECK_EQ(seen.operation_value, 3);
-      exchange("MetricRequestNew", [&] { pair.wire->CreateMetric(kFamily, {"null", {}}); });
+      exchange("MetricRequestNew", [&] { pair.wire->CreateMetric(kFamily, {"null", std::nullopt}); });
       CHECK(!seen.has_buckets);
+      const std::vector<double> none;
+      exchange("MetricRequestNew", [&] { pair.wire->CreateMetric(kFamily, {"null", none}); });
+      CHECK(seen.has_buckets);
+      CHECK(seen.buckets.empty());
     }
     exchange("MetricRequestDelete", [&] { pair.wire->DeleteMetric(metric); });
     CHECK_EQ(seen.metric, metric);

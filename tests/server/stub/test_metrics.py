@@ -46,6 +46,13 @@ def test_a_histogram_observes(served):
     assert served.run_code(code) == "observed"
 
 
+def test_a_histogram_may_have_no_buckets(served):
+    code = family("HISTOGRAM") + (
+        "metric = family.Metric(labels={}, buckets=[])\nmetric.observe(0.5)\nreturn [reply('observed')]"
+    )
+    assert served.run_code(code) == "observed"
+
+
 def test_the_same_labels_are_the_same_metric(served):
     code = family("COUNTER") + (
         "one, other = (family.Metric(labels={'a': 'b'}) for _ in range(2))\none.increment(3)\n"
