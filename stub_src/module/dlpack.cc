@@ -45,8 +45,9 @@ struct Managed {
   void (*deleter)(Managed*);
 };
 
-// The record of DLPack 1.0.
+// The record of DLPack 1.x.
 struct ManagedVersioned {
+  static constexpr std::uint32_t kMajor = 1;
   static constexpr const char* kName = "dltensor_versioned";
   static constexpr const char* kUsedName = "used_dltensor_versioned";
 
@@ -138,10 +139,20 @@ abi::Tensor Describe(std::string name, const View& view) {
   return tensor;
 }
 
+void CheckVersion(const Managed&) {}
+
+// Of a record of another major version only the version and the deleter may be read.
+void CheckVersion(const ManagedVersioned& record) {
+  if (record.major == ManagedVersioned::kMajor) return;
+  throw ModelException("DLPack version " + std::to_string(record.major) + "." + std::to_string(record.minor) +
+                       " is not supported, only 1.x and older ones.");
+}
+
 template <typename Record>
 abi::Tensor Take(std::string name, const py::capsule& capsule) {
   auto* record = static_cast<Record*>(PyCapsule_GetPointer(capsule.ptr(), Record::kName));
   if (record == nullptr) throw py::error_already_set();
+  CheckVersion(*record);
   abi::Tensor tensor = Describe(std::move(name), record->view);
   // From now on the stub owns the memory; the new name prevents another import.
   if (PyCapsule_SetName(capsule.ptr(), Record::kUsedName) != 0) throw py::error_already_set();

@@ -141,7 +141,7 @@ void BindTensor(py::module_& module) {
           [](std::string name, const py::object& tensor) {
             return std::make_shared<Tensor>(FromDlpack(std::move(name), tensor));
           },
-          py::arg("name").none(false), py::arg("tensor").none(false))
+          py::arg("name").none(false), py::arg("tensor"))
       .def("__dlpack__", &Export, py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
            py::arg("dl_device") = py::none(), py::arg("copy") = py::none())
       .def("__dlpack_device__", &DlpackDevice)

@@ -202,6 +202,25 @@ class TestImport:
         )
         assert fetch(served, what) == [1, 3]
 
+    @pytest.mark.parametrize("name", ["T", ""])
+    def test_none_is_refused(self, served, name):
+        text = "Provided tensor is not supported." if name else "Tensor name cannot be an empty string."
+        assert fetch(served, f"pb_utils.Tensor.from_dlpack({name!r}, None)").startswith(text)
+
+    @pytest.mark.parametrize(("major", "answer"), [(1, "[3]"), (2, "DLPack version 2.5 is not supported")])
+    def test_a_record_of_another_major_version_is_not_read(self, served, major, answer):
+        what = (
+            "class Versioned(ctypes.Structure):\n"
+            "        _fields_ = [('major', ctypes.c_uint32), ('minor', ctypes.c_uint32),\n"
+            "                    ('context', ctypes.c_void_p), ('deleter', ctypes.c_void_p),\n"
+            "                    ('flags', ctypes.c_uint64), ('view', View)]\n"
+            "    capsule_of(np.ones(3, np.float32), [3])\n"
+            f"    self.versioned = Versioned({major}, 5, None, None, 0, self.records[-1].view)\n"
+            "    capsule = api.PyCapsule_New(ctypes.addressof(self.versioned), b'dltensor_versioned', None)\n"
+            "    return [reply(str(pb_utils.Tensor.from_dlpack('T', capsule).shape()))]"
+        )
+        assert fetch(served, what).startswith(answer)
+
     def test_an_empty_name_is_refused(self, served):
         assert fetch(served, "pb_utils.Tensor.from_dlpack('', np.ones(3))") == "Tensor name cannot be an empty string."
 
