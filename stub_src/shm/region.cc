@@ -179,8 +179,7 @@ Block Region::CreateWith(std::size_t size, std::size_t alignment) {
     Grow(whole + alignment);
     address = allocate();
   }
-  if (address == nullptr)
-    throw RegionFull("Failed to increase the shared memory pool size: no room after growing");
+  if (address == nullptr) throw Full(allocator_->mapping.size(), "no room after growing");
   auto* count = static_cast<Count*>(address);
   count->references = 1;
   char* data = static_cast<char*>(address) + sizeof(Count);
@@ -244,18 +243,22 @@ void Region::Follow() {
   allocator_->Open();
 }
 
+// The beginning of the message is the one of the stubs that belong to the releases, which people look for.
+RegionFull Region::Full(std::size_t size, const std::string& reason) const {
+  return RegionFull("Failed to increase the shared memory pool size for key '" + allocator_->mapping.name() +
+                    "' to " + std::to_string(size) + " bytes: " + reason);
+}
+
 // Grows the region by at least `need` bytes. The mutex must be held and the mapping up to date.
 void Region::Grow(std::size_t need) {
   const std::size_t extra = growth_ * (need / growth_ + 1);
   const std::size_t total = allocator_->mapping.size() + extra;
-  if (extra < need || total < extra) throw RegionFull("the shared memory pool cannot grow by that much");
+  if (extra < need || total < extra) throw Full(total, "the size is out of range");
   try {
     allocator_->mapping.Extend(total);
     allocator_->mapping.Remap(total);
   } catch (const std::system_error& error) {
-    throw RegionFull(std::string("Failed to increase the shared memory pool size to ") +
-                     std::to_string(total) + " bytes: " + error.what() +
-                     ". Give the container more shared memory with --shm-size.");
+    throw Full(total, std::string(error.what()) + ". Give the container more shared memory with --shm-size.");
   }
   allocator_->Open();
   allocator_->buffer->grow(extra);

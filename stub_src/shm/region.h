@@ -146,6 +146,7 @@ class Region {
   void Release(Handle handle) noexcept;
   void Follow();
   void Grow(std::size_t need);
+  RegionFull Full(std::size_t size, const std::string& reason) const;
 
   std::unique_ptr<Allocator> allocator_;
   std::size_t growth_;
