@@ -24,6 +24,7 @@ from envpack.repository import (
     ONE_AT_A_TIME,
     PYTHON_BACKEND,
     STUB_NAME,
+    UNADDRESSABLE,
     Model,
     backends_folder,
     environment_of,
@@ -113,6 +114,9 @@ def _of_model(
 ) -> Iterator[Finding]:
     foreign = any(error.kind == "not-a-python-model" for error in faults)
     yield from (finding_of_error(error, folder) for error in faults if error.kind != "not-a-python-model")
+    if odd := UNADDRESSABLE.search(folder.name):
+        what = f"the model's name contains {odd.group()!r}, and requests by HTTP cannot name it"
+        yield caution("bad-path", folder, what, "rename the folder: letters, digits, '_', '-' and '.'")
     yield from mode_findings(folder)
     environment = environment_of(model) if model and not model.is_ensemble and not foreign else None
     yield from pointer_findings(folder, environment)

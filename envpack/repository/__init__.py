@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CONFIG_NAME as CONFIG_NAME,
         DEFAULT_CONFIG as DEFAULT_CONFIG,
         SHELL_CHARACTER as SHELL_CHARACTER,
+        UNADDRESSABLE as UNADDRESSABLE,
         Model as Model,
         config_text as config_text,
         examine_model as examine_model,

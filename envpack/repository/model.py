@@ -18,6 +18,8 @@ DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
 _MOST = 4 << 20  # bytes of a configuration; real ones have some kilobytes
 _LARGEST_VERSION = (1 << 63) - 1
+# A server compares the address of a request with names as they are; clients encode these characters in addresses.
+UNADDRESSABLE = re.compile(r"[^A-Za-z0-9._~,@+:-]")
 # Characters that mean something to the shell that starts a stub; and to ``env``, for which a program's path with an
 # equals sign is a variable.
 SHELL_CHARACTER = re.compile(r"[\s\"'`$&|;<>()*?\[\]{}\\!=]")

@@ -10,7 +10,7 @@ from pathlib import Path
 from envpack.inspection import BuildState
 from envpack.preflight import Mismatch, find_damage
 from envpack.releases import Release
-from envpack.repository import Model
+from envpack.repository import UNADDRESSABLE, Model
 from envpack.server import (
     Client,
     RequestError,
@@ -70,6 +70,7 @@ _KINDS = {
 }
 _STUCK_KINDS = frozenset({"stub-died", "inference-timeout"})
 _LOG_LINES = 40
+_LETTERS = "letters, digits, '_', '-' and '.'"
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,9 @@ class Judge:
             reason = f"its member {broken[0]} is not fit to serve"
             failure = Failure("step-failed", reason, (), f"correct {broken[0]} first")
             return ModelVerdict(name=model.name, ok=False, load_seconds=0.0, failure=failure)
+        if odd := UNADDRESSABLE.search(model.name):
+            reason = f"its name contains {odd.group()!r}, and requests by HTTP cannot name it"
+            return _rejected(model, Failure("bad-path", reason, (), f"rename the folder: {_LETTERS}"))
         if state.status == "unbuilt":
             return _rejected(model, Failure("not-built", state.reason, (), state.fix))
         for mismatch in self._preflight(model):

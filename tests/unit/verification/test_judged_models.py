@@ -1,6 +1,8 @@
 """Verdicts on models that are loaded: from the load over each request to the first fault, on a server of words."""
 
+import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -339,6 +341,55 @@ def test_wrong_answers_are_a_fault(server, model):
     with_samples(model, {"data": [{"IN": [3]}], "validation_data": [{"OUT": [4]}]})
     verdict = judge(server).judge(model)
     assert (verdict.failure.kind, verdict.samples.right) == ("wrong-answers", 0)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("nowhere", path)])
+def test_samples_that_are_no_file_are_not_overlooked(server, model, make):
+    (model.folder / "envpack").mkdir()
+    make(model.folder / "envpack/smoke.json")
+    verdict = judge(server).judge(model)
+    assert (verdict.failure.kind, verdict.ok) == ("bad-samples", False)
+    assert "cannot be read" in verdict.failure.reason
+
+
+@pytest.mark.parametrize("name", ["a#b", "a%41", "m\u00f6d", "a^b"])
+def test_a_model_that_no_request_can_name_is_not_loaded(server, model, name):
+    verdict = judge(server).judge(dataclasses.replace(model, name=name))
+    assert (verdict.failure.kind, verdict.ok) == ("bad-path", False)
+    assert "requests by HTTP cannot name it" in verdict.failure.reason
+    assert "loading" not in server.text
+
+
+def test_a_sample_without_an_answer_ends_the_comparison(server, model):
+    """Every other sample would take as long."""
+    with_samples(model, {"data": [{"IN": [1]}, {"IN": [2]}, {"IN": [3]}]})
+
+    late = []
+
+    class Hangs(Client):
+        def infer(self, model, inputs, **how):
+            if inputs[0].data == (1.0,):
+                return super().infer(model, inputs, **how)
+            late.append(inputs[0].data)
+            raise RequestError("no response within 4 s", timed_out=True)
+
+    verdict = Judge(server, Hangs(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model)
+    assert verdict.failure.kind == "inference-timeout"
+    assert late == [(2.0,)]
+
+
+def test_a_sample_that_fails_without_a_word_is_counted(server, model):
+    with_samples(model, {"data": [{"IN": [1]}, {"IN": [2]}], "validation_data": [{"OUT": [1]}, {"OUT": [2]}]})
+
+    class Silent(Client):
+        def infer(self, model, inputs, **how):
+            if inputs[0].data == (2.0,):
+                raise RequestError("no reason given", status=400)
+            return super().infer(model, inputs, **how)
+
+    verdict = Judge(server, Silent(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model)
+    assert (verdict.failure.kind, verdict.samples.right) == ("wrong-answers", 1)
 
 
 def test_invalid_samples_are_a_fault_of_their_file(server, model):

@@ -139,4 +139,25 @@ def test_a_process_that_outlives_its_model_is_a_fault():
 
 def test_a_model_that_cannot_be_unloaded_is_a_fault():
     check = unload_all(Client({"m": "no"}), Server(), ["m"])
-    assert check == failed("shutdown", "a model cannot be unloaded: no", "check its finalize")
+    assert check == failed(
+        "shutdown", "a model cannot be unloaded: no", "check its finalize, and whether it ends the server"
+    )
+
+
+class Gone(Client):
+    """A client of a server that ends when a model is unloaded, or when all models run."""
+
+    def index(self):
+        raise RequestError("no response: connection refused")
+
+
+def test_a_server_that_ends_with_all_models_is_a_fault():
+    check = check_together(Gone(), ["a", "b"], 1.0)
+    assert (check.ok, check.id) == (False, "together")
+    assert "the server does not answer" in check.evidence
+
+
+def test_a_model_that_ends_the_server_at_its_end_is_a_fault():
+    check = unload_all(Gone(), Server(), ["a"])
+    assert (check.ok, check.id) == (False, "shutdown")
+    assert "connection refused" in check.evidence
