@@ -169,6 +169,21 @@ def test_members_are_counted(tmp_path, monkeypatch):
     assert rejected(tmp_path, *map(plain, "abcd"), END)[1].endswith("it has more than 3 members")
 
 
+@pytest.mark.parametrize(("limit", "accepted"), [(16, True), (15, False)])
+def test_the_characters_of_names_and_of_targets_are_counted(tmp_path, monkeypatch, limit, accepted):
+    monkeypatch.setattr(reading, "_MOST_NAMES", limit)
+    links = []
+    for name in ("ab", "cd"):
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = tarfile.SYMTYPE, "target"
+        links.append(info.tobuf(tarfile.GNU_FORMAT))
+    if accepted:
+        assert len(members(tmp_path, *links, END)) == 2
+    else:
+        kind, message = rejected(tmp_path, *links, END)
+        assert (kind, message.endswith("its names have more than 15 characters")) == ("archive-bomb", True)
+
+
 @pytest.mark.parametrize(("content", "accepted"), [(20_000, True), (2_000_000, False)])
 def test_content_a_hundred_times_as_large_as_the_file_is_rejected(tmp_path, monkeypatch, content, accepted):
     monkeypatch.setattr(reading, "_FREE", 1 << 16)

@@ -79,6 +79,15 @@ def test_a_link_of_that_name_is_not_followed(temporary):
         assert precious.is_dir()
 
 
+def test_a_pipe_of_that_name_is_not_opened(temporary):
+    """Nobody writes to it, so that opening it would never end."""
+    pipe = temporary / "envpack-scratch-engine-x"
+    os.mkfifo(pipe)
+    os.utime(pipe, (LONG_AGO, LONG_AGO))
+    with temp_dir("engine"):
+        assert pipe.exists()
+
+
 def aged(temporary, name, seconds):
     folder = temporary / name
     folder.mkdir()

@@ -44,6 +44,12 @@ def test_every_notation_of_a_tensor(tmp_path):
     assert samples[0].expected == ()
 
 
+@pytest.mark.parametrize("share", [0, 1])
+def test_none_or_all_of_the_answers_may_have_to_be_right(tmp_path, share):
+    data = {"data": [{"IN": [1, 2], "TEXT": ["a"]}], "envpack": {"minimum_match": share}}
+    assert read(tmp_path, data).minimum_match == share
+
+
 def test_settings(tmp_path):
     samples = read(
         tmp_path,
@@ -77,7 +83,8 @@ ONE = {"IN": [1, 2], "TEXT": ["a"]}
         ({"data": [{"IN": {"b64": "?"}}]}, "b64"),
         ({"data": [ONE], "validation_data": [{}, {}]}, "one entry for each entry of data"),
         ({"data": [ONE], "envpack": {"tol": 1}}, "unknown key 'tol'"),
-        ({"data": [ONE], "envpack": {"minimum_match": 2}}, "between 0 and 1"),
+        ({"data": [ONE], "envpack": {"minimum_match": 1.1}}, "minimum_match is 1.1 but must be between 0 and 1"),
+        ({"data": [ONE], "envpack": {"minimum_match": -0.1}}, "minimum_match is -0.1 but must be between 0 and 1"),
         ({"data": [ONE], "envpack": {"outputs": {"X": {}}}}, "no output 'X'"),
         ({"data": [[]]}, "holds sequences"),
         ({"data": [{"IN": [1, 1e39]}]}, r"data\[0\].IN: 1e\+39 is outside of FP32"),
