@@ -19,6 +19,7 @@ target_link_libraries(info PRIVATE options)
 add_library(body MODULE
   body.cc
   model/command_loop.cc
+  model/event_loop.cc
   model/execution.cc
   model/home.cc
   model/interpreter.cc

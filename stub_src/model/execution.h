@@ -9,31 +9,11 @@
 
 #include "abi/values.h"
 #include "abi/wire.h"
+#include "model/event_loop.h"
 #include "module/request.h"
 #include "module/response.h"
 
 namespace envpack::model {
-
-// The asyncio loop of a model whose execute() is a coroutine. Runs in a daemon thread that starts with the
-// first coroutine. Needs the GIL.
-class EventLoop {
- public:
-  ~EventLoop();
-
-  // Runs a coroutine and returns its result, or raises its exception. Releases the GIL meanwhile.
-  pybind11::object Await(const pybind11::object& coroutine);
-
-  // Stops the loop, if it runs. Does not cancel running coroutines.
-  void Stop();
-
-  // Starts a coroutine. Logs its exception and ignores its result.
-  void Spawn(const pybind11::object& coroutine);
-
- private:
-  pybind11::object Submit(const pybind11::object& coroutine);
-
-  pybind11::object loop_;
-};
 
 // Needs the GIL, also for its destruction. The answer refers to the bytes of Python objects that the
 // Execution keeps, so it must live until the server has read the answer.

@@ -138,7 +138,7 @@ bool PythonModel::HasReadiness() const { return py::hasattr(instance_, "is_ready
 
 bool PythonModel::IsReady() {
   py::object answer = instance_.attr("is_ready")();
-  if (PyCoro_CheckExact(answer.ptr())) answer = loop_.Await(answer);
+  if (EventLoop::IsCoroutine(answer)) answer = loop_.Await(answer);
   if (!py::isinstance<py::bool_>(answer)) {
     throw module::ModelException("is_ready() of model '" + launch_.name + "' must return a bool, not " +
                                  module::TypeOf(answer));

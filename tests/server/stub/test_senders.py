@@ -148,8 +148,62 @@ class TestCoroutines:
         message = served.refusal("async def run():\n    raise ValueError('from a coroutine')\nreturn run()").message
         assert message.startswith(PREFIX + "ValueError: from a coroutine")
 
+    def test_a_coroutine_of_another_type_is_awaited(self, served):
+        """Cython compiles `async def` to a type of its own, which collections.abc.Coroutine knows."""
+        code = (
+            "import collections.abc\n"
+            "async def run():\n"
+            "    return [reply('awaited')]\n"
+            "class Compiled(collections.abc.Coroutine):\n"
+            "    def __init__(self, inner):\n"
+            "        self.inner = inner\n"
+            "    def send(self, value):\n"
+            "        return self.inner.send(value)\n"
+            "    def throw(self, *error):\n"
+            "        return self.inner.throw(*error)\n"
+            "    def close(self):\n"
+            "        self.inner.close()\n"
+            "    def __await__(self):\n"
+            "        return self.inner.__await__()\n"
+            "return Compiled(run())"
+        )
+        assert served.run_code(code) == "awaited"
+
+    def test_a_coroutine_that_exits_fails_its_request_and_later_ones_run(self, served):
+        exits = served.refusal("async def run():\n    sys.exit('enough')\nreturn run()").message
+        assert exits.startswith(PREFIX + "SystemExit: enough")
+        assert served.run_code("async def run():\n    return [reply('next')]\nreturn run()") == "next"
+
 
 class TestDecoupledMode:
+    def test_a_coroutine_that_exits_is_logged_and_later_ones_run(self, served):
+        exits = SENDER + "async def run():\n    sender.send(flags=1)\n    sys.exit('in the background')\nreturn run()"
+        assert served.stream(exits) == []
+        assert served.soon_logged("SystemExit: in the background")
+        again = SENDER + "async def run():\n    sender.send(reply('next'), flags=1)\nreturn run()"
+        assert served.stream(again) == ["next"]
+
+    def test_a_coroutine_that_waits_for_what_only_it_knows_is_not_collected(self, served):
+        code = SENDER + (
+            "import asyncio, gc, weakref\n"
+            "async def run():\n"
+            "    loop = asyncio.get_running_loop()\n"
+            "    own = loop.create_future()\n"
+            "    known = weakref.ref(own)\n"
+            "    def finish():\n"
+            "        gc.collect()\n"
+            "        future = known()\n"
+            "        if future is None:\n"
+            "            sender.send(reply('collected'), flags=1)\n"
+            "        else:\n"
+            "            future.set_result(None)\n"
+            "    loop.call_soon(finish)\n"
+            "    await own\n"
+            "    sender.send(reply('finished'), flags=1)\n"
+            "return run()"
+        )
+        assert served.stream(code) == ["finished"]
+
     def test_any_number_of_responses_arrive_in_order(self, served):
         code = SENDER + "for number in range(20):\n    sender.send(reply(number))\nsender.send(flags=1)"
         assert served.stream(code) == list(range(20))

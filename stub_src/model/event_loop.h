@@ -1,0 +1,35 @@
+// The asyncio loop that runs what a model defines with `async def`.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace envpack::model {
+
+// Runs in a daemon thread that starts with the first coroutine, and outlives everything that a coroutine
+// raises, SystemExit included. Needs the GIL.
+class EventLoop {
+ public:
+  ~EventLoop();
+
+  // Whether a value is a coroutine, also one of a compiler such as Cython, which has a type of its own. A
+  // generator is none.
+  static bool IsCoroutine(const pybind11::object& value);
+
+  // Runs a coroutine and returns its result, or raises its exception. Releases the GIL meanwhile.
+  pybind11::object Await(const pybind11::object& coroutine);
+
+  // Stops the loop, if it runs. Does not cancel running coroutines.
+  void Stop();
+
+  // Starts a coroutine, and keeps it until it ends: asyncio itself has weak references only. Logs its
+  // exception and ignores its result.
+  void Spawn(const pybind11::object& coroutine);
+
+ private:
+  pybind11::object Submit(const pybind11::object& coroutine);
+
+  pybind11::object loop_;
+  pybind11::set spawned_;  // futures
+};
+
+}  // namespace envpack::model
