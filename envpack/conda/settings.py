@@ -190,7 +190,8 @@ def _without_credentials(address: str, credentials: Credentials) -> str:
         path = token[2]
     url = urlunsplit((parts.scheme, f"{host}{port}", path.rstrip("/"), "", ""))
     # A password that is not encoded has characters that end the part before the host.
-    if has_secret(url) or re.search(":[^/]*@", path):
+    ambiguous = parts.username is not None and "@" in path
+    if ambiguous or has_secret(url) or re.search(":[^/]*@", path):
         raise _channel_error("cannot be read: encode a password with %2F for a slash, %40 for an at sign")
     return url
 

@@ -127,6 +127,17 @@ FAULTS = (
         reported=r"std::bad_alloc|Cannot allocate memory",
         printed=r"terminate called after throwing an instance of 'std::bad_alloc'",
     ),
+    # Before those that match what the system says of it, whatever that is.
+    _fault(
+        "shared-memory-full",
+        "the server cannot write to its /dev/shm: mount a writable tmpfs there",
+        reported=r"[Uu]nable to initialize shared memory key[^\n]{0,2000}(?:Read-only file system|Permission denied)",
+    ),
+    _fault(
+        "shared-memory-full",
+        "enlarge the server's /dev/shm: --shm-size 1g, also an option of docker run",
+        reported=r"[Uu]nable to initialize shared memory key",
+    ),
     _fault(
         "too-many-files",
         "close files that the model no longer uses, or raise the server's limit: docker run --ulimit nofile=65536",

@@ -94,7 +94,10 @@ def test_a_damaged_file_is_named_and_not_quoted(home, text):
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("address", ["ftp://me:s3cret@host/c", "https://me:s3cret@host:port/c"])
+@pytest.mark.parametrize(
+    "address",
+    ["ftp://me:s3cret@host/c", "https://me:s3cret@host:port/c", "https://me:x@a/s3cret@host/c", "me:s3cret@host/c"],
+)
 def test_an_unsupported_address_is_refused_and_not_quoted(address):
     with pytest.raises(UsageError) as caught:
         CondaSettings().resolve([address])

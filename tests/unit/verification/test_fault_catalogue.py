@@ -132,3 +132,19 @@ def test_no_pattern_repeats_without_a_limit(pattern):
 def test_a_model_that_prints_what_looks_like_a_report_is_harmless():
     log = "envpack-stub " + "[" * 100_000 + '\nenvpack-stub {"instance": ' + "[" * 100_000 + "\n"
     assert stub_reports(log) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("Read-only file system", "mount a writable tmpfs there"),
+        ("Permission denied", "mount a writable tmpfs there"),
+        ("No space left on device", "--shm-size 1g"),
+    ],
+)
+def test_shared_memory_that_cannot_be_made_is_a_fault_of_dev_shm(words, fix):
+    """What the system says of it are the words of other faults, too."""
+    message = f"Unable to initialize shared memory key 'envpack_x' to requested size (1048576 bytes). Error: {words}"
+    kind, told = explain(message, "load-failed")
+    assert kind == "shared-memory-full"
+    assert fix in told
