@@ -36,5 +36,5 @@ def answer_shell(cli: click.Command, instruction: str) -> int:
 
     try:
         return shell_complete(cli, {}, "envpack", COMPLETION_VARIABLE, instruction)
-    except (KeyError, ValueError):  # the variable is set, and those of the shell are not
+    except (LookupError, ValueError):  # the variable is set, and those of the shell are not, or make no sense
         return 1

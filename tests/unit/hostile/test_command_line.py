@@ -1,7 +1,7 @@
 """Values of options, of any content: a command takes them, or refuses them with a documented exit code."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from envpack.archive import Selection
 from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
@@ -120,6 +120,7 @@ def test_folders_of_users(text):
 
 
 @hostile
+@example("fish_complete", "24.10", " ")
 @given(st.sampled_from(["bash_complete", "zsh_complete", "fish_complete", "bash_source", "x"]), WORDS, WORDS)
 @pytest.mark.usefixtures("repository")
 def test_what_a_shell_completes(capsys, instruction, words, number):
