@@ -20,6 +20,7 @@ from envpack.support.threads import map_batches
 
 _MOST_DEPTH = 128  # folders in each other; real environments have 20
 _MOST_CHARACTERS = 256 << 20  # of the names of all folders
+_MOST_TARGETS = 1 << 20  # characters; each link is followed, so long targets take long
 _LARGEST_TEXT = 48 << 20  # bytes of the inventory
 _BELOW_A_LINK = "it is below a link"
 
@@ -119,6 +120,7 @@ class _Archive:
         self._result = self._comparison.result
         self._folders: set[str] = set()  # above a member
         self._characters = 0  # of these names
+        self._targets = 0  # characters of the targets of links
 
     def inspection(self, limit: int) -> Inspection:
         links: set[str] = set()
@@ -190,6 +192,9 @@ class _Archive:
         reason = _wrong_name(member, name) or self._misplaced(name, member, links) or self._wrong_kind(name, member)
         if member.kind == "link" and not reason:
             links.add(name)
+            self._targets += len(member.target)
+            if self._targets > _MOST_TARGETS:
+                raise bomb(self._path, f"the targets of its links have more than {_MOST_TARGETS} characters")
         if reason:
             self._result.find("refused", member.name, reason)
         return not reason
