@@ -20,7 +20,7 @@ from envpack.support.threads import map_batches
 
 _MOST_DEPTH = 128  # folders in each other; real environments have 20
 _MOST_CHARACTERS = 256 << 20  # of the names of all folders
-_MOST_TARGETS = 1 << 20  # characters; each link is followed, so long targets take long
+_MOST_TARGETS = 4 << 20  # characters; each link is followed, so long targets take long
 _LARGEST_TEXT = 48 << 20  # bytes of the inventory
 _BELOW_A_LINK = "it is below a link"
 
