@@ -28,7 +28,7 @@ from pathlib import Path
 import pytest
 
 import envpack
-from envpack.pythons.interpreters import SUPPORTED
+from envpack.pythons import SUPPORTED
 from envpack.releases import Release, all_releases
 from envpack.support.replacement import write_text
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from envpack.stub import target_from_interpreter
 from envpack.stub.build import STUB_NAME
+from envpack.stub.headers import header_folders
 from envpack.stub.recipe import source_folder
-from envpack.stub.toolchain import find_tool, required_package_folder
+from envpack.stub.toolchain import find_tool
 from envpack.support.isolation import clean_environment
 
 FOLDER = Path("build/sanitized").absolute()
@@ -27,14 +28,10 @@ def build(python: str, sanitizers: str) -> None:
     """Compile the stub of one Python into FOLDER."""
     target = target_from_interpreter(python)
     tree = FOLDER / "trees" / f"{python}-{sanitizers}"
-    prefixes = [
-        required_package_folder("pybind11", "pybind11"),
-        required_package_folder("libboost_headers", "libboost-headers"),
-    ]
     configure = [
         find_tool("cmake"), "-S", source_folder(), "-B", tree, "-GNinja",
         f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
-        f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}",
+        f"-DCMAKE_PREFIX_PATH={';'.join(map(str, header_folders(target.minor)))}",
         f"-DPython_INCLUDE_DIR={target.include}",
         f"-DPython_LIBRARY={target.library}",
         f"-DENVPACK_SANITIZE={sanitizers}",

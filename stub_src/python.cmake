@@ -5,6 +5,7 @@ if(NOT (Python_INCLUDE_DIR AND Python_LIBRARY))
 endif()
 find_package(Python 3.8 REQUIRED COMPONENTS ${needed})
 find_path(PYBIND11_INCLUDE_DIR pybind11/embed.h REQUIRED)
+include(pybind11.cmake)
 
 set(ENVPACK_PYTHON_MINOR ${Python_VERSION_MAJOR}.${Python_VERSION_MINOR})
 set(ENVPACK_NUMPY "[1, 2]")  # pybind11 2.12 and later work with both at run time
@@ -40,7 +41,7 @@ add_library(body MODULE
 target_compile_definitions(body PRIVATE PYBIND11_BUILD_ABI="_envpack")
 # Only libpython: the other libraries that the interpreter is linked with (-lcrypt …) are not needed.
 target_link_libraries(body PRIVATE session wires gpu info ${Python_LIBRARY_RELEASE})
-target_include_directories(body SYSTEM PRIVATE ${Python_INCLUDE_DIRS} ${PYBIND11_INCLUDE_DIR})
+target_include_directories(body SYSTEM PRIVATE ${Python_INCLUDE_DIRS} ${ENVPACK_PYBIND11_HEADERS})
 # Python.h up to 3.12 may include <crypt.h> without using it, and compilers with their own C library headers do not have
 # it. An empty one is found last.
 file(CONFIGURE OUTPUT compat/crypt.h CONTENT "// Empty on purpose.\n")

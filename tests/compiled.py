@@ -16,7 +16,7 @@ from functools import partial
 import click
 from filelock import FileLock
 
-from envpack.pythons.interpreters import SUPPORTED
+from envpack.pythons import SUPPORTED
 from envpack.stub import build_stub, find_toolchain, target_from_interpreter
 from envpack.stub.build import compile_shared
 from envpack.stub.cmake import BuildTree

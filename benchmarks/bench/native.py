@@ -9,9 +9,10 @@ from pathlib import Path
 
 from bench.preparation import PYTHON, Preparation
 from envpack.server import find_server
+from envpack.stub.headers import header_folders
 from envpack.stub.recipe import source_folder
 from envpack.stub.target import target_from_prefix
-from envpack.stub.toolchain import find_tool, required_package_folder
+from envpack.stub.toolchain import find_tool
 from envpack.support.cache_locations import cache_root
 from envpack.support.isolation import clean_environment
 
@@ -25,14 +26,10 @@ def build(preparation: Preparation) -> Path:
     # CMake rejects a build folder of another checkout.
     folder = cache_root() / "benchmarks" / hashlib.sha256(str(sources).encode()).hexdigest()[:16]
     target = target_from_prefix(preparation.environment)
-    prefixes = [
-        required_package_folder("pybind11", "pybind11"),
-        required_package_folder("libboost_headers", "libboost-headers"),
-    ]
     configure = [
         str(find_tool("cmake")), "-S", str(sources), "-B", str(folder), "-GNinja",
         f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
-        f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}",
+        f"-DCMAKE_PREFIX_PATH={';'.join(map(str, header_folders(target.minor)))}",
         f"-DPython_INCLUDE_DIR={target.include}",
         f"-DPython_LIBRARY={target.library}",
         "-DENVPACK_NATIVE_TESTS=ON",

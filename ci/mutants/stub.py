@@ -32,8 +32,9 @@ from stub_operators import Mutant, mutants_of
 
 from envpack.pythons import interpreter_for
 from envpack.stub import STUB_NAME, target_from_interpreter
+from envpack.stub.headers import header_folders
 from envpack.stub.recipe import source_folder
-from envpack.stub.toolchain import find_tool, required_package_folder
+from envpack.stub.toolchain import find_tool
 from envpack.support.isolation import clean_environment
 
 # Reached by wire_tests.
@@ -69,15 +70,11 @@ class Tree:
 
     def configure(self) -> None:
         target = target_from_interpreter(MINOR)
-        prefixes = [
-            required_package_folder("pybind11", "pybind11"),
-            required_package_folder("libboost_headers", "libboost-headers"),
-        ]
         for name, releases in (("few", FEW), ("all", "all")):
             command = [
                 find_tool("cmake"), "-S", self.sources, "-B", self.folder / name, "-GNinja",
                 f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}",
-                f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}",
+                f"-DCMAKE_PREFIX_PATH={';'.join(map(str, header_folders(MINOR)))}",
                 f"-DPython_INCLUDE_DIR={target.include}",
                 f"-DPython_LIBRARY={target.library}",
                 f"-DENVPACK_RELEASES={releases}",

@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     )
     from envpack.pythons.interpreter_package import fingerprint as fingerprint
     from envpack.pythons.interpreters import (
-        SUPPORTED as SUPPORTED,
         Interpreter as Interpreter,
         available_interpreters as available_interpreters,
-        check_minor as check_minor,
         interpreter_at as interpreter_at,
         interpreter_for as interpreter_for,
+    )
+    from envpack.pythons.supported import (
+        PYBIND11 as PYBIND11,
+        SUPPORTED as SUPPORTED,
+        Pybind11 as Pybind11,
+        check_minor as check_minor,
+        pybind11_for as pybind11_for,
     )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, cast
 
+from envpack.pythons.supported import FREE_THREADED, SUPPORTED, check_minor
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.cache_locations import cache_root
-from envpack.support.errors import EnvironmentBuildError, UsageError
+from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import bare_environment, clean_environment
 from envpack.support.processes import run
 from envpack.support.replacement import write_text
 
-SUPPORTED = tuple(f"3.{minor}" for minor in range(8, 14))
-_PROBE_VERSION = 1
+_PROBE_VERSION = 2
 _PROBE_TIMEOUT = 30.0  # seconds
 _SHIMS = "shims"  # name of the folder of shims of pyenv, asdf and mise
 _SHIM_TIMEOUT = 10.0  # seconds
@@ -37,7 +37,7 @@ print(json.dumps({
     "version": "%d.%d.%d" % sys.version_info[:3], "prefix": sys.base_prefix, "library": found[0] if found else None,
     "include": sysconfig.get_path("include"), "stdlib": sysconfig.get_path("stdlib"),
     "release": sys.version_info[3] == "final", "implementation": sys.implementation.name,
-    "patched": "dist-packages" in sysconfig.get_path("purelib"),
+    "patched": "dist-packages" in sysconfig.get_path("purelib"), "free_threaded": bool(get("Py_GIL_DISABLED")),
 }))
 """
 
@@ -53,6 +53,7 @@ class _Facts(TypedDict):
     release: bool
     implementation: str
     patched: bool
+    free_threaded: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,7 @@ class Interpreter:
         include: the folder of ``Python.h``; may be missing.
         stdlib: the folder of the standard library.
         distribution: whether it belongs to Debian or Ubuntu, whose interpreters install packages to other folders.
+        free_threaded: whether it was built without the GIL, which no stub supports.
     """
 
     version: str
@@ -78,6 +80,7 @@ class Interpreter:
     include: Path
     stdlib: Path
     distribution: bool = False
+    free_threaded: bool = False
 
 
 def interpreter_for(minor: str, search: Sequence[Path] | None = None) -> Interpreter:
@@ -89,10 +92,12 @@ def interpreter_for(minor: str, search: Sequence[Path] | None = None) -> Interpr
 
     Raises:
         UsageError: kind ``bad-python-version``: ``minor`` is malformed or not supported.
-        EnvironmentBuildError: there is none (``unknown-python``), or only static ones (``static-interpreter``).
+        EnvironmentBuildError: there is none (``unknown-python``), or only static ones (``static-interpreter``) or
+            free-threaded ones (``free-threaded``).
     """
     check_minor(minor)
-    found = list(_find(_bin_folders(search), minor))
+    every = list(_find(_bin_folders(search), minor))
+    found = [interpreter for interpreter in every if not interpreter.free_threaded]
     shared = [interpreter for interpreter in found if interpreter.library]
     if shared:
         return max(shared, key=lambda interpreter: (not interpreter.distribution, _version_key(interpreter.version)))
@@ -103,6 +108,8 @@ def interpreter_for(minor: str, search: Sequence[Path] | None = None) -> Interpr
             where=str(found[0].executable),
             hint=f"build it with --enable-shared: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install {minor}",
         )
+    if every:
+        raise _free_threaded(every[0].minor, every[0].executable)
     minors = {interpreter.minor for interpreter in available_interpreters(search)}
     available = ", ".join(sorted(minors, key=_version_key)) or "none"
     raise EnvironmentBuildError(
@@ -123,7 +130,7 @@ def interpreter_at(path: Path, minor: str) -> Interpreter:
     Raises:
         UsageError: kind ``bad-python-version``: ``minor`` is malformed or not supported.
         EnvironmentBuildError: there is none of this version (``unknown-python``), it is static
-            (``static-interpreter``), or it belongs to conda (``conda-python``).
+            (``static-interpreter``) or free-threaded (``free-threaded``), or it belongs to conda (``conda-python``).
     """
     check_minor(minor)
     names = (f"python{minor}", "python3", "python")
@@ -146,7 +153,18 @@ def interpreter_at(path: Path, minor: str) -> Interpreter:
     )
 
 
+def _free_threaded(minor: str, where: Path) -> EnvironmentBuildError:
+    return EnvironmentBuildError(
+        f"this Python {minor} is free-threaded: {FREE_THREADED}",
+        kind="free-threaded",
+        where=str(where),
+        hint=f"install Python {minor} with the GIL, which is its default",
+    )
+
+
 def _check_suitable(interpreter: Interpreter, path: Path) -> None:
+    if interpreter.free_threaded:
+        raise _free_threaded(interpreter.minor, path)
     if not interpreter.library:
         raise EnvironmentBuildError(
             f"this Python {interpreter.minor} has no shared library, which the stub needs",
@@ -163,30 +181,11 @@ def _check_suitable(interpreter: Interpreter, path: Path) -> None:
         )
 
 
-def check_minor(minor: str, *, where: str = "") -> None:
-    """Check that a text is a supported minor version.
-
-    Args:
-        minor: for example ``"3.8"``.
-        where: the file that names it, for the error.
-
-    Raises:
-        UsageError: kind ``bad-python-version``: it is not.
-    """
-    if minor not in SUPPORTED:
-        shape = "is not a minor version like 3.10" if not re.fullmatch(r"\d+\.\d+", minor) else "is not supported"
-        raise UsageError(
-            f"Python version {minor!r} {shape}",
-            kind="bad-python-version",
-            where=where,
-            hint=f"supported: {', '.join(SUPPORTED)}",
-        )
-
-
 def available_interpreters(search: Sequence[Path] | None = None) -> tuple[Interpreter, ...]:
     """Every supported interpreter on this machine, sorted by version; static ones have no ``library``."""
     folders = _bin_folders(search)
-    found = {interpreter.executable: interpreter for minor in SUPPORTED for interpreter in _find(folders, minor)}
+    every = (interpreter for minor in SUPPORTED for interpreter in _find(folders, minor))
+    found = {interpreter.executable: interpreter for interpreter in every if not interpreter.free_threaded}
     return tuple(sorted(found.values(), key=lambda interpreter: _version_key(interpreter.version)))
 
 
@@ -274,6 +273,7 @@ def _interpreter(executable: Path, facts: _Facts) -> Interpreter:
         include=Path(facts["include"]),
         stdlib=Path(facts["stdlib"]),
         distribution=facts["patched"],
+        free_threaded=facts["free_threaded"],
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import envpack
+from envpack.pythons import pybind11_for
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.cmake import BuildTree
 from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
@@ -143,6 +144,7 @@ class _StubBuild:
                 into / "build",
                 ENVPACK_COMMON=str(common),
                 ENVPACK_VERSION=envpack.__version__,
+                ENVPACK_PYBIND11=pybind11_for(target.minor).version,
                 ENVPACK_MULTIARCH_INCLUDE=str(target.multiarch_include or ""),
                 Python_INCLUDE_DIR=str(target.include),
                 Python_LIBRARY=str(target.library),

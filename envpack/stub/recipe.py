@@ -10,18 +10,13 @@ from pathlib import Path
 import envpack
 from envpack.releases import Release
 from envpack.stub.cache import entry_name
+from envpack.stub.headers import BOOST_VERSION, PYBIND11_VERSION, boost_folder, header_folders, pybind11_folder
 from envpack.stub.target import StubTarget
-from envpack.stub.toolchain import Toolchain, required_package_folder
+from envpack.stub.toolchain import Toolchain
 from envpack.support.errors import StubError
 
 # None means all releases in the sources.
 Releases = Sequence[Release] | None
-
-# Where the headers are: the package that is imported, the one that is installed, and the header with the version.
-_HEADERS = {
-    "pybind11": ("pybind11", "include/pybind11/detail/common.h"),
-    "libboost_headers": ("libboost-headers", "include/boost/version.hpp"),
-}
 
 
 @dataclass(frozen=True)
@@ -51,8 +46,10 @@ class Recipe:
 
         Of the Python only the minor version and the configuration header count, since the stub depends on nothing else.
         """
-        configuration = hashlib.sha256(self.target.configuration.read_bytes()).hexdigest()
-        return entry_name(self.identifier, [envpack.__version__, self.target.minor, configuration, *self._common_parts])
+        configuration = _sha256(self.target.configuration)
+        pybind11 = _sha256(pybind11_folder(self.target.minor) / PYBIND11_VERSION)
+        own = [envpack.__version__, self.target.minor, configuration, pybind11]
+        return entry_name(self.identifier, [*own, *self._common_parts])
 
     @property
     def common_entry(self) -> str:
@@ -61,11 +58,8 @@ class Recipe:
 
     @property
     def _common_parts(self) -> list[str]:
-        headers = (
-            folder / version for folder, (_, version) in zip(self.header_folders, _HEADERS.values(), strict=True)
-        )
-        versions = (hashlib.sha256(header.read_bytes()).hexdigest() for header in headers)
-        return [source_digest(self.sources), self.cmake_releases, self.tools.identity, *versions]
+        boost = _sha256(boost_folder() / BOOST_VERSION)
+        return [source_digest(self.sources), self.cmake_releases, self.tools.identity, boost]
 
     @property
     def cmake_releases(self) -> str:
@@ -79,7 +73,7 @@ class Recipe:
         Raises:
             StubError: a package of envpack's own installation is missing.
         """
-        return [required_package_folder(name, distribution) for name, (distribution, _) in _HEADERS.items()]
+        return header_folders(self.target.minor)
 
 
 def identifier(target: StubTarget, releases: Releases) -> str:
@@ -90,6 +84,10 @@ def identifier(target: StubTarget, releases: Releases) -> str:
 def describe_releases(releases: Releases) -> str:
     """The releases as text for messages."""
     return f"Triton {', '.join(_release_names(releases))}" if releases else "every Triton"
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _release_names(releases: Releases) -> list[str]:

@@ -143,7 +143,7 @@ def required_package_folder(name: str, distribution: str) -> Path:
     """
     folder = package_folder(name)
     if folder is None:
-        raise _extra_missing(f"the Python package {distribution}")
+        raise extra_missing(f"the Python package {distribution}")
     return folder
 
 
@@ -158,11 +158,12 @@ def find_tool(name: str) -> Path:
         return beside
     found = shutil.which(name)
     if found is None:
-        raise _extra_missing(name)
+        raise extra_missing(name)
     return Path(found)
 
 
-def _extra_missing(what: str) -> StubError:
+def extra_missing(what: str) -> StubError:
+    """The error that compiling needs a package or program."""
     return StubError(
         f"compiling a stub needs {what}, which is not installed", kind="extra-missing", hint=install_command("compile")
     )

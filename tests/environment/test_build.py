@@ -16,9 +16,8 @@ import pytest
 
 from envpack.archive import place_folder
 from envpack.environment import MANIFEST, build_environment
-from envpack.pythons import available_interpreters, interpreter_for
+from envpack.pythons import SUPPORTED, available_interpreters, interpreter_for
 from envpack.pythons.channels import local_channel
-from envpack.pythons.interpreters import SUPPORTED
 from envpack.requirements import Requirements
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.progress import NoProgress

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import interpreter_for
-from envpack.pythons.interpreters import SUPPORTED
+from envpack.pythons import SUPPORTED, interpreter_for
 from envpack.releases import all_releases, find_release
 from envpack.repository import set_backend
 from envpack.server.kserve import Client, RequestError

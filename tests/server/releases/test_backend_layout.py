@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import interpreter_for
-from envpack.pythons.interpreters import SUPPORTED
+from envpack.pythons import SUPPORTED, interpreter_for
 from envpack.releases import find_release
 from envpack.repository import ONE_AT_A_TIME, backend_for, place_backend
 from envpack.server.kserve import Client

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from envpack.environment.relocation import write_activation
-from envpack.pythons import interpreter_for
-from envpack.pythons.interpreters import SUPPORTED
+from envpack.pythons import SUPPORTED, interpreter_for
 from envpack.server import find_server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime

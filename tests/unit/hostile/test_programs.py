@@ -41,6 +41,7 @@ FACTS = {
     "release": True,
     "implementation": "cpython",
     "patched": False,
+    "free_threaded": False,
 }
 OUTPUT = st.lists(
     st.sampled_from(

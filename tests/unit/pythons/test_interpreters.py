@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import available_interpreters, interpreter_for
+from envpack.pythons import SUPPORTED, available_interpreters, interpreter_at, interpreter_for
 from envpack.support.errors import EnvironmentBuildError, UsageError
 
 
@@ -30,6 +30,7 @@ def make_interpreter(folder: Path, version: str, *, library: bool = True, **chan
         "release": True,
         "implementation": "cpython",
         "patched": False,
+        "free_threaded": False,
     } | changes
     program = folder / f"python{minor}"
     program.write_text(f"#!/bin/sh\necho x >> {folder}/started\necho '{json.dumps(facts)}'\n")
@@ -41,7 +42,7 @@ def make_interpreter(folder: Path, version: str, *, library: bool = True, **chan
     ("version", "why"),
     [
         *((version, "is not a minor version like 3.10") for version in ("", "3", "3.10.2", "3.x", "ten")),
-        *((version, "is not supported") for version in ("2.7", "3.6", "3.14")),
+        *((version, "is not supported") for version in ("2.7", "3.6", "3.7", "3.99", "4.0")),
     ],
 )
 def test_malformed_or_unsupported_version_is_a_usage_error(version, why):
@@ -49,7 +50,7 @@ def test_malformed_or_unsupported_version_is_a_usage_error(version, why):
         interpreter_for(version)
     assert caught.value.kind == "bad-python-version"
     assert caught.value.message == f"Python version {version!r} {why}"
-    assert caught.value.hint == "supported: 3.8, 3.9, 3.10, 3.11, 3.12, 3.13"
+    assert caught.value.hint == f"supported: {', '.join(SUPPORTED)}"
 
 
 def test_missing_version_names_what_is_available_and_how_to_get_it(tmp_path):
@@ -71,6 +72,37 @@ def test_static_interpreter_is_refused_with_a_hint(tmp_path):
         "Python 3.8 on this machine has no shared library (libpython3.8.so), which the stub needs"
     )
     assert caught.value.hint == "build it with --enable-shared: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.8"
+
+
+@pytest.mark.parametrize("version", ["3.13t", "3.14t"])
+def test_a_free_threaded_version_is_refused_with_what_is_missing(version):
+    with pytest.raises(UsageError) as caught:
+        interpreter_for(version)
+    assert caught.value.kind == "bad-python-version"
+    assert caught.value.message == (
+        f"Python version {version!r} is free-threaded: the stub has no locks of its own for what Python's global "
+        "interpreter lock protects"
+    )
+
+
+def test_a_free_threaded_interpreter_is_refused_with_what_is_missing(tmp_path):
+    folder = make_interpreter(tmp_path / "bin", "3.13.2", free_threaded=True)
+    for find in (lambda: interpreter_for("3.13", search=[folder]), lambda: interpreter_at(folder.parent, "3.13")):
+        with pytest.raises(EnvironmentBuildError) as caught:
+            find()
+        assert caught.value.kind == "free-threaded"
+        assert caught.value.message == (
+            "this Python 3.13 is free-threaded: the stub has no locks of its own for what Python's global interpreter "
+            "lock protects"
+        )
+        assert caught.value.hint == "install Python 3.13 with the GIL, which is its default"
+
+
+def test_an_interpreter_with_the_gil_wins_over_a_newer_free_threaded_one(tmp_path):
+    usual = make_interpreter(tmp_path / "usual/bin", "3.13.2")
+    free = make_interpreter(tmp_path / "free/bin", "3.13.9", free_threaded=True)
+    assert interpreter_for("3.13", search=[free, usual]).version == "3.13.2"
+    assert [found.version for found in available_interpreters([free, usual])] == ["3.13.2"]
 
 
 def test_shared_interpreter_wins_over_a_newer_static_one(tmp_path):

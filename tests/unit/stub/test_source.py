@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from envpack.stub import recipe as recipes
+from envpack.stub.headers import BOOST_VERSION, PYBIND11_VERSION
 from envpack.stub.recipe import Recipe, source_digest, source_folder
 from envpack.stub.target import StubTarget
 from envpack.stub.toolchain import Toolchain
-
-VERSIONS = {"pybind11": "include/pybind11/detail/common.h", "libboost_headers": "include/boost/version.hpp"}
 
 
 def test_any_change_of_any_source_changes_the_digest(tmp_path):
@@ -36,19 +35,21 @@ def test_a_change_of_the_documentation_does_not(tmp_path):
 @pytest.fixture
 def recipe(tmp_path, monkeypatch):
     """A recipe with headers that a test may change."""
-    for name, header in VERSIONS.items():
-        (tmp_path / name / header).parent.mkdir(parents=True)
-        shutil.copy(recipes.required_package_folder(name, name) / header, tmp_path / name / header)
-    monkeypatch.setattr(recipes, "required_package_folder", lambda name, _: tmp_path / name)
-    target = StubTarget("3.10", "x86_64", Path("include"), Path("libpython3.10.so.1.0"))
+    for header in (BOOST_VERSION, PYBIND11_VERSION, "include/pyconfig.h"):
+        (tmp_path / header).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / header).write_text("#define VERSION 1\n")
+    monkeypatch.setattr(recipes, "boost_folder", lambda: tmp_path)
+    monkeypatch.setattr(recipes, "pybind11_folder", lambda minor: tmp_path)
+    target = StubTarget("3.10", "x86_64", tmp_path / "include", Path("libpython3.10.so.1.0"))
     return Recipe(target, None, Toolchain("system", ("c++",), "c++ 1.2", "x86_64"), source_folder())
 
 
-@pytest.mark.parametrize("package", VERSIONS)
-def test_other_headers_need_another_stub_and_the_same_ones_installed_again_do_not(recipe, package, tmp_path):
-    before = recipe.common_entry
-    os.utime(tmp_path / package, (0, 0))
-    assert recipe.common_entry == before
-    with (tmp_path / package / VERSIONS[package]).open("a") as header:
-        header.write("#define MICRO_VERSION 1\n")
-    assert recipe.common_entry != before
+@pytest.mark.parametrize(("header", "is_shared"), [(BOOST_VERSION, True), (PYBIND11_VERSION, False)])
+def test_other_headers_need_another_stub_and_the_same_ones_installed_again_do_not(recipe, header, is_shared, tmp_path):
+    """What all Pythons share needs no pybind11, which differs between them."""
+    before, shared = recipe.entry, recipe.common_entry
+    os.utime(tmp_path / header, (0, 0))
+    assert (recipe.entry, recipe.common_entry) == (before, shared)
+    (tmp_path / header).write_text("#define VERSION 2\n")
+    assert recipe.entry != before
+    assert (recipe.common_entry != shared) == is_shared

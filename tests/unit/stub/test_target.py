@@ -3,6 +3,7 @@
 import pytest
 
 from envpack.pythons import Interpreter
+from envpack.pythons.supported import FREE_THREADED
 from envpack.stub import target, target_from_interpreter, target_from_prefix
 from envpack.support.errors import EnvpackError
 from tests.unit.stub.elf_files import (
@@ -79,12 +80,12 @@ def test_a_prefix_without_headers(prefix, missing):
     assert error.hint == "install them, for example the package libpython3.9-dev"
 
 
-@pytest.mark.parametrize("minor", ["3.7", "3.13t", "3.99"])
+@pytest.mark.parametrize("minor", ["3.6", "3.7", "3.13t", "3.99"])
 def test_a_prefix_with_a_python_that_no_stub_embeds(prefix, minor):
     write_header(prefix / f"lib/libpython{minor}.so.1.0", EM_X86_64)
     error = _refusal(prefix)
     assert (error.kind, error.exit_code) == ("bad-python-version", 2)
-    shape = "is not a minor version like 3.10" if minor.endswith("t") else "is not supported"
+    shape = f"is free-threaded: {FREE_THREADED}" if minor.endswith("t") else "is not supported"
     assert error.message == f"Python version {minor!r} {shape}"
 
 

@@ -1,0 +1,74 @@
+"""The Pythons that stubs embed, and the pybind11 that the stub of each is compiled with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from envpack.support.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Pybind11:
+    """A version of pybind11, and the Pythons whose stubs it compiles.
+
+    Attributes:
+        distribution: the package that contains the headers. Two versions of one package cannot be installed together;
+            ``pybind11-global`` has the same headers as ``pybind11``, under a second name.
+        version: the required version.
+        pythons: minor versions, oldest first.
+        reason: why these Pythons use this version.
+    """
+
+    distribution: str
+    version: str
+    pythons: tuple[str, ...]
+    reason: str
+
+    @property
+    def requirement(self) -> str:
+        """For example ``pybind11==2.13.6``."""
+        return f"{self.distribution}=={self.version}"
+
+
+PYBIND11 = (
+    Pybind11(
+        "pybind11",
+        "2.13.6",
+        ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13"),
+        "3.1 dropped Python 3.8, and 2.13 compiles a smaller stub in less time",
+    ),
+)
+# Why no stub embeds a Python without the GIL; it completes a sentence.
+FREE_THREADED = "the stub has no locks of its own for what Python's global interpreter lock protects"
+SUPPORTED = tuple(minor for pybind11 in PYBIND11 for minor in pybind11.pythons)
+
+
+def pybind11_for(minor: str) -> Pybind11:
+    """The pybind11 for the stub of a supported Python."""
+    return next(pybind11 for pybind11 in PYBIND11 if minor in pybind11.pythons)
+
+
+def check_minor(minor: str, *, where: str = "") -> None:
+    """Check that a text is a supported minor version.
+
+    Args:
+        minor: for example ``"3.8"``.
+        where: the file that names it, for the error.
+
+    Raises:
+        UsageError: kind ``bad-python-version``: it is not.
+    """
+    if minor not in SUPPORTED:
+        raise UsageError(
+            f"Python version {minor!r} {_complaint(minor)}",
+            kind="bad-python-version",
+            where=where,
+            hint=f"supported: {', '.join(SUPPORTED)}",
+        )
+
+
+def _complaint(minor: str) -> str:
+    if re.fullmatch(r"\d+\.\d+t", minor):
+        return f"is free-threaded: {FREE_THREADED}"
+    return "is not supported" if re.fullmatch(r"\d+\.\d+", minor) else "is not a minor version like 3.10"
