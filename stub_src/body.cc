@@ -10,7 +10,9 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -22,30 +24,37 @@
 #include "cuda/gpu.h"
 #include "model/command_loop.h"
 #include "model/interpreter.h"
+#include "output.h"
 
 namespace envpack {
 
 namespace {
 
+// From this release on the server prepends the folder twice.
+constexpr abi::Release kFirstWithTwoFolders = 2508;
+
 // To start the stub, the server prepends <environment>/lib to LD_LIBRARY_PATH. The loader has read it by now;
 // programs that the model starts must get the server's value.
-void RestoreLibraryPath() {
+void RestoreLibraryPath(abi::Release release) {
   const char* value = std::getenv("LD_LIBRARY_PATH");
   if (value == nullptr) return;
-  const std::string path(value);
-  const std::size_t colon = path.find(':');
-  if (colon != std::string::npos) setenv("LD_LIBRARY_PATH", path.c_str() + colon + 1, 1);
+  std::string path(value);
+  const std::string folder = path.substr(0, path.find(':') + 1);
+  path.erase(0, folder.size());
+  if (release >= kFirstWithTwoFolders && path.compare(0, folder.size(), folder) == 0)
+    path.erase(0, folder.size());
+  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
 }
 
 // Starts Python. Returns the reason if it cannot start.
 std::optional<std::string> StartPython(const abi::Launch& launch, const abi::Wire& wire) {
-  if (wire.UsesEnvironment()) RestoreLibraryPath();
+  if (wire.UsesEnvironment()) RestoreLibraryPath(wire.ServerRelease());
   try {
     model::StartInterpreter(wire.UsesEnvironment(), launch.name);
     return std::nullopt;
   } catch (const model::InterpreterError& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());
-    return error.what();
+    return channel::StartFailure(error.what());
   }
 }
 
@@ -97,23 +106,37 @@ void ServeInstance(const abi::Launch& launch, abi::Wire& wire, abi::Command firs
   model::ShutDownInterpreter();
 }
 
-int Main(int argc, const char* const* argv, abi::Release release) {
-  const abi::Launch launch = abi::ParseLaunch(argc, argv);
-  const std::unique_ptr<abi::Wire> wire = abi::OpenWire(launch, release, cuda::TheGpu());
-  // First, so that no later error leaves the server waiting for the startup message.
-  wire->Announce();
-  channel::Heartbeat heartbeat(*wire, launch.server_pid);
+void Serve(const abi::Launch& launch, abi::Wire& wire, channel::Heartbeat& heartbeat) {
   // Before Python starts, since the command determines in which process. The server sends it immediately
   // after the startup message, so starting Python meanwhile would not save time.
-  abi::Command first = wire->Receive();
-  while (std::holds_alternative<abi::UnknownCommand>(first)) first = wire->Receive();
+  abi::Command first = wire.Receive();
+  while (std::holds_alternative<abi::UnknownCommand>(first)) first = wire.Receive();
   if (const auto* command = std::get_if<abi::AutoCompleteCommand>(&first)) {
-    ServeAutoComplete(launch, *wire, heartbeat, *command);
+    ServeAutoComplete(launch, wire, heartbeat, *command);
   } else {
-    ServeInstance(launch, *wire, std::move(first));
+    ServeInstance(launch, wire, std::move(first));
   }
+}
+
+int Main(int argc, const char* const* argv, abi::Release release) {
+  const abi::Launch launch = abi::ParseLaunch(argc, argv);
+  std::unique_ptr<abi::Wire> wire;
+  try {
+    wire = abi::OpenWire(launch, release, cuda::TheGpu());
+  } catch (const std::invalid_argument& error) {  // this stub was built for other releases
+    return channel::RefuseLaunch(launch, release, error.what());
+  }
+  // First, so that no later error leaves the server waiting for the startup message.
+  wire->Announce();
+  std::optional<channel::Heartbeat> heartbeat;
+  try {
+    heartbeat.emplace(*wire, launch.server_pid);
+  } catch (const std::system_error& error) {
+    return channel::RefuseStart(*wire, std::string("a thread cannot be created: ") + error.what());
+  }
+  Serve(launch, *wire, *heartbeat);
   // Without destructors of libraries, and without joining threads that the model has left running.
-  std::fflush(nullptr);
+  FlushOutput();
   _exit(0);
 }
 
@@ -127,7 +150,7 @@ extern "C" __attribute__((visibility("default"))) int envpack_stub_run(int argc,
     return envpack::Main(argc, argv, release);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());
-    std::fflush(nullptr);
+    envpack::FlushOutput();
     _exit(1);
   }
 }

@@ -58,6 +58,7 @@ add_library(session OBJECT
   channel/heartbeat.cc
   channel/refusal.cc
   forks.cc
+  output.cc
   shm/mapping.cc
   shm/queue.cc
   shm/region.cc

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <array>
+#include <atomic>
 
 namespace envpack::forks {
 
@@ -19,6 +20,10 @@ std::array<Disposition, 2> ours{{{SIGINT, {}}, {SIGTERM, {}}}};
 
 thread_local sigset_t mask_before;
 
+// Of a forked process: how many threads must not be disturbed, and the signal that then ends the process.
+std::atomic<int> undisturbed{0};
+std::atomic<int> delayed{0};
+
 // Blocks the signals until the child has restored its dispositions.
 void BeforeFork() {
   sigset_t set;
@@ -29,16 +34,30 @@ void BeforeFork() {
 
 void InParent() { pthread_sigmask(SIG_SETMASK, &mask_before, nullptr); }
 
+// What the default action does, as soon as no thread is in the middle of an exchange.
+void EndUndisturbed(int signal) {
+  delayed = signal;
+  if (undisturbed != 0) return;
+  struct sigaction action{};
+  action.sa_handler = SIG_DFL;
+  sigaction(signal, &action, nullptr);
+  raise(signal);
+}
+
 // A model that forks workers expects terminate() to end them.
 void InChild() {
   ++depth;
-  for (const Disposition& disposition : ours) {
+  undisturbed = 0;
+  delayed = 0;
+  for (Disposition& disposition : ours) {
     struct sigaction now{};
     sigaction(disposition.signal, nullptr, &now);
     if (now.sa_handler != disposition.action.sa_handler) continue;
     now = {};
-    now.sa_handler = SIG_DFL;
+    now.sa_handler = EndUndisturbed;
+    now.sa_flags = SA_RESTART;
     sigaction(disposition.signal, &now, nullptr);
+    disposition.action = now;  // for the processes that this one forks
   }
   pthread_sigmask(SIG_SETMASK, &mask_before, nullptr);
 }
@@ -51,5 +70,22 @@ void Watch() {
 }
 
 int Depth() { return depth; }
+
+// The mask is for signals that the model has given their default action, or never had another one.
+Undisturbed::Undisturbed() : is_forked_(depth > 0) {
+  if (!is_forked_) return;
+  ++undisturbed;
+  sigset_t set;
+  sigfillset(&set);
+  for (const int fault : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP}) sigdelset(&set, fault);
+  pthread_sigmask(SIG_BLOCK, &set, &before_);
+}
+
+Undisturbed::~Undisturbed() {
+  if (!is_forked_) return;
+  const int signal = --undisturbed == 0 ? delayed.load() : 0;
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  if (signal != 0) EndUndisturbed(signal);
+}
 
 }  // namespace envpack::forks

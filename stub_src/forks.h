@@ -1,10 +1,12 @@
 // Detects processes that the model forks: they inherit copies of the stub's objects but own none of them.
 #pragma once
 
+#include <signal.h>
+
 namespace envpack::forks {
 
-// Counts forks from now on, and restores the default action of SIGINT and SIGTERM in forked processes unless
-// the model has installed its own handlers. Call it once, after this process has installed its handlers.
+// Counts forks from now on. In forked processes SIGINT and SIGTERM end the process again, unless the model
+// has installed its own handlers. Call it once, after this process has installed its handlers.
 void Watch();
 
 // How many forks lie between the process that called Watch() and this one.
@@ -18,6 +20,21 @@ class OwnerProcess {
 
  private:
   int depth_ = Depth();
+};
+
+// Delays the signals that would end a forked process until it is destroyed. The server waits without a limit
+// for the process that it exchanges messages with, and the stub for the one that has locked the region. Only
+// SIGKILL cannot be delayed. Does nothing in the process that called Watch(), whose handlers ignore them.
+class Undisturbed {
+ public:
+  Undisturbed();
+  ~Undisturbed();
+  Undisturbed(const Undisturbed&) = delete;
+  Undisturbed& operator=(const Undisturbed&) = delete;
+
+ private:
+  const bool is_forked_;
+  sigset_t before_;
 };
 
 }  // namespace envpack::forks

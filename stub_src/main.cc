@@ -11,7 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <iterator>
-#include <memory>
+#include <optional>
 #include <string>
 
 #include "abi/built_epochs.h"
@@ -20,7 +20,6 @@
 #include "abi/wire.h"
 #include "body.h"
 #include "build_info.h"
-#include "channel/heartbeat.h"
 #include "channel/refusal.h"
 #include "libpython.h"
 
@@ -37,6 +36,7 @@ namespace {
 void IgnoreSignals() {
   struct sigaction action{};
   action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;  // the libraries of models do not expect that a call is interrupted
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
@@ -79,23 +79,24 @@ int PrintVersion() {
   return 0;
 }
 
-// Reports through the server why this stub cannot run a model.
-int Refuse(const abi::Launch& launch, abi::Release release, const std::string& reason) {
-  std::fprintf(stderr, "envpack stub: %s\n", reason.c_str());
-  const std::unique_ptr<abi::Session> server = abi::OpenSession(launch, release);
-  server->Announce();
-  const channel::Heartbeat heartbeat(*server, launch.server_pid);
-  channel::RefuseEverything(*server, reason);
-  return 1;
+int RunBody(int argc, const char* const* argv, const abi::Launch& launch, abi::Release release) {
+  const Body body = LoadBody();
+  if (body.entry == nullptr) return channel::RefuseLaunch(launch, release, body.failure);
+  return body.entry(argc, argv, release);
 }
 
 int Run(int argc, const char* const* argv) {
   const abi::Launch launch = abi::ParseLaunch(argc, argv);
   const abi::Release only = std::size(abi::kBuiltEpochs) == 1 ? abi::kBuiltEpochs[0] : 0;
-  const abi::Release release = abi::FindServerRelease(launch, argv[0], only);
-  const Body body = LoadBody();
-  if (body.entry == nullptr) return Refuse(launch, release, body.failure);
-  return body.entry(argc, argv, release);
+  abi::Release release = 0;
+  try {
+    release = abi::FindServerRelease(launch, argv[0], only);
+  } catch (const abi::ReleaseError& error) {
+    const std::optional<abi::Release> server = abi::ReportedRelease(launch);
+    if (!server) throw;
+    return channel::RefuseLaunch(launch, *server, error.what());
+  }
+  return RunBody(argc, argv, launch, release);
 }
 
 }  // namespace

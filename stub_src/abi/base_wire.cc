@@ -67,6 +67,7 @@ void BaseWire::SendCleanup(CommandKind kind, std::int64_t id) {
   const shm::Block& block = writer.Put(record);
   const Call call = MakeCall(writer, kind, block.handle());
   const auto* cleanup = block.As<records::Cleanup>();
+  const forks::Undisturbed undisturbed;
   shm::Lock lock(call.mutex);
   to_server_.Push(call.message);
   while (!cleanup->waiting_on_stub) lock.Wait(call.condition);
@@ -142,8 +143,8 @@ void BaseWire::AttachPool(const records::Message& message) {
   IpcHandle handle;
   shm::CopyBytes(handle.data(), pool->cuda_handle, handle.size());
   if (const auto failure = Attempt([&] { gpu_.AttachPool(pool->device_id, handle); })) {
-    pool->error = writer.WriteString(failure->text);
-    pool->has_error = pool->is_error_set = true;
+    pool->has_error = true;
+    pool->is_error_set = !Attempt([&] { pool->error = writer.WriteString(failure->text); });
   }
   const shm::Block mutex = region_.Load(message.response_mutex);
   const shm::Block condition = region_.Load(message.response_cond);
@@ -182,8 +183,8 @@ void RegionReadinessProbe::Answer(const ReadinessAnswer& answer) {
   shm::Lock lock(mutex_.As<pthread_mutex_t>());
   record->function_exists = true;
   if (const auto* failure = std::get_if<Failure>(&answer)) {
-    record->has_error = record->is_error_set = true;
-    record->error = writer.WriteString(failure->text);
+    record->has_error = true;
+    record->is_error_set = !Attempt([&] { record->error = writer.WriteString(failure->text); });
   } else {
     record->is_ready = std::get<bool>(answer);
   }

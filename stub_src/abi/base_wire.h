@@ -11,6 +11,7 @@
 #include "abi/base_session.h"
 #include "abi/codec.h"
 #include "abi/wire.h"
+#include "forks.h"
 #include "shm/queue.h"
 #include "shm/sync.h"
 
@@ -87,6 +88,7 @@ void BaseWire::Exchange(Writer& writer, CommandKind kind, const Record& record, 
   const shm::Block& block = writer.Make(sizeof(record));
   Record* shared = Share(block, record);
   const shm::Block& message = writer.Put(MakeMessage(kind, block.handle()));
+  const forks::Undisturbed undisturbed;
   to_server_.Push(message.handle());
   {
     shm::Lock lock(&shared->mutex);

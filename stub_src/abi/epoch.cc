@@ -172,6 +172,7 @@ InferResponse EpochWire<kEpoch>::Infer(const Request& request, bool decoupled) {
   const shm::Block message = region_.Load(call.message);
   const auto* answer = message.As<records::Message>();
 
+  const forks::Undisturbed undisturbed;
   shm::Lock lock(call.mutex);
   request_queue().Push(call.message);
   do lock.Wait(call.condition);
@@ -208,11 +209,11 @@ InferResponse EpochWire<kEpoch>::TakeStreamResponse(const records::Message& mess
   const shm::Block mutex = region_.Load(message.response_mutex);
   const shm::Block condition = region_.Load(message.response_cond);
   InferResponse response;
-  if (batch->has_error) {
-    response.response.error = Error{reader_.ErrorText(batch->is_error_set, batch->error)};
-  } else {
+  const auto failure = Attempt([&] {
+    if (batch->has_error) throw ServerError(reader_.ErrorText(batch->is_error_set, batch->error));
     response = epoch_reader_.ReadInferResponse(*block.As<Handle>(sizeof(BatchRecord)));
-  }
+  });
+  if (failure) response.response.error = Error{failure->text};
   shm::Lock lock(mutex.As<pthread_mutex_t>());
   batch->waiting_on_stub = true;
   shm::Notify(condition.As<pthread_cond_t>());
@@ -226,7 +227,14 @@ template <Release kEpoch>
 bool EpochWire<kEpoch>::ServeServerMessage(const ServerMessageHandler& handler) {
   const Handle handle = server_messages_.Pop();
   if (handle == records::kDummy) return false;
-  const shm::Block block = region_.Load(handle);
+  if (const auto failure = Attempt([&] { ServeMessage(region_.Load(handle), handler); })) {
+    std::fprintf(stderr, "envpack stub: cannot process a message of the server: %s\n", failure->text.c_str());
+  }
+  return true;
+}
+
+template <Release kEpoch>
+void EpochWire<kEpoch>::ServeMessage(const shm::Block& block, const ServerMessageHandler& handler) {
   const records::Message message = *block.As<records::Message>();
   const CommandKind kind = T::kStreamMessagesHaveCommands ? numbers_.KindOf(message.command)
                                                           : CommandKind::kInferStreamExecResponse;
@@ -237,7 +245,6 @@ bool EpochWire<kEpoch>::ServeServerMessage(const ServerMessageHandler& handler) 
   } else if (kind == CommandKind::kUserModelReadinessRequest) {
     handler(ReadProbe(message));
   }
-  return true;
 }
 
 template <Release kEpoch>

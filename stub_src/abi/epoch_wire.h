@@ -55,6 +55,7 @@ class EpochWire final : public BaseWire {
 
   // BLS requests and metrics.
   shm::Queue& request_queue() { return T::kHasRequestQueue ? to_server_ : answers_; }
+  void ServeMessage(const shm::Block& block, const ServerMessageHandler& handler);
   InferResponse TakeInferResponse(Handle answer);
   InferResponse TakeStreamResponse(const records::Message& message);
   records::CustomMetrics ExchangeMetric(CommandKind kind, const records::Metric<kEpoch>& record,

@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "abi/values.h"
+
 namespace envpack::abi {
 
 namespace {
@@ -190,6 +192,10 @@ std::optional<std::string> Variable(const char* name) {
 // "<server>/backends/python" to "<server>".
 std::string ServerFolder(const std::string& backend_directory) { return backend_directory + "/../.."; }
 
+std::string VersionFile(const Launch& launch) {
+  return ServerFolder(launch.backend_directory) + "/TRITON_VERSION";
+}
+
 std::vector<Evidence> CollectEvidence(const Launch& launch, const std::string& stub, Release only) {
   std::vector<Evidence> found;
   if (const auto text = Variable(kExplicit)) found.push_back(AsChoice(FromRelease(kExplicit, *text)));
@@ -202,7 +208,7 @@ std::vector<Evidence> CollectEvidence(const Launch& launch, const std::string& s
   if (const auto text = Variable("TRITON_SERVER_VERSION")) {
     found.push_back(FromServerVersion("TRITON_SERVER_VERSION", *text));
   }
-  const std::string file = ServerFolder(launch.backend_directory) + "/TRITON_VERSION";
+  const std::string file = VersionFile(launch);
   if (const auto text = FirstLine(file)) found.push_back(FromServerVersion(file, *text));
   if (const auto library = ReadServerLibrary(launch.server_pid)) {
     found.push_back(FromServerVersion(library->file, library->version));
@@ -274,6 +280,23 @@ Evidence FromServerVersion(const std::string& source, const std::string& version
                        NameOf(kOldest) + ") and later");
   }
   return {source, version, kNewest, true};
+}
+
+std::optional<Release> ReportedRelease(const Launch& launch) {
+  std::optional<Release> release;
+  const auto find = [&] {
+    const std::string file = VersionFile(launch);
+    std::optional<Evidence> found;
+    if (const auto library = ReadServerLibrary(launch.server_pid)) {
+      found = FromServerVersion(library->file, library->version);
+    } else if (const auto text = FirstLine(file)) {
+      found = FromServerVersion(file, *text);
+    }
+    if (!found) return;
+    CheckCommandLine(launch, *found);
+    release = found->release;
+  };
+  return Attempt(find) ? std::nullopt : release;
 }
 
 Release FindServerRelease(const Launch& launch, const std::string& stub, Release only) {

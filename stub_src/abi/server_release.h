@@ -2,6 +2,7 @@
 // release crashes the server. So the stub evaluates every source of that information, and all must agree.
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +32,11 @@ struct Evidence {
 // otherwise 0. Returns the release of the first source. Does not access the region. Throws ReleaseError if
 // there is no source, if two disagree, or if the command line is that of another release.
 Release FindServerRelease(const Launch& launch, const std::string& stub, Release only);
+
+// The release that the server itself reports, by its library or, if that says nothing, the file
+// TRITON_VERSION; none if neither does, or if the command line is that of another release. For a stub that
+// has no release that it can run with, to tell the server.
+std::optional<Release> ReportedRelease(const Launch& launch);
 
 // The release whose server reports `version`, for example "2.51.0". Throws ReleaseError for a version that is
 // older than all known ones; `source` is for the message.

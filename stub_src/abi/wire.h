@@ -138,7 +138,7 @@ class Wire : public Session {
 
   // Waits for one message that the server sends without a request, and processes it or passes it to
   // `handler`. One thread only, which must run before the model is initialised. Returns false when no further
-  // message will come.
+  // message will come. A message that cannot be processed is reported on standard error.
   virtual bool ServeServerMessage(const ServerMessageHandler& handler) = 0;
 
   // Enables readiness probes of the server. Call it before initialize is answered.

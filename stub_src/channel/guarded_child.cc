@@ -15,6 +15,9 @@
 #include <system_error>
 #include <variant>
 
+#include "channel/refusal.h"
+#include "output.h"
+
 namespace envpack::channel {
 
 namespace {
@@ -89,10 +92,10 @@ const char* DescribeStep(Step step) {
     work(report);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());
-    std::fflush(nullptr);
+    FlushOutput();
     _exit(1);
   }
-  std::fflush(nullptr);
+  FlushOutput();
   _exit(0);
 }
 
@@ -120,8 +123,11 @@ abi::AutoCompleteAnswer Report::Read(int status) const {
   const char mark = text.empty() ? '\0' : text.front();
   if (mark == kCompleted) return text.substr(1);
   if (mark == kFailed) return abi::Failure{text.substr(1)};
-  return abi::Failure{"The model's process " + DescribeExit(status) + " while " +
-                      DescribeStep(static_cast<Step>(mark)) + ". See its output in the server's log."};
+  const auto step = static_cast<Step>(mark);
+  const std::string reason = "The model's process " + DescribeExit(status) + " while " + DescribeStep(step) +
+                             ". See its output in the server's log.";
+  const bool had_started = step == Step::kImport || step == Step::kComplete;
+  return abi::Failure{had_started ? reason : StartFailure(reason)};
 }
 
 GuardedChild::GuardedChild(const std::function<void(Report&)>& work) {

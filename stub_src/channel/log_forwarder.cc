@@ -16,6 +16,10 @@ namespace {
 // Indexed by abi::LogLevel.
 constexpr char kLevelLetters[] = {'I', 'W', 'E', 'I'};
 
+// What may wait for the server.
+constexpr std::size_t kMostLines = 4096;
+constexpr std::size_t kMostBytes = 4 << 20;
+
 }  // namespace
 
 void StderrLog::Write(abi::LogLine line) {
@@ -33,13 +37,35 @@ LogForwarder::LogForwarder(abi::Wire& wire) : wire_(wire), thread_([this] { Run(
   pthread_setname_np(thread_.native_handle(), "pbstub-log");
 }
 
-LogForwarder::~LogForwarder() {
+LogForwarder::~LogForwarder() { Stop(); }
+
+void LogForwarder::Stop() {
   {
     const std::lock_guard lock(mutex_);
-    stop_ = true;
+    if (std::exchange(stop_, true)) return;
   }
   changed_.notify_all();
+  has_room_.notify_all();
   thread_.join();
+}
+
+bool LogForwarder::HasRoom() const {
+  return lines_.empty() || (lines_.size() < kMostLines && bytes_ < kMostBytes);
+}
+
+// The mutex must be held.
+void LogForwarder::Add(abi::LogLine line) {
+  bytes_ += line.message.size();
+  lines_.push_back(std::move(line));
+  changed_.notify_one();
+}
+
+bool LogForwarder::TryWrite(abi::LogLine& line) {
+  if (!owner_process_.IsThisProcess()) return false;
+  const std::lock_guard lock(mutex_);
+  if (stop_ || !HasRoom()) return false;
+  Add(std::move(line));
+  return true;
 }
 
 void LogForwarder::Write(abi::LogLine line) {
@@ -48,11 +74,11 @@ void LogForwarder::Write(abi::LogLine line) {
     StderrLog().Write(std::move(line));
     return;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    lines_.push_back(std::move(line));
-  }
-  changed_.notify_one();
+  std::unique_lock lock(mutex_);
+  has_room_.wait(lock, [this] { return stop_ || HasRoom(); });
+  if (!stop_) return Add(std::move(line));
+  lock.unlock();
+  StderrLog().Write(std::move(line));
 }
 
 void LogForwarder::Run() {
@@ -62,6 +88,8 @@ void LogForwarder::Run() {
     if (lines_.empty()) return;
     abi::LogLine line = std::move(lines_.front());
     lines_.pop_front();
+    bytes_ -= line.message.size();
+    has_room_.notify_one();
     lock.unlock();
     try {
       wire_.Log(line);

@@ -2,20 +2,30 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "abi/wire.h"
 #include "forks.h"
 
 namespace envpack::channel {
 
-// Destination of log lines. Callable from any thread, with or without the GIL.
+// Destination of log lines. Callable from any thread.
 class LogSink {
  public:
   virtual ~LogSink() = default;
+
+  // May wait for room, so do not call it with the GIL held.
   virtual void Write(abi::LogLine line) = 0;
+
+  // Writes the line unless that would have to wait; then returns false and leaves the line as it is.
+  virtual bool TryWrite(abi::LogLine& line) {
+    Write(std::move(line));
+    return true;
+  }
 };
 
 // Standard error, in the server's format. Used until the server reads the log queue.
@@ -24,7 +34,9 @@ class StderrLog final : public LogSink {
   void Write(abi::LogLine line) override;
 };
 
-// The server, in order, through a separate thread. The destructor sends the remaining lines.
+// The server, in order, through a separate thread. The server takes about ten thousand lines in a second, and
+// none while it loads a model for this one. A model that logs faster waits: no line is lost, and the memory
+// of the lines and the time that the last ones take have a limit.
 class LogForwarder final : public LogSink {
  public:
   explicit LogForwarder(abi::Wire& wire);
@@ -33,15 +45,23 @@ class LogForwarder final : public LogSink {
   LogForwarder& operator=(const LogForwarder&) = delete;
 
   void Write(abi::LogLine line) override;
+  bool TryWrite(abi::LogLine& line) override;
+
+  // Sends the remaining lines and ends the thread. Later lines go to standard error.
+  void Stop();
 
  private:
   void Run();
+  bool HasRoom() const;
+  void Add(abi::LogLine line);
 
   abi::Wire& wire_;
   const forks::OwnerProcess owner_process_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable has_room_;
   std::deque<abi::LogLine> lines_;
+  std::size_t bytes_ = 0;  // of the messages of these lines
   bool stop_ = false;
   std::thread thread_;
 };

@@ -1,6 +1,10 @@
 #include "channel/refusal.h"
 
+#include <cstdio>
+#include <memory>
 #include <variant>
+
+#include "channel/heartbeat.h"
 
 namespace envpack::channel {
 
@@ -39,9 +43,32 @@ bool Refuse(abi::Session& server, const abi::Command& command, const std::string
   return std::visit(Refusal(server, reason), command);
 }
 
+std::string StartFailure(const std::string& reason) {
+  return "Failed to preinitialize Python stub: " + reason;
+}
+
 void RefuseEverything(abi::Session& server, const std::string& reason) {
   while (Refuse(server, server.Receive(), reason)) {
   }
+}
+
+int RefuseStart(abi::Session& server, const std::string& reason) {
+  std::fprintf(stderr, "envpack stub: %s\n", reason.c_str());
+  RefuseEverything(server, StartFailure(reason));
+  return 1;
+}
+
+int RefuseLaunch(const abi::Launch& launch, abi::Release release, const std::string& reason) {
+  std::unique_ptr<abi::Session> server;
+  std::unique_ptr<Heartbeat> heartbeat;
+  const auto start = [&] {
+    server = abi::OpenSession(launch, release);
+    server->Announce();
+    heartbeat = std::make_unique<Heartbeat>(*server, launch.server_pid);
+  };
+  if (!abi::Attempt(start) || server) return RefuseStart(*server, reason);
+  std::fprintf(stderr, "envpack stub: %s\n", reason.c_str());  // there is no region to answer through
+  return 1;
 }
 
 }  // namespace envpack::channel

@@ -24,7 +24,8 @@ void ServeServerMessages(abi::Wire& wire, std::shared_ptr<Streams> streams, Read
       while (wire.ServeServerMessage(handle)) {
       }
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "envpack stub: cannot process a message of the server: %s\n", error.what());
+      std::fprintf(stderr, "envpack stub: no further message of the server can be received: %s\n",
+                   error.what());
     }
   });
   pthread_setname_np(thread.native_handle(), "pbstub-rx");

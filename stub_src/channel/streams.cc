@@ -140,7 +140,7 @@ void Streams::Deliver(abi::InferResponse response) {
   Close(id);
 }
 
-void Streams::Close(abi::StreamId id) {
+void Streams::Close(abi::StreamId id) noexcept {
   {
     std::unique_lock lock(mutex_);
     closed_.wait(lock, [&] {
@@ -148,9 +148,24 @@ void Streams::Close(abi::StreamId id) {
       return found == entries_.end() || found->second.cancelling == 0;
     });
     if (entries_.erase(id) == 0) return;
+    unsent_ends_.push_back(id);
   }
-  wire_.EndStream(id);
+  SendEnds();
   closed_.notify_all();
+}
+
+void Streams::SendEnds() noexcept {
+  std::vector<abi::StreamId> ends;
+  {
+    const std::lock_guard lock(mutex_);
+    ends.swap(unsent_ends_);
+  }
+  const auto send = [&] {
+    for (; !ends.empty(); ends.pop_back()) wire_.EndStream(ends.back());
+  };
+  if (!abi::Attempt(send)) return;
+  const std::lock_guard lock(mutex_);
+  unsent_ends_.insert(unsent_ends_.end(), ends.begin(), ends.end());
 }
 
 void Streams::Cancel(abi::StreamId id) {
@@ -160,7 +175,16 @@ void Streams::Cancel(abi::StreamId id) {
     if (found == entries_.end()) return;
     ++found->second.cancelling;
   }
-  wire_.CancelStream(id);
+  try {
+    wire_.CancelStream(id);
+  } catch (...) {
+    EndCancelling(id);
+    throw;
+  }
+  EndCancelling(id);
+}
+
+void Streams::EndCancelling(abi::StreamId id) {
   {
     const std::lock_guard lock(mutex_);
     --entries_.at(id).cancelling;
@@ -168,7 +192,7 @@ void Streams::Cancel(abi::StreamId id) {
   closed_.notify_all();
 }
 
-void Streams::Abandon(abi::StreamId id) {
+void Streams::Abandon(abi::StreamId id) noexcept {
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
@@ -194,6 +218,7 @@ void Streams::End() {
   list();
   lock.unlock();
   for (const abi::StreamId id : open) Close(id);
+  SendEnds();
 }
 
 }  // namespace envpack::channel

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "abi/wire.h"
 
@@ -54,11 +55,12 @@ class Streams {
   // Adds a response that has arrived.
   void Deliver(abi::InferResponse response);
 
-  // Ends a stream whose last response has been taken.
-  void Close(abi::StreamId id);
+  // Ends a stream whose last response has been taken. If the region has no room for the message to the
+  // server, the next stream that ends sends it.
+  void Close(abi::StreamId id) noexcept;
 
   // Discards further responses. The server continues to send them, so the last one closes the stream.
-  void Abandon(abi::StreamId id);
+  void Abandon(abi::StreamId id) noexcept;
 
   // Requests the cancellation of the request, unless its last response has been taken.
   void Cancel(abi::StreamId id);
@@ -87,6 +89,8 @@ class Streams {
     bool is_certain;         // there is no other stream
   };
 
+  void SendEnds() noexcept;
+  void EndCancelling(abi::StreamId id);
   Opened Open(abi::InferResponse first);
   void TakeEarlyErrors(abi::StreamId id, Entry* entry);
   Entry& Find(abi::StreamId id);
@@ -98,6 +102,7 @@ class Streams {
   std::condition_variable closed_;
   Entries entries_;
   std::deque<EarlyError> early_errors_;
+  std::vector<abi::StreamId> unsent_ends_;
   std::uint64_t arrivals_ = 0;
   std::size_t starting_ = 0;   // requests whose first response has not arrived
   std::size_t unnamed_ = 0;    // streams that began with an error, so their id is unknown

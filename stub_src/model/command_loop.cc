@@ -34,9 +34,10 @@ class CommandLoop {
   ~CommandLoop() {
     model_.reset();
     module::SetServerLink({});
-    module::SetLogSink(stderr_log_);
+    if (!forwarder_) return;
+    module::SetLogSink(std::make_shared<channel::StderrLog>());
     // Sending the last log lines waits for the server, so the GIL must not be held.
-    module::Unlocked([this] { forwarder_.reset(); });
+    module::Unlocked([this] { forwarder_->Stop(); });
   }
 
   void Run(abi::Command command) {
@@ -60,8 +61,7 @@ class CommandLoop {
   const abi::Launch& launch_;
   abi::Wire& wire_;
   const std::shared_ptr<channel::Streams> streams_;
-  channel::StderrLog stderr_log_;
-  std::unique_ptr<channel::LogForwarder> forwarder_;
+  std::shared_ptr<channel::LogForwarder> forwarder_;
   std::shared_ptr<PythonModel> model_;
   const std::shared_ptr<Readiness> readiness_ = std::make_shared<Readiness>();
 };
@@ -77,13 +77,14 @@ bool CommandLoop::Serve(abi::AutoCompleteCommand&) {
 void CommandLoop::StartHelpers() {
   channel::ServeServerMessages(wire_, streams_,
                                [readiness = readiness_](auto probe) { readiness->Add(std::move(probe)); });
-  forwarder_ = std::make_unique<channel::LogForwarder>(wire_);
-  module::SetLogSink(*forwarder_);
+  forwarder_ = std::make_shared<channel::LogForwarder>(wire_);
+  module::SetLogSink(forwarder_);
   module::SetServerLink({&wire_, launch_.name, nullptr});
 }
 
 std::optional<abi::Failure> CommandLoop::Initialize(const abi::InitializeCommand& command) {
   return CallModel([&] {
+    StartHelpers();
     model_ = std::make_shared<PythonModel>(launch_, wire_);
     model_->Initialize(command.arguments);
     readiness_->SetModel(model_);
@@ -94,7 +95,6 @@ std::optional<abi::Failure> CommandLoop::Initialize(const abi::InitializeCommand
 }
 
 bool CommandLoop::Serve(abi::InitializeCommand& command) {
-  StartHelpers();
   const abi::InitializeAnswer answer = Initialize(command);
   module::Unlocked([&] { wire_.AnswerInitialize(answer); });
   // After a failed start the server does not finalize but waits for this process to end.

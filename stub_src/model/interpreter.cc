@@ -14,6 +14,7 @@
 #include "forks.h"
 #include "model/home.h"
 #include "module/module.h"
+#include "output.h"
 
 namespace py = pybind11;
 
@@ -111,7 +112,7 @@ int StatusOf(py::error_already_set& error) {
 
 [[noreturn]] void ExitForked(int status) {
   ShutDownInterpreter();
-  std::fflush(nullptr);
+  FlushOutput();
   _exit(status);
 }
 

@@ -15,8 +15,10 @@ namespace envpack::model {
 void Readiness::Add(std::unique_ptr<abi::ReadinessProbe> probe) {
   const std::lock_guard lock(mutex_);
   probes_.push_back(std::move(probe));
-  if (std::exchange(is_serving_, true)) return;
-  std::thread thread([self = shared_from_this()] { self->Serve(); });
+  if (is_serving_) return;
+  std::thread thread(
+      [self = shared_from_this()] { self->Serve(); });  // without one the next probe tries again
+  is_serving_ = true;
   pthread_setname_np(thread.native_handle(), "pbstub-ready");
   thread.detach();
 }

@@ -183,6 +183,17 @@ py::array DeserializeBytes(const char* data, std::size_t size, const std::vector
   return array;
 }
 
+namespace {
+
+// The server keeps integers in 64 bits. Triton 26.06 aborts when it reads a larger one.
+bool FitsIn64Bits(py::handle number) {
+  int overflow = 0;
+  PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  return overflow == 0;
+}
+
+}  // namespace
+
 std::string ToParameters(const py::object& parameters) {
   if (!py::isinstance<py::dict>(parameters)) {
     throw ModelException("Expect parameters to be a dict, got " + TypeOf(parameters));
@@ -193,6 +204,10 @@ std::string ToParameters(const py::object& parameters) {
     }
     if (!py::isinstance<py::int_>(value) && !py::isinstance<py::str>(value)) {  // bool is an int
       throw ModelException("Expect parameters values to have type bool/int/str, found type " + TypeOf(value));
+    }
+    if (py::isinstance<py::int_>(value) && !FitsIn64Bits(value)) {
+      throw ModelException("Expect parameters values of type int to be from -2**63 to 2**63 - 1, which '" +
+                           key.cast<std::string>() + "' is not");
     }
   }
   return py::module_::import("json").attr("dumps")(parameters).cast<std::string>();

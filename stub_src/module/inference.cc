@@ -12,6 +12,12 @@ namespace py = pybind11;
 
 namespace envpack::module {
 
+namespace {
+
+constexpr const char* kStreamsAre = "Streams of responses are";
+
+}  // namespace
+
 ResponseIterator::ResponseIterator(channel::Streams::Opened opened, std::shared_ptr<channel::Streams> streams)
     : streams_(std::move(streams)), id_(opened.id), stream_(std::move(opened.stream)) {}
 
@@ -36,6 +42,7 @@ abi::InferResponse ResponseIterator::Take() {
 }
 
 std::shared_ptr<InferenceResponse> ResponseIterator::Next() {
+  RequireOwner(owner_process_, kStreamsAre);
   std::unique_lock taking(taking_, std::defer_lock);
   {
     const py::gil_scoped_release unlocked;
@@ -58,9 +65,14 @@ std::shared_ptr<InferenceResponse> ResponseIterator::Next() {
 }
 
 void ResponseIterator::Cancel() {
+  RequireOwner(owner_process_, kStreamsAre);
   Require(*TheServer().wire, abi::Feature::kCancelledStreams, "Cancelling a request to another model needs");
-  const py::gil_scoped_release unlocked;
-  streams_->Cancel(id_);
+  try {
+    const py::gil_scoped_release unlocked;
+    streams_->Cancel(id_);
+  } catch (const abi::RegionFull& error) {
+    throw ModelException(error.what());
+  }
 }
 
 void BindInference(py::module_& module) {

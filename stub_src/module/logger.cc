@@ -1,6 +1,7 @@
 #include "module/logger.h"
 
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -13,8 +14,11 @@ namespace envpack::module {
 
 namespace {
 
-channel::StderrLog stderr_log;
-channel::LogSink* current_sink = &stderr_log;
+// Guarded by the GIL.
+std::shared_ptr<channel::LogSink>& CurrentSink() {
+  static std::shared_ptr<channel::LogSink> sink = std::make_shared<channel::StderrLog>();
+  return sink;
+}
 
 // The running line of Python is the caller's: functions of the stub have no Python frame.
 void FillCaller(abi::LogLine& line) {
@@ -35,10 +39,13 @@ void Log(const std::string& message, abi::LogLevel level) {
   abi::LogLine line{level, message.substr(0, std::strlen(message.c_str())), "",
                     0};  // the server cuts messages at a NUL
   FillCaller(line);
-  current_sink->Write(std::move(line));
+  const std::shared_ptr<channel::LogSink> sink = CurrentSink();
+  if (sink->TryWrite(line)) return;
+  const py::gil_scoped_release unlocked;
+  sink->Write(std::move(line));
 }
 
-void SetLogSink(channel::LogSink& sink) { current_sink = &sink; }
+void SetLogSink(std::shared_ptr<channel::LogSink> sink) { CurrentSink() = std::move(sink); }
 
 void BindLogger(py::module_& module) {
   struct Logger {};  // has static functions only

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <string>
 
 #include "abi/values.h"
@@ -11,8 +12,8 @@
 namespace envpack::module {
 
 // Sets the destination of log lines. Python's logger consists of static functions, so there is one
-// destination for the process. The sink must outlive its use. Call it with the GIL held.
-void SetLogSink(channel::LogSink& sink);
+// destination for the process. Call it with the GIL held.
+void SetLogSink(std::shared_ptr<channel::LogSink> sink);
 
 // Writes a log line with the file and line of the running Python code.
 void Log(const std::string& message, abi::LogLevel level);

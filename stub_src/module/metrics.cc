@@ -63,6 +63,8 @@ class MetricFamily {
 
 namespace {
 
+constexpr const char* kMetricsAre = "Metrics and their families are";
+
 const char* PrefixOf(abi::MetricChange change) {
   switch (change) {
     case abi::MetricChange::kIncrement:
@@ -121,6 +123,7 @@ abi::ServerAddress Metric::CheckedAddress(const std::string& prefix) const {
 }
 
 void Metric::Change(abi::MetricChange change, double value) {
+  RequireOwner(owner_process_, kMetricsAre);
   const std::string prefix = PrefixOf(change);
   CallServer(prefix, [&](abi::Wire& wire) {
     if (change == abi::MetricChange::kObserve) Require(wire, abi::Feature::kHistograms, "Histograms need");
@@ -130,6 +133,7 @@ void Metric::Change(abi::MetricChange change, double value) {
 }
 
 double Metric::Value() {
+  RequireOwner(owner_process_, kMetricsAre);
   const std::string prefix = "Failed to get metric value: ";
   return CallServer(prefix, [&](abi::Wire& wire) {
     const std::lock_guard lock(mutex_);
@@ -163,6 +167,7 @@ MetricFamily::~MetricFamily() {
 }
 
 std::shared_ptr<Metric> MetricFamily::Make(const py::object& labels, const py::object& buckets) {
+  RequireOwner(owner_process_, kMetricsAre);
   if (!labels.is_none() && !py::isinstance<py::dict>(labels)) {
     throw ModelException("Failed to create metric. Labels must be a dictionary.");
   }

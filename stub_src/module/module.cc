@@ -105,6 +105,16 @@ constexpr std::pair<const char*, std::uint32_t> kReleaseFlags[] = {
     {"TRITONSERVER_REQUEST_RELEASE_RESCHEDULE", abi::kReleaseReschedule},
 };
 
+// pybind11 gives each class a method for casts between extensions of different builds. No other extension has
+// these classes, and dir() would show it to users.
+void HideConduits(const py::module_& module) {
+  constexpr const char* kConduit = "_pybind11_conduit_v1_";
+  for (const auto& [name, value] : module.attr("__dict__").cast<py::dict>()) {
+    if (!py::isinstance<py::type>(value)) continue;
+    if (value.attr("__dict__").contains(kConduit)) py::delattr(value, kConduit);
+  }
+}
+
 void Bind(py::module_& module) {
   BindErrors(module);
   BindTensor(module);
@@ -115,6 +125,7 @@ void Bind(py::module_& module) {
   BindMetrics(module);
   BindModelControl(module);
   BindSharedMemory(module);
+  HideConduits(module);
 }
 
 PyObject* Init() {

@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -51,6 +52,7 @@ const std::shared_ptr<ResponseSender>& InferenceRequest::SenderForModel() const 
 
 void InferenceRequest::SetReleaseFlags(std::uint32_t flags) {
   if (wire_ != nullptr) {
+    sender_->RequireOwner();
     Require(*wire_, abi::Feature::kRescheduling, "Rescheduling a request needs");
     wire_->SetReleaseFlags(value_.origin, flags);
   }
@@ -73,7 +75,8 @@ abi::CorrelationId ToCorrelationId(const py::object& id) {
   const std::uint64_t number = PyLong_AsUnsignedLongLong(id.ptr());
   if (PyErr_Occurred() == nullptr) return number;
   PyErr_Clear();
-  throw ModelException("Correlation ID must be from 0 to 2**64 - 1, not " + py::str(id).cast<std::string>());
+  throw std::runtime_error("Correlation ID must be from 0 to 2**64 - 1, not " +
+                           py::str(id).cast<std::string>());
 }
 
 std::shared_ptr<InferenceRequest> MakeRequest(const std::string& request_id, const py::object& correlation_id,

@@ -93,6 +93,7 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
   if (flags != 0 && flags != abi::kResponseFinal) {
     throw ModelException("Unable to send response. Unsupported flag provided.");
   }
+  RequireOwner();
   if (response) RequireParameters(*wire_, *response);
   if (!response && flags == 0) {
     throw ModelException(
@@ -122,8 +123,15 @@ void ResponseSender::Send(const std::shared_ptr<InferenceResponse>& response, st
   }
 }
 
+void ResponseSender::RequireOwner() const {
+  module::RequireOwner(owner_process_, "Requests of the server are");
+}
+
 bool ResponseSender::IsCancelled() {
-  if (wire_ != nullptr) Require(*wire_, abi::Feature::kCancelQueries, "Cancellation queries need");
+  if (wire_ != nullptr) {
+    RequireOwner();
+    Require(*wire_, abi::Feature::kCancelQueries, "Cancellation queries need");
+  }
   {
     const std::lock_guard lock(mutex_);
     // After the final response the request is deleted; a query would read freed memory in the server.

@@ -62,6 +62,10 @@ class ResponseSender {
   ResponseSender(const ResponseSender&) = delete;
   ResponseSender& operator=(const ResponseSender&) = delete;
 
+  // Throws ModelException in a process that the model has forked: the request is answered and ended by the
+  // process that received it.
+  void RequireOwner() const;
+
   // Throws ModelException if the response is not allowed, or if the server reports an error.
   void Send(const std::shared_ptr<InferenceResponse>& response, std::uint32_t flags);
 

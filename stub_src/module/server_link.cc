@@ -25,4 +25,9 @@ void Require(const abi::Wire& wire, abi::Feature feature, const std::string& wha
                        " or later; this server is Triton " + abi::NameOf(wire.ServerRelease()) + ".");
 }
 
+void RequireOwner(const forks::OwnerProcess& owner, const std::string& what) {
+  if (owner.IsThisProcess()) return;
+  throw ModelException(what + " available in the process that has created them only, not in a forked one.");
+}
+
 }  // namespace envpack::module

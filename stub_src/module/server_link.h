@@ -8,6 +8,7 @@
 
 #include "abi/wire.h"
 #include "channel/streams.h"
+#include "forks.h"
 #include "module/error.h"
 
 namespace envpack::module {
@@ -27,6 +28,10 @@ const ServerLink& TheServer();
 // Throws ModelException unless the server has the feature. `what` is the start of the message: "Histograms
 // need".
 void Require(const abi::Wire& wire, abi::Feature feature, const std::string& what);
+
+// Throws ModelException in a process that the owner of an object has forked. The server and the owner do not
+// know what such a process does with its copy. `what` is the start of the message: "Response senders are".
+void RequireOwner(const forks::OwnerProcess& owner, const std::string& what);
 
 // Runs `action` without the GIL. Everything that waits for the server must run without it.
 template <typename Action>

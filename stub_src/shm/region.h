@@ -106,6 +106,7 @@ class RegionLock {
   RegionLock& operator=(const RegionLock&) = delete;
 
  private:
+  const forks::Undisturbed undisturbed_;
   const Region* outer_;
   std::optional<Lock> lock_;
 };

@@ -11,6 +11,13 @@ void Check(int code, const char* what) {
   if (code != 0) throw std::system_error(code, std::generic_category(), what);
 }
 
+// The result of a function that has locked `mutex`. If a process died while it held a robust mutex, this one
+// owns it now, and without this call nobody could lock it again. What the mutex guards may be half-written;
+// what is read from the region is checked in any case.
+int Own(pthread_mutex_t* mutex, int code) {
+  return code == EOWNERDEAD ? pthread_mutex_consistent(mutex) : code;
+}
+
 }  // namespace
 
 void InitMutex(pthread_mutex_t* mutex) {
@@ -32,20 +39,13 @@ void InitCondition(pthread_cond_t* condition) {
 }
 
 Lock::Lock(pthread_mutex_t* mutex) : mutex_(mutex) {
-  const int code = pthread_mutex_lock(mutex);
-  // The peer died while it held a robust mutex. This process owns the mutex now; the data that it guards is
-  // consistent enough to continue.
-  if (code == EOWNERDEAD) {
-    pthread_mutex_consistent(mutex);
-    return;
-  }
-  Check(code, "lock of a shared mutex");
+  Check(Own(mutex, pthread_mutex_lock(mutex)), "lock of a shared mutex");
 }
 
 Lock::~Lock() { pthread_mutex_unlock(mutex_); }
 
 void Lock::Wait(pthread_cond_t* condition) {
-  Check(pthread_cond_wait(condition, mutex_), "shared condition");
+  Check(Own(mutex_, pthread_cond_wait(condition, mutex_)), "shared condition");
 }
 
 bool Lock::WaitUntil(pthread_cond_t* condition, std::chrono::system_clock::time_point limit) {
@@ -54,7 +54,7 @@ bool Lock::WaitUntil(pthread_cond_t* condition, std::chrono::system_clock::time_
   timespec until{};
   until.tv_sec = seconds.count();
   until.tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(since - seconds).count();
-  const int code = pthread_cond_timedwait(condition, mutex_, &until);
+  const int code = Own(mutex_, pthread_cond_timedwait(condition, mutex_, &until));
   if (code == ETIMEDOUT) return false;
   Check(code, "shared condition");
   return true;

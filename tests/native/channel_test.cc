@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "abi/launch.h"
 #include "abi/wire.h"
@@ -72,6 +73,26 @@ CASE(wire_sends_the_startup_message) {
   CHECK_EQ(peer.from_stub_answers.Pop(), 0);
   CHECK(!wire->UsesEnvironment());
   CHECK(!wire->Decoupled());
+}
+
+CASE(log_lines_that_wait_for_the_server_have_a_limit) {
+  Peer peer;
+  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
+  for (const auto& [size, most] : {std::pair<std::size_t, int>{1, 4097}, {100000, 43}}) {
+    channel::LogForwarder forwarder(*wire);
+    int written = 0;
+    abi::LogLine line{abi::LogLevel::kInfo, std::string(size, 'x'), "model.py", 1};
+    while (forwarder.TryWrite(line)) {
+      ++written;
+      line.message = std::string(size, 'x');
+    }
+    CHECK_EQ(line.message, std::string(size, 'x'));
+    CHECK(most - 1 <= written && written <= most);  // one may be on its way to the server
+    std::thread writer([&] { forwarder.Write({abi::LogLevel::kInfo, "waited", "model.py", 2}); });
+    for (int i = 0; i < written; ++i) CHECK_EQ(peer.TakeLog().message, std::string(size, 'x'));
+    CHECK_EQ(peer.TakeLog().message, "waited");
+    writer.join();
+  }
 }
 
 CASE(wire_answers_and_gives_all_memory_back) {

@@ -73,6 +73,47 @@ CASE(stub_does_not_wait_for_threads_that_the_model_left) {
   CHECK_EQ(running.stub.Wait(), 0);
 }
 
+CASE(stub_does_not_wait_for_a_thread_that_waits_for_input) {
+  RunningStub running(
+      "import ctypes, os, threading\nlibc = ctypes.CDLL(None)\n"
+      "libc.fdopen.restype = ctypes.c_void_p\nfile = ctypes.c_void_p(libc.fdopen(os.pipe()[0], b'r'))\n"
+      "reads = threading.Event()\n"
+      "def read():\n    reads.set()\n    libc.fgetc(file)\n"
+      "threading.Thread(target=read, daemon=True).start()\nreads.wait()\n"
+      "libc.printf(b'written at the end\\n')\n"
+      "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n");
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  CHECK(running.peer.TakeFinalize(running.peer.SendFinalize()));
+  CHECK_EQ(running.stub.Wait(), 0);
+  CHECK_HAS(running.stub.Output(), "written at the end\n");
+}
+
+// The model logs from the main thread, and Python's other threads run meanwhile.
+CASE(stub_makes_a_model_wait_that_logs_faster_than_the_server_reads) {
+  RunningStub running(
+      "import os, threading\nimport triton_python_backend_utils as pb_utils\n"
+      "class TritonPythonModel:\n    def execute(self, requests):\n"
+      "        logged = []\n"
+      "        def watch():\n"
+      "            while len(logged) < 4096: pass\n"
+      "            open(__file__ + '.full', 'w').close()\n"
+      "        threading.Thread(target=watch).start()\n"
+      "        for number in range(4200):\n"
+      "            pb_utils.Logger.log_info(str(number))\n"
+      "            logged.append(number)\n"
+      "        raise ValueError(f'{len(logged)} lines')\n");
+  CHECK(!running.Initialize());
+  running.SkipReport();
+  running.peer.SendExecute({RequestOf("", kTwoFloats)});
+  CHECK(Soon([&] { return fs::exists(running.model + ".full"); }));
+  CHECK(!running.peer.from_stub_answers.TryPop(100));
+  for (int number = 0; number < 4200; ++number)
+    CHECK_EQ(running.peer.TakeLog().message, std::to_string(number));
+  CHECK_HAS(running.peer.TakeExecute().error.value_or(""), "ValueError: 4200 lines");
+  running.peer.Drop();
+}
+
 CASE(stub_finalizes_after_its_answer) {
   RunningStub running(kModel);
   CHECK(!running.Initialize());
@@ -107,7 +148,7 @@ CASE(stub_without_libpython_reports_that_through_the_server) {
     std::string config;
     if (complete) running.peer.SendAutoComplete("{}");
     const auto error = complete ? running.peer.TakeAutoComplete(&config) : running.Initialize();
-    CHECK_HAS(error.value_or(""), "this stub needs libpython3.");
+    CHECK_HAS(error.value_or(""), "Failed to preinitialize Python stub: this stub needs libpython3.");
     CHECK_HAS(error.value_or(""), "The model's execution environment must contain Python 3.");
     CHECK_HAS(running.stub.Output(), "envpack stub: this stub needs libpython3.");
     CHECK_EQ(running.stub.Wait(), 1);

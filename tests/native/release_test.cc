@@ -125,6 +125,31 @@ CASE(release_completes_a_configuration) {
   CHECK_EQ(running.stub.Wait(), 0);
 }
 
+// With an execution environment, the server adds the environment's folder to its own value.
+CASE(release_gives_programs_of_the_model_the_servers_library_path) {
+  const std::string folder = TheSetup().libraries + ":";
+  const std::string values[] = {"/mine", ":/mine", folder + "/mine"};
+  for (const std::string& server : values) {
+    Peer peer;
+    peer.region.As<records::Control>(peer.control)->uses_env = true;
+    StubProcess::Options options;
+    options.library_path = folder + (peer.layouts.release() >= 2508 ? folder : "") + server;
+    StubProcess stub(peer,
+                     WriteModel("import os\nclass TritonPythonModel:\n    @staticmethod\n"
+                                "    def auto_complete_config(config):\n"
+                                "        config._model_config['path'] = os.environ['LD_LIBRARY_PATH']\n"
+                                "        return config\n"),
+                     options);
+    peer.TakeStartupMessage();
+    peer.SendAutoComplete("{}");
+    std::string config;
+    CHECK(!peer.TakeAutoComplete(&config));
+    CHECK_EQ(config, "{\"path\": \"" + server + "\"}");
+    CHECK(peer.TakeFinalize(peer.SendFinalize()));
+    CHECK_EQ(stub.Wait(), 0);
+  }
+}
+
 CASE(release_reads_every_property_of_a_request) {
   Script script;
   CHECK_EQ(script.Run("answer = [request.correlation_id(), request.flags(), request.timeout(), "
@@ -310,6 +335,9 @@ CASE(release_sends_and_reads_parameters_of_responses) {
     return;
   }
   CHECK_EQ(script.running.Execute({RequestOf(code, kTwoFloats)}).responses.at(0).parameters, R"({"a": 1})");
+  // Triton 26.06 aborts when it reads a larger one.
+  CHECK_HAS(script.Run("pb_utils.InferenceResponse([], parameters={'a': -2**63, 'b': 2**63})"),
+            "from -2**63 to 2**63 - 1, which 'b' is not");
   PeerResponse response;
   response.parameters = R"({"b": 2})";
   CHECK_EQ(script.Run(kInferRequest + "answer = bls.exec().parameters()",

@@ -93,7 +93,8 @@ StubProcess::StubProcess(Peer& peer, const std::string& model_file, const Option
   if (options.sets_release) environment.push_back("ENVPACK_TRITON_RELEASE=" + peer.layouts.Name());
   if (options.with_libpython) {
     const std::string cuda = options.with_gpu ? ":" + Variable("ENVPACK_TEST_CUDA") : "";
-    environment.push_back("LD_LIBRARY_PATH=" + setup.libraries + cuda);
+    const std::string& path = options.library_path.empty() ? setup.libraries : options.library_path;
+    environment.push_back("LD_LIBRARY_PATH=" + path + cuda);
     environment.push_back("PYTHONHOME=" + fs::path(setup.libraries).parent_path().string());
   } else {
     // The machine may have that libpython in a default folder; a broken one on LD_LIBRARY_PATH is found

@@ -32,6 +32,7 @@ class StubProcess {
     std::vector<std::string> variables = {};  // additional variables, as "NAME=value"
     std::string stub = "";                    // the executable, if not that of the setup
     std::string backend = "";                 // the backend's folder, if not a new one
+    std::string library_path = "";            // LD_LIBRARY_PATH, if not the folder of libpython
     std::string packages = "";                // the folder of NumPy, if not that of the setup
     int arguments = 0;                        // number of arguments, if not that of the release
   };

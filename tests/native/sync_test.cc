@@ -1,5 +1,6 @@
 // Waiting on a condition in shared memory.
 #include <chrono>
+#include <thread>
 
 #include "check.h"
 #include "shm/sync.h"
@@ -19,6 +20,42 @@ CASE(a_wait_does_not_end_before_its_limit) {
   while (lock.WaitUntil(&condition, limit)) {  // a spurious wake-up
   }
   CHECK(system_clock::now() >= limit);
+}
+
+pthread_mutex_t RobustMutex() {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_t mutex;
+  pthread_mutex_init(&mutex, &attributes);
+  return mutex;
+}
+
+CASE(a_robust_mutex_can_be_locked_again_after_its_owner_has_ended) {
+  pthread_mutex_t mutex = RobustMutex();
+  std::thread([&] { pthread_mutex_lock(&mutex); }).join();
+  {
+    const Lock lock(&mutex);
+  }
+  const Lock again(&mutex);
+}
+
+CASE(a_wait_ends_although_the_thread_that_ended_it_has_not_unlocked_a_robust_mutex) {
+  pthread_mutex_t mutex = RobustMutex();
+  pthread_cond_t condition;
+  InitCondition(&condition);
+  {
+    Lock lock(&mutex);
+    bool woken = false;
+    std::thread waker([&] {
+      pthread_mutex_lock(&mutex);
+      woken = true;
+      Notify(&condition);
+    });
+    while (!woken) lock.Wait(&condition);
+    waker.join();
+  }
+  const Lock again(&mutex);
 }
 
 }  // namespace

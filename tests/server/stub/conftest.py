@@ -205,6 +205,17 @@ class Servers:
         libraries = self.installation.library_path
         return Served(python, repository, stack.enter_context(runtime.start(repository)), libraries)
 
+    def two_scripts(self, python, folder, stack):
+        """A server of its own with two script models, first and second."""
+        repository = folder / "repository"
+        repository.mkdir()
+        parts = self.model_environments
+        for name in ("first", "second"):
+            self.place(repository, name, "script", parts.environments(python)[0], parts.stub(python))
+        served = self.start(python, repository, stack)
+        served.load(["first", "second"])
+        return served
+
     def place(self, repository, name, source, environment, stub):
         """Put one model into the repository."""
         folder = repository / name
@@ -231,7 +242,16 @@ class Servers:
         self.place(repository, "without_modes", "script", self.model_environments.without_modes(first), stub)
         if not _loader_finds(stub_needs(python)):
             self.place(repository, "wrong_environment", "script", self._other_python(python), stub)
+        self._place_stubs_that_cannot_start(repository, first, stub)
         return sorted(folder.name for folder in repository.iterdir())
+
+    def _place_stubs_that_cannot_start(self, repository, environment, stub):
+        self.place(repository, "wrong_release", "script", environment, stub)
+        (repository / "wrong_release" / f"{stub.name}.release").write_text("24.08\n")
+        self.place(repository, "without_threads", "script", environment, stub)
+        # No address space is large enough for the stack of a thread.
+        launcher = f'#!/bin/bash\nulimit -s {1 << 40}\nexec -a "$0" {stub} "$@"\n'
+        (repository / "without_threads" / stub.name).write_text(launcher)
 
     def _customized(self, environment):
         folder = self.folder / "customized"

@@ -24,6 +24,24 @@ class TestOneResponse:
         facts = served.run_code(f"return [reply(fetch(bls_call('customized', {inner!r}, {options}).exec()))]")
         assert facts == ["id", 7, 5000000, 0, {"a": 1, "b": "two", "c": True}, ["OTHER", "OUT"]]
 
+    @pytest.mark.parametrize("number", [-1, 2**64])
+    def test_a_correlation_id_has_64_bits(self, served, number):
+        code = (
+            f"try: bls_call('customized', '', correlation_id={number})\n"
+            "except RuntimeError as error: return [reply(str(error))]"
+        )
+        assert served.run_code(code) == f"Correlation ID must be from 0 to 2**64 - 1, not {number}"
+
+    @pytest.mark.parametrize("number", ["-2**63 - 1", "2**63", "10**5000"])
+    def test_parameters_have_64_bits(self, served, number):
+        code = (
+            f"try: bls_call('customized', '', parameters={{'a': 2**63 - 1, 'b': {number}}})\n"
+            "except pb_utils.TritonModelException as error: return [reply(str(error))]"
+        )
+        assert served.run_code(code) == (
+            "Expect parameters values of type int to be from -2**63 to 2**63 - 1, which 'b' is not"
+        )
+
     def test_a_correlation_id_may_be_text(self, served):
         inner = "return [reply(request.correlation_id())]"
         assert (

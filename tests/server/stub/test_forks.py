@@ -94,3 +94,62 @@ def test_what_a_forked_process_forgets_stays_in_the_server(served):
     )
     assert served.run_code(code) == [0, 1.0]
     assert served.soon_logged("from the forked process")
+
+
+def test_what_the_model_has_is_refused_to_a_process_that_it_forks(served):
+    """The server and the model would not know of it: a second final response ends the server."""
+    code = (
+        "import os\n"
+        "sender = request.get_response_sender()\n"
+        "family = pb_utils.MetricFamily('not_forked', 'd', pb_utils.MetricFamily.COUNTER)\n"
+        "metric = family.Metric(labels={'a': 'b'})\n"
+        "streamed = 's = request.get_response_sender()\\ns.send(reply(1))\\ns.send(reply(2), flags=1)'\n"
+        "stream = bls_call('stream', streamed).exec(decoupled=True)\n"
+        "first = fetch(next(stream))\n"
+        "uses = [lambda: sender.send(reply(1), flags=1), sender.is_cancelled, request.is_cancelled,\n"
+        "        lambda: request.set_release_flags(2), lambda: metric.increment(1), metric.value, family.Metric,\n"
+        "        lambda: next(stream)]\n"
+        "read, write = os.pipe()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os.close(read)\n"
+        "    for use in uses:\n"
+        "        try: use()\n"
+        "        except pb_utils.TritonModelException as error: os.write(write, f'{error}\\n'.encode())\n"
+        "    os._exit(0)\n"
+        "os.close(write)\n"
+        "with open(read) as told: refused = told.read().splitlines()\n"
+        "os.waitpid(child, 0)\n"
+        "return [reply([refused, first, [fetch(response) for response in stream], metric.value()])]"
+    )
+    where = "available in the process that has created them only, not in a forked one."
+    for _ in range(2):
+        refused, *rest = served.run_code(code)
+        assert refused == [
+            *[f"Requests of the server are {where}"] * 4,
+            *[f"Metrics and their families are {where}"] * 3,
+            f"Streams of responses are {where}",
+        ]
+        assert rest == [1, [2], 0.0]
+
+
+def test_only_the_process_that_was_asked_answers(served):
+    """The forked one sends a final response before the model does, and asks for the cancellation after it."""
+    code = (
+        "import os\n"
+        "sender = request.get_response_sender()\n"
+        "read, write = os.pipe()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try: sender.send(reply('forked'), flags=1)\n"
+        "    except pb_utils.TritonModelException: pass\n"
+        "    os.read(read, 1)\n"
+        "    try: request.is_cancelled()\n"
+        "    except pb_utils.TritonModelException: pass\n"
+        "    os._exit(0)\n"
+        "sender.send(reply('asked'), flags=1)\n"
+        "os.write(write, b'x')\n"
+        "os.waitpid(child, 0)\n"
+        "return None"
+    )
+    assert [served.run_code(code) for _ in range(4)] == ["asked"] * 4

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from envpack.pythons.interpreters import SUPPORTED
 from envpack.server.kserve import RequestError
+from envpack.stub import STUB_NAME
 from tests.waiting import soon
 
 FAILURES = {
@@ -26,6 +28,8 @@ FAILURES = {
     "segfaults": "was killed by signal 11 (SIGSEGV) while auto_complete_config() was running.",
     "killed": "was killed by signal 9 (SIGKILL, which the kernel sends when memory runs out) while",
     "too_early": "The server is not available",
+    "wrong_release": "Failed to preinitialize Python stub: ",
+    "without_threads": "Failed to preinitialize Python stub: a thread cannot be created: ",
 }
 
 
@@ -37,6 +41,14 @@ def test_a_failed_load_says_why(served, model):
 def test_the_frames_of_a_failed_load_are_told_innermost_first(served):
     message = served.failures["raises"]
     assert re.findall(r"  \S+/raises/1/model\.py\(\d+\): (\w+)\n", message) == ["open_weights", "initialize"]
+
+
+def test_a_stub_that_is_told_another_release_does_not_leave_the_server_waiting(served):
+    stub = served.repository / "wrong_release" / STUB_NAME
+    contradiction = f"{stub}.release names Triton 24.08, but "
+    assert contradiction in served.failures["wrong_release"]
+    assert "names Triton 2.51" in served.failures["wrong_release"]
+    assert f"envpack stub: {contradiction}" in served.server.log()
 
 
 def test_nothing_but_the_broken_models_failed(served):
@@ -127,24 +139,13 @@ def test_a_crash_prints_where_python_was_and_in_which_model(served, model, line)
 def test_a_crash_in_execute_is_told_and_harms_no_other_model(servers, interpreter, python, tmp_path):
     servers.close()
     with ExitStack() as stack:
-        served = _two_scripts(servers, python, tmp_path, stack)
+        served = servers.two_scripts(python, tmp_path, stack)
         crashed = served.refusal("import ctypes; ctypes.string_at(0)", model="first")
         assert "Stub process 'first_0' is not healthy" in crashed.message
         assert served.soon_logged("envpack stub: crash in 'first_0'. Python traceback:\nFatal Python error: Segm")
         assert served.soon_logged(" in execute\n")
         assert served.evaluate("2 + 2", model="second") == 4
         served.server.stop(force=True)
-
-
-def _two_scripts(servers, python, folder, stack):
-    repository = folder / "repository"
-    repository.mkdir()
-    parts = servers.model_environments
-    for name in ("first", "second"):
-        servers.place(repository, name, "script", parts.environments(python)[0], parts.stub(python))
-    served = servers.start(python, repository, stack)
-    served.load(["first", "second"])
-    return served
 
 
 @pytest.mark.spoils
@@ -171,6 +172,38 @@ def test_a_model_that_never_completes_its_configuration_goes_with_the_server(ser
             assert isinstance(loading.exception(60), RequestError)
         assert soon(lambda: not _runs(stub) and not _runs(child))
         assert served.regions() == []
+
+
+@pytest.mark.spoils
+@pytest.mark.parametrize("python", SUPPORTED[-1:])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_worker_that_is_ended_while_another_model_works_for_it_holds_up_nothing(
+    servers, interpreter, python, number, tmp_path
+):
+    servers.close()
+    started, go_on = tmp_path / "started", tmp_path / "go_on"
+    inner = (
+        f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\n"
+        f"while not pathlib.Path({str(go_on)!r}).exists(): time.sleep(0.01)\n"
+        "return [reply(1)]"
+    )
+    code = (
+        "import os, pathlib, signal, time\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        f"    bls_call('second', {inner!r}).exec()\n"
+        "    os._exit(0)\n"
+        f"while not pathlib.Path({str(started)!r}).exists(): time.sleep(0.01)\n"
+        f"os.kill(child, {int(number)})\n"
+        f"pathlib.Path({str(go_on)!r}).touch()\n"
+        "return [reply(os.waitpid(child, 0)[1])]"
+    )
+    with ExitStack() as stack:
+        served = servers.two_scripts(python, tmp_path, stack)
+        assert served.run_code(code, model="first") == number
+        for model in ("first", "second"):
+            served.client.unload(model)
+        assert soon(lambda: (served.stubs(), served.regions()) == ([], []))
 
 
 def _a_dead_stub_fails_its_requests_only(served):

@@ -54,6 +54,31 @@ def test_initialize_is_given_seven_strings(served):
     }
 
 
+def test_classes_show_no_names_of_the_binding(served):
+    classes = "[pb_utils.Tensor, pb_utils.InferenceRequest, pb_utils.TritonError, pb_utils.MetricFamily]"
+    assert served.evaluate(f"[name for kind in {classes} for name in dir(kind) if 'pybind' in name]") == []
+
+
+def test_calls_of_libraries_are_not_interrupted_by_the_signals_of_a_terminal(served):
+    code = (
+        "import ctypes, os, signal, threading, time\n"
+        "ends, results = os.pipe(), []\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "def later():\n"
+        "    results.append(libc.read(ends[0], ctypes.create_string_buffer(8), 8))\n"
+        "thread = threading.Thread(target=later)\n"
+        "thread.start()\n"
+        "for number in (signal.SIGINT, signal.SIGTERM) * 50:\n"
+        "    signal.pthread_kill(thread.ident, number)\n"
+        "    time.sleep(0.001)\n"
+        "os.write(ends[1], b'data')\n"
+        "thread.join()\n"
+        "for end in ends: os.close(end)\n"
+        "return [reply(results)]"
+    )
+    assert served.run_code(code) == [4]
+
+
 def test_names_are_there_when_the_model_is_imported(served):
     assert served.evaluate("self.tensor_class is pb_utils.Tensor")
     assert served.evaluate("respond.__annotations__['return'].__name__") == "InferenceResponse"

@@ -1,0 +1,48 @@
+#include "output.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace envpack {
+
+namespace {
+
+constexpr std::chrono::seconds kTimeout(1);
+
+struct Flushed {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_done = false;
+};
+
+}  // namespace
+
+// glibc locks one stream after the other, the standard ones last, so the thread may never come to them, and
+// never end.
+void FlushOutput() noexcept {
+  for (std::FILE* stream : {stdout, stderr}) {
+    if (ftrylockfile(stream) != 0) continue;
+    std::fflush(stream);
+    funlockfile(stream);
+  }
+  try {
+    const auto flushed = std::make_shared<Flushed>();
+    std::thread([flushed] {
+      std::fflush(nullptr);
+      const std::lock_guard lock(flushed->mutex);
+      flushed->is_done = true;
+      flushed->changed.notify_all();
+    }).detach();
+    std::unique_lock lock(flushed->mutex);
+    flushed->changed.wait_for(lock, kTimeout, [&] { return flushed->is_done; });
+  } catch (const std::system_error&) {
+    // There is no room for a thread.
+  }
+}
+
+}  // namespace envpack

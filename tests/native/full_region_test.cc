@@ -1,0 +1,139 @@
+// Streams of responses of other models in a region that has no room left: nothing is lost, nothing hangs, and
+// the server is told later what it could not be told at once.
+#include "check.h"
+#include "running_stub.h"
+
+using namespace envpack::test;
+
+namespace {
+
+// Runs the request's id as Python code. fill() takes all room of the region, drain() gives it back.
+constexpr char kScript[] = R"(
+import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def fill(filling, size=1 << 19):
+    while size >= 8:
+        try:
+            filling.append(pb_utils.Tensor.empty("F", (size,), np.int8))
+        except pb_utils.TritonModelException:
+            size //= 2
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.kept, self.filling = {}, []
+
+    def execute(self, requests):
+        (request,) = requests
+        names = {"pb_utils": pb_utils, "request": request, "kept": self.kept, "answer": None,
+                 "fill": lambda: fill(self.filling), "drain": self.filling.clear}
+        try:
+            exec(request.request_id(), names)
+        finally:
+            self.filling.clear()
+        text = json.dumps(names["answer"]).encode()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.frombuffer(text, dtype=np.int8))])]
+)";
+
+constexpr char kStart[] =
+    "bls = pb_utils.InferenceRequest(request_id='id', inputs=request.inputs(), model_name='other', "
+    "requested_output_names=['OUT'])\n"
+    "kept['stream'] = bls.exec(decoupled=True)\n"
+    "next(kept['stream'])\n";
+
+constexpr std::uint64_t kStream = 501;
+constexpr std::size_t kSize = 4 << 20;  // of the region, and the limit of all files; the stub needs some itself
+
+Peer::Options WithCancellation() {
+  Peer::Options options;
+  options.release = 2504;  // the first whose streams can be cancelled
+  options.size = kSize;
+  return options;
+}
+
+StubProcess::Options WithoutGrowth() {
+  StubProcess::Options options;
+  options.file_limit = kSize;
+  return options;
+}
+
+PeerResponse ResponseOf(bool is_last) {
+  PeerResponse response;
+  response.stream = kStream;
+  response.is_last = is_last;
+  return response;
+}
+
+// A stub whose region cannot grow, with a stream that has begun.
+struct FullRegion : RunningStub {
+  FullRegion() : RunningStub(kScript, WithoutGrowth(), WithCancellation()) {
+    CHECK(!Initialize());
+    SkipReport();
+    Run(kStart, [&] { peer.ServeInfer(ResponseOf(false)); });
+  }
+
+  template <typename Serve>
+  std::string Run(const std::string& code, Serve serve) {
+    peer.SendExecute({RequestOf(code, kTwoFloats)});
+    serve();
+    const auto answer = peer.TakeExecute();
+    peer.Drop();
+    CHECK_EQ(answer.error.value_or(""), "");
+    return answer.responses.at(0).outputs.at(0).bytes;
+  }
+  std::string Run(const std::string& code) {
+    return Run(code, [] {});
+  }
+
+  // The server is told the end of this stream with that of the next one.
+  void CheckThatTheNextStreamEndsBoth() {
+    PeerResponse whole = ResponseOf(true);
+    whole.stream = kStream + 1;
+    Run(kStart, [&] {
+      peer.ServeInfer(whole);
+      CHECK_EQ(peer.TakeStreamCleanup() + peer.TakeStreamCleanup(), 2 * kStream + 1);
+    });
+  }
+};
+
+}  // namespace
+
+CASE(stub_gives_the_last_response_although_the_end_of_its_stream_cannot_be_told) {
+  FullRegion stub;
+  stub.peer.SendStreamResponse(ResponseOf(true));
+  const std::string code =
+      "fill()\nanswer = [next(kept['stream']).has_error(), next(kept['stream'], 'end')]\n";
+  CHECK_EQ(stub.Run(code), "[false, \"end\"]");
+  stub.CheckThatTheNextStreamEndsBoth();
+}
+
+CASE(stub_survives_that_a_stream_is_dropped_while_its_end_cannot_be_told) {
+  FullRegion stub;
+  stub.peer.SendStreamResponse(ResponseOf(true));
+  CHECK_EQ(stub.Run("fill()\nkept.clear()\nanswer = 'alive'"), "\"alive\"");
+  stub.CheckThatTheNextStreamEndsBoth();
+}
+
+CASE(stub_ends_a_stream_whose_cancellation_found_no_room) {
+  FullRegion stub;
+  const std::string code =
+      "fill()\ntry:\n    kept['stream'].cancel()\n"
+      "except pb_utils.TritonModelException as error:\n    answer = str(error)\n";
+  CHECK_HAS(stub.Run(code),
+            "Failed to increase the shared memory pool size for key '" + stub.peer.region.name());
+  stub.peer.SendStreamResponse(ResponseOf(true));
+  CHECK_EQ(stub.Run("answer = next(kept['stream']).has_error()",
+                    [&] { CHECK_EQ(stub.peer.TakeStreamCleanup(), kStream); }),
+           "false");
+}
+
+CASE(stub_receives_the_messages_after_one_that_it_cannot_read) {
+  FullRegion stub;
+  stub.peer.to_stub_messages.Push(std::int64_t{1} << 40);
+  stub.peer.SendStreamResponse(ResponseOf(true));
+  CHECK_EQ(stub.Run("answer = next(kept['stream']).has_error()",
+                    [&] { CHECK_EQ(stub.peer.TakeStreamCleanup(), kStream); }),
+           "false");
+  CHECK_HAS(stub.stub.Output(), "envpack stub: cannot process a message of the server: handle ");
+}
