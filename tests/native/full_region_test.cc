@@ -43,7 +43,8 @@ constexpr char kStart[] =
     "next(kept['stream'])\n";
 
 constexpr std::uint64_t kStream = 501;
-constexpr std::size_t kSize = 4 << 20;  // of the region, and the limit of all files; the stub needs some itself
+constexpr std::size_t kSize =
+    4 << 20;  // of the region, and the limit of all files; the stub needs some itself
 
 Peer::Options WithCancellation() {
   Peer::Options options;
