@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from envpack.repository.config_schema import message_class
 from envpack.support.errors import InputError
+
+# What Triton 24.10's server takes in the quotes of a string.
+_STRING = re.compile(
+    r"""(?:[^\\]|\\(?:[abfnrtv\\?'"]|[0-7]|[xX][0-9a-fA-F]|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}))*""",
+)
+_ESCAPE = re.compile(r"\\.")
 
 
 class Parameter(Protocol):
@@ -69,7 +76,8 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
 
     message = message_class()()
     try:
-        text_format.Parse(text, message)
+        _check_escapes(text)
+        text_format.Parse(_ESCAPE.sub(_without_trigraph_escape, text), message)
     except text_format.ParseError as error:
         line = error.GetLine()
         reason = str(error)
@@ -82,3 +90,21 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
         ) from error
     parsed: ModelConfig = message
     return parsed
+
+
+def _without_trigraph_escape(escape: re.Match[str]) -> str:
+    """An escape as Python's protobuf reads it, which does not know that of the question mark."""
+    return "?" if escape[0] == "\\?" else escape[0]
+
+
+def _check_escapes(text: str) -> None:
+    """Raise protobuf's ParseError for an escape sequence that the server refuses and Python's protobuf takes."""
+    from google.protobuf import text_format
+
+    if "\\" not in text:
+        return
+    tokenizer: Any = text_format.Tokenizer(text.split("\n"))
+    while not tokenizer.AtEnd():
+        if tokenizer.token[0] in "\"'" and not _STRING.fullmatch(tokenizer.token[1:-1]):
+            raise tokenizer.ParseError("Invalid escape sequence in string literal.")
+        tokenizer.NextToken()

@@ -79,6 +79,14 @@ ENTRIES = (
         "see Triton's model configuration guide; a field may be newer than envpack's schema",
     ),
     Broken(
+        "config-escape",
+        "`config.pbtxt` has a single backslash in a text",
+        _append('parameters { key: "folder" value { string_value: "C:\\models" } }\n'),
+        "bad-config",
+        "config.pbtxt:9: … Invalid escape sequence in string literal",
+        "see Triton's model configuration guide; a field may be newer than envpack's schema",
+    ),
+    Broken(
         "config-datatype",
         "`config.pbtxt` calls a type `FP32`",
         _configure("TYPE_FP32", "FP32"),

@@ -5,7 +5,7 @@ import json
 import tarfile
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from envpack.archive import inspect_environment, opened_archive
 from envpack.archive.manifest import is_made_by_envpack, read_metadata
@@ -60,6 +60,7 @@ def test_damaged_settings_of_a_project(tmp_path, content):
 
 
 @hostile
+@example(b'backend: "\\python"\n')  # Python's protobuf only warns
 @given(damaged(f'{CONFIG}parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "/e" }} }}\n'.encode()))
 def test_damaged_configurations_of_a_model(tmp_path, content):
     (tmp_path / "m/1").mkdir(parents=True, exist_ok=True)

@@ -107,3 +107,27 @@ def test_an_error_quotes_the_line_in_full():
     assert caught.value.message == (
         "not a valid Triton model configuration: 'input { dims: x }  # a : b': Couldn't parse integer: x"
     )
+
+
+@pytest.mark.parametrize("literal", [r"\p", r"\N{BULLET}", r"\x", r"\8", r"\u12", r"\U00110000"])
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_escapes_that_the_server_refuses_are_refused(literal, quote):
+    text = f'name: "m"\nparameters {{ key: "a" value {{ string_value: {quote}C:{literal}{quote} }} }}\n'
+    with pytest.raises(InputError, match="Invalid escape sequence in string literal") as caught:
+        parse_config(text, "config.pbtxt")
+    assert (caught.value.kind, caught.value.where) == ("bad-config", "config.pbtxt:2")
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        (r"C:\\?\\p", r"C:\?\p"),
+        (r"\n\t\'\"\?", "\n\t'\"?"),
+        (r"\x4a\101\7", "JA\7"),
+        (r"\u00e9\U0010ffff", "é\U0010ffff"),
+        ("é", "é"),
+    ],
+)
+def test_escapes_that_the_server_takes_are_taken(literal, value):
+    text = f'# C:\\people\nname: "m" # \\p\nparameters {{ key: "a" value {{ string_value: "{literal}" }} }}\n'
+    assert parse_config(text, "f").parameters["a"].string_value == value
