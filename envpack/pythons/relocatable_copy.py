@@ -111,7 +111,9 @@ def _undo_distribution_layout(library: Path) -> None:
     (library / "sitecustomize.py").unlink(missing_ok=True)
     (library / "dist-packages").symlink_to("site-packages")
     local, usual = "prefix_scheme = 'posix_local'", "prefix_scheme = 'posix_prefix'"
-    _rewrite(library / "sysconfig.py", lambda text: text.replace(local, usual))
+    package = library / "sysconfig/__init__.py"  # from Python 3.13 on
+    module = package if package.is_file() else library / "sysconfig.py"
+    _rewrite(module, lambda text: text.replace(local, usual))
 
 
 def _relocate_binaries(interpreter: Interpreter, target: Path) -> None:

@@ -2,7 +2,12 @@ import re
 
 import pytest
 
-from envpack.pythons.relocatable_copy import _relative_pkgconfig, _runtime_sysconfig, neutralise_prefix
+from envpack.pythons.relocatable_copy import (
+    _relative_pkgconfig,
+    _runtime_sysconfig,
+    _undo_distribution_layout,
+    neutralise_prefix,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +41,13 @@ def test_settings_follow_the_running_prefix():
 def test_pkg_config_description_is_relative_to_itself():
     text = _relative_pkgconfig("prefix=/home/me/py\nlibdir=/home/me/py/lib\n", re.compile("/home/me/py"))
     assert text == "prefix=${pcfiledir}/../..\nlibdir=${prefix}/lib\n"
+
+
+@pytest.mark.parametrize("name", ["sysconfig.py", "sysconfig/__init__.py"], ids=["a module", "a package, since 3.13"])
+def test_installers_use_site_packages_in_a_copy_of_debians_python(tmp_path, name):
+    sysconfig = tmp_path / name
+    sysconfig.parent.mkdir(exist_ok=True)
+    sysconfig.write_text("if True:\n    prefix_scheme = 'posix_local'\n")
+    _undo_distribution_layout(tmp_path)
+    assert sysconfig.read_text() == "if True:\n    prefix_scheme = 'posix_prefix'\n"
+    assert (tmp_path / "dist-packages").readlink().name == "site-packages"
