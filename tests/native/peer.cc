@@ -64,8 +64,10 @@ bool Peer::BeatsAgain(int milliseconds) {
 }
 
 Handle Peer::Own(std::size_t size) {
-  owned_.push_back(region.Create(size));
-  return owned_.back();
+  const Handle handle = region.Create(size);
+  const std::lock_guard lock(owning_);
+  owned_.push_back(handle);
+  return handle;
 }
 
 void Peer::Drop() {

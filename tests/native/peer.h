@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -170,6 +171,8 @@ class Peer {
   ExecuteAnswer TakeExecute();
   bool TakeFinalize(Handle sent);
   LogLine TakeLog();
+  // Whether the next request of the stub, which stays in the queue, is this command.
+  bool NextRequestIs(const std::string& command);
   // A response of a response sender, acknowledged or answered with an error.
   SentResponse TakeSent(const std::string& error = "", Handle buffers = 0);
   // Returns the response factory that the stub deletes.
@@ -252,6 +255,7 @@ class Peer {
   void Acknowledge(Handle message);
 
   const bool wakes_spuriously_;
+  std::mutex owning_;  // several threads may send
   std::vector<Handle> owned_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <string>
+#include <utility>
 
 #include "check.h"
 
@@ -48,6 +49,7 @@ void PeerQueue::Push(std::int64_t value) {
 }
 
 std::optional<std::int64_t> PeerQueue::TryPop(int milliseconds) {
+  if (put_back_) return std::exchange(put_back_, std::nullopt);
   Record* queue = record();
   const timespec limit = In(milliseconds);
   while (sem_timedwait(&queue->full, &limit) != 0) {

@@ -17,6 +17,8 @@ class PeerQueue {
   Handle handle() const { return record_; }
   void Push(std::int64_t value);
   std::int64_t Pop(int seconds = TimeoutSeconds());
+  // Makes a value that was popped the next one again.
+  void PutBack(std::int64_t value) { put_back_ = value; }
   // Nothing if no value arrives within the time.
   std::optional<std::int64_t> TryPop(int milliseconds);
 
@@ -27,6 +29,7 @@ class PeerQueue {
   PeerRegion* region_;
   Handle record_;
   Handle slots_;
+  std::optional<std::int64_t> put_back_;
 };
 
 }  // namespace envpack::test

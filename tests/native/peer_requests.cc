@@ -20,6 +20,12 @@ Handle Peer::TakeRequest(PeerQueue& queue, const std::string& command) {
 
 Handle Peer::TakeRequest(const std::string& command) { return TakeRequest(from_stub_requests, command); }
 
+bool Peer::NextRequestIs(const std::string& command) {
+  const Handle message = from_stub_requests.Pop();
+  from_stub_requests.PutBack(message);
+  return region.As<records::Message>(message)->command == layouts.NumberOf(command);
+}
+
 void Peer::ReleaseRequest(Handle message) {
   region.Release(region.As<records::Message>(message)->args);
   region.Release(message);

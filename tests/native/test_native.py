@@ -32,7 +32,7 @@ def cases(*files):
 
 WIRE = cases(
     "channel_test.cc", "codec_test.cc", "epoch_batch_test.cc", "epoch_calls_test.cc", "epoch_gpu_test.cc",
-    "epoch_session_test.cc", "queue_test.cc", "region_test.cc", "sync_test.cc",
+    "epoch_session_test.cc", "queue_test.cc", "region_test.cc", "streams_test.cc", "sync_test.cc",
 )  # fmt: skip
 STUB = cases(
     "damage_test.cc", "execute_test.cc", "full_region_test.cc", "gpu_test.cc", "guard_test.cc", "lifecycle_test.cc",
