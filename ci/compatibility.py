@@ -2,6 +2,7 @@
 
     python ci/compatibility.py                                      every pair, into docs/reference/compatibility.md
     python ci/compatibility.py --release 24.04 --python 3.9 --output table.md
+    python ci/compatibility.py --add --python 3.16                  a new Python; what the page has for others stays
 
 A release whose server is in a wheel is run with each Python by the tests in tests/server/releases. For the others,
 tests/native compare the stub's records with the table tests/native/abi/layouts.json. A cell for which nothing was run
@@ -18,6 +19,7 @@ import datetime
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,7 +31,7 @@ import pytest
 
 import envpack
 from envpack.pythons import SUPPORTED
-from envpack.releases import Release, all_releases
+from envpack.releases import DEFAULT_RELEASE, Release, all_releases
 from envpack.support.replacement import write_text
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -90,11 +92,32 @@ def _tested(word: str, *arguments: str) -> Cell:
     return Cell(word, (), versions)
 
 
-def examine(releases: list[Release], pythons: list[str]) -> dict[tuple[str, str], Cell]:
-    """Every pair's cell, by release and Python."""
+def read_page(text: str) -> dict[tuple[str, str], Cell]:
+    """The cells of a page."""
+    rows = [[word.strip() for word in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    pythons = rows[0][3:] if rows else []
+    ran = re.search(r"^- Pythons: (.+)$", text, re.MULTILINE)
+    tested = re.findall(r"(\S+) with NumPy ([\d.]+\d)", ran[1]) if ran else []
+    versions = {version.rpartition(".")[0]: {"python": version, "numpy": numpy} for version, numpy in tested}
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for release, python, reason in re.findall(r"^- Triton (\S+), Python (\S+): (.+)$", text, re.MULTILINE):
+        reasons.setdefault((release, python), []).append(reason)
     cells = {}
+    for row in rows[2:]:
+        for python, word in zip(pythons, row[3:], strict=True):
+            why = tuple(reasons.get((row[0], python), ()))
+            cells[row[0], python] = Cell(word, why, versions[python] if word == VERIFIED else {})
+    return cells
+
+
+def examine(
+    releases: list[Release], pythons: list[str], kept: dict[tuple[str, str], Cell]
+) -> dict[tuple[str, str], Cell]:
+    """Every pair's cell, by release and Python; the layout check of a release that is kept is not repeated."""
+    cells = {}
+    layouts = {release: cell for (release, _), cell in kept.items() if cell.word == LAYOUT}
     for release in releases:
-        checked = None if release.wheel else layout_check(release)
+        checked = None if release.wheel else layouts.get(release.name) or layout_check(release)
         for python in pythons:
             cell = cells[release.name, python] = checked or ring(release, python)
             print(f"Triton {release.name}, Python {python}: {cell.word}", *cell.reasons, sep="\n    ", flush=True)
@@ -109,7 +132,13 @@ def described() -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def page(releases: list[Release], pythons: list[str], cells: dict[tuple[str, str], Cell]) -> str:
+def made_on(text: str) -> str:
+    """The dates of a page, as it has them."""
+    found = re.search(r"^Made by `python ci/compatibility.py` on (.+) with envpack", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def page(releases: list[Release], pythons: list[str], cells: dict[tuple[str, str], Cell], dates: str) -> str:
     """The page as Markdown."""
     heads = ["Triton", "server", "stub ABI", *pythons]
     rows = [
@@ -124,7 +153,7 @@ def page(releases: list[Release], pythons: list[str], cells: dict[tuple[str, str
 
 Which Triton releases envpack's stub serves, on which Pythons: {counts or "nothing was run"}.
 
-Made by `python ci/compatibility.py` on {datetime.datetime.now(datetime.UTC).date()} with envpack {envpack.__version__}.
+Made by `python ci/compatibility.py` on {dates} with envpack {envpack.__version__}.
 
 {table}
 
@@ -140,8 +169,8 @@ Made by `python ci/compatibility.py` on {datetime.datetime.now(datetime.UTC).dat
 - *{NOTHING}*: nothing was run.
 
 Each Python was tested with one version of NumPy, listed below. `make test` and CI run {len(SPREAD)} of the
-{_in_wheels() * len(SUPPORTED)} pairs that can be verified, one for each Python: {_spread()}.
-They run the layout check for every release.
+{_in_wheels() * len(SUPPORTED)} pairs that can be verified: {_spread()}.
+They run all tests of the stub on every Python with {DEFAULT_RELEASE}, and the layout check for every release.
 
 {_what_ran(releases, pythons, cells)}{_server_faults(releases)}To run one pair:
 `pytest tests/server/releases --release 24.04 --python 3.9`.
@@ -195,14 +224,24 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--release", action="append", choices=list(all_releases()), help="may be repeated")
     options.add_argument("--python", action="append", choices=SUPPORTED, help="may be repeated")
+    options.add_argument("--add", action="store_true", help="keep what the page has for other pairs")
     options.add_argument("--output", type=Path, default=CHECKOUT / "docs/reference/compatibility.md")
     arguments = options.parse_args()
     releases = [all_releases()[name] for name in arguments.release or all_releases()]
     pythons = arguments.python or list(SUPPORTED)
+    dates = str(datetime.datetime.now(datetime.UTC).date())
+    kept: dict[tuple[str, str], Cell] = {}
+    if arguments.add:
+        before = arguments.output.read_text(encoding="utf-8")
+        kept, dates = read_page(before), f"{made_on(before)} and, for Python {' and '.join(pythons)}, on {dates}"
     with tempfile.TemporaryDirectory() as cache:
         os.environ.setdefault("ENVPACK_TEST_CACHE", cache)
-        cells = examine(releases, pythons)
-    write_text(arguments.output, page(releases, pythons, cells))
+        cells = kept | examine(releases, pythons, kept)
+    if arguments.add:
+        names = {name for pair in cells for name in pair}
+        releases = [release for release in all_releases().values() if release.name in names]
+        pythons = [python for python in SUPPORTED if python in names]
+    write_text(arguments.output, page(releases, pythons, cells, dates))
     return 1 if _count(cells, FAILED) else 0
 
 

@@ -14,6 +14,7 @@ import time
 from functools import partial
 
 import click
+import pytest
 from filelock import FileLock
 
 from envpack.pythons import SUPPORTED
@@ -27,6 +28,7 @@ from envpack.support.errors import EnvpackError
 from envpack.support.isolation import clean_environment
 from envpack.support.progress import NoProgress
 from tests.cache import kept_cache, use_kept_cache
+from tests.newer_pythons import target_of
 
 PROGRAMS = ("wire_tests", "stub_tests")
 SANITIZED_PROGRAMS = ("wire_tests", "fuzz_replay")
@@ -85,7 +87,7 @@ def _digest(*parts):
 def steps():
     """Everything that more than one test needs: names, and what compiles it."""
     for minor in SUPPORTED:
-        yield f"stub for Python {minor}", lambda minor=minor: build_stub(target_from_interpreter(minor))
+        yield f"stub for Python {minor}", lambda minor=minor: build_stub(target_of(minor))
     yield "programs of tests/native", lambda: native_programs(target_from_interpreter(MINOR))
     for sanitize in SANITIZERS:
         yield f"the same with sanitizers: {sanitize}", partial(_sanitized, sanitize)
@@ -108,7 +110,7 @@ def main():
         started = time.monotonic()
         try:
             compile_it()
-        except EnvpackError as error:  # the tests that need it skip, or fail, by themselves
+        except (EnvpackError, pytest.skip.Exception) as error:  # the tests that need it skip, or fail, by themselves
             click.echo(f"{name}: not compiled here: {error}")
         else:
             click.echo(f"{name}: {time.monotonic() - started:.1f} s")

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from envpack.environment.relocation import write_activation
-from envpack.pythons import Interpreter, available_interpreters, interpreter_for
+from envpack.pythons import SUPPORTED, Interpreter, available_interpreters, interpreter_for
 from envpack.stub import build_stub, target_from_interpreter
 from envpack.support.errors import EnvpackError
 
-PREFERRED = ("3.10", "3.11", "3.12", "3.9", "3.13", "3.8")
+_FIRST = ("3.10", "3.11", "3.12")
+PREFERRED = (*_FIRST, *(minor for minor in SUPPORTED if minor not in _FIRST))
 # Built for CUDA 12, as the server is, so that they need no newer driver.
 REQUIREMENTS = {
     "torch": ("torch<2.9", "numpy"),
@@ -159,7 +160,7 @@ def _default_python() -> str:
     for minor in PREFERRED:
         if minor in usable:
             return minor
-    raise UnpreparedError("no Python 3.8 to 3.13 with a shared library is on this machine")
+    raise UnpreparedError(f"no Python {SUPPORTED[0]} to {SUPPORTED[-1]} with a shared library is on this machine")
 
 
 def _around(packages: _Packages, folder: Path) -> Path:

@@ -13,11 +13,12 @@ from filelock import FileLock
 
 from envpack.environment.relocation import write_activation
 from envpack.pythons import interpreter_for
-from envpack.stub import build_stub, target_from_interpreter
+from envpack.stub import build_stub
 from envpack.stub.build import STUB_NAME
 from envpack.support.replacement import replaced_file
+from tests.newer_pythons import is_newer, newer_environment, target_of
 
-# The oldest and the newest NumPy worth trying for each Python; 3.13 has no NumPy 1.
+# The oldest and the newest NumPy worth trying for each Python; 3.13 and later have no NumPy 1.
 NUMPYS = {
     "3.8": ("1.24.4",),
     "3.9": ("1.26.4",),
@@ -25,6 +26,8 @@ NUMPYS = {
     "3.11": ("1.26.4", "2.2.6"),
     "3.12": ("1.26.4", "2.2.6"),
     "3.13": ("2.2.6",),
+    "3.14": ("2.5.5",),
+    "3.15": ("2.5.5",),
 }
 
 
@@ -37,13 +40,15 @@ class ModelEnvironments:
     def stub(self, python):
         if "ENVPACK_TEST_STUBS" in os.environ:  # see ci/sanitized.py
             return Path(os.environ["ENVPACK_TEST_STUBS"]) / python / STUB_NAME
-        return build_stub(target_from_interpreter(python), cache=self.folder / "stubs").path
+        return build_stub(target_of(python), cache=self.folder / "stubs").path
 
     def environments(self, python):
         return [self.environment(python, numpy) for numpy in NUMPYS[python]]
 
     def environment(self, python, numpy):
         """A folder that the server takes for an environment: the interpreter's files as links, and NumPy."""
+        if is_newer(python):
+            return newer_environment(python, numpy)
         interpreter = interpreter_for(python)
         folder = self.folder / f"environments/{interpreter.version}-numpy{numpy}"
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +84,7 @@ class ModelEnvironments:
     def archive(self, environment):
         """The same environment as an archive: small, since its library folder is a link to where everything is."""
         file = self.folder / f"environments/{environment.name}.tar"
-        with replaced_file(file) as temporary, tarfile.open(temporary, "w") as tar:
+        with replaced_file(file) as temporary, tarfile.open(temporary, "w", dereference=True) as tar:
             for name in ("bin/activate", "bin/python3", "pyvenv.cfg"):
                 tar.add(environment / name, name)
             link = tarfile.TarInfo("lib")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.releases import find_release
+from envpack.pythons import SUPPORTED
+from envpack.releases import all_releases, find_release
 
 SCRIPT = Path(__file__).parents[2] / "ci/compatibility.py"
 
@@ -59,7 +60,7 @@ def test_the_page_has_a_row_for_each_release_and_a_column_for_each_python(compat
         ("24.11", "3.9"): cell("layout-checked"),
         ("24.11", "3.10"): cell("–"),
     }
-    page = compatibility.page(releases, ["3.9", "3.10"], cells)
+    page = compatibility.page(releases, ["3.9", "3.10"], cells, "2026-01-01")
     assert "| 24.10 | 2.51.0 | 24.10 | verified | failed |\n| 24.11 | 2.52.0 | 24.10 | layout-checked | – |\n" in page
     assert ": 1 verified, 1 layout-checked, 1 failed." in page
     assert "3.9.18 with NumPy 1.26.4" in page
@@ -88,5 +89,27 @@ def test_a_comment_makes_no_page_old_and_a_layout_does(compatibility, monkeypatc
 
 
 def test_the_page_says_how_many_pairs_continuous_integration_runs(compatibility):
-    page = compatibility.page([], [], {})
-    assert "CI run 6 of the\n84 pairs" in page
+    page = compatibility.page([], [], {}, "2026-01-01")
+    in_wheels = sum(bool(release.wheel) for release in all_releases().values())
+    assert f"CI run {len(compatibility.SPREAD)} of the\n{in_wheels * len(SUPPORTED)} pairs" in page
+
+
+def test_a_new_python_is_added_to_a_page(compatibility, monkeypatch, tmp_path):
+    cell, output = compatibility.Cell, tmp_path / "page.md"
+    releases = [find_release("24.10"), find_release("24.11")]
+    before = {
+        ("24.10", "3.8"): cell("verified", (), {"python": "3.8.18", "numpy": "1.24.4"}),
+        ("24.10", "3.9"): cell("failed", ("test_x",)),
+        ("24.11", "3.8"): cell("layout-checked"),
+        ("24.11", "3.9"): cell("layout-checked"),
+    }
+    output.write_text(compatibility.page(releases, ["3.8", "3.9"], before, "2026-01-01"))
+    added = cell("verified", (), {"python": "3.15.0", "numpy": "2.5.5"})
+    monkeypatch.setattr(compatibility, "ring", lambda release, python: added)
+    options = ["--release", "24.10", "--release", "24.11", "--python", "3.15", "--add", "--output", str(output)]
+    monkeypatch.setattr(sys, "argv", ["compatibility.py", *options])
+    assert compatibility.main() == 1  # something has failed
+    page = output.read_text()
+    new = {("24.10", "3.15"): added, ("24.11", "3.15"): cell("layout-checked")}
+    assert compatibility.read_page(page) == before | new
+    assert "on 2026-01-01 and, for Python 3.15, on 20" in page

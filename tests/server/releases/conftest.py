@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import SUPPORTED, interpreter_for
+from envpack.pythons import SUPPORTED
 from envpack.releases import all_releases, find_release
 from envpack.repository import set_backend
 from envpack.server.kserve import Client, RequestError
@@ -26,6 +26,7 @@ from envpack.server.tensors import Tensor
 from envpack.stub.build import STUB_NAME
 from envpack.support.errors import EnvpackError
 from tests.cache import kept_cache
+from tests.newer_pythons import server_for, target_of
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 from tests.server.releases.spread import SPREAD
 from tests.server.releases.wheels import server_of
@@ -167,7 +168,7 @@ def stub(release, python, choice, installation, parts):
 def environment(release, python, choice, parts):
     """An environment in a form that the release takes, with a NumPy that the stub can do."""
     try:
-        interpreter_for(python)
+        target_of(python)
     except EnvpackError as error:
         pytest.skip(str(error))
     facts = find_release(release)
@@ -181,6 +182,7 @@ def environment(release, python, choice, parts):
 @pytest.fixture(scope="module")
 def served(release, python, choice, installation, stub, environment, tmp_path_factory):
     repository = tmp_path_factory.mktemp("repository")
+    installation = server_for(python, installation, tmp_path_factory.mktemp("server"))
     names = [folder.name for folder in MODELS.iterdir()]
     names += [name for name, (_, _, first) in VARIANTS.items() if release >= first]
     for name in names:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import SUPPORTED, interpreter_for
+from envpack.pythons import SUPPORTED
 from envpack.releases import find_release
 from envpack.repository import ONE_AT_A_TIME, backend_for, place_backend
 from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError
+from tests.newer_pythons import is_newer, server_for, target_of
 from tests.server.model_environments import NUMPYS
 from tests.server.releases.conftest import Served, load, place
 
@@ -20,10 +21,10 @@ PYTHON = "import platform\nreturn platform.python_version().rpartition('.')[0]"
 
 @pytest.fixture(scope="module")
 def neighbour(python):
-    """Another Python of this machine."""
+    """Another Python that the same server can run."""
     for minor in reversed(SUPPORTED):
         try:
-            if minor != python and interpreter_for(minor):
+            if minor != python and is_newer(minor) == is_newer(python) and target_of(minor):
                 return minor
         except EnvpackError:
             continue
@@ -53,7 +54,8 @@ def served(request, release, python, neighbour, choice, installation, environmen
         place(repository, name, archive, backend=mine)
     place(repository, "other", other, backend=theirs)
     place(repository, "words", archive, parts.stub(python))
-    runtime = ProcessRuntime(installation, extra_backends=folder / "backends", arguments=(ONE_AT_A_TIME,))
+    server = server_for(python, installation, folder)
+    runtime = ProcessRuntime(server, extra_backends=folder / "backends", arguments=(ONE_AT_A_TIME,))
     with runtime.start(repository) as server:
         client = Client(server.url, timeout=15)
         names = ("numbers", "refuses", "script", "stream", "other", "words")

@@ -11,6 +11,7 @@ import pytest
 from envpack.releases import find_release
 from envpack.server.kserve import RequestError
 from envpack.server.tensors import Tensor
+from tests.newer_pythons import is_newer
 from tests.waiting import soon
 
 
@@ -295,7 +296,10 @@ class TestWhichReleaseTheServerIsOf:
             # Regions have had names of this kind in other releases only.
             region = "other_1" if served.release >= "24.04" else f"other_{uuid.uuid4()}"
             words = ["/m/1/model.py", region, "1048576", "1048576", str(served.server.pid), "/nowhere", "336", "m_0"]
-            command = [placed, *words, *(["DEFAULT"] if served.release >= "23.07" else [])]
+            beside = (
+                ["nsenter", f"--target={served.server.pid}", "--mount", "--root"] if is_newer(served.python) else []
+            )
+            command = [*beside, placed, *words, *(["DEFAULT"] if served.release >= "23.07" else [])]
             done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=20)
             assert done.returncode == 1
             assert done.stderr.count("\n") == 1

@@ -21,6 +21,7 @@ from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError, ServerError
 from tests.cache import kept_cache
+from tests.newer_pythons import is_newer, newer_root, server_for
 from tests.server.listening import listening_ports
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 from tests.waiting import soon
@@ -201,7 +202,8 @@ class Servers:
         variables |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
         # Only clients of gRPC can cancel a request. The server binds a free port for them.
         grpc = ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=0")
-        runtime = ProcessRuntime(self.installation, environment=variables, arguments=grpc)
+        installation = server_for(python, self.installation, self.folder)
+        runtime = ProcessRuntime(installation, environment=variables, arguments=grpc)
         libraries = self.installation.library_path
         return Served(python, repository, stack.enter_context(runtime.start(repository)), libraries)
 
@@ -240,7 +242,7 @@ class Servers:
                 config.write(f"{line}\n")
         self.place(repository, "customized", "script", self._customized(first), stub)
         self.place(repository, "without_modes", "script", self.model_environments.without_modes(first), stub)
-        if not _loader_finds(stub_needs(python)):
+        if not is_newer(python) and not _loader_finds(stub_needs(python)):  # the root has it for every program
             self.place(repository, "wrong_environment", "script", self._other_python(python), stub)
         self._place_stubs_that_cannot_start(repository, first, stub)
         return sorted(folder.name for folder in repository.iterdir())
@@ -302,6 +304,8 @@ def servers(tmp_path_factory):
 
 @pytest.fixture
 def interpreter(python):
+    if is_newer(python):
+        return newer_root()
     try:
         return interpreter_for(python)
     except EnvpackError as error:

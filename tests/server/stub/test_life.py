@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons.interpreters import SUPPORTED
+from envpack.pythons import SUPPORTED
 from envpack.server.kserve import RequestError
 from envpack.stub import STUB_NAME
+from tests import newer_pythons
 from tests.waiting import soon
 
 FAILURES = {
@@ -144,6 +145,7 @@ def test_a_crash_in_execute_is_told_and_harms_no_other_model(servers, interprete
         assert "Stub process 'first_0' is not healthy" in crashed.message
         assert served.soon_logged("envpack stub: crash in 'first_0'. Python traceback:\nFatal Python error: Segm")
         assert served.soon_logged(" in execute\n")
+        assert python not in newer_pythons.PYTHONS or served.soon_logged("C stack trace (most recent call first):\n")
         assert served.evaluate("2 + 2", model="second") == 4
         served.server.stop(force=True)
 
