@@ -51,10 +51,12 @@ class OnGpu:
 
     live = 0
     streams = []
+    made = []  # whose memory lives as long as the process
 
     def __init__(self, values, device=0):
         self.array = np.array(values, dtype=np.float32)
         self.device = device
+        OnGpu.made.append(self)
 
     def __dlpack_device__(self):
         return (2, self.device)
