@@ -4,14 +4,19 @@ A stub that knows the release continues and opens its region, which does not exi
 exits before. A command line of another release makes the stub report which release it has determined.
 """
 
+import contextlib
 import os
+import platform
 import shutil
 import subprocess
+import sys
 import uuid
 
 import pytest
 
 from envpack.stub import STUB_NAME
+from envpack.stub.toolchain import find_toolchain
+from envpack.support.isolation import clean_environment
 
 EXPLICIT = "ENVPACK_TRITON_RELEASE"
 CONTINUES = "cannot open shared memory region"
@@ -28,9 +33,10 @@ class Launched:
         self.stub = shutil.copy(stub, folder / "model" / STUB_NAME)
         self.sidecar = folder / "model" / f"{STUB_NAME}.release"
 
-    def error(self, *, region="", last=("DEFAULT",), warns=False, **variables):
+    def error(self, *, region="", last=("DEFAULT",), warns=False, server=None, **variables):
         region = region or f"envpack_none_{uuid.uuid4()}"
-        arguments = ["/m/1/model.py", region, "1048576", "1048576", str(os.getpid()), self.backend, "336", "m_0", *last]
+        pid = str(server or os.getpid())
+        arguments = ["/m/1/model.py", region, "1048576", "1048576", pid, self.backend, "336", "m_0", *last]
         done = subprocess.run(
             [self.stub, *arguments], env=variables, capture_output=True, text=True, check=False, timeout=20
         )
@@ -164,3 +170,46 @@ def test_a_command_line_of_another_release_is_rejected(launched, release, last, 
     error = launched.error(region=region, last=last, **{EXPLICIT: release})
     assert f"{EXPLICIT} names Triton {release}" in error
     assert reason in error
+
+
+# A library like the server's: its constructor builds the version from constants within instructions, not far before the
+# functions of the API. Elsewhere in the code are constants that only look like a version.
+LIBRARY = """
+asm(".text\\n"
+    "movl $0x35332e32, (%rdi)\\n"  /* 2.35 */
+    ".skip 4000000, 0x90\\n"
+    ".globl constructor\\nconstructor: {version}\\nret\\n"
+    ".skip 60000, 0x90\\n"
+    ".globl TRITONSERVER_ApiVersion\\n.type TRITONSERVER_ApiVersion, @function\\nTRITONSERVER_ApiVersion: ret\\n");
+"""
+LOADED = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(flush=True); sys.stdin.read()"
+
+
+@contextlib.contextmanager
+def server_with(folder, version):
+    """Process id of a process that has loaded a library with this version."""
+    library = folder / "libtritonserver.so"
+    (folder / "library.c").write_text(LIBRARY.replace("{version}", version))
+    command = [*find_toolchain().compiler, "-x", "c", "-shared", "-fPIC", "-o", library, folder / "library.c"]
+    subprocess.run(command, check=True, env=clean_environment())
+    with subprocess.Popen(
+        [sys.executable, "-c", LOADED, library], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        yield process.pid, library
+        process.stdin.close()
+
+
+on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of other machines contain no text")
+
+
+@on_x86
+def test_the_version_is_read_from_the_servers_code_beside_its_api(launched, tmp_path):
+    with server_with(tmp_path, "movl $0x30352e32, (%rdi)") as (pid, library):  # 2.50
+        assert launched.determined(server=pid) == (str(library), "2.50 (24.09)")
+
+
+@on_x86
+def test_a_version_far_from_the_api_is_found_too(launched, tmp_path):
+    with server_with(tmp_path, "nop") as (pid, library):
+        assert launched.determined(server=pid, last=()) == (str(library), "2.35 (23.06)")
