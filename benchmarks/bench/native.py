@@ -20,8 +20,8 @@ PROGRAM = "stub_clock"
 _SPAWN = 'source "$0/bin/activate" && LD_LIBRARY_PATH=$0/lib:$LD_LIBRARY_PATH exec "$@"'  # as the server does
 
 
-def build(preparation: Preparation) -> Path:
-    """Compile the program unless its sources are unchanged; returns its path."""
+def build(preparation: Preparation, program: str = PROGRAM) -> Path:
+    """Compile a program unless its sources are unchanged; returns its path."""
     sources = source_folder()
     # CMake rejects a build folder of another checkout.
     folder = cache_root() / "benchmarks" / hashlib.sha256(str(sources).encode()).hexdigest()[:16]
@@ -35,9 +35,9 @@ def build(preparation: Preparation) -> Path:
         "-DENVPACK_NATIVE_TESTS=ON",
         "-DCMAKE_BUILD_TYPE=Release",
     ]  # fmt: skip
-    for command in (configure, [str(find_tool("cmake")), "--build", str(folder), "--target", PROGRAM]):
+    for command in (configure, [str(find_tool("cmake")), "--build", str(folder), "--target", program]):
         subprocess.run(command, env=clean_environment(), stdout=subprocess.DEVNULL, check=True)
-    return folder / "tests/native" / PROGRAM
+    return folder / "tests/native" / program
 
 
 def clock(

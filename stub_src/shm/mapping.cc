@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -16,13 +19,27 @@ namespace {
   throw std::system_error(code, std::generic_category(), what);
 }
 
+// Address space costs nothing, but other code of the process must find some too.
+constexpr std::size_t kMostReserved = std::size_t{1} << 38;
+constexpr std::size_t kShareOfLimit = 8;
+
+std::size_t RoundUp(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
+
+std::size_t PageSize() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
+// Address space that nothing uses yet; null if there is none.
+char* ReserveAddresses(std::size_t size) {
+  void* base = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return base == MAP_FAILED ? nullptr : static_cast<char*>(base);
+}
+
 }  // namespace
 
 Mapping::Mapping(const std::string& name) : name_("/" + name) {
   descriptor_ = shm_open(name_.c_str(), O_RDWR | O_CLOEXEC, 0);
   if (descriptor_ < 0) Fail("cannot open shared memory region " + name);
   try {
-    Remap(ObjectSize());
+    Map(ObjectSize());
   } catch (...) {
     close(descriptor_);
     throw;
@@ -30,7 +47,7 @@ Mapping::Mapping(const std::string& name) : name_("/" + name) {
 }
 
 Mapping::~Mapping() {
-  for (const View& view : views_) munmap(view.base, view.size);
+  for (const View& view : views_) munmap(view.base, view.reserved);
   close(descriptor_);
 }
 
@@ -40,17 +57,64 @@ std::size_t Mapping::ObjectSize() const {
   return static_cast<std::size_t>(facts.st_size);
 }
 
-void Mapping::Remap(std::size_t size) {
-  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
-  if (base == MAP_FAILED) Fail("cannot map shared memory region " + name_);
-  views_.push_back({static_cast<char*>(base), size});
+// How much address space to reserve for an object of `size` bytes: as much as its file system holds, but only
+// a part of what the process may map.
+std::size_t Mapping::Wanted(std::size_t size) const {
+  std::size_t wanted = kMostReserved;
+  struct statvfs facts{};
+  if (fstatvfs(descriptor_, &facts) == 0 && facts.f_blocks != 0) {
+    wanted = std::min<std::size_t>(wanted, facts.f_blocks * facts.f_frsize);
+  }
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    wanted = std::min<std::size_t>(wanted, limit.rlim_cur / kShareOfLimit);
+  }
+  return std::max(wanted, size);
+}
+
+// A view with room for `size` bytes or more, none of which is mapped yet.
+Mapping::View Mapping::Reserve(std::size_t size) const {
+  std::size_t wanted = RoundUp(Wanted(size), PageSize());
+  char* base = ReserveAddresses(wanted);
+  while (base == nullptr && wanted > size) {
+    wanted = RoundUp(std::max(wanted / 2, size), PageSize());
+    base = ReserveAddresses(wanted);
+  }
+  if (base == nullptr) Fail("cannot map shared memory region " + name_);
+  return {base, wanted, 0};
+}
+
+// Maps the object's bytes behind those that the view shows.
+void Mapping::MapUpTo(View& view, std::size_t end) const {
+  void* added = mmap(view.base + view.mapped, end - view.mapped, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_FIXED, descriptor_, static_cast<off_t>(view.mapped));
+  if (added == MAP_FAILED) Fail("cannot map shared memory region " + name_);
+  view.mapped = end;
+}
+
+void Mapping::Map(std::size_t size) {
+  const std::size_t end = RoundUp(size, PageSize());
+  if (end < size || size == 0) Fail("cannot map shared memory region " + name_, EINVAL);
+  if (views_.empty() || end > views_.back().reserved) {
+    views_.push_back(Reserve(end));
+    try {
+      MapUpTo(views_.back(), end);
+    } catch (...) {
+      munmap(views_.back().base, views_.back().reserved);
+      views_.pop_back();
+      throw;
+    }
+  } else if (end > views_.back().mapped) {
+    MapUpTo(views_.back(), end);
+  }
+  size_ = size;
 }
 
 void Mapping::Extend(std::size_t size) {
   const std::size_t before = ObjectSize();
   int code;
   do {
-    code = posix_fallocate(descriptor_, 0, static_cast<off_t>(size));
+    code = posix_fallocate(descriptor_, static_cast<off_t>(size_), static_cast<off_t>(size - size_));
   } while (code == EINTR);
   if (code != 0) {
     // A failed reservation may leave the object partly extended; restore its size.

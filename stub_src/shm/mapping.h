@@ -7,8 +7,10 @@
 
 namespace envpack::shm {
 
-// Opens an existing shared-memory object and maps all of it. When the object grows, it is mapped again.
-// Earlier views stay mapped as long as the Mapping lives, so pointers into them remain valid.
+// Opens an existing shared-memory object and maps all of it. The first view reserves address space for as
+// much as the object can become, so that a grown object is mapped in place: only the new part, and at the
+// same address. An object that outgrows the view is mapped again. Earlier views stay mapped as long as the
+// Mapping lives, so pointers into them remain valid.
 class Mapping {
  public:
   // `name` is the object's name without the leading slash. Throws std::system_error if it cannot be opened.
@@ -21,16 +23,18 @@ class Mapping {
 
   // The newest view.
   char* base() const { return views_.back().base; }
-  std::size_t size() const { return views_.back().size; }
+  // The bytes of the object that are in use, all of which are mapped.
+  std::size_t size() const { return size_; }
 
   // Current size of the object in bytes, mapped or not.
   std::size_t ObjectSize() const;
 
   // Maps the first `size` bytes of the object. The object must have at least that size.
-  void Remap(std::size_t size);
+  void Map(std::size_t size);
 
-  // Extends the object to `size` bytes and reserves its pages: without the reservation, the first write to a
-  // full /dev/shm raises SIGBUS. On failure, throws std::system_error and leaves the size as it was.
+  // Extends the object to `size` bytes and reserves the pages behind size(): without the reservation, the
+  // first write to a full /dev/shm raises SIGBUS. On failure, throws std::system_error and leaves the size as
+  // it was.
   void Extend(std::size_t size);
 
   // Removes the object's name. Used when the server, which owns the object, has died.
@@ -39,11 +43,17 @@ class Mapping {
  private:
   struct View {
     char* base;
-    std::size_t size;
+    std::size_t reserved;  // bytes of address space
+    std::size_t mapped;    // the first bytes of them, which show the object
   };
+
+  std::size_t Wanted(std::size_t size) const;
+  View Reserve(std::size_t size) const;
+  void MapUpTo(View& view, std::size_t end) const;
 
   std::string name_;
   int descriptor_;
+  std::size_t size_ = 0;
   std::vector<View> views_;
 };
 

@@ -239,7 +239,7 @@ void Region::Follow() {
   if (total < kMinSize || total > allocator_->mapping.ObjectSize()) {
     throw CorruptRegion("the shared memory region claims a size of " + std::to_string(total) + " bytes");
   }
-  allocator_->mapping.Remap(total);
+  allocator_->mapping.Map(total);
   allocator_->Open();
 }
 
@@ -256,7 +256,7 @@ void Region::Grow(std::size_t need) {
   if (extra < need || total < extra) throw Full(total, "the size is out of range");
   try {
     allocator_->mapping.Extend(total);
-    allocator_->mapping.Remap(total);
+    allocator_->mapping.Map(total);
   } catch (const std::system_error& error) {
     throw Full(total, std::string(error.what()) + ". Give the container more shared memory with --shm-size.");
   }

@@ -2,10 +2,12 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <vector>
 
@@ -23,6 +25,27 @@ using envpack::test::PeerRegion;
 namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
+
+std::string PathOf(const PeerRegion& peer) { return "/dev/shm/" + peer.name(); }
+
+// Bytes of the region's object that have pages.
+std::size_t Reserved(const PeerRegion& peer) {
+  struct stat facts{};
+  CHECK_EQ(stat(PathOf(peer).c_str(), &facts), 0);
+  return static_cast<std::size_t>(facts.st_blocks) * 512;
+}
+
+// Bytes of address space in which this process sees the region.
+std::size_t Mapped(const PeerRegion& peer) {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t bytes = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(peer.name()) == std::string::npos) continue;
+    const std::size_t dash = line.find('-');
+    bytes += std::stoull(line.substr(dash + 1), nullptr, 16) - std::stoull(line.substr(0, dash), nullptr, 16);
+  }
+  return bytes;
+}
 
 // Runs `body` in a child process, so that limits and crashes do not affect this one. Returns its status from
 // waitpid().
@@ -154,6 +177,55 @@ CASE(region_grows_alternately_from_both_sides) {
   blocks.clear();
   CHECK(peer.IsConsistent());
   CHECK_EQ(region.FreeBytes(), peer.FreeBytes());
+}
+
+CASE(region_grows_in_place) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const Block first = region.Create(16);
+  const std::size_t others = Mapped(peer) - kMiB;  // the peer's own
+  std::vector<Block> blocks;
+  for (int round = 0; round < 20; ++round) blocks.push_back(region.Create(kMiB));
+  CHECK_EQ(Mapped(peer), others + 21 * kMiB);
+  CHECK(region.Load(first.handle()).At(0, 16) == first.At(0, 16));
+  CHECK_EQ(Mapped(peer), others + 21 * kMiB);
+}
+
+CASE(region_reserves_only_the_pages_that_it_adds) {
+  PeerRegion peer(8 * kMiB);
+  Region region(peer.name(), kMiB);
+  // A hole in free memory: filling it again would show that all pages were visited.
+  const int descriptor = open(PathOf(peer).c_str(), O_RDWR | O_CLOEXEC);
+  CHECK_EQ(fallocate(descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4 * kMiB, kMiB), 0);
+  close(descriptor);
+  const std::size_t before = Reserved(peer);
+  CHECK_EQ(before, 7 * kMiB);
+  const Block large = region.Create(8 * kMiB);
+  CHECK_EQ(Reserved(peer), before + peer.Size() - 8 * kMiB);
+}
+
+CASE(region_that_outgrows_its_address_space_is_mapped_again) {
+  PeerRegion peer;
+  const int status = InChild([&] {
+    // Room for a few megabytes only.
+    std::ifstream statm("/proc/self/statm");
+    std::size_t pages = 0;
+    statm >> pages;
+    const rlim_t space = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + 64 * kMiB;
+    const rlimit limit{space, space};
+    CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+    Region region(peer.name(), kMiB);
+    const Block old = region.Create(16);
+    std::memcpy(old.At(0, 4), "old", 4);
+    const Block large = region.Create(space / 8 + kMiB);
+    std::memset(large.At(0, space / 8), 1, space / 8);
+    CHECK_EQ(std::string(old.At(0, 4)), "old");
+    const Block again = region.Load(old.handle());
+    CHECK(again.At(0, 4) != old.At(0, 4));
+    std::memcpy(again.At(0, 4), "new", 4);
+    CHECK_EQ(std::string(old.At(0, 4)), "new");
+  });
+  CHECK_EQ(status, 0);
 }
 
 CASE(region_that_cannot_grow_is_reported_and_stays_usable) {
