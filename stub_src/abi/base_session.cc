@@ -31,7 +31,9 @@ void BaseSession<Interface>::Beat() {
 
 template <typename Interface>
 Command BaseSession<Interface>::Receive() {
-  current_ = region_.Load(commands_.Pop());
+  const Handle handle = commands_.Pop();
+  const shm::RegionLock lock(region_);
+  current_ = region_.Load(handle);
   const shm::ReadBudget budget(region_);
   const Reader reader(region_);
   const records::Message message = *current_.As<records::Message>();
@@ -62,11 +64,12 @@ records::Message BaseSession<Interface>::MakeMessage(CommandKind kind, Handle ar
 
 template <typename Interface>
 void BaseSession<Interface>::Answer(Writer& writer, CommandKind kind, Handle args) {
-  AnswerWith(writer.Put(MakeMessage(kind, args)));
+  AnswerWith(writer, writer.Put(MakeMessage(kind, args)));
 }
 
 template <typename Interface>
-void BaseSession<Interface>::AnswerWith(const shm::Block& message) {
+void BaseSession<Interface>::AnswerWith(Writer& writer, const shm::Block& message) {
+  writer.Finish();
   answers_.Push(message.handle());
   commands_.Pop();
   ForgetCommand();

@@ -35,7 +35,7 @@ class BaseSession : public Interface {
   records::Message MakeMessage(CommandKind kind, Handle args) const;
   void Answer(Writer& writer, CommandKind kind, Handle args);
   // Returns when the server has added its references. Until then nothing may be released.
-  void AnswerWith(const shm::Block& message);
+  void AnswerWith(Writer& writer, const shm::Block& message);
   void ForgetCommand() { current_ = shm::Block(); }
 
   const Release release_;

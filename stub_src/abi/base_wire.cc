@@ -67,6 +67,7 @@ void BaseWire::SendCleanup(CommandKind kind, std::int64_t id) {
   const shm::Block& block = writer.Put(record);
   const Call call = MakeCall(writer, kind, block.handle());
   const auto* cleanup = block.As<records::Cleanup>();
+  writer.Finish();
   const forks::Undisturbed undisturbed;
   shm::Lock lock(call.mutex);
   to_server_.Push(call.message);
@@ -137,17 +138,19 @@ bool BaseWire::IsModelReady(const std::string& name, const std::string& version)
 
 // The server's thread waits for the result, so an error must be reported as well.
 void BaseWire::AttachPool(const records::Message& message) {
-  Writer writer(region_);
   const shm::Block block = region_.Load(message.args);
   auto* pool = block.As<records::CudaMemoryPool>();
   IpcHandle handle;
   shm::CopyBytes(handle.data(), pool->cuda_handle, handle.size());
-  if (const auto failure = Attempt([&] { gpu_.AttachPool(pool->device_id, handle); })) {
+  const auto failure = Attempt([&] { gpu_.AttachPool(pool->device_id, handle); });
+  Writer writer(region_);
+  if (failure) {
     pool->has_error = true;
     pool->is_error_set = !Attempt([&] { pool->error = writer.WriteString(failure->text); });
   }
   const shm::Block mutex = region_.Load(message.response_mutex);
   const shm::Block condition = region_.Load(message.response_cond);
+  writer.Finish();
   shm::Lock lock(mutex.As<pthread_mutex_t>());
   pool->waiting_on_stub = true;
   shm::Notify(condition.As<pthread_cond_t>());
@@ -180,11 +183,18 @@ void RegionReadinessProbe::Answer(const ReadinessAnswer& answer) {
   Writer writer(region_);
   auto* record = record_.As<records::UserModelReadiness>();
   auto* condition = condition_.As<pthread_cond_t>();
+  const auto* failure = std::get_if<Failure>(&answer);
+  Handle error = 0;
+  if (failure != nullptr) {
+    if (Attempt([&] { error = writer.WriteString(failure->text); })) error = 0;  // the region is full
+  }
+  writer.Finish();
   shm::Lock lock(mutex_.As<pthread_mutex_t>());
   record->function_exists = true;
-  if (const auto* failure = std::get_if<Failure>(&answer)) {
+  if (failure != nullptr) {
     record->has_error = true;
-    record->is_error_set = !Attempt([&] { record->error = writer.WriteString(failure->text); });
+    record->is_error_set = error != 0;
+    record->error = error;
   } else {
     record->is_ready = std::get<bool>(answer);
   }

@@ -87,9 +87,10 @@ template <typename Record, typename Finish>
 void BaseWire::Exchange(Writer& writer, CommandKind kind, const Record& record, Finish finish) {
   const shm::Block& block = writer.Make(sizeof(record));
   Record* shared = Share(block, record);
-  const shm::Block& message = writer.Put(MakeMessage(kind, block.handle()));
+  const Handle message = writer.Put(MakeMessage(kind, block.handle())).handle();
+  writer.Finish();
   const forks::Undisturbed undisturbed;
-  to_server_.Push(message.handle());
+  to_server_.Push(message);
   {
     shm::Lock lock(&shared->mutex);
     while (!shared->waiting_on_stub) lock.Wait(&shared->condition);

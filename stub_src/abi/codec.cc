@@ -8,6 +8,12 @@
 
 namespace envpack::abi {
 
+namespace {
+
+constexpr std::size_t kCopiedAtOnce = 1 << 16;  // some microseconds
+
+}  // namespace
+
 std::size_t Reader::CheckedProduct(std::uint64_t count, std::size_t size) {
   if (count > std::numeric_limits<std::size_t>::max() / 2 / size) {
     throw shm::CorruptRegion("a record claims " + std::to_string(count) + " entries");
@@ -69,8 +75,23 @@ std::string Reader::ErrorText(bool is_set, Handle text, const char* otherwise) c
 }
 
 Writer::~Writer() {
-  const shm::RegionLock lock(region_);
+  lock_.reset();
+  const shm::ReleaseTogether together;
   blocks_.clear();
+}
+
+void Writer::Finish() {
+  lock_.reset();
+  for (const Copy& copy : copies_) shm::CopyBytes(copy.to, copy.from, copy.size);
+  copies_.clear();
+}
+
+void Writer::Fill(char* to, const void* from, std::size_t size) {
+  if (!lock_ || size <= kCopiedAtOnce) {
+    shm::CopyBytes(to, from, size);
+  } else {
+    copies_.push_back({to, from, size});
+  }
 }
 
 const shm::Block& Writer::Make(std::size_t size) {

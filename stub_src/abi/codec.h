@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "abi/records.h"
@@ -46,9 +48,12 @@ class Reader {
 
 // Creates the blocks of one outgoing message. Its references keep the blocks alive until the writer is
 // destroyed, which must not happen before the server has added its own references.
+//
+// The writer locks the region from its construction to Finish(), so that a message needs one lock. Until
+// then, do not wait for anything.
 class Writer {
  public:
-  explicit Writer(shm::Region& region) : region_(region) {}
+  explicit Writer(shm::Region& region) : region_(region), lock_(std::in_place, region) {}
   ~Writer();
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
@@ -72,10 +77,25 @@ class Writer {
   const shm::Block& Make(std::size_t size);
   const shm::Block& MakeAligned(std::size_t size);
 
+  // Unlocks the region, and copies what Fill() has left. Call it before the message is sent.
+  void Finish();
+
  protected:
+  // Copies bytes into a block of this writer: at once, or in Finish() if that would hold up the server. The
+  // source must live until then.
+  void Fill(char* to, const void* from, std::size_t size);
+
   shm::Region& region_;
 
  private:
+  struct Copy {
+    char* to;
+    const void* from;
+    std::size_t size;
+  };
+
+  std::optional<shm::RegionLock> lock_;
+  std::vector<Copy> copies_;
   std::deque<shm::Block> blocks_;  // a deque, so that references to its elements remain valid
 };
 

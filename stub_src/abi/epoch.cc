@@ -15,6 +15,7 @@ namespace envpack::abi {
 template <Release kEpoch>
 Command EpochWire<kEpoch>::ReceiveOther(CommandKind kind, const records::Message& message) {
   if (kind == CommandKind::kLoadGpuBuffers) {
+    const shm::RegionPause pause;
     LoadGpuBuffers(message.args);
     return Receive();
   }
@@ -39,14 +40,16 @@ typename EpochWire<kEpoch>::BatchRecord EpochWire<kEpoch>::MakeBatch(Writer& wri
 
 template <Release kEpoch>
 void EpochWire<kEpoch>::AnswerExecute(const ExecuteAnswer& answer) {
+  const auto* failure = std::get_if<ExecuteFailure>(&answer);
+  if constexpr (T::kAnswersBySender) {
+    if (failure == nullptr) SendAll(std::get<std::vector<std::optional<Response>>>(answer));
+  }
   EpochWriter<kEpoch> writer(region_);
   BatchRecord batch{};
   std::vector<Handle> responses;
-  if (const auto* failure = std::get_if<ExecuteFailure>(&answer)) {
+  if (failure != nullptr) {
     batch = MakeBatch(writer, *failure);
-  } else if constexpr (T::kAnswersBySender) {
-    SendAll(std::get<std::vector<std::optional<Response>>>(answer));
-  } else {
+  } else if constexpr (!T::kAnswersBySender) {
     for (const auto& response : std::get<std::vector<std::optional<Response>>>(answer)) {
       responses.push_back(response ? writer.WriteResponse(*response) : 0);
     }
@@ -73,7 +76,7 @@ void EpochWire<kEpoch>::AnswerInOneBlock(EpochWriter<kEpoch>& writer, const Batc
       MakeMessage(CommandKind::kExecuteResponse, block.handle() + static_cast<Handle>(kBatchAt));
   *block.As<BatchRecord>(kBatchAt) = batch;
   shm::CopyBytes(block.At(kResponsesAt, responses_bytes), responses.data(), responses_bytes);
-  AnswerWith(block);
+  AnswerWith(writer, block);
 }
 
 template <Release kEpoch>
@@ -118,8 +121,11 @@ void EpochWire<kEpoch>::Send(const Origin& origin, const std::optional<Response>
   auto* shared = Share(block, record);
   const shm::Block& message = writer.Put(MakeMessage(CommandKind::kResponseSend, block.handle()));
 
+  const Handle handle = message.handle();
+  writer.Finish();
+
   std::optional<Failure> failure;
-  request_queue().Push(message.handle());
+  request_queue().Push(handle);
   {
     shm::Lock lock(&shared->mutex);
     const auto wait = [&] {
@@ -159,6 +165,7 @@ void EpochWire<kEpoch>::SetReleaseFlags(const Origin& origin, [[maybe_unused]] s
 template <Release kEpoch>
 InferResponse EpochWire<kEpoch>::Infer(const Request& request, bool decoupled) {
   using Batch = records::RequestBatch<kEpoch>;
+  const shm::ReleaseTogether together;
   EpochWriter<kEpoch> writer(region_);
   const Handle handle = writer.WriteRequest(request, decoupled);
   const shm::Block& block = writer.Make(sizeof(Batch) + sizeof(Handle));
@@ -171,6 +178,7 @@ InferResponse EpochWire<kEpoch>::Infer(const Request& request, bool decoupled) {
                block.handle());
   const shm::Block message = region_.Load(call.message);
   const auto* answer = message.As<records::Message>();
+  writer.Finish();
 
   const forks::Undisturbed undisturbed;
   shm::Lock lock(call.mutex);
@@ -191,6 +199,7 @@ InferResponse EpochWire<kEpoch>::Infer(const Request& request, bool decoupled) {
 // Reads the answer from the message that the server has created for it.
 template <Release kEpoch>
 InferResponse EpochWire<kEpoch>::TakeInferResponse(Handle answer) {
+  const shm::RegionLock lock(region_);
   const shm::Block message = region_.Load(answer);
   const shm::Block block = region_.Load(message.As<records::Message>()->args);
   const auto* batch = block.As<BatchRecord>();
@@ -204,6 +213,7 @@ InferResponse EpochWire<kEpoch>::TakeInferResponse(Handle answer) {
 // The server's response callback waits until the response has been read.
 template <Release kEpoch>
 InferResponse EpochWire<kEpoch>::TakeStreamResponse(const records::Message& message) {
+  std::optional<shm::RegionLock> reading(region_);
   const shm::Block block = region_.Load(message.args);
   auto* batch = block.As<BatchRecord>();
   const shm::Block mutex = region_.Load(message.response_mutex);
@@ -214,6 +224,7 @@ InferResponse EpochWire<kEpoch>::TakeStreamResponse(const records::Message& mess
     response = epoch_reader_.ReadInferResponse(*block.As<Handle>(sizeof(BatchRecord)));
   });
   if (failure) response.response.error = Error{failure->text};
+  reading.reset();
   shm::Lock lock(mutex.As<pthread_mutex_t>());
   batch->waiting_on_stub = true;
   shm::Notify(condition.As<pthread_cond_t>());
@@ -227,6 +238,7 @@ template <Release kEpoch>
 bool EpochWire<kEpoch>::ServeServerMessage(const ServerMessageHandler& handler) {
   const Handle handle = server_messages_.Pop();
   if (handle == records::kDummy) return false;
+  const shm::ReleaseTogether together;
   if (const auto failure = Attempt([&] { ServeMessage(region_.Load(handle), handler); })) {
     std::fprintf(stderr, "envpack stub: cannot process a message of the server: %s\n", failure->text.c_str());
   }

@@ -95,6 +95,7 @@ DeviceMemory EpochReader<kEpoch>::ReadDeviceMemory(const shm::Block& block, std:
 template <Release kEpoch>
 void EpochReader<kEpoch>::AttachDeviceMemory(Tensor& tensor, const DeviceMemory& memory,
                                              std::uint64_t release_id) const {
+  const shm::RegionPause pause;  // the driver may take its time
   std::shared_ptr<void> address;
   try {
     address = gpu_.Open(memory);

@@ -106,7 +106,7 @@ Handle EpochWriter<kEpoch>::WriteTensor(const Tensor& tensor) {
     memory.memory_type_id = tensor.memory_type_id;
     device_tensors_.push_back(tensor);
   } else {
-    shm::CopyBytes(block.At(memory_at + sizeof(Memory), room), tensor.data, room);
+    Fill(block.At(memory_at + sizeof(Memory), room), tensor.data, room);
   }
   block.Write(memory_at, memory);
   return block.handle();
@@ -114,6 +114,7 @@ Handle EpochWriter<kEpoch>::WriteTensor(const Tensor& tensor) {
 
 template <Release kEpoch>
 Tensor EpochWriter<kEpoch>::Allocate(shm::Region& region, const Tensor& tensor) {
+  const shm::RegionLock lock(region);
   auto memory_block = std::make_shared<const shm::Block>(region.Create(sizeof(Memory) + tensor.byte_size));
   Memory memory{};
   memory.byte_size = tensor.byte_size;

@@ -23,6 +23,9 @@ namespace envpack::abi {
 // The region cannot grow, typically because /dev/shm is full. The server has not seen the message.
 using RegionFull = shm::RegionFull;
 
+// Collects what a thread drops that lies in the region, so that all of it is released with one lock.
+using ReleaseTogether = shm::ReleaseTogether;
+
 // The server reports that an operation failed.
 class ServerError : public std::runtime_error {
  public:

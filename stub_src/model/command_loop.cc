@@ -107,6 +107,7 @@ PythonModel& CommandLoop::Model() {
 }
 
 bool CommandLoop::Serve(abi::ExecuteCommand& command) {
+  std::optional<abi::ReleaseTogether> together;  // destroyed after the requests
   Execution execution(std::move(command.requests), launch_.name, wire_);
   abi::ExecuteAnswer answer;
   const auto fail = [&](const abi::Failure& failure) {
@@ -114,6 +115,7 @@ bool CommandLoop::Serve(abi::ExecuteCommand& command) {
                             "', message: " + failure.text);
   };
   if (const auto failure = CallModel([&] { answer = Model().Execute(execution); })) fail(*failure);
+  together.emplace();
   const auto send = [&] {
     execution.EndQueries();
     wire_.AnswerExecute(answer);

@@ -67,8 +67,11 @@ void TryLock(pthread_mutex_t* mutex) {
   pthread_mutex_unlock(mutex);
 }
 
-// The region whose lock this thread holds.
-thread_local const Region* held = nullptr;
+// The lock of a region that this thread holds.
+thread_local RegionLock* held = nullptr;
+
+// Collects the releases of this thread.
+thread_local ReleaseTogether* together = nullptr;
 
 }  // namespace
 
@@ -139,7 +142,8 @@ Block& Block::operator=(Block&& other) noexcept {
 Block::~Block() { Drop(); }
 
 void Block::Drop() noexcept {
-  if (region_ != nullptr && owner_process_.IsThisProcess()) region_->Release(handle_);
+  if (region_ == nullptr || !owner_process_.IsThisProcess()) return;
+  if (together == nullptr || !together->Add(*region_, handle_)) region_->Release(handle_);
 }
 
 char* Block::At(std::size_t offset, std::size_t length) const {
@@ -150,12 +154,63 @@ char* Block::At(std::size_t offset, std::size_t length) const {
   return data_ + offset;
 }
 
-RegionLock::RegionLock(Region& region) : outer_(held) {
-  if (outer_ != &region) lock_.emplace(region.allocator_->mutex);
-  held = &region;
+ReleaseTogether::ReleaseTogether() {
+  if (together == nullptr) together = this;
+}
+
+ReleaseTogether::~ReleaseTogether() {
+  if (together != this) return;
+  together = nullptr;
+  if (region_ == nullptr) return;
+  try {
+    const RegionLock lock(*region_);
+    Flush();
+  } catch (const std::exception&) {
+    // As for a single release.
+  }
+}
+
+// False if the block must be released at once.
+bool ReleaseTogether::Add(Region& region, Handle handle) noexcept {
+  if (held != nullptr || !owner_process_.IsThisProcess()) return false;
+  if (region_ != nullptr && region_ != &region) return false;
+  try {
+    handles_.push_back(handle);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  region_ = &region;
+  return true;
+}
+
+// The region is locked.
+void ReleaseTogether::Flush() noexcept {
+  if (!owner_process_.IsThisProcess()) return;
+  for (const Handle handle : handles_) region_->Release(handle);
+  handles_.clear();
+  region_ = nullptr;
+}
+
+RegionLock::RegionLock(Region& region) : region_(region), outer_(held) {
+  const bool is_nested = outer_ != nullptr && &outer_->region_ == &region;
+  if (!is_nested) lock_.emplace(region.allocator_->mutex);
+  held = this;
+  if (!is_nested && together != nullptr && together->region_ == &region) together->Flush();
 }
 
 RegionLock::~RegionLock() { held = outer_; }
+
+RegionPause::RegionPause() : paused_(std::exchange(held, nullptr)) {
+  for (RegionLock* lock = paused_; lock != nullptr; lock = lock->outer_) {
+    if (lock->lock_) owner_ = lock;
+  }
+  if (owner_ != nullptr) owner_->lock_.reset();
+}
+
+RegionPause::~RegionPause() {
+  if (owner_ != nullptr) owner_->lock_.emplace(owner_->region_.allocator_->mutex);
+  held = paused_;
+}
 
 Region::Region(const std::string& name, std::size_t growth)
     : allocator_(std::make_unique<Allocator>(name)), growth_(growth) {}

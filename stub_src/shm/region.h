@@ -11,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "forks.h"
 #include "shm/sync.h"
@@ -106,9 +107,48 @@ class RegionLock {
   RegionLock& operator=(const RegionLock&) = delete;
 
  private:
+  friend class ReleaseTogether;
+  friend class RegionPause;
+
   const forks::Undisturbed undisturbed_;
-  const Region* outer_;
+  Region& region_;
+  RegionLock* outer_;
   std::optional<Lock> lock_;
+};
+
+// Unlocks, for a scope, the region that this thread holds: for what takes time or waits.
+class RegionPause {
+ public:
+  RegionPause();
+  ~RegionPause();
+  RegionPause(const RegionPause&) = delete;
+  RegionPause& operator=(const RegionPause&) = delete;
+
+ private:
+  RegionLock* paused_;
+  RegionLock* owner_ = nullptr;
+};
+
+// Collects the blocks that this thread drops, and releases them with one lock: at the end of the outermost
+// scope, or when this thread locks the region before that. Not a lock: meanwhile the thread may wait for
+// anything.
+class ReleaseTogether {
+ public:
+  ReleaseTogether();
+  ~ReleaseTogether();
+  ReleaseTogether(const ReleaseTogether&) = delete;
+  ReleaseTogether& operator=(const ReleaseTogether&) = delete;
+
+ private:
+  friend class Block;
+  friend class RegionLock;
+
+  bool Add(Region& region, Handle handle) noexcept;
+  void Flush() noexcept;
+
+  Region* region_ = nullptr;
+  std::vector<Handle> handles_;
+  forks::OwnerProcess owner_process_;  // a forked process releases nothing
 };
 
 class Region {
@@ -141,6 +181,8 @@ class Region {
  private:
   friend class Block;
   friend class RegionLock;
+  friend class RegionPause;
+  friend class ReleaseTogether;
   struct Allocator;
 
   Block CreateWith(std::size_t size, std::size_t alignment);

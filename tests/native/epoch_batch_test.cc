@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "epoch_pair.h"
+#include "lock_count.h"
 
 using namespace envpack;
 using namespace envpack::test;
@@ -289,5 +290,33 @@ CASE(epoch_deletes_the_response_factory_of_an_unanswered_request) {
                   CHECK_EQ(pair.peer.TakeFactoryCleanup(), origin.response_factory);
               });
     CHECK(!pair.peer.from_stub_requests.TryPop(0));
+  });
+}
+
+// The server locks the region for its own requests meanwhile.
+CASE(epoch_locks_the_region_once_for_each_message) {
+  ForEachEpoch([](Pair& pair) {
+    if (pair.release() >= 2406 && pair.release() < 2410) return;  // each response is a message
+    PeerRequest sent;
+    sent.inputs = {
+        {"a", 11, {2}, "12345678"}, {"b", 11, {2}, "12345678"}, {"separate", 5, {1}, "abcdefgh", true}};
+    sent.outputs = {"A", "B"};
+    pair.peer.SendExecute({sent, sent, sent});
+    const int before = LocksOfThisThread();
+    abi::ExecuteCommand command = ReceiveExecute(*pair.wire);
+    CHECK_EQ(LocksOfThisThread() - before, 2);  // the queue and the region
+
+    const std::string large(100'000, 'x');
+    const auto answer = [&] {
+      const int before_answer = LocksOfThisThread();
+      const abi::ReleaseTogether together;
+      const auto response = ResponseOf({TensorOf("A", {2}, "12"), TensorOf("B", {100'000}, large)});
+      pair.wire->AnswerExecute(std::vector<std::optional<abi::Response>>(3, response));
+      command = {};
+      return LocksOfThisThread() - before_answer;
+    };
+    // The region, the queues of the answer and of its acknowledgement.
+    const int locks = pair.Both(answer, [&] { CHECK_EQ(pair.peer.TakeExecute().responses.size(), 3u); });
+    CHECK_EQ(locks, 3);
   });
 }

@@ -9,9 +9,11 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <vector>
 
 #include "check.h"
+#include "forks.h"
 #include "peer.h"
 #include "shm/region.h"
 
@@ -19,6 +21,9 @@ using envpack::shm::Block;
 using envpack::shm::CorruptRegion;
 using envpack::shm::Region;
 using envpack::shm::RegionFull;
+using envpack::shm::RegionLock;
+using envpack::shm::RegionPause;
+using envpack::shm::ReleaseTogether;
 using envpack::test::Peer;
 using envpack::test::PeerRegion;
 
@@ -305,4 +310,62 @@ CASE(region_without_memory_is_rejected) {
   const std::string error = THROWN(std::system_error, Region(name, kMiB));
   shm_unlink(("/" + name).c_str());
   CHECK_HAS(error, name);
+}
+
+CASE(region_pause_lets_others_use_the_region) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const RegionLock lock(region);
+  const RegionLock nested(region);
+  const auto from_another_thread = [&] {
+    return std::async(std::launch::async, [&] { return peer.Create(64); }).get();
+  };
+  {
+    const RegionPause pause;
+    from_another_thread();
+    const Block ours = region.Create(16);
+    const RegionPause nothing_to_unlock;
+    from_another_thread();
+  }
+}
+
+CASE(region_blocks_dropped_together_are_released_at_the_end) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const std::uint64_t before = peer.FreeBytes();
+  {
+    const ReleaseTogether together;
+    {
+      const ReleaseTogether nested;
+      for (int i = 0; i < 10; ++i) region.Create(1000);
+      Block kept = region.Create(2000);
+      kept = Block();
+    }
+    CHECK(peer.FreeBytes() < before - 2000);
+  }
+  CHECK_EQ(peer.FreeBytes(), before);
+}
+
+CASE(region_blocks_dropped_together_make_room_before_it_grows) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const ReleaseTogether together;
+  for (int i = 0; i < 10; ++i) region.Create(kMiB / 2);
+  CHECK_EQ(peer.Size(), kMiB);
+}
+
+CASE(region_blocks_dropped_together_are_not_released_by_a_forked_process) {
+  envpack::forks::Watch();
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  const Block kept = region.Create(64);
+  {
+    const ReleaseTogether together;
+    {
+      const Block again = region.Load(kept.handle());
+    }
+    CHECK_EQ(InChild([&] { region.FreeBytes(); }), 0);
+    CHECK_EQ(peer.References(kept.handle()), 2u);
+  }
+  CHECK_EQ(peer.References(kept.handle()), 1u);
 }
