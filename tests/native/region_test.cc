@@ -216,6 +216,7 @@ CASE(region_that_outgrows_its_address_space_is_mapped_again) {
     std::ifstream statm("/proc/self/statm");
     std::size_t pages = 0;
     statm >> pages;
+    if (pages > (std::size_t{1} << 28)) return;  // a sanitizer has taken a terabyte
     const rlim_t space = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + 64 * kMiB;
     const rlimit limit{space, space};
     CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
