@@ -87,6 +87,14 @@ struct FullRegion : RunningStub {
     return Run(code, [] {});
   }
 
+  // Sends the last response, and returns when the stub has stored it: it reads the messages one by one.
+  void SendLast() {
+    peer.SendStreamResponse(ResponseOf(true));
+    PeerResponse of_another = ResponseOf(false);
+    of_another.stream = kStream + 7;
+    peer.SendStreamResponse(of_another);
+  }
+
   // The server is told the end of this stream with that of the next one.
   void CheckThatTheNextStreamEndsBoth() {
     PeerResponse whole = ResponseOf(true);
@@ -102,7 +110,7 @@ struct FullRegion : RunningStub {
 
 CASE(stub_gives_the_last_response_although_the_end_of_its_stream_cannot_be_told) {
   FullRegion stub;
-  stub.peer.SendStreamResponse(ResponseOf(true));
+  stub.SendLast();
   const std::string code =
       "fill()\nanswer = [next(kept['stream']).has_error(), next(kept['stream'], 'end')]\n";
   CHECK_EQ(stub.Run(code), "[false, \"end\"]");
@@ -111,7 +119,7 @@ CASE(stub_gives_the_last_response_although_the_end_of_its_stream_cannot_be_told)
 
 CASE(stub_survives_that_a_stream_is_dropped_while_its_end_cannot_be_told) {
   FullRegion stub;
-  stub.peer.SendStreamResponse(ResponseOf(true));
+  stub.SendLast();
   CHECK_EQ(stub.Run("fill()\nkept.clear()\nanswer = 'alive'"), "\"alive\"");
   stub.CheckThatTheNextStreamEndsBoth();
 }
@@ -123,7 +131,7 @@ CASE(stub_ends_a_stream_whose_cancellation_found_no_room) {
       "except pb_utils.TritonModelException as error:\n    answer = str(error)\n";
   CHECK_HAS(stub.Run(code),
             "Failed to increase the shared memory pool size for key '" + stub.peer.region.name());
-  stub.peer.SendStreamResponse(ResponseOf(true));
+  stub.SendLast();
   CHECK_EQ(stub.Run("answer = next(kept['stream']).has_error()",
                     [&] { CHECK_EQ(stub.peer.TakeStreamCleanup(), kStream); }),
            "false");
@@ -132,7 +140,7 @@ CASE(stub_ends_a_stream_whose_cancellation_found_no_room) {
 CASE(stub_receives_the_messages_after_one_that_it_cannot_read) {
   FullRegion stub;
   stub.peer.to_stub_messages.Push(std::int64_t{1} << 40);
-  stub.peer.SendStreamResponse(ResponseOf(true));
+  stub.SendLast();
   CHECK_EQ(stub.Run("answer = next(kept['stream']).has_error()",
                     [&] { CHECK_EQ(stub.peer.TakeStreamCleanup(), kStream); }),
            "false");

@@ -1,4 +1,5 @@
 // Waiting on a condition in shared memory.
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -46,7 +47,7 @@ CASE(a_wait_ends_although_the_thread_that_ended_it_has_not_unlocked_a_robust_mut
   InitCondition(&condition);
   {
     Lock lock(&mutex);
-    bool woken = false;
+    std::atomic<bool> woken{false};  // the thread sanitizer does not know robust mutexes
     std::thread waker([&] {
       pthread_mutex_lock(&mutex);
       woken = true;
