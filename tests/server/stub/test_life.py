@@ -178,7 +178,7 @@ def test_a_model_that_never_completes_its_configuration_goes_with_the_server(ser
 
 @pytest.mark.spoils
 @pytest.mark.parametrize("python", SUPPORTED[-1:])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_worker_that_is_ended_while_another_model_works_for_it_holds_up_nothing(
     servers, interpreter, python, number, tmp_path
 ):
