@@ -165,9 +165,9 @@ Made by `python ci/compatibility.py` on {dates} with envpack {envpack.__version_
   `tests/native/abi/layouts.json`, a table of offsets, sizes and command numbers that was derived from the debug
   information of programs compiled against the headers of that release. Then the stub served a model while a program of
   the tests, made from the same table, played the server. An error in the table would be in both. This check does not
-  depend on the Python, so it is one result per release, shown in each column. An earlier state of the stub was also run,
-  apart from these tests, with servers of 25.08 and 26.06 that were built from public source, without a GPU, on Python
-  3.8, 3.10 and 3.12.
+  depend on the Python, so it is one result per release, shown in each column. An earlier state of the stub also
+  ran, apart from these tests, with servers of 25.08 and 26.06 that were built from public source, without a GPU, on
+  Python 3.8, 3.10 and 3.12.
 - *{NOTHING}*: nothing was run.
 
 Each Python was tested with one version of NumPy, listed below. `make test` and CI run {len(SPREAD)} of the
