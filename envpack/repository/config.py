@@ -88,6 +88,13 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
             where=f"{where}:{line}" if line else str(where),
             hint="see Triton's model configuration guide; a field may be newer than envpack's schema",
         ) from error
+    except ValueError as error:  # from protobuf's own check of an enumeration's number, without its line
+        raise InputError(
+            f"not a valid Triton model configuration: {error}",
+            kind="bad-config",
+            where=str(where),
+            hint="see Triton's model configuration guide",
+        ) from error
     parsed: ModelConfig = message
     return parsed
 

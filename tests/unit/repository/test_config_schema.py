@@ -131,3 +131,9 @@ def test_escapes_that_the_server_refuses_are_refused(literal, quote):
 def test_escapes_that_the_server_takes_are_taken(literal, value):
     text = f'# C:\\people\nname: "m" # \\p\nparameters {{ key: "a" value {{ string_value: "{literal}" }} }}\n'
     assert parse_config(text, "f").parameters["a"].string_value == value
+
+
+def test_a_number_that_no_enumeration_can_have_is_refused():
+    with pytest.raises(InputError, match="not a valid Triton model configuration: .*9999999999") as caught:
+        parse_config("input [ { data_type: 9999999999 } ]", "config.pbtxt")
+    assert (caught.value.kind, caught.value.where) == ("bad-config", "config.pbtxt")
