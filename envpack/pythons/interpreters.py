@@ -325,4 +325,14 @@ def _are_facts(facts: object) -> bool:
         return False
     texts = (facts[name] for name in ("version", "prefix", "include", "stdlib", "implementation"))
     is_version = re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", str(facts["version"])) is not None
-    return is_version and all(isinstance(text, str) and "\0" not in text for text in (*texts, facts["library"] or ""))
+    return is_version and all(_may_be_path(text) for text in (*texts, facts["library"] or ""))
+
+
+def _may_be_path(value: object) -> bool:
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        return False
+    return True
