@@ -78,8 +78,9 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
     try:
         _check_escapes(text)
         text_format.Parse(_ESCAPE.sub(_without_trigraph_escape, text), message)
-    except text_format.ParseError as error:
-        line = error.GetLine()
+    except (text_format.ParseError, ValueError) as error:
+        # protobuf checks the number of an enumeration by itself, and names no line then.
+        line = error.GetLine() if isinstance(error, text_format.ParseError) else None
         reason = str(error)
         reason = reason.split(" : ", 1)[1] if line and " : " in reason else reason
         raise InputError(
@@ -87,13 +88,6 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
             kind="bad-config",
             where=f"{where}:{line}" if line else str(where),
             hint="see Triton's model configuration guide; a field may be newer than envpack's schema",
-        ) from error
-    except ValueError as error:  # from protobuf's own check of an enumeration's number, without its line
-        raise InputError(
-            f"not a valid Triton model configuration: {error}",
-            kind="bad-config",
-            where=str(where),
-            hint="see Triton's model configuration guide",
         ) from error
     parsed: ModelConfig = message
     return parsed
