@@ -202,8 +202,8 @@ def test_all_pythons_are_printed_as_a_matrix_for_ci(built, changes, tmp_path):
         "triton": "all",
         "platform": "linux-64",
     }
-    told = {row["python"] for row in rows.values()} | {row["python"] for row in ended.document["missing"]}
-    assert told == set(SUPPORTED)
+    pythons = {row["python"] for row in rows.values()} | {row["python"] for row in ended.document["missing"]}
+    assert pythons == set(SUPPORTED)
     assert "cp312-x86_64" in ended.err
     assert not list(tmp_path.iterdir())
 
