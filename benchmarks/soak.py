@@ -77,7 +77,7 @@ class Site:
         return [child for child in self.server.children() if not child.dead and len(child.arguments) > 8]
 
     def place(self, name: str, dtype: str) -> None:
-        self.preparation.place(self.repository / name, "region", CONFIG.format(dtype=dtype), ours=True)
+        self.preparation.place(self.repository / name, "region", CONFIG.format(dtype=dtype), self.preparation.stub)
 
     def probe(self, model: str, tensor: Tensor) -> int:
         """Free bytes of the model's region while it serves a fixed request."""

@@ -1,13 +1,14 @@
 """Compares our stub with the release's own, in alternating runs with the same server, models and client.
 
-    python benchmarks/stub_ab.py [--only "16 B"] [--repeat 5] [--seconds 1] [--self] [--json FILE]
+    python benchmarks/stub_ab.py [--only "16 B"] [--repeat 5] [--seconds 1] [--against STUB] [--self] [--json FILE]
 
 The repository contains every model twice: with our stub beside it, and without, so that the server starts its own stub.
 Both run in the same execution environment with NumPy 1.26. Prints medians, and ratios above 1 where ours is better. For
-requests the table shows figures of the client (throughput, median and 99th percentile of latency) and two figures of
-the server from the model's statistics: the sum of input, inference and output, and inference alone, because the server
-itself does the other two. "in place" computes its output with Tensor.empty() if the stub offers it. --self compares
-our stub with itself: a difference from 1 is noise.
+requests the table shows figures of the client (throughput, median and 99th percentile of latency), two figures of the
+server from the model's statistics (the sum of input, inference and output, and inference alone, because the server
+itself does the other two), and the processor time of the stub's main thread for each request. "in place" computes its
+output with Tensor.empty() if the stub offers it. --against replaces the release's own stub by another executable, such
+as an earlier version of ours. --self compares our stub with itself: a difference from 1 is noise.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Bench:
     client: Client
     preparation: Preparation
     repository: Path
-    against_itself: bool
+    other: Path | None  # in place of the release's own stub
     repeat: int
     seconds: float
 
@@ -124,7 +125,8 @@ def requests(bench: Bench, table: Table, workload: Workload) -> None:
         if workload.name in table.not_served:
             return
         try:
-            result = run(workload, models[variant], bench.client, bench.port, bench.seconds)
+            stub = bench.stub(models[variant])
+            result = run(workload, models[variant], bench.client, bench.port, bench.seconds, stub)
         except LoadError as error:
             table.not_served[workload.name] = f"{models[variant]}: {str(error)[:120]}"
             return
@@ -134,6 +136,7 @@ def requests(bench: Bench, table: Table, workload: Workload) -> None:
             Figure("client p99", "ms"): result.p99 * 1e3,
             Figure("server", "ms"): result.server * 1e3,
             Figure("server, inference", "ms"): result.inference * 1e3,
+            Figure("stub, main thread", "us"): result.cpu * 1e6,
         }
         table.add(workload.name, variant, figures)
 
@@ -142,8 +145,9 @@ def memory(bench: Bench, table: Table) -> None:
     """Measure the memory of an instance that has served requests and is idle."""
     for variant in VARIANTS:
         model = f"echo_{variant}"
-        run(WORKLOADS[0], model, bench.client, bench.port, 0.1)
-        usage = processes.figures(bench.stub(model))
+        stub = bench.stub(model)
+        run(WORKLOADS[0], model, bench.client, bench.port, 0.1, stub)
+        usage = processes.figures(stub)
         mib = {Figure("RSS", "MiB"): usage.rss / 2**20, Figure("PSS", "MiB"): usage.pss / 2**20}
         table.add("idle instance", variant, mib)
 
@@ -183,8 +187,7 @@ def starting(bench: Bench, table: Table) -> None:
     """Measure the start of a stub with a small program in place of the server."""
     program = native.build(bench.preparation)
     model = bench.repository / f"echo_{VARIANTS[0]}/1/model.py"
-    ours = bench.preparation.stub
-    stubs = dict(zip(VARIANTS, (ours, ours if bench.against_itself else native.release_stub()), strict=True))
+    stubs = dict(zip(VARIANTS, (bench.preparation.stub, bench.other or native.release_stub()), strict=True))
     for variant in bench.turns():
         announced, initialized, _ = native.clock(program, bench.preparation, stubs[variant], model)
         figures = {Figure("first message", "ms"): announced * 1e3, Figure("initialized", "ms"): initialized * 1e3}
@@ -199,12 +202,11 @@ SPECIAL: dict[str, Callable[[Bench, Table], None]] = {
 }
 
 
-def fill(repository: Path, preparation: Preparation, *, against_itself: bool) -> None:
-    for variant in VARIANTS:
+def fill(repository: Path, preparation: Preparation, other: Path | None) -> None:
+    for variant, stub in zip(VARIANTS, (preparation.stub, other), strict=True):
         for name, kind in {**KINDS, LOADED: KINDS["echo"]}.items():
             config = kind.config.replace("@VARIANT@", variant)
-            ours = against_itself or variant == "ours"
-            preparation.place(repository / f"{name}_{variant}", kind.code, config, ours=ours)
+            preparation.place(repository / f"{name}_{variant}", kind.code, config, stub)
 
 
 def measure(bench: Bench, chosen: list[str]) -> Table:
@@ -246,7 +248,9 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--repeat", type=int, default=5, help="runs of each variant")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a run")
-    parser.add_argument("--self", action="store_true", dest="against_itself", help="compare our stub with itself")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--against", type=Path, metavar="STUB", help="compare with this stub, not the release's own")
+    other.add_argument("--self", action="store_true", dest="against_itself", help="compare our stub with itself")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 
@@ -258,12 +262,11 @@ def main() -> None:
     preparation = prepare()
     with tempfile.TemporaryDirectory(prefix="envpack-benchmark-") as folder:
         repository = Path(folder)
-        fill(repository, preparation, against_itself=options.against_itself)
+        other = preparation.stub if options.against_itself else options.against
+        fill(repository, preparation, other)
         with ProcessRuntime(find_server(), arguments=_QUIET).start(repository) as server:
             client = Client(server.url)
-            bench = Bench(
-                server, client, preparation, repository, options.against_itself, options.repeat, options.seconds
-            )
+            bench = Bench(server, client, preparation, repository, other, options.repeat, options.seconds)
             table = measure(bench, chosen)
     show(table)
     if options.json:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 RELEASE = "24.10"
 FROM_NOTHING = {"system": 60, "zig": 120}
-FURTHER, CACHED, SINGLE_RELEASE, ALL_RELEASES = 15, 0.3, 1.5e6, 3e6
+FURTHER, CACHED, SINGLE_RELEASE, ALL_RELEASES = 12, 0.3, 1.2e6, 1.5e6
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.preparation import PYTHON, Preparation
@@ -17,6 +18,7 @@ from envpack.support.cache_locations import cache_root
 from envpack.support.isolation import clean_environment
 
 PROGRAM = "stub_clock"
+_NO_VARIABLES: Mapping[str, str] = {}
 _SPAWN = 'source "$0/bin/activate" && LD_LIBRARY_PATH=$0/lib:$LD_LIBRARY_PATH exec "$@"'  # as the server does
 
 
@@ -41,7 +43,14 @@ def build(preparation: Preparation, program: str = PROGRAM) -> Path:
 
 
 def clock(
-    program: Path, preparation: Preparation, stub: Path, model: Path, *, requests: int = 0, size: int = 0
+    program: Path,
+    preparation: Preparation,
+    stub: Path,
+    model: Path,
+    *,
+    requests: int = 0,
+    size: int = 0,
+    variables: Mapping[str, str] = _NO_VARIABLES,
 ) -> tuple[float, float, float]:
     """Seconds to a stub's first message, to its response to initialize, and the median of echoed requests.
 
@@ -52,13 +61,21 @@ def clock(
         model: a model.py that echoes its input.
         requests: number of requests; 0 for none.
         size: bytes of a request.
+        variables: more environment variables.
 
     """
     server = find_server()
-    variables = {**clean_environment(), "LD_LIBRARY_PATH": server.library_path, "HOME": os.devnull}
+    own = {"LD_LIBRARY_PATH": server.library_path, "HOME": os.devnull}
     arguments = [program, stub, model, server.backends / "python", str(requests), str(size)]
     command = ["bash", "-c", _SPAWN, preparation.environment, *arguments]
-    done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, check=True, text=True, timeout=120)
+    done = subprocess.run(
+        command,
+        env={**clean_environment(), **own, **variables},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        timeout=120,
+    )
     announced, initialized, request = map(float, done.stdout.split())
     return announced, initialized, request
 

@@ -29,20 +29,20 @@ class Preparation:
     environment: Path
     stub: Path
 
-    def place(self, folder: Path, code: str, config: str, *, ours: bool) -> None:
+    def place(self, folder: Path, code: str, config: str, stub: Path | None) -> None:
         """Create a model.
 
         Args:
             folder: folder of the model.
             code: name of a file in ``bench/models``.
             config: content of config.pbtxt, except backend and environment.
-            ours: whether to place our stub; without it the server starts its own.
+            stub: the stub to place; without one the server starts its own.
 
         """
         (folder / "1").mkdir(parents=True)
         shutil.copy(MODELS / f"{code}.py", folder / "1/model.py")
-        if ours:
-            shutil.copy(self.stub, folder / STUB_NAME)
+        if stub:
+            shutil.copy(stub, folder / STUB_NAME)
         file = folder / "config.pbtxt"
         text = f'backend: "python"\n{config}\n'
         file.write_text(set_execution_environment(text, str(self.environment), file))

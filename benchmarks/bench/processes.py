@@ -30,5 +30,13 @@ def figures(pid: int) -> Figures:
 
 def cpu_seconds(pid: int) -> float:
     """Processor seconds of all living threads, at a finer resolution than the clock ticks in ``stat``."""
-    tasks = (Path("/proc") / str(pid) / "task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    return sum(_thread_seconds(task) for task in (Path("/proc") / str(pid) / "task").iterdir())
+
+
+def main_thread_seconds(pid: int) -> float:
+    """Processor seconds of the main thread."""
+    return _thread_seconds(Path("/proc") / str(pid) / "task" / str(pid))
+
+
+def _thread_seconds(task: Path) -> float:
+    return int((task / "schedstat").read_text().split()[0]) / 1e9

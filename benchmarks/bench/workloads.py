@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.load import Load, infer_request, stream_request
+from bench.processes import main_thread_seconds
 from envpack.server.kserve import Client
 
 _ECHO = """\
@@ -96,19 +97,31 @@ class Run:
     p99: float
     server: float  # input, inference and output; the server itself does the first and the last
     inference: float  # from the request to the stub until its response
+    cpu: float  # processor seconds of the stub's main thread
 
 
-def run(workload: Workload, model: str, client: Client, port: int, seconds: float) -> Run:
-    """Send requests to a model for ``seconds`` seconds, after a short warm-up that is not counted."""
+def run(workload: Workload, model: str, client: Client, port: int, seconds: float, stub: int) -> Run:
+    """Send requests to a model for ``seconds`` seconds, after a short warm-up that is not counted.
+
+    Args:
+        workload: the requests.
+        model: name of the model.
+        client: client of the server.
+        port: the server's HTTP port.
+        seconds: duration.
+        stub: process id of the model's stub.
+
+    """
     requests = itertools.repeat(workload.request(model))
     with Load(port, workload.concurrency) as load:
         load.run(requests, seconds * _WARM_UP)
-        before = _statistics(client, model)
+        before, cpu_before = _statistics(client, model), main_thread_seconds(stub)
         outcome = load.run(requests, seconds)
-        after = _statistics(client, model)
+        after, cpu = _statistics(client, model), main_thread_seconds(stub) - cpu_before
     count = after[0] - before[0]
     server, inference = ((after[i] - before[i]) / count / 1e9 if count else float("nan") for i in (1, 2))
-    return Run(outcome.per_second, outcome.quantile(0.5), outcome.quantile(0.99), server, inference)
+    cpu_per_request = cpu / count if count else float("nan")
+    return Run(outcome.per_second, outcome.quantile(0.5), outcome.quantile(0.99), server, inference, cpu_per_request)
 
 
 def _statistics(client: Client, model: str) -> tuple[int, int, int]:
