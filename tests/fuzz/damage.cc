@@ -22,7 +22,7 @@ constexpr std::size_t kNone = 32;
 // A scenario whose message is written once and damaged repeatedly.
 class Target {
  public:
-  explicit Target(const Scenario& scenario) : scenario_(scenario) {
+  explicit Target(const Scenario& scenario) : scenario_(scenario), stage_(scenario.release) {
     const std::size_t before = stage_.peer.region.made().size();
     handle_ = scenario.write(stage_);
     const auto& made = stage_.peer.region.made();

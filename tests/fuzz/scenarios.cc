@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "abi/records.h"
+#include "server_turn.h"
 
 namespace envpack::fuzz {
 
@@ -27,8 +28,9 @@ abi::Launch LaunchFor(test::Peer& peer) {
   return launch;
 }
 
-test::Peer::Options Small() {
+test::Peer::Options Small(abi::Release release) {
   test::Peer::Options options;
+  options.release = release;
   options.size = kSize;
   options.slots = 128;  // more than one message has tensors
   return options;
@@ -168,6 +170,51 @@ Handle WriteQueue(Stage& stage) {
   return stage.peer.to_stub_commands.handle();
 }
 
+// What the server writes into the record of an exchange about a metric.
+Handle WriteMetric(Stage& stage) {
+  const Handle handle = stage.peer.region.Create(sizeof(records::CustomMetrics));
+  auto* answer = stage.peer.region.As<records::CustomMetrics>(handle);
+  *answer = {};
+  answer->has_error = answer->is_error_set = true;
+  answer->error = stage.peer.MakeString("no such metric");
+  answer->value = 1.5;
+  return handle;
+}
+
+void ReadMetric(Stage& stage, Handle handle) {
+  const auto wire = stage.OpenWire();
+  const ServerTurn turn([&] {
+    const auto* message = stage.peer.region.As<records::Message>(stage.peer.from_stub_requests.Pop());
+    auto* record = stage.peer.region.As<records::CustomMetrics>(message->args);
+    const auto* answer = stage.peer.region.As<records::CustomMetrics>(handle);
+    record->has_error = answer->has_error;
+    record->is_error_set = answer->is_error_set;
+    record->error = answer->error;
+    record->value = answer->value;
+    record->waiting_on_stub = true;
+  });
+  try {
+    const double value = wire->MetricValue(1);
+    ReadAll(&value, sizeof(value));
+  } catch (const abi::ServerError& error) {
+    ReadAll(error.what());
+  }
+}
+
+// The probe is not answered: if the handle of its record is damaged, the answer would overwrite what only the
+// server and the stub may write.
+void ReadProbe(Stage& stage, Handle) {
+  stage.OpenWire()->ServeServerMessage([](const abi::ServerMessage&) {});
+}
+
+// All but the command: with another one, the stub would lock the mutex, which may be damaged.
+std::vector<Part> HandlesOfMessage(Stage& stage) {
+  const Handle message = stage.peer.to_stub_messages.Pop();
+  stage.peer.to_stub_messages.Push(message);
+  constexpr std::size_t kFrom = offsetof(records::Message, args);
+  return {{message, kFrom, sizeof(records::Message) - kFrom}};
+}
+
 }  // namespace
 
 std::shared_ptr<void> FakeGpu::Open(const abi::DeviceMemory&) {
@@ -178,8 +225,9 @@ void FakeGpu::Copy(std::int64_t, void* to, const void* from, std::size_t size) {
   std::memcpy(to, from, size);
 }
 
-Stage::Stage()
-    : peer(Small()),
+Stage::Stage(abi::Release of)
+    : release(of),
+      peer(Small(of)),
       region(peer.region.name(), kSize),
       launch(LaunchFor(peer)),
       released(region, peer.memory_manager.handle()),
@@ -188,7 +236,7 @@ Stage::Stage()
   peer.to_stub_commands.Pop();
 }
 
-std::unique_ptr<abi::Wire> Stage::OpenWire() { return abi::OpenWire(launch, kRelease, gpu); }
+std::unique_ptr<abi::Wire> Stage::OpenWire() { return abi::OpenWire(launch, release, gpu); }
 
 // One entry for each message. The corpus contains their indices, so append new ones.
 const std::vector<Scenario> kScenarios{
@@ -206,6 +254,8 @@ const std::vector<Scenario> kScenarios{
     {"answer of a model", WriteAnswer, ReadAnswer},
     {"error of a model", [](Stage& s) { return s.peer.MakeResponse({{}, "error", 2}); }, ReadAnswer},
     {"buffers on a device", WriteBuffers, FillBuffers},
+    {"answer about a metric", WriteMetric, ReadMetric},
+    {"readiness probe", [](Stage& s) { return s.peer.SendProbe(); }, ReadProbe, HandlesOfMessage, 2603},
 };
 
 }  // namespace envpack::fuzz

@@ -15,7 +15,7 @@
 
 namespace envpack::fuzz {
 
-// The release whose messages are damaged.
+// The release whose messages are damaged, unless a scenario names another.
 inline constexpr abi::Release kRelease = 2410;
 
 using test::Handle;
@@ -30,10 +30,11 @@ class FakeGpu final : public abi::GpuMemory {
 
 // The two sides of one region.
 struct Stage {
-  Stage();
+  explicit Stage(abi::Release release);
 
   std::unique_ptr<abi::Wire> OpenWire();
 
+  const abi::Release release;
   test::Peer peer;
   shm::Region region;
   abi::Launch launch;
@@ -58,6 +59,7 @@ struct Scenario {
   void (*read)(Stage&, Handle);
   // The bytes to damage. Null for all blocks that `write` has created.
   std::vector<Part> (*parts)(Stage&) = nullptr;
+  abi::Release release = kRelease;
 };
 
 extern const std::vector<Scenario> kScenarios;
