@@ -4,8 +4,9 @@
 #   epoch_<N>    the wire of one epoch; in the half that embeds Python
 #   launcher     the executable's own code
 #   gpu          NVIDIA's driver; in the half that embeds Python
+#   demangle     names of C++ types; in both halves, unless sanitizers need all names
 # `wires` stands for wire and every epoch_<N>.
-set(parts session wire launcher gpu)
+set(parts session wire launcher gpu demangle)
 set(wire_parts wire)
 foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
   list(APPEND parts epoch_${epoch})
@@ -74,9 +75,12 @@ add_library(wire OBJECT
 foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
   add_library(epoch_${epoch} OBJECT abi/epoch.cc)
   target_compile_definitions(epoch_${epoch} PRIVATE EPOCH=${epoch})
+  # Half the size of -O2, and there are many. Requests take as long.
+  target_compile_options(epoch_${epoch} PRIVATE $<$<CONFIG:Release>:-Os>)
 endforeach()
 add_library(launcher OBJECT main.cc libpython.cc abi/elf_file.cc abi/server_library.cc abi/server_release.cc)
 add_library(gpu OBJECT cuda/gpu.cc)
+add_library(demangle OBJECT demangle.cc)
 foreach(part IN LISTS parts)
   target_link_libraries(${part} PUBLIC options)
 endforeach()

@@ -35,8 +35,8 @@ WIRE = cases(
     "epoch_session_test.cc", "queue_test.cc", "region_test.cc", "streams_test.cc", "sync_test.cc",
 )  # fmt: skip
 STUB = cases(
-    "damage_test.cc", "execute_test.cc", "full_region_test.cc", "gpu_test.cc", "guard_test.cc", "lifecycle_test.cc",
-    "senders_test.cc",
+    "damage_test.cc", "demangle_test.cc", "execute_test.cc", "full_region_test.cc", "gpu_test.cc", "guard_test.cc",
+    "lifecycle_test.cc", "senders_test.cc",
 )  # fmt: skip
 RELEASE = cases("release_test.cc")
 
