@@ -1,13 +1,39 @@
-// The interface between the two halves of the stub: main.cc, which needs no Python, and the body, which does.
+// The interface between the two halves of the stub: the front, which needs no Python, and the body, which
+// does.
 #pragma once
 
+#include <signal.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "abi/journal.h"
+#include "abi/launch.h"
 #include "abi/release.h"
+#include "abi/values.h"
+#include "channel/report.h"
 
 namespace envpack {
 
-// Name and type of the only function that the body exports. Its arguments are the server's command line and
-// release. It returns the exit status of the process.
+// What the front asks of a worker.
+struct Assignment {
+  const abi::Launch& launch;
+  abi::Release release;
+  const abi::Command& command;  // completes a configuration, or initializes an instance
+  channel::Report& report;
+  std::shared_ptr<abi::Journal> journal;
+  int crash_output;          // descriptor for the traceback of a crash
+  bool may_run_out_of_time;  // the front ends a worker whose execute() takes too long
+  std::size_t restarts;      // of this instance, this worker's included
+  std::string last_death;    // why there was the last one; a sentence
+};
+
+// Name and type of the only function that the body exports. It returns the exit status of the worker.
 inline constexpr char kBodyEntry[] = "envpack_stub_run";
-using BodyEntry = int (*)(int argc, const char* const* argv, abi::Release release);
+using BodyEntry = int (*)(const Assignment& assignment);
+
+// The signal that makes a worker print where each of its threads stands. Not one that libraries use.
+inline int TracebackSignal() { return SIGRTMAX - 2; }
 
 }  // namespace envpack

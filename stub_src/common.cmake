@@ -2,7 +2,7 @@
 #   session      the session with the server without a model; in both halves
 #   wire         the rest of the connection to the server; in the half that embeds Python
 #   epoch_<N>    the wire of one epoch; in the half that embeds Python
-#   launcher     the executable's own code
+#   launcher     the executable's own code: the front, and what finds libpython and the server's release
 #   gpu          NVIDIA's driver; in the half that embeds Python
 #   demangle     names of C++ types; in both halves, unless sanitizers need all names
 # `wires` stands for wire and every epoch_<N>.
@@ -55,11 +55,15 @@ endif()
 add_library(session OBJECT
   abi/base_session.cc
   abi/codec.cc
+  abi/journal.cc
   abi/launch.cc
   channel/heartbeat.cc
   channel/refusal.cc
+  channel/report.cc
   forks.cc
   output.cc
+  shm/abandoned.cc
+  shm/ledger.cc
   shm/mapping.cc
   shm/queue.cc
   shm/region.cc
@@ -68,7 +72,6 @@ set_target_properties(session PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH U
 add_library(wire OBJECT
   abi/base_wire.cc
   abi/wire.cc
-  channel/guarded_child.cc
   channel/log_forwarder.cc
   channel/server_messages.cc
   channel/streams.cc)
@@ -78,7 +81,21 @@ foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
   # Half the size of -O2, and there are many. Requests take as long.
   target_compile_options(epoch_${epoch} PRIVATE $<$<CONFIG:Release>:-Os>)
 endforeach()
-add_library(launcher OBJECT main.cc libpython.cc abi/elf_file.cc abi/server_library.cc abi/server_release.cc)
+add_library(launcher OBJECT
+  main.cc
+  libpython.cc
+  load_body.cc
+  abi/elf_file.cc
+  abi/server_library.cc
+  abi/server_release.cc
+  front/death.cc
+  front/deputy.cc
+  front/front.cc
+  front/instance.cc
+  front/pending.cc
+  front/restarts.cc
+  front/take_over.cc
+  front/worker.cc)
 add_library(gpu OBJECT cuda/gpu.cc)
 add_library(demangle OBJECT demangle.cc)
 foreach(part IN LISTS parts)

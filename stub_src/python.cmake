@@ -26,6 +26,7 @@ add_library(body MODULE
   model/interpreter.cc
   model/python_model.cc
   model/readiness.cc
+  model/restart_count.cc
   module/conversions.cc
   module/dlpack.cc
   module/error.cc

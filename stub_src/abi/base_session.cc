@@ -10,13 +10,14 @@
 namespace envpack::abi {
 
 template <typename Interface>
-BaseSession<Interface>::BaseSession(const Launch& launch, Release release)
-    : release_(release),
+BaseSession<Interface>::BaseSession(const Launch& launch, Release release, std::shared_ptr<Journal> journal)
+    : journal_(std::move(journal)),
+      release_(release),
       numbers_(release),
-      region_(launch.region, launch.region_growth),
+      region_(launch.region, launch.region_growth, &journal_->ledger),
       control_(region_.Load(launch.control_handle)),
-      commands_(region_, control().stub_message_queue),
-      answers_(region_, control().parent_message_queue) {}
+      commands_(region_, control().stub_message_queue, journal_->mark(QueueId::kCommands)),
+      answers_(region_, control().parent_message_queue, journal_->mark(QueueId::kAnswers)) {}
 
 template <typename Interface>
 void BaseSession<Interface>::Announce() {
@@ -31,7 +32,7 @@ void BaseSession<Interface>::Beat() {
 
 template <typename Interface>
 Command BaseSession<Interface>::Receive() {
-  const Handle handle = commands_.Pop();
+  const Handle handle = commands_.Pop(&journal_->command);
   const shm::RegionLock lock(region_);
   current_ = region_.Load(handle);
   const shm::ReadBudget budget(region_);
@@ -39,10 +40,14 @@ Command BaseSession<Interface>::Receive() {
   const records::Message message = *current_.As<records::Message>();
   switch (const CommandKind kind = numbers_.KindOf(message.command)) {
     case CommandKind::kAutoCompleteRequest:
+      ForgetCommand();  // the process that answers may be another one
       return AutoCompleteCommand{reader.ReadString(message.args)};
     case CommandKind::kInitializeRequest:
+      ForgetCommand();
       return InitializeCommand{reader.ReadDict(message.args)};
     case CommandKind::kFinalizeRequest:
+      journal_->answer_pushed = 0;
+      journal_->stage = Journal::kEnding;
       return FinalizeCommand{};
     default:
       return ReceiveOther(kind, message);
@@ -70,8 +75,14 @@ void BaseSession<Interface>::Answer(Writer& writer, CommandKind kind, Handle arg
 template <typename Interface>
 void BaseSession<Interface>::AnswerWith(Writer& writer, const shm::Block& message) {
   writer.Finish();
-  answers_.Push(message.handle());
-  commands_.Pop();
+  journal_->answer_pushed = 0;
+  journal_->acknowledged = kNothing;
+  journal_->answer = message.handle();
+  journal_->is_answering = 1;
+  journal_->executing_since = 0;
+  answers_.Push(message.handle(), &journal_->answer_pushed);
+  commands_.Pop(&journal_->acknowledged);
+  journal_->EndBatch();
   ForgetCommand();
 }
 
@@ -103,14 +114,14 @@ void BaseSession<Interface>::AnswerInitialize(const InitializeAnswer& answer) {
 template <typename Interface>
 void BaseSession<Interface>::AnswerFinalize() {
   current_.template As<records::Message>()->command = numbers_.Of(CommandKind::kFinalizeResponse);
-  answers_.Push(current_.handle());
+  answers_.Push(current_.handle(), &journal_->answer_pushed);
 }
 
 template class BaseSession<Session>;
 template class BaseSession<Wire>;
 
 std::unique_ptr<Session> OpenSession(const Launch& launch, Release release) {
-  return std::make_unique<BaseSession<Session>>(launch, release);
+  return std::make_unique<BaseSession<Session>>(launch, release, MakeJournal());
 }
 
 }  // namespace envpack::abi

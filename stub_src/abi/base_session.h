@@ -5,6 +5,7 @@
 
 #include "abi/codec.h"
 #include "abi/commands.h"
+#include "abi/journal.h"
 #include "abi/launch.h"
 #include "abi/records.h"
 #include "abi/wire.h"
@@ -17,7 +18,8 @@ namespace envpack::abi {
 template <typename Interface>
 class BaseSession : public Interface {
  public:
-  BaseSession(const Launch& launch, Release release);
+  // Notes what it does in `journal`.
+  BaseSession(const Launch& launch, Release release, std::shared_ptr<Journal> journal);
 
   void Announce() override;
   void Beat() override;
@@ -38,6 +40,7 @@ class BaseSession : public Interface {
   void AnswerWith(Writer& writer, const shm::Block& message);
   void ForgetCommand() { current_ = shm::Block(); }
 
+  const std::shared_ptr<Journal> journal_;
   const Release release_;
   const CommandNumbers numbers_;
   shm::Region region_;
@@ -46,7 +49,7 @@ class BaseSession : public Interface {
   shm::Queue answers_;
 
  private:
-  shm::Block current_;  // the current command; Finalize is answered in the same block
+  shm::Block current_;  // Finalize, which is answered in the same block, or the batch
 };
 
 }  // namespace envpack::abi

@@ -1,6 +1,7 @@
 #include "abi/base_wire.h"
 
 #include <chrono>
+#include <utility>
 #include <variant>
 
 #include "abi/codec.h"
@@ -8,11 +9,11 @@
 
 namespace envpack::abi {
 
-BaseWire::BaseWire(const Launch& launch, Release release, GpuMemory& gpu)
-    : BaseSession<Wire>(launch, release),
+BaseWire::BaseWire(const Launch& launch, Release release, GpuMemory& gpu, std::shared_ptr<Journal> journal)
+    : BaseSession<Wire>(launch, release, std::move(journal)),
       gpu_(gpu),
       reader_(region_),
-      to_server_(region_, control().stub_to_parent_mq) {}
+      to_server_(region_, control().stub_to_parent_mq, journal_->mark(QueueId::kToServer)) {}
 
 void BaseWire::Log(const LogLine& line) {
   Writer writer(region_);
@@ -56,11 +57,12 @@ BaseWire::Call BaseWire::MakeCall(Writer& writer, CommandKind kind, Handle args)
   message.inline_response = true;
   message.response_mutex = mutex.handle();
   message.response_cond = condition.handle();
-  return {writer.Put(message).handle(), mutex.As<pthread_mutex_t>(), condition.As<pthread_cond_t>()};
+  return {writer.Put(message).handle(), mutex.As<pthread_mutex_t>(), condition.As<pthread_cond_t>(),
+          mutex.handle(), condition.handle()};
 }
 
-// A one-way message: the server only acknowledges it.
-void BaseWire::SendCleanup(CommandKind kind, std::int64_t id) {
+// A one-way message: the server only acknowledges it. `request` is the one whose factory is deleted.
+void BaseWire::SendCleanup(CommandKind kind, std::int64_t id, std::int64_t request) {
   Writer writer(region_);
   records::Cleanup record{};
   record.id = id;
@@ -69,18 +71,23 @@ void BaseWire::SendCleanup(CommandKind kind, std::int64_t id) {
   const auto* cleanup = block.As<records::Cleanup>();
   writer.Finish();
   const forks::Undisturbed undisturbed;
+  NotedExchange noted(*journal_, Exchange::kReported, call.message, block.handle());
+  noted->mutex = call.mutex_block;
+  noted->final_of = request;
   shm::Lock lock(call.mutex);
-  to_server_.Push(call.message);
+  to_server_.Push(call.message, noted.pushed());
   while (!cleanup->waiting_on_stub) lock.Wait(call.condition);
 }
 
 void BaseWire::DeleteResponseFactory(const Origin& origin) {
   if (numbers_.Of(CommandKind::kResponseFactoryCleanup) == CommandNumbers::kNone) return;
-  SendCleanup(CommandKind::kResponseFactoryCleanup, origin.response_factory);
+  SendCleanup(CommandKind::kResponseFactoryCleanup, origin.response_factory, origin.request);
+  journal_->Close(origin.request);
 }
 
 void BaseWire::EndStream(StreamId stream) {
   SendCleanup(CommandKind::kStreamCleanup, static_cast<std::int64_t>(stream));
+  journal_->CloseStream(stream);
 }
 
 // `message` is a MetricFamily or Metric record. Returns a copy of the enclosing record as the server has

@@ -19,7 +19,7 @@ namespace envpack::abi {
 
 class BaseWire : public BaseSession<Wire> {
  public:
-  BaseWire(const Launch& launch, Release release, GpuMemory& gpu);
+  BaseWire(const Launch& launch, Release release, GpuMemory& gpu, std::shared_ptr<Journal> journal);
 
   Release ServerRelease() const override { return release_; }
   bool UsesEnvironment() const override { return control().uses_env; }
@@ -28,6 +28,7 @@ class BaseWire : public BaseSession<Wire> {
   void Log(const LogLine& line) override;
   bool IsCancelled(const Origin& origin) override;
   void DeleteResponseFactory(const Origin& origin) override;
+  bool IsOldStream(StreamId stream) const override { return journal_->IsOldStream(stream); }
   void EndStream(StreamId stream) override;
   void CancelStream(StreamId stream) override;
   ServerAddress CreateMetricFamily(const MetricFamily& family) override;
@@ -43,6 +44,8 @@ class BaseWire : public BaseSession<Wire> {
     Handle message;
     pthread_mutex_t* mutex;
     pthread_cond_t* condition;
+    Handle mutex_block;
+    Handle condition_block;
   };
 
   Call MakeCall(Writer& writer, CommandKind kind, Handle args);
@@ -65,7 +68,7 @@ class BaseWire : public BaseSession<Wire> {
   shm::Queue to_server_;
 
  private:
-  void SendCleanup(CommandKind kind, std::int64_t id);
+  void SendCleanup(CommandKind kind, std::int64_t id, std::int64_t request = 0);
   bool ExchangeModelControl(CommandKind kind, const ModelToLoad& model, const std::string& version,
                             bool unload_dependents);
 };
@@ -90,11 +93,13 @@ void BaseWire::Exchange(Writer& writer, CommandKind kind, const Record& record, 
   const Handle message = writer.Put(MakeMessage(kind, block.handle())).handle();
   writer.Finish();
   const forks::Undisturbed undisturbed;
-  to_server_.Push(message);
+  NotedExchange noted(*journal_, Exchange::kAnswered, message, block.handle());
+  to_server_.Push(message, noted.pushed());
   {
     shm::Lock lock(&shared->mutex);
     while (!shared->waiting_on_stub) lock.Wait(&shared->condition);
     finish(*shared);
+    noted->is_read = 1;
     shared->waiting_on_stub = false;
   }
   shm::Notify(&shared->condition);

@@ -21,6 +21,7 @@ Command EpochWire<kEpoch>::ReceiveOther(CommandKind kind, const records::Message
   }
   if (kind != CommandKind::kExecuteRequest) return UnknownCommand{message.command};
   ExecuteCommand command{epoch_reader_.ReadRequests(message.args)};
+  journal_->ListRequests(command.requests);
   if constexpr (T::kAnswersBySender) {
     origins_.clear();
     for (const Request& request : command.requests) origins_.push_back(request.origin);
@@ -54,6 +55,7 @@ void EpochWire<kEpoch>::AnswerExecute(const ExecuteAnswer& answer) {
       responses.push_back(response ? writer.WriteResponse(*response) : 0);
     }
   }
+  NoteAnswered(answer);
   batch.batch_size = static_cast<std::uint32_t>(responses.size());
   if constexpr (T::kAnswersInOneBlock) {
     AnswerInOneBlock(writer, batch, responses);
@@ -62,6 +64,24 @@ void EpochWire<kEpoch>::AnswerExecute(const ExecuteAnswer& answer) {
   }
   origins_.clear();
   pending_device_tensors_ = writer.device_tensors();
+  if (!pending_device_tensors_.empty()) ++journal_->device_buffers;
+}
+
+// Which requests of the batch end with its answer.
+template <Release kEpoch>
+void EpochWire<kEpoch>::NoteAnswered(const ExecuteAnswer& answer) {
+  const auto* responses = std::get_if<std::vector<std::optional<Response>>>(&answer);
+  for (std::uint32_t i = 0; i < journal_->used_requests; ++i) {
+    OpenRequest& request = journal_->requests[i];
+    if (request.is_current == 0 || request.state != OpenRequest::kOpen) continue;
+    if (responses == nullptr) {
+      const bool deletes = T::kStubDeletesFactories && request.response_factory != 0;
+      request.state = deletes ? OpenRequest::kFailing : OpenRequest::kInAnswer;
+    } else if (request.is_rescheduled != 0 ||
+               (request.position < responses->size() && (*responses)[request.position])) {
+      request.state = OpenRequest::kInAnswer;
+    }
+  }
 }
 
 // The server reads the batch record from directly after the message, in the same block, and ignores `args`.
@@ -125,14 +145,18 @@ void EpochWire<kEpoch>::Send(const Origin& origin, const std::optional<Response>
   writer.Finish();
 
   std::optional<Failure> failure;
-  request_queue().Push(handle);
+  const bool on_device = !writer.device_tensors().empty();
+  NotedExchange noted(*journal_, on_device ? Exchange::kImpossible : Exchange::kTurns, handle,
+                      block.handle());
+  if ((flags & kResponseFinal) != 0) noted->final_of = origin.request;
+  request_queue().Push(handle, noted.pushed());
   {
     shm::Lock lock(&shared->mutex);
     const auto wait = [&] {
       while (!shared->is_stub_turn) lock.Wait(&shared->condition);
     };
     wait();
-    if (!writer.device_tensors().empty() && !shared->has_error) {
+    if (on_device && !shared->has_error) {
       failure = Attempt([&] { FillBuffers(ReadBuffers(shared->gpu_buffers), writer.device_tensors()); });
       shared->is_stub_turn = false;
       shm::Notify(&shared->condition);
@@ -141,7 +165,10 @@ void EpochWire<kEpoch>::Send(const Origin& origin, const std::optional<Response>
     if (shared->has_error) {
       failure = Failure{reader_.ErrorText(shared->is_error_set, shared->error,
                                           "An error occurred while sending a response.")};
+    } else if ((flags & kResponseFinal) != 0) {
+      journal_->Finish(origin.request, T::kStubDeletesFactories);
     }
+    noted->is_read = 1;
     shared->is_stub_turn = false;
   }
   shm::Notify(&shared->condition);
@@ -156,6 +183,9 @@ void EpochWire<kEpoch>::SetReleaseFlags(const Origin& origin, [[maybe_unused]] s
   if constexpr (T::kHasReleaseFlags) {
     static_cast<const shm::Block*>(origin.record.get())->As<records::Request<kEpoch>>()->release_flags =
         flags;
+    if (OpenRequest* open = journal_->Find(origin.request)) {
+      open->is_rescheduled = (flags & kReleaseReschedule) != 0;
+    }
   }
 }
 
@@ -178,22 +208,33 @@ InferResponse EpochWire<kEpoch>::Infer(const Request& request, bool decoupled) {
                block.handle());
   const shm::Block message = region_.Load(call.message);
   const auto* answer = message.As<records::Message>();
+  const bool on_device = !writer.device_tensors().empty();
   writer.Finish();
 
   const forks::Undisturbed undisturbed;
+  const auto kind = on_device ? Exchange::kImpossible : decoupled ? Exchange::kStream : Exchange::kInference;
+  NotedExchange noted(*journal_, kind, call.message, block.handle());
+  noted->mutex = call.mutex_block;
+  noted->condition = call.condition_block;
   shm::Lock lock(call.mutex);
-  request_queue().Push(call.message);
-  do lock.Wait(call.condition);
-  while (answer->response_handle == 0);
+  request_queue().Push(call.message, noted.pushed());
+  do {
+    ++noted->waits;
+    lock.Wait(call.condition);
+  } while (answer->response_handle == 0);
+  noted->is_read = 1;
   std::optional<Failure> failure;
   if (batch->gpu_buffers != 0) {
     failure = Attempt([&] { FillBuffers(ReadBatchBuffers(*batch), writer.device_tensors()); });
     shm::Notify(call.condition);
+    ++noted->waits;
     lock.Wait(call.condition);
   }
   const shm::NotifyOnExit release(call.condition);
   if (failure) throw ServerError(failure->text);
-  return TakeInferResponse(answer->response_handle);
+  InferResponse response = TakeInferResponse(answer->response_handle);
+  if (decoupled) journal_->OpenStream(response.stream);
+  return response;
 }
 
 // Reads the answer from the message that the server has created for it.
@@ -231,17 +272,19 @@ InferResponse EpochWire<kEpoch>::TakeStreamResponse(const records::Message& mess
   if constexpr (T::kStreamsAreAcknowledgedTwice) {
     while (batch->waiting_on_stub) lock.Wait(condition.As<pthread_cond_t>());
   }
+  journal_->server_message = kNothing;  // while this function keeps the blocks
   return response;
 }
 
 template <Release kEpoch>
 bool EpochWire<kEpoch>::ServeServerMessage(const ServerMessageHandler& handler) {
-  const Handle handle = server_messages_.Pop();
+  const Handle handle = server_messages_.Pop(&journal_->server_message);
   if (handle == records::kDummy) return false;
   const shm::ReleaseTogether together;
   if (const auto failure = Attempt([&] { ServeMessage(region_.Load(handle), handler); })) {
     std::fprintf(stderr, "envpack stub: cannot process a message of the server: %s\n", failure->text.c_str());
   }
+  journal_->server_message = kNothing;
   return true;
 }
 
@@ -361,6 +404,7 @@ void EpochWire<kEpoch>::FillBuffers(const std::vector<Handle>& buffers, const st
 template <Release kEpoch>
 void EpochWire<kEpoch>::LoadGpuBuffers(Handle buffers) {
   const auto tensors = std::move(pending_device_tensors_);
+  if (!tensors.empty()) --journal_->device_buffers;
   pending_device_tensors_.clear();
   if (const auto failure = Attempt([&] { FillBuffers(ReadBuffers(buffers), tensors); })) {
     std::fprintf(stderr, "envpack stub: cannot copy tensors to the server's GPU buffers: %s\n",
@@ -371,10 +415,11 @@ void EpochWire<kEpoch>::LoadGpuBuffers(Handle buffers) {
 }
 
 template <Release kEpoch>
-std::unique_ptr<Wire> OpenEpoch(const Launch& launch, Release release, GpuMemory& gpu) {
-  return std::make_unique<EpochWire<kEpoch>>(launch, release, gpu);
+std::unique_ptr<Wire> OpenEpoch(const Launch& launch, Release release, GpuMemory& gpu,
+                                std::shared_ptr<Journal> journal) {
+  return std::make_unique<EpochWire<kEpoch>>(launch, release, gpu, std::move(journal));
 }
 
-template std::unique_ptr<Wire> OpenEpoch<EPOCH>(const Launch&, Release, GpuMemory&);
+template std::unique_ptr<Wire> OpenEpoch<EPOCH>(const Launch&, Release, GpuMemory&, std::shared_ptr<Journal>);
 
 }  // namespace envpack::abi

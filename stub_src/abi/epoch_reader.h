@@ -1,6 +1,7 @@
 // Converts records to values.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -25,24 +26,35 @@ namespace envpack::abi {
 class DeviceBuffer {
  public:
   // `released` is the queue by which the server learns that the buffer `release_id` is free; 0 for none.
-  DeviceBuffer(std::shared_ptr<void> memory, std::uint64_t release_id, shm::Queue& released)
-      : memory_(std::move(memory)), release_id_(release_id), released_(released) {}
+  // `count` is how many buffers this process has.
+  DeviceBuffer(std::shared_ptr<void> memory, std::uint64_t release_id, shm::Queue& released,
+               std::atomic<std::int32_t>& count)
+      : memory_(std::move(memory)), release_id_(release_id), released_(released), count_(count) {
+    ++count_;
+  }
   ~DeviceBuffer() {
     memory_.reset();
-    if (release_id_ == 0 || !owner_process_.IsThisProcess()) return;
+    if (!owner_process_.IsThisProcess()) return;
+    Release();
+    --count_;
+  }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+ private:
+  void Release() noexcept {
+    if (release_id_ == 0) return;
     try {
       released_.Push(static_cast<std::int64_t>(release_id_));
     } catch (const std::exception&) {
       // The region is corrupt. The server frees all buffers when this process ends.
     }
   }
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
- private:
   std::shared_ptr<void> memory_;
   std::uint64_t release_id_;
   shm::Queue& released_;
+  std::atomic<std::int32_t>& count_;
   forks::OwnerProcess owner_process_;
 };
 
@@ -52,9 +64,11 @@ class DeviceBuffer {
 template <Release kEpoch>
 class EpochReader : public Reader {
  public:
-  // `released` is the queue for device buffers that are no longer used.
-  EpochReader(shm::Region& region, GpuMemory& gpu, shm::Queue& released)
-      : Reader(region), gpu_(gpu), released_(released) {}
+  // `released` is the queue for device buffers that are no longer used; `device_buffers` counts those that
+  // are.
+  EpochReader(shm::Region& region, GpuMemory& gpu, shm::Queue& released,
+              std::atomic<std::int32_t>& device_buffers)
+      : Reader(region), gpu_(gpu), released_(released), device_buffers_(device_buffers) {}
 
   Tensor ReadTensor(Handle handle) const;
   Request ReadRequest(Handle handle) const;
@@ -76,6 +90,7 @@ class EpochReader : public Reader {
 
   GpuMemory& gpu_;
   shm::Queue& released_;
+  std::atomic<std::int32_t>& device_buffers_;
 };
 
 template <Release kEpoch>
@@ -103,7 +118,7 @@ void EpochReader<kEpoch>::AttachDeviceMemory(Tensor& tensor, const DeviceMemory&
     tensor.unreachable = error.what();
   }
   tensor.data = address.get();
-  tensor.owner = std::make_shared<DeviceBuffer>(std::move(address), release_id, released_);
+  tensor.owner = std::make_shared<DeviceBuffer>(std::move(address), release_id, released_, device_buffers_);
 }
 
 // Makes the tensor refer to the data of the Memory record at `offset`, and keep `block` alive.

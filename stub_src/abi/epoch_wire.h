@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abi/base_wire.h"
@@ -21,11 +22,11 @@ namespace envpack::abi {
 template <Release kEpoch>
 class EpochWire final : public BaseWire {
  public:
-  EpochWire(const Launch& launch, Release release, GpuMemory& gpu)
-      : BaseWire(launch, release, gpu),
-        server_messages_(region_, control().parent_to_stub_mq),
-        released_(region_, control().memory_manager_message_queue),
-        epoch_reader_(region_, gpu, released_) {}
+  EpochWire(const Launch& launch, Release release, GpuMemory& gpu, std::shared_ptr<Journal> journal)
+      : BaseWire(launch, release, gpu, std::move(journal)),
+        server_messages_(region_, control().parent_to_stub_mq, journal_->mark(QueueId::kServerMessages)),
+        released_(region_, control().memory_manager_message_queue, journal_->mark(QueueId::kReleased)),
+        epoch_reader_(region_, gpu, released_, journal_->device_buffers) {}
 
   void AnswerExecute(const ExecuteAnswer& answer) override;
   bool FailureDeletesFactories() const override { return !T::kStubDeletesFactories; }
@@ -52,6 +53,7 @@ class EpochWire final : public BaseWire {
   void AnswerInTwoBlocks(EpochWriter<kEpoch>& writer, const BatchRecord& batch,
                          const std::vector<Handle>& responses);
   void SendAll(const std::vector<std::optional<Response>>& responses);
+  void NoteAnswered(const ExecuteAnswer& answer);
 
   // BLS requests and metrics.
   shm::Queue& request_queue() { return T::kHasRequestQueue ? to_server_ : answers_; }
@@ -76,6 +78,7 @@ class EpochWire final : public BaseWire {
 
 // Defined for each epoch that the stub is built with.
 template <Release kEpoch>
-std::unique_ptr<Wire> OpenEpoch(const Launch& launch, Release release, GpuMemory& gpu);
+std::unique_ptr<Wire> OpenEpoch(const Launch& launch, Release release, GpuMemory& gpu,
+                                std::shared_ptr<Journal> journal);
 
 }  // namespace envpack::abi

@@ -1,9 +1,8 @@
 #include "abi/wire.h"
 
-#include <stdexcept>
 #include <utility>
 
-#include "abi/built_epochs.h"
+#include "abi/built.h"
 #include "abi/epoch_wire.h"
 
 namespace envpack::abi {
@@ -13,10 +12,11 @@ namespace {
 // `wanted` is one of `kWires`.
 template <Release... kWires>
 std::unique_ptr<Wire> OpenOneOf(std::integer_sequence<Release, kWires...>, Release wanted,
-                                const Launch& launch, Release release, GpuMemory& gpu) {
+                                const Launch& launch, Release release, GpuMemory& gpu,
+                                std::shared_ptr<Journal> journal) {
   std::unique_ptr<Wire> wire;
   const auto open = [&](Release epoch, auto function) {
-    if (epoch == wanted) wire = function(launch, release, gpu);
+    if (epoch == wanted) wire = function(launch, release, gpu, std::move(journal));
   };
   (open(kWires, &OpenEpoch<kWires>), ...);
   return wire;
@@ -25,10 +25,13 @@ std::unique_ptr<Wire> OpenOneOf(std::integer_sequence<Release, kWires...>, Relea
 }  // namespace
 
 std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu) {
-  for (const Release epoch : kBuiltEpochs) {
-    if (epoch == EpochOf(release)) return OpenOneOf(BuiltWires(), WireEpochOf(release), launch, release, gpu);
-  }
-  throw std::invalid_argument("this stub was built without the protocol of Triton " + NameOf(release));
+  return OpenWire(launch, release, gpu, MakeJournal());
+}
+
+std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu,
+                               std::shared_ptr<Journal> journal) {
+  return OpenOneOf(BuiltWires(), WireEpochOf(RequireBuilt(release)), launch, release, gpu,
+                   std::move(journal));
 }
 
 }  // namespace envpack::abi

@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "abi/gpu_memory.h"
+#include "abi/journal.h"
 #include "abi/launch.h"
 #include "abi/release.h"
 #include "abi/values.h"
@@ -117,6 +118,9 @@ class Wire : public Session {
   // ServeServerMessage(). Any thread. Throws ServerError if the server could not run the request.
   virtual InferResponse Infer(const Request& request, bool decoupled) = 0;
 
+  // Whether a worker that has died began a stream. Nobody reads it; its last response ends it.
+  virtual bool IsOldStream(StreamId stream) const = 0;
+
   // Ends a stream whose last response has arrived. Any thread.
   virtual void EndStream(StreamId stream) = 0;
 
@@ -154,6 +158,10 @@ class Wire : public Session {
 // Attaches to the region that a server of `release` has created for this stub. `gpu` must outlive the wire.
 // Throws std::invalid_argument if this stub was built without that release.
 std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu);
+
+// The same for a process that another one, which has made the journal, watches.
+std::unique_ptr<Wire> OpenWire(const Launch& launch, Release release, GpuMemory& gpu,
+                               std::shared_ptr<Journal> journal);
 
 // The same for a stub that runs no model.
 std::unique_ptr<Session> OpenSession(const Launch& launch, Release release);

@@ -16,24 +16,25 @@ constexpr std::chrono::milliseconds kInterval(300);
 }  // namespace
 
 Heartbeat::Heartbeat(abi::Session& server, std::int64_t server_pid)
-    : server_(server), server_pid_(server_pid), thread_([this] { Run(); }) {
+    : server_(server), server_pid_(server_pid) {
+  Start();
+}
+
+Heartbeat::~Heartbeat() { Stop(); }
+
+void Heartbeat::Start() {
+  stop_ = false;
+  thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "pbstub-health");
 }
 
-Heartbeat::~Heartbeat() {
+void Heartbeat::Stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   stopping_.notify_all();
-  thread_.join();
-}
-
-// Whoever has the mutex knows that the thread does not run, unless it has not come to its first sleep yet.
-std::unique_lock<std::mutex> Heartbeat::Pause() {
-  std::unique_lock lock(mutex_);
-  asleep_.wait(lock, [this] { return has_slept_; });
-  return lock;
+  if (thread_.joinable()) thread_.join();
 }
 
 void Heartbeat::Run() {
@@ -46,10 +47,6 @@ void Heartbeat::Run() {
       _exit(1);
     }
     server_.Beat();
-    if (!has_slept_) {
-      has_slept_ = true;
-      asleep_.notify_all();
-    }
     stopping_.wait_for(lock, kInterval, [this] { return stop_; });
   }
 }

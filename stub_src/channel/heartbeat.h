@@ -21,20 +21,30 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // Waits until the thread sleeps, and keeps it asleep for the lifetime of the result. A process forked
-  // meanwhile inherits no lock that the thread has: neither one of the record, nor one within the C++
-  // library, for example of a static variable that is being initialized.
-  [[nodiscard]] std::unique_lock<std::mutex> Pause();
+  // Runs `action`, which forks, while the thread does not exist. So the child inherits no lock that the
+  // thread has: neither one of the record, nor one within the C++ library. Throws std::system_error if the
+  // thread cannot be created again.
+  template <typename Action>
+  void StopWhile(Action action) {
+    Stop();
+    try {
+      action();
+    } catch (...) {
+      Start();
+      throw;
+    }
+    Start();
+  }
 
  private:
+  void Start();
+  void Stop();
   void Run();
 
   abi::Session& server_;
   const std::int64_t server_pid_;
   std::mutex mutex_;
   std::condition_variable stopping_;
-  std::condition_variable asleep_;
-  bool has_slept_ = false;
   bool stop_ = false;
   std::thread thread_;
 };

@@ -93,6 +93,10 @@ Streams::Opened Streams::Open(abi::InferResponse first) {
 // The mutex must be held.
 Streams::Entry& Streams::Find(abi::StreamId id) {
   const auto [found, is_new] = entries_.try_emplace(id);
+  if (is_new && wire_.IsOldStream(id)) {
+    found->second.has_begun = found->second.is_abandoned = true;
+    return found->second;
+  }
   // An id that no pending request can have belongs to a stream that began with an error.
   if (is_new && starting_ == 0 && unnamed_ > 0) {
     --unnamed_;

@@ -1,7 +1,9 @@
 #include "model/command_loop.h"
 
 #include <pybind11/pybind11.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -16,6 +18,7 @@
 #include "model/interpreter.h"
 #include "model/python_model.h"
 #include "model/readiness.h"
+#include "model/restart_count.h"
 #include "module/error.h"
 #include "module/logger.h"
 #include "module/server_link.h"
@@ -28,8 +31,11 @@ namespace {
 
 class CommandLoop {
  public:
-  CommandLoop(const abi::Launch& launch, abi::Wire& wire)
-      : launch_(launch), wire_(wire), streams_(std::make_shared<channel::Streams>(wire)) {}
+  CommandLoop(const Assignment& assignment, abi::Wire& wire)
+      : assignment_(assignment),
+        launch_(assignment.launch),
+        wire_(wire),
+        streams_(std::make_shared<channel::Streams>(wire)) {}
 
   ~CommandLoop() {
     model_.reset();
@@ -40,24 +46,34 @@ class CommandLoop {
     module::Unlocked([this] { forwarder_->Stop(); });
   }
 
-  void Run(abi::Command command) {
-    while (std::visit([this](auto& which) { return Serve(which); }, command)) {
-      command = module::Unlocked([this] { return wire_.Receive(); });
+  void Run() {
+    if (const auto failure = Initialize(std::get<abi::InitializeCommand>(assignment_.command))) {
+      assignment_.report.Finish(*failure);
+      return;
     }
+    assignment_.journal->Reach(abi::Journal::kReady);
+    module::Unlocked([this] { AwaitService(); });
+    abi::Command command;
+    do command = module::Unlocked([this] { return wire_.Receive(); });
+    while (std::visit([this](auto& which) { return Serve(which); }, command));
   }
 
  private:
   // Each processes one command. False ends the loop.
-  bool Serve(abi::InitializeCommand& command);
   bool Serve(abi::ExecuteCommand& command);
   bool Serve(abi::FinalizeCommand&);
-  bool Serve(abi::AutoCompleteCommand&);
+  // The server sends these to a new stub only, where the front receives them.
+  bool Serve(abi::InitializeCommand&) { return true; }
+  bool Serve(abi::AutoCompleteCommand&) { return true; }
   bool Serve(abi::UnknownCommand&) { return true; }
 
   PythonModel& Model();
   void StartHelpers();
   std::optional<abi::Failure> Initialize(const abi::InitializeCommand& command);
+  void AwaitService();
+  void TellRestart();
 
+  const Assignment& assignment_;
   const abi::Launch& launch_;
   abi::Wire& wire_;
   const std::shared_ptr<channel::Streams> streams_;
@@ -65,13 +81,6 @@ class CommandLoop {
   std::shared_ptr<PythonModel> model_;
   const std::shared_ptr<Readiness> readiness_ = std::make_shared<Readiness>();
 };
-
-// The server sends this command to a new process only, where CompleteConfig() processes it.
-bool CommandLoop::Serve(abi::AutoCompleteCommand&) {
-  module::Unlocked(
-      [this] { wire_.AnswerAutoComplete(abi::Failure{"the model has been initialized already"}); });
-  return false;
-}
 
 // From now on the server reads the stub's queue, so log lines go there.
 void CommandLoop::StartHelpers() {
@@ -84,21 +93,34 @@ void CommandLoop::StartHelpers() {
 
 std::optional<abi::Failure> CommandLoop::Initialize(const abi::InitializeCommand& command) {
   return CallModel([&] {
+    assignment_.report.Reach(channel::Step::kImport);
     StartHelpers();
     model_ = std::make_shared<PythonModel>(launch_, wire_);
+    assignment_.report.Reach(channel::Step::kInitialize);
     model_->Initialize(command.arguments);
     readiness_->SetModel(model_);
     if (model_->HasReadiness()) wire_.EnableReadinessProbes();
     module::SetServerLink({&wire_, launch_.name, streams_});
     forwarder_->Write({abi::LogLevel::kVerbose, model_->Describe(), launch_.model_file, 0});
+    if (assignment_.restarts > 0) TellRestart();
   });
 }
 
-bool CommandLoop::Serve(abi::InitializeCommand& command) {
-  const abi::InitializeAnswer answer = Initialize(command);
-  module::Unlocked([&] { wire_.AnswerInitialize(answer); });
-  // After a failed start the server does not finalize but waits for this process to end.
-  return !answer.has_value();
+void CommandLoop::AwaitService() {
+  using abi::Journal;
+  while (assignment_.journal->stage == Journal::kReady) {
+    assignment_.journal->AwaitEndOf(Journal::kReady, std::chrono::milliseconds(500));
+  }
+}
+
+// In the server's log and metrics.
+void CommandLoop::TellRestart() {
+  forwarder_->Write({abi::LogLevel::kWarning,
+                     "'" + launch_.name + "' was restarted (" + std::to_string(assignment_.restarts) +
+                         ", process " + std::to_string(getpid()) + "): " + assignment_.last_death,
+                     launch_.model_file, 0});
+  const auto& command = std::get<abi::InitializeCommand>(assignment_.command);
+  module::Unlocked([&] { abi::Attempt([&] { CountRestart(wire_, command.arguments); }); });
 }
 
 PythonModel& CommandLoop::Model() {
@@ -155,8 +177,6 @@ abi::AutoCompleteAnswer CompleteConfig(const abi::Launch& launch, abi::Wire& wir
   return answer;
 }
 
-void ServeCommands(const abi::Launch& launch, abi::Wire& wire, abi::Command first) {
-  CommandLoop(launch, wire).Run(std::move(first));
-}
+void ServeCommands(const Assignment& assignment, abi::Wire& wire) { CommandLoop(assignment, wire).Run(); }
 
 }  // namespace envpack::model

@@ -7,6 +7,7 @@
 #include "abi/launch.h"
 #include "abi/values.h"
 #include "abi/wire.h"
+#include "body.h"
 
 namespace envpack::model {
 
@@ -16,8 +17,8 @@ namespace envpack::model {
 abi::AutoCompleteAnswer CompleteConfig(const abi::Launch& launch, abi::Wire& wire, const std::string& config,
                                        const std::function<void()>& on_imported);
 
-// Processes `first` and the commands that follow, until the server finalizes this stub or the model fails to
-// start.
-void ServeCommands(const abi::Launch& launch, abi::Wire& wire, abi::Command first);
+// Initializes the model as the assignment says, reports that, and processes the commands of the server until
+// it finalizes this stub. Returns at once if the model fails to start.
+void ServeCommands(const Assignment& assignment, abi::Wire& wire);
 
 }  // namespace envpack::model

@@ -28,12 +28,14 @@ struct Handler {
 };
 
 std::string notice;
+int output = STDERR_FILENO;
 // The signals that faulthandler handles.
 std::array<Handler, 5> handlers{{{SIGSEGV, {}}, {SIGBUS, {}}, {SIGFPE, {}}, {SIGILL, {}}, {SIGABRT, {}}}};
 
 // Writes the notice, restores faulthandler's handler and raises the signal again. The signal is blocked until
-// this handler returns.
+// this handler returns. faulthandler writes to standard error, which the front reads.
 void Notice(int signal) {
+  dup2(output, STDERR_FILENO);
   const ssize_t written = write(STDERR_FILENO, notice.data(), notice.size());
   static_cast<void>(written);  // standard error may be closed
   for (const Handler& handler : handlers) {
@@ -44,7 +46,8 @@ void Notice(int signal) {
 
 // Names the model instance in front of Python's traceback of a crash: the server's log contains the output of
 // all instances. Call it after faulthandler is enabled.
-void InstallCrashNotice(const std::string& instance) {
+void InstallCrashNotice(const std::string& instance, int crash_output) {
+  output = crash_output;
   notice = "\nenvpack stub: crash in '" + instance + "'. Python traceback:\n";
   for (Handler& handler : handlers) {
     sigaction(handler.signal, nullptr, &handler.before);
@@ -118,7 +121,7 @@ int StatusOf(py::error_already_set& error) {
 
 }  // namespace
 
-void StartInterpreter(bool uses_environment, const std::string& instance) {
+void StartInterpreter(bool uses_environment, const std::string& instance, int crash_output) {
   module::RegisterModule();
   PyConfig config;
   PyConfig_InitPythonConfig(&config);
@@ -128,10 +131,14 @@ void StartInterpreter(bool uses_environment, const std::string& instance) {
     throw InterpreterError(std::string("Python could not start: ") +
                            (status.err_msg != nullptr ? status.err_msg : "unknown reason"));
   }
-  InstallCrashNotice(instance);
+  InstallCrashNotice(instance, crash_output);
   forks::Watch();
   if (uses_environment && UserSiteRequested()) AddUserSite();
   py::module_::import("sys").attr("path").attr("insert")(0, "");
+}
+
+void PrintTracebacksOn(int signal) {
+  py::module_::import("faulthandler").attr("register")(signal, py::arg("all_threads") = true);
 }
 
 void ShutDownInterpreter() {

@@ -20,8 +20,11 @@ class InterpreterError : public std::runtime_error {
 
 // Starts Python as a normal interpreter, not an isolated one: PYTHONPATH and similar variables apply. With an
 // execution environment the user site is disabled unless ENVPACK_USER_SITE=1. Crashes print a traceback that
-// names `instance`, unless PYTHONFAULTHANDLER=0. The GIL is held afterwards.
-void StartInterpreter(bool uses_environment, const std::string& instance);
+// names `instance` to the descriptor `crash_output`, unless PYTHONFAULTHANDLER=0. The GIL is held afterwards.
+void StartInterpreter(bool uses_environment, const std::string& instance, int crash_output);
+
+// Lets a signal print where each thread stands.
+void PrintTracebacksOn(int signal);
 
 // Runs the model's atexit functions and flushes its output. Does not wait for threads that the model has left
 // running: the server would wait for this process.

@@ -2,11 +2,28 @@
 
 #include <string>
 
+#include "shm/abandoned.h"
 #include "shm/sync.h"
 
 namespace envpack::shm {
 
-Queue::Queue(Region& region, Handle handle) : record_(region.Load(handle)) {
+// Counts this thread for a scope.
+class Queue::Inside {
+ public:
+  explicit Inside(QueueMark* mark) : mark_(mark) {
+    if (mark_ != nullptr) ++*mark_;
+  }
+  ~Inside() {
+    if (mark_ != nullptr) --*mark_;
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  QueueMark* mark_;
+};
+
+Queue::Queue(Region& region, Handle handle, QueueMark* mark) : record_(region.Load(handle)), mark_(mark) {
   const auto* record = record_.As<QueueRecord>();
   slots_ = region.Load(record->slots);
   size_ = record->size;
@@ -16,28 +33,64 @@ Queue::Queue(Region& region, Handle handle) : record_(region.Load(handle)) {
   slots_.At(0, size_ * sizeof(std::int64_t));
 }
 
-void Queue::Push(std::int64_t value) {
+void Queue::Push(std::int64_t value, std::atomic<std::uint32_t>* pushed) {
   auto* record = record_.As<QueueRecord>();
   WaitFor(&record->empty);
+  const Inside inside(mark_);
   {
     const Lock lock(&record->mutex);
     *slots_.As<std::int64_t>(record->head % size_ * sizeof(value)) = value;
     record->head = static_cast<std::uint32_t>((record->head + 1) % size_);
+    if (pushed != nullptr) *pushed = 1;
   }
   Post(&record->full);
 }
 
-std::int64_t Queue::Pop() {
+std::int64_t Queue::Pop(std::atomic<std::int64_t>* taken) {
   auto* record = record_.As<QueueRecord>();
   WaitFor(&record->full);
+  const Inside inside(mark_);
   std::int64_t value;
   {
     const Lock lock(&record->mutex);
     value = *slots_.As<std::int64_t>(record->tail % size_ * sizeof(value));
+    if (taken != nullptr) *taken = value;
     record->tail = static_cast<std::uint32_t>((record->tail + 1) % size_);
   }
   Post(&record->empty);
   return value;
+}
+
+bool Queue::HasValueWithin(std::chrono::milliseconds limit) {
+  auto* record = record_.As<QueueRecord>();
+  if (!WaitFor(&record->full, limit)) return false;
+  Post(&record->full);
+  return true;
+}
+
+QueueState Queue::State(const QueueMark& mark) {
+  auto* record = record_.As<QueueRecord>();
+  const LockAnyway lock(&record->mutex, "a queue");
+  const auto size = static_cast<std::uint32_t>(size_);
+  const std::uint32_t head = record->head % size, tail = record->tail % size;
+  int full = 0, empty = 0;
+  sem_getvalue(&record->full, &full);
+  sem_getvalue(&record->empty, &empty);
+  std::uint32_t entries = (head + size - tail) % size;
+  if (entries == 0 && empty == 0) entries = size;  // both positions are equal in a full queue, too
+  return {entries, static_cast<std::uint32_t>(full), static_cast<std::uint32_t>(empty), size, mark};
+}
+
+void Queue::Repair(const QueueState& state) {
+  auto* record = record_.As<QueueRecord>();
+  for (std::uint32_t i = state.full; i < state.entries; ++i) Post(&record->full);
+  for (std::uint32_t i = state.empty; i < state.size - state.entries; ++i) Post(&record->empty);
+}
+
+bool Queue::WasLeftWith(std::int64_t value) const {
+  if (!IsAbandoned(record_.As<QueueRecord>()->mutex)) return false;
+  const std::uint64_t last = (record_.As<QueueRecord>()->head + size_ - 1) % size_;
+  return *slots_.As<std::int64_t>(last * sizeof(value)) == value;
 }
 
 }  // namespace envpack::shm

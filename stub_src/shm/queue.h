@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <semaphore.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 
 #include "shm/region.h"
@@ -21,21 +23,60 @@ struct QueueRecord {
   std::uint32_t tail;
 };
 
+// How many threads of a process are between the wait for room or an entry and the report that they are done.
+// In memory that the process shares with its parent.
+using QueueMark = std::atomic<std::uint32_t>;
+
+// What a queue's record says at one time.
+struct QueueState {
+  std::uint32_t entries;  // by their positions
+  std::uint32_t full;     // the semaphores
+  std::uint32_t empty;
+  std::uint32_t size;
+  std::uint32_t inside;  // of the process that has died
+
+  bool IsSettled() const { return full == entries && empty == size - entries; }
+  // Whether the semaphores are as a process leaves them that dies in the middle.
+  bool IsOneProcessBehind() const {
+    return full <= entries && empty <= size - entries && size - full - empty <= inside;
+  }
+  bool operator==(const QueueState& other) const {
+    return entries == other.entries && full == other.full && empty == other.empty;
+  }
+};
+
 // Queues carry handles. The value 0 is never a handle: it acknowledges, wakes up or ends, depending on the
 // exchange.
 class Queue {
  public:
-  // Attaches to a queue that the server has created.
-  Queue(Region& region, Handle handle);
+  // Attaches to a queue that the server has created. `mark` must live as long; null if no process watches
+  // this one.
+  Queue(Region& region, Handle handle, QueueMark* mark = nullptr);
+
+  // Whether there is a value, which may take some time to come.
+  bool HasValueWithin(std::chrono::milliseconds limit);
 
   // Push() blocks while the queue is full, Pop() while it is empty. Never call them with the GIL held.
-  void Push(std::int64_t value);
-  std::int64_t Pop();
+  // `pushed` becomes 1 as soon as the other process may take the value; `taken` becomes the value just before
+  // the queue loses it.
+  void Push(std::int64_t value, std::atomic<std::uint32_t>* pushed = nullptr);
+  std::int64_t Pop(std::atomic<std::int64_t>* taken = nullptr);
+
+  // After the death of the process that used the queue: what it left, and making the semaphores agree with
+  // that. The first throws Abandoned.
+  QueueState State(const QueueMark& mark);
+  void Repair(const QueueState& state);
+  QueueRecord* Record() const { return record_.As<QueueRecord>(); }
+  // Whether the process died right after it had pushed `value`, before it could note that.
+  bool WasLeftWith(std::int64_t value) const;
 
  private:
   Block record_;
   Block slots_;
   std::uint64_t size_;  // as first read; the copy in the region might change
+
+  class Inside;
+  QueueMark* mark_;
 };
 
 }  // namespace envpack::shm

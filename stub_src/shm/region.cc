@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "shm/abandoned.h"
 #include "shm/mapping.h"
 #include "shm/sync.h"
 
@@ -125,6 +126,7 @@ Block::Block(Block&& other) noexcept
       handle_(other.handle_),
       data_(other.data_),
       limit_(other.limit_),
+      entry_(other.entry_),
       owner_process_(other.owner_process_) {}
 
 Block& Block::operator=(Block&& other) noexcept {
@@ -134,6 +136,7 @@ Block& Block::operator=(Block&& other) noexcept {
     handle_ = other.handle_;
     data_ = other.data_;
     limit_ = other.limit_;
+    entry_ = other.entry_;
     owner_process_ = other.owner_process_;
   }
   return *this;
@@ -143,7 +146,8 @@ Block::~Block() { Drop(); }
 
 void Block::Drop() noexcept {
   if (region_ == nullptr || !owner_process_.IsThisProcess()) return;
-  if (together == nullptr || !together->Add(*region_, handle_)) region_->Release(handle_);
+  const Reference reference{handle_, entry_};
+  if (together == nullptr || !together->Add(*region_, reference)) region_->Release(reference);
 }
 
 char* Block::At(std::size_t offset, std::size_t length) const {
@@ -171,11 +175,11 @@ ReleaseTogether::~ReleaseTogether() {
 }
 
 // False if the block must be released at once.
-bool ReleaseTogether::Add(Region& region, Handle handle) noexcept {
+bool ReleaseTogether::Add(Region& region, Reference reference) noexcept {
   if (held != nullptr || !owner_process_.IsThisProcess()) return false;
   if (region_ != nullptr && region_ != &region) return false;
   try {
-    handles_.push_back(handle);
+    references_.push_back(reference);
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -186,8 +190,8 @@ bool ReleaseTogether::Add(Region& region, Handle handle) noexcept {
 // The region is locked.
 void ReleaseTogether::Flush() noexcept {
   if (!owner_process_.IsThisProcess()) return;
-  for (const Handle handle : handles_) region_->Release(handle);
-  handles_.clear();
+  for (const Reference& reference : references_) region_->Release(reference);
+  references_.clear();
   region_ = nullptr;
 }
 
@@ -212,8 +216,8 @@ RegionPause::~RegionPause() {
   held = paused_;
 }
 
-Region::Region(const std::string& name, std::size_t growth)
-    : allocator_(std::make_unique<Allocator>(name)), growth_(growth) {}
+Region::Region(const std::string& name, std::size_t growth, Ledger* ledger)
+    : allocator_(std::make_unique<Allocator>(name)), growth_(growth), ledger_(ledger) {}
 
 Region::~Region() = default;
 
@@ -238,7 +242,8 @@ Block Region::CreateWith(std::size_t size, std::size_t alignment) {
   auto* count = static_cast<Count*>(address);
   count->references = 1;
   char* data = static_cast<char*>(address) + sizeof(Count);
-  return Block(this, static_cast<char*>(address) - allocator_->mapping.base(), data, size);
+  const Handle handle = static_cast<char*>(address) - allocator_->mapping.base();
+  return Block(this, handle, data, size, List(handle));
 }
 
 Block Region::Load(Handle handle) {
@@ -259,7 +264,7 @@ Block Region::Load(Handle handle) {
                         " of the shared memory region");
   }
   ++count->references;
-  return Block(this, handle, address + sizeof(Count), capacity - offset - sizeof(Count));
+  return Block(this, handle, address + sizeof(Count), capacity - offset - sizeof(Count), List(handle));
 }
 
 std::size_t Region::Size() {
@@ -276,14 +281,47 @@ std::uint64_t Region::FreeBytes() {
 
 void Region::Unlink() noexcept { allocator_->mapping.Unlink(); }
 
-void Region::Release(Handle handle) noexcept {
+void Region::Release(Reference reference) noexcept {
   try {
     const RegionLock lock(*this);
     Follow();
-    char* address = allocator_->mapping.base() + handle;
-    if (--reinterpret_cast<Count*>(address)->references == 0) allocator_->buffer->deallocate(address);
+    Drop(reference.handle);
+    if (ledger_ != nullptr) ledger_->Remove(reference.entry);
   } catch (const std::exception&) {
     // The region is corrupt. It is removed with this model instance, so a leaked block does no harm.
+  }
+}
+
+// The mutex must be held.
+std::uint32_t Region::List(Handle handle) noexcept {
+  return ledger_ != nullptr ? ledger_->Add(handle) : Ledger::kForeign;
+}
+
+// The mutex must be held and the mapping up to date.
+void Region::Drop(Handle handle) {
+  char* address = allocator_->mapping.base() + handle;
+  if (--reinterpret_cast<Count*>(address)->references == 0) allocator_->buffer->deallocate(address);
+}
+
+void Region::CheckLock() const {
+  if (IsAbandoned(*allocator_->mutex)) throw Abandoned("it had locked the shared memory region");
+  TryLock(allocator_->mutex);
+}
+
+std::uint32_t Region::References(Handle handle) {
+  const RegionLock lock(*this);
+  Follow();
+  if (handle <= 0 || static_cast<std::size_t>(handle) > allocator_->mapping.size() - sizeof(Count)) return 0;
+  return reinterpret_cast<const Count*>(allocator_->mapping.base() + handle)->references;
+}
+
+void Region::ReleaseFor(const std::vector<Handle>& held) noexcept {
+  try {
+    const RegionLock lock(*this);
+    Follow();
+    for (const Handle handle : held) Drop(handle);
+  } catch (const std::exception&) {
+    // As for a single release.
   }
 }
 

@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "forks.h"
+#include "shm/ledger.h"
 #include "shm/sync.h"
 
 namespace envpack::shm {
 
-// Byte offset of a block from the start of the region. Both processes map the region at different addresses.
-using Handle = std::int64_t;
+// Handle is the byte offset of a block from the start of the region. Both processes map the region at
+// different addresses.
 
 // A handle or an offset points outside the region: the server is of another release, or the region is
 // damaged.
@@ -71,13 +72,14 @@ class Block {
  private:
   friend class Region;
   void Drop() noexcept;
-  Block(Region* region, Handle handle, char* data, std::size_t limit)
-      : region_(region), handle_(handle), data_(data), limit_(limit) {}
+  Block(Region* region, Handle handle, char* data, std::size_t limit, std::uint32_t entry)
+      : region_(region), handle_(handle), data_(data), limit_(limit), entry_(entry) {}
 
   Region* region_ = nullptr;
   Handle handle_ = 0;
   char* data_ = nullptr;
   std::size_t limit_ = 0;
+  std::uint32_t entry_ = 0;            // in the region's ledger
   forks::OwnerProcess owner_process_;  // a forked process has a copy of the Block but no reference
 };
 
@@ -143,18 +145,19 @@ class ReleaseTogether {
   friend class Block;
   friend class RegionLock;
 
-  bool Add(Region& region, Handle handle) noexcept;
+  bool Add(Region& region, Reference reference) noexcept;
   void Flush() noexcept;
 
   Region* region_ = nullptr;
-  std::vector<Handle> handles_;
+  std::vector<Reference> references_;
   forks::OwnerProcess owner_process_;  // a forked process releases nothing
 };
 
 class Region {
  public:
   // Attaches to the region that the server has created. The region grows in steps of `growth` bytes.
-  Region(const std::string& name, std::size_t growth);
+  // References are listed in `ledger`, which must live as long; null if no process watches this one.
+  Region(const std::string& name, std::size_t growth, Ledger* ledger = nullptr);
   ~Region();
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
@@ -178,6 +181,13 @@ class Region {
   // Removes the region's name; see Mapping::Unlink.
   void Unlink() noexcept;
 
+  // After the death of a process that used the region. Throws Abandoned if it died while it held the region's
+  // lock, and CorruptRegion if the region stays locked for another reason.
+  void CheckLock() const;
+  // The references to a block, and giving back references that the dead process held.
+  std::uint32_t References(Handle handle);
+  void ReleaseFor(const std::vector<Handle>& held) noexcept;
+
  private:
   friend class Block;
   friend class RegionLock;
@@ -186,13 +196,16 @@ class Region {
   struct Allocator;
 
   Block CreateWith(std::size_t size, std::size_t alignment);
-  void Release(Handle handle) noexcept;
+  void Release(Reference reference) noexcept;
+  std::uint32_t List(Handle handle) noexcept;
+  void Drop(Handle handle);
   void Follow();
   void Grow(std::size_t need);
   RegionFull Full(std::size_t size, const std::string& reason) const;
 
   std::unique_ptr<Allocator> allocator_;
   std::size_t growth_;
+  Ledger* ledger_;
 };
 
 // memcpy for sizes that may be 0, for which the addresses may be null and must not reach memcpy.

@@ -18,6 +18,15 @@ int Own(pthread_mutex_t* mutex, int code) {
   return code == EOWNERDEAD ? pthread_mutex_consistent(mutex) : code;
 }
 
+timespec ToTimespec(std::chrono::system_clock::time_point time) {
+  const auto since = time.time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since);
+  timespec result{};
+  result.tv_sec = seconds.count();
+  result.tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(since - seconds).count();
+  return result;
+}
+
 }  // namespace
 
 void InitMutex(pthread_mutex_t* mutex) {
@@ -49,11 +58,7 @@ void Lock::Wait(pthread_cond_t* condition) {
 }
 
 bool Lock::WaitUntil(pthread_cond_t* condition, std::chrono::system_clock::time_point limit) {
-  const auto since = limit.time_since_epoch();
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since);
-  timespec until{};
-  until.tv_sec = seconds.count();
-  until.tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(since - seconds).count();
+  const timespec until = ToTimespec(limit);
   const int code = Own(mutex_, pthread_cond_timedwait(condition, mutex_, &until));
   if (code == ETIMEDOUT) return false;
   Check(code, "shared condition");
@@ -66,6 +71,15 @@ void WaitFor(sem_t* semaphore) {
   while (sem_wait(semaphore) != 0) {
     if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "shared semaphore");
   }
+}
+
+bool WaitFor(sem_t* semaphore, std::chrono::milliseconds limit) {
+  const timespec until = ToTimespec(std::chrono::system_clock::now() + limit);
+  while (sem_timedwait(semaphore, &until) != 0) {
+    if (errno == ETIMEDOUT) return false;
+    if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "shared semaphore");
+  }
+  return true;
 }
 
 void Post(sem_t* semaphore) {

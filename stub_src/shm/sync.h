@@ -45,6 +45,8 @@ class NotifyOnExit {
 
 // Waits for a semaphore. A signal handler does not interrupt the wait.
 void WaitFor(sem_t* semaphore);
+// The same with a limit. Returns false when it has passed.
+bool WaitFor(sem_t* semaphore, std::chrono::milliseconds limit);
 void Post(sem_t* semaphore);
 
 }  // namespace envpack::shm

@@ -231,7 +231,7 @@ Stage::Stage(abi::Release of)
       region(peer.region.name(), kSize),
       launch(LaunchFor(peer)),
       released(region, peer.memory_manager.handle()),
-      reader(region, gpu, released),
+      reader(region, gpu, released, device_buffers),
       last(peer.SendFinalize()) {
   peer.to_stub_commands.Pop();
 }

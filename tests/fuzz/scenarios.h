@@ -1,6 +1,8 @@
 // The messages that the stub reads, each written correctly by a server.
 #pragma once
 
+#include <atomic>
+
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -40,6 +42,7 @@ struct Stage {
   abi::Launch launch;
   shm::Queue released;
   FakeGpu gpu;
+  std::atomic<std::int32_t> device_buffers{0};
   abi::EpochReader<kRelease> reader;
   Handle last;  // a message that ends Receive()
 };

@@ -154,36 +154,23 @@ CASE(heartbeat_beats_until_it_is_destroyed) {
   CHECK(!peer.BeatsAgain(1000));
 }
 
-struct CountingSession : abi::Session {
-  void Announce() override {}
-  void Beat() override { ++beats; }
-  abi::Command Receive() override { return abi::UnknownCommand{}; }
-  void AnswerAutoComplete(const abi::AutoCompleteAnswer&) override {}
-  void AnswerInitialize(const abi::InitializeAnswer&) override {}
-  void AnswerFinalize() override {}
-  void UnlinkRegion() noexcept override {}
-
-  std::atomic<int> beats{0};
-};
-
-CASE(a_pause_of_the_heartbeat_begins_when_its_thread_has_come_to_its_first_sleep) {
-  for (int i = 0; i < 20; ++i) {
-    CountingSession session;
-    channel::Heartbeat heartbeat(session, getppid());
-    const auto pause = heartbeat.Pause();
-    CHECK_EQ(session.beats.load(), 1);
-  }
-}
-
-CASE(a_paused_heartbeat_does_not_beat_until_the_pause_ends) {
+CASE(a_stopped_heartbeat_does_not_beat_until_it_goes_on) {
   Peer peer;
   const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
   channel::Heartbeat heartbeat(*wire, getppid());
-  {
-    const auto pause = heartbeat.Pause();
+  heartbeat.StopWhile([&] {
     peer.BeatsAgain(0);
     CHECK(!peer.BeatsAgain(1000));
-  }
+  });
+  CHECK(peer.BeatsAgain());
+}
+
+CASE(a_heartbeat_goes_on_when_what_it_was_stopped_for_fails) {
+  Peer peer;
+  const auto wire = abi::OpenWire(LaunchFor(peer), peer.layouts.release(), no_gpu);
+  channel::Heartbeat heartbeat(*wire, getppid());
+  CHECK_EQ(THROWN(std::runtime_error, heartbeat.StopWhile([] { throw std::runtime_error("no process"); })),
+           "no process");
   CHECK(peer.BeatsAgain());
 }
 

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cstring>
 
 #include "abi/epoch_reader.h"
@@ -27,7 +28,8 @@ struct Attached {
   Region region;
   envpack::shm::Queue released;
   values::NoGpu gpu;
-  values::EpochReader<kRelease> reader{region, gpu, released};
+  std::atomic<std::int32_t> device_buffers{0};
+  values::EpochReader<kRelease> reader{region, gpu, released, device_buffers};
 };
 
 std::string BytesOf(const values::Tensor& tensor) {

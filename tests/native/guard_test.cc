@@ -45,9 +45,11 @@ CASE(stub_reports_how_a_model_ended_its_process_while_it_was_imported) {
 CASE(stub_reports_how_a_model_ended_its_process_while_it_completed) {
   CHECK_HAS(ErrorOf(Completing("os._exit(0)")),
             "exited with status 0 while auto_complete_config() was running");
-  CHECK_HAS(ErrorOf(Completing("ctypes.string_at(0)")),
-            "was killed by signal 11 (SIGSEGV) while auto_complete_config() was running");
-  CHECK_HAS(ErrorOf(Completing("os.kill(os.getpid(), signal.SIGABRT)")), "was killed by signal 6 (SIGABRT)");
+  CHECK_HAS(
+      ErrorOf(Completing("ctypes.string_at(0)")),
+      "was killed by signal 11 (SIGSEGV) at model.py:5 in auto_complete_config while auto_complete_config()");
+  CHECK_HAS(ErrorOf(Completing("os.kill(os.getpid(), signal.SIGABRT)")),
+            "was killed by signal 6 (SIGABRT) at model.py:5");
   CHECK_HAS(ErrorOf(Completing("os.kill(os.getpid(), signal.SIGRTMIN)")), "was killed by signal 34 while");
 }
 

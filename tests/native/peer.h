@@ -173,6 +173,8 @@ class Peer {
   LogLine TakeLog();
   // Whether the next request of the stub, which stays in the queue, is this command.
   bool NextRequestIs(const std::string& command);
+  // Whether the next one, which stays in its queue, is a request to another model.
+  bool AwaitsInfer();
   // A response of a response sender, acknowledged or answered with an error.
   SentResponse TakeSent(const std::string& error = "", Handle buffers = 0);
   // Returns the response factory that the stub deletes.

@@ -26,6 +26,14 @@ bool Peer::NextRequestIs(const std::string& command) {
   return region.As<records::Message>(message)->command == layouts.NumberOf(command);
 }
 
+bool Peer::AwaitsInfer() {
+  const Handle message = request_queue().Pop();
+  request_queue().PutBack(message);
+  const auto command = region.As<records::Message>(message)->command;
+  return command == layouts.NumberOf("InferExecRequest") ||
+         command == layouts.NumberOf("InferStreamExecRequest");
+}
+
 void Peer::ReleaseRequest(Handle message) {
   region.Release(region.As<records::Message>(message)->args);
   region.Release(message);

@@ -116,6 +116,7 @@ StubProcess::StubProcess(Peer& peer, const std::string& model_file, const Option
       const rlimit limit{static_cast<rlim_t>(options.file_limit), static_cast<rlim_t>(options.file_limit)};
       setrlimit(RLIMIT_FSIZE, &limit);
     }
+    if (options.ignores_children) signal(SIGCHLD, SIG_IGN);
     Become(arguments, environment);
   }
 }

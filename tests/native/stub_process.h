@@ -28,6 +28,7 @@ class StubProcess {
     bool with_gpu = false;  // load the fake CUDA driver in ENVPACK_TEST_CUDA
     std::string growth = "1048576";
     long file_limit = 0;                      // maximum size of files in bytes
+    bool ignores_children = false;            // start with SIGCHLD ignored
     bool sets_release = true;                 // in ENVPACK_TRITON_RELEASE
     std::vector<std::string> variables = {};  // additional variables, as "NAME=value"
     std::string stub = "";                    // the executable, if not that of the setup

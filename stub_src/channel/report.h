@@ -1,0 +1,39 @@
+// How a worker tells the front how far it has come.
+#pragma once
+
+#include <optional>
+
+#include "abi/values.h"
+
+namespace envpack::channel {
+
+// What the worker is doing until it serves requests.
+enum class Step : char { kStart = 1, kImport, kComplete, kInitialize };
+
+// In words, for "while …".
+const char* Describe(Step step);
+
+// The report of a worker, in a memory file. It survives any end of the worker and has no size limit. A pipe
+// would remain open in processes that the model has started.
+class Report {
+ public:
+  // Throws std::system_error.
+  Report();
+  ~Report();
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
+
+  // The worker's side. An answer is the completed configuration or a failure; a worker that serves requests
+  // gives none.
+  void Reach(Step step);
+  void Finish(const abi::AutoCompleteAnswer& answer);
+
+  // The front's side: the answer if there is one, and otherwise the step. Throws std::system_error.
+  std::optional<abi::AutoCompleteAnswer> Answer() const;
+  Step Reached() const;
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace envpack::channel

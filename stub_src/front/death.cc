@@ -1,0 +1,91 @@
+#include "front/death.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+#include <system_error>
+
+namespace envpack::front {
+
+namespace {
+
+constexpr std::size_t kMostRead = 1 << 16;
+
+std::string NameOf(int signal) {
+  struct Named {
+    int signal;
+    const char* name;
+  };
+  constexpr Named kNames[] = {{SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+                              {SIGILL, "SIGILL"},   {SIGINT, "SIGINT"},   {SIGSEGV, "SIGSEGV"},
+                              {SIGTERM, "SIGTERM"}, {SIGTRAP, "SIGTRAP"}, {SIGXCPU, "SIGXCPU"},
+                              {SIGSYS, "SIGSYS"}};
+  if (signal == SIGKILL) return "9 (SIGKILL, which the kernel sends when memory runs out)";
+  for (const Named& named : kNames) {
+    if (named.signal == signal) return std::to_string(signal) + " (" + named.name + ")";
+  }
+  return std::to_string(signal);
+}
+
+// "FILE:LINE in FUNCTION" of a line such as `  File "FILE", line LINE in FUNCTION`; empty for others.
+std::string PlaceOf(std::string_view line, std::string_view* file) {
+  constexpr std::string_view kBegin = "  File \"", kMiddle = "\", line ";
+  const auto middle = line.find(kMiddle);
+  if (line.compare(0, kBegin.size(), kBegin) != 0 || middle == std::string_view::npos) return {};
+  *file = line.substr(kBegin.size(), middle - kBegin.size());
+  const auto name = file->substr(file->rfind('/') + 1);
+  return std::string(name) + ":" + std::string(line.substr(middle + kMiddle.size()));
+}
+
+// The traceback begins with the innermost call of the thread that crashed; other threads follow an empty
+// line.
+std::string FindPlace(std::string_view text, std::string_view model_file) {
+  const auto begin = text.find("(most recent call first):");
+  if (begin == std::string_view::npos) return {};
+  text.remove_prefix(text.find('\n', begin) + 1);
+  std::string innermost;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    std::string_view file;
+    std::string place = PlaceOf(line, &file);
+    if (place.empty()) break;
+    if (file == model_file) return place;
+    if (innermost.empty()) innermost = std::move(place);
+  }
+  return innermost;
+}
+
+}  // namespace
+
+std::string DescribeEnd(int status) {
+  if (WIFSIGNALED(status)) return "was killed by signal " + NameOf(WTERMSIG(status));
+  return "exited with status " + std::to_string(WEXITSTATUS(status));
+}
+
+CrashOutput::CrashOutput() : descriptor_(memfd_create("crash", MFD_CLOEXEC)) {
+  if (descriptor_ < 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot create a memory file for crash reports");
+  }
+}
+
+CrashOutput::~CrashOutput() { close(descriptor_); }
+
+std::string CrashOutput::Pass(const std::string& model_file) {
+  std::string text(kMostRead, '\0');
+  const ssize_t size = pread(descriptor_, text.data(), text.size(), 0);
+  text.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+  if (text.empty()) return {};
+  const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  static_cast<void>(written);  // standard error may be closed
+  static_cast<void>(ftruncate(descriptor_, 0) + lseek(descriptor_, 0, SEEK_SET));
+  const auto current = text.find("Current thread 0x");  // behind the others if all threads are listed
+  return FindPlace(std::string_view(text).substr(current != std::string::npos ? current : 0), model_file);
+}
+
+}  // namespace envpack::front

@@ -1,0 +1,151 @@
+#include "front/deputy.h"
+
+#include "abi/built.h"
+#include "abi/records.h"
+#include "abi/traits.h"
+#include "shm/sync.h"
+
+namespace envpack::front {
+
+namespace {
+
+using abi::CommandKind;
+using abi::Handle;
+namespace records = abi::records;
+
+constexpr std::chrono::milliseconds kTick(2);
+
+}  // namespace
+
+Deputy::Deputy(const abi::Launch& launch, abi::Release release)
+    : BaseSession<abi::Session>(launch, abi::RequireBuilt(release), abi::MakeJournal()),
+      to_server_(region_, control().stub_to_parent_mq),
+      server_messages_(region_, control().parent_to_stub_mq),
+      released_(region_, control().memory_manager_message_queue) {}
+
+CommandKind Deputy::KindOf(const shm::Block& message) const {
+  return numbers_.KindOf(message.As<records::Message>()->command);
+}
+
+void Deputy::AnswerFinalizeOf(const shm::Block& message) {
+  message.As<records::Message>()->command = numbers_.Of(CommandKind::kFinalizeResponse);
+  answers_.Push(message.handle());
+}
+
+void Deputy::TakeAcknowledgement(const Meanwhile& meanwhile) {
+  while (!commands_.HasValueWithin(kTick)) meanwhile();
+  commands_.Pop();
+}
+
+void Deputy::FailBatch(const std::string& text, const Meanwhile& meanwhile) {
+  abi::Writer writer(region_);
+  records::ResponseBatch24_10 batch{};
+  batch.has_error = batch.is_error_set = true;
+  batch.error = writer.WriteString(text);
+  AnswerBatch(writer, batch, meanwhile);
+}
+
+void Deputy::EndBatch(const Meanwhile& meanwhile) {
+  abi::Writer writer(region_);
+  AnswerBatch(writer, {}, meanwhile);
+}
+
+void Deputy::AnswerBatch(abi::Writer& writer, const records::ResponseBatch24_10& batch,
+                         const Meanwhile& meanwhile) {
+  Handle message;
+  if (abi::AnswersInOneBlock(release_)) {
+    const shm::Block& block = writer.Make(sizeof(records::Message) + sizeof(batch));
+    const auto behind = static_cast<Handle>(sizeof(records::Message));
+    *block.As<records::Message>() = MakeMessage(CommandKind::kExecuteResponse, block.handle() + behind);
+    *block.As<records::ResponseBatch24_10>(sizeof(records::Message)) = batch;
+    message = block.handle();
+  } else {  // the layouts differ in the last field only
+    const Handle record = writer.Put(batch).handle();
+    message = writer.Put(MakeMessage(CommandKind::kExecuteResponse, record)).handle();
+  }
+  writer.Finish();
+  answers_.Push(message);
+  TakeAcknowledgement(meanwhile);
+}
+
+Handle Deputy::WriteErrorResponse(abi::Writer& writer, const std::string& text) const {
+  const Handle message = writer.WriteString(text);
+  const auto internal = static_cast<std::int32_t>(abi::ErrorCode::kInternal);
+  const Handle error =
+      abi::ErrorsHaveCodes(release_) ? writer.Put(records::Error{internal, message}).handle() : message;
+  const auto fill = [&](auto record) {
+    record.has_error = record.is_error_set = record.is_last_response = true;
+    record.error = error;
+    return writer.Put(record).handle();
+  };
+  return abi::HasResponseParameters(release_) ? fill(records::Response25_02{})
+                                              : fill(records::Response23_04{});
+}
+
+template <typename Record>
+void Deputy::SendTurn(abi::Writer& writer, const abi::OpenRequest& request, Handle response) {
+  Record record{};
+  record.request_address = request.request;
+  record.response_factory_address = request.response_factory;
+  record.response = response;
+  record.flags = abi::kResponseFinal;
+  const shm::Block& block = writer.MakeAligned(sizeof(record));
+  auto* shared = block.As<Record>();
+  *shared = record;
+  shm::InitMutex(&shared->mutex);
+  shm::InitCondition(&shared->condition);
+  const Handle message = writer.Put(MakeMessage(CommandKind::kResponseSend, block.handle())).handle();
+  writer.Finish();
+  (abi::HasRequestQueue(release_) ? to_server_ : answers_).Push(message);
+  {
+    shm::Lock lock(&shared->mutex);
+    while (!shared->is_stub_turn) lock.Wait(&shared->condition);
+    shared->is_stub_turn = false;
+  }
+  shm::Notify(&shared->condition);
+}
+
+void Deputy::SendError(const abi::OpenRequest& request, const std::string& text) {
+  {
+    abi::Writer writer(region_);
+    const Handle response = WriteErrorResponse(writer, text);
+    if (abi::HasBufferRecord(release_)) {
+      SendTurn<records::ResponseSend23_06>(writer, request, response);
+    } else {
+      SendTurn<records::ResponseSend23_04>(writer, request, response);
+    }
+  }
+  if (abi::StubDeletesFactories(release_)) DeleteFactory(request.response_factory);
+}
+
+void Deputy::SendCleanup(CommandKind kind, std::int64_t id) {
+  if (numbers_.Of(kind) == abi::CommandNumbers::kNone || id == 0) return;
+  abi::Writer writer(region_);
+  records::Cleanup record{};
+  record.id = id;
+  const shm::Block& block = writer.Put(record);
+  const shm::Block& mutex = writer.MakeAligned(sizeof(pthread_mutex_t));
+  const shm::Block& condition = writer.MakeAligned(sizeof(pthread_cond_t));
+  shm::InitMutex(mutex.As<pthread_mutex_t>());
+  shm::InitCondition(condition.As<pthread_cond_t>());
+  records::Message message = MakeMessage(kind, block.handle());
+  message.inline_response = true;
+  message.response_mutex = mutex.handle();
+  message.response_cond = condition.handle();
+  const Handle handle = writer.Put(message).handle();
+  const auto* cleanup = block.As<records::Cleanup>();
+  writer.Finish();
+  shm::Lock lock(mutex.As<pthread_mutex_t>());
+  to_server_.Push(handle);
+  while (!cleanup->waiting_on_stub) lock.Wait(condition.As<pthread_cond_t>());
+}
+
+void Deputy::DeleteFactory(std::int64_t response_factory) {
+  SendCleanup(CommandKind::kResponseFactoryCleanup, response_factory);
+}
+
+void Deputy::EndStream(abi::StreamId stream) {
+  SendCleanup(CommandKind::kStreamCleanup, static_cast<std::int64_t>(stream));
+}
+
+}  // namespace envpack::front

@@ -1,0 +1,69 @@
+// The session of the front, which also speaks for a worker that has died.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "abi/base_session.h"
+#include "abi/journal.h"
+#include "abi/launch.h"
+#include "abi/records.h"
+#include "abi/release.h"
+#include "abi/wire.h"
+#include "shm/queue.h"
+#include "shm/region.h"
+
+namespace envpack::front {
+
+// All functions may block until the server reacts. `meanwhile` is called again and again while one waits,
+// since the thread of the server that must react may be held up by something else that the worker has left.
+class Deputy final : public abi::BaseSession<abi::Session> {
+ public:
+  using Meanwhile = std::function<void()>;
+
+  // Throws std::invalid_argument if this stub was built without the release.
+  Deputy(const abi::Launch& launch, abi::Release release);
+
+  abi::Release release() const { return release_; }
+  abi::CommandKind KindOf(const shm::Block& message) const;
+
+  // Fails the batch that the worker was processing, or ends it if all its requests have been answered.
+  void FailBatch(const std::string& text, const Meanwhile& meanwhile);
+  void EndBatch(const Meanwhile& meanwhile);
+
+  // Answers the command to finalize, a message of the server.
+  void AnswerFinalizeOf(const shm::Block& message);
+
+  // Takes the server's acknowledgement of an answer that the worker has sent.
+  void TakeAcknowledgement(const Meanwhile& meanwhile);
+
+  // Ends a request with an error.
+  void SendError(const abi::OpenRequest& request, const std::string& text);
+
+  void DeleteFactory(std::int64_t response_factory);
+  void EndStream(abi::StreamId stream);
+
+  shm::Region& region() { return region_; }
+  shm::Queue& commands() { return commands_; }
+  shm::Queue& answers() { return answers_; }
+  shm::Queue& to_server() { return to_server_; }
+  shm::Queue& server_messages() { return server_messages_; }
+  shm::Queue& released() { return released_; }
+
+ private:
+  void AnswerBatch(abi::Writer& writer, const abi::records::ResponseBatch24_10& batch,
+                   const Meanwhile& meanwhile);
+  void SendCleanup(abi::CommandKind kind, std::int64_t id);
+  abi::Handle WriteErrorResponse(abi::Writer& writer, const std::string& text) const;
+  template <typename Record>
+  void SendTurn(abi::Writer& writer, const abi::OpenRequest& request, abi::Handle response);
+
+  shm::Queue to_server_;
+  shm::Queue server_messages_;
+  shm::Queue released_;
+};
+
+}  // namespace envpack::front

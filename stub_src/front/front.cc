@@ -1,0 +1,82 @@
+#include "front/front.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+#include <variant>
+
+#include "channel/heartbeat.h"
+#include "channel/refusal.h"
+#include "front/death.h"
+#include "front/deputy.h"
+#include "front/instance.h"
+#include "front/restarts.h"
+#include "front/worker.h"
+
+namespace envpack::front {
+
+namespace {
+
+// The server waits for the completed configuration without a timeout and without checking the heartbeat, so
+// the front answers in any case.
+int Complete(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& heartbeat,
+             const abi::Command& command, const Work& work) {
+  channel::Report report;
+  CrashOutput crash;
+  const Assignment assignment{
+      launch, deputy.release(), command, report, abi::MakeJournal(), crash.descriptor(), false, 0, ""};
+  abi::AutoCompleteAnswer answer;
+  try {
+    std::optional<Worker> worker;
+    heartbeat.StopWhile([&] { worker.emplace([&] { return work(assignment); }); });
+    const int status = worker->Wait();
+    answer = StartAnswer(report, status, crash.Pass(launch.model_file));
+  } catch (const std::system_error& error) {
+    answer = abi::Failure{error.what()};
+  }
+  deputy.AnswerAutoComplete(answer);
+  if (std::holds_alternative<abi::Failure>(answer)) return 0;
+  channel::RefuseEverything(deputy, "this process only completes a configuration");
+  return 0;
+}
+
+int Serve(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& heartbeat, const Work& work) {
+  // The first command determines what the worker does.
+  abi::Command first = deputy.Receive();
+  while (std::holds_alternative<abi::UnknownCommand>(first)) first = deputy.Receive();
+  if (std::holds_alternative<abi::AutoCompleteCommand>(first)) {
+    return Complete(launch, deputy, heartbeat, first, work);
+  }
+  if (!std::holds_alternative<abi::InitializeCommand>(first)) {
+    channel::Refuse(deputy, first, "the model has not been initialized");
+    return 0;
+  }
+  return Instance(launch, deputy, heartbeat, first, work).Run();
+}
+
+}  // namespace
+
+int Run(const abi::Launch& launch, abi::Release release, const Work& work) {
+  std::unique_ptr<Deputy> deputy;
+  try {
+    deputy = std::make_unique<Deputy>(launch, release);
+  } catch (const std::invalid_argument& error) {  // this stub was built for other releases
+    return channel::RefuseLaunch(launch, release, error.what());
+  }
+  // First, so that no later error leaves the server waiting for the startup message.
+  deputy->Announce();
+  std::optional<channel::Heartbeat> heartbeat;
+  try {
+    heartbeat.emplace(*deputy, launch.server_pid);
+  } catch (const std::system_error& error) {
+    return channel::RefuseStart(*deputy, std::string("a thread cannot be created: ") + error.what());
+  }
+  return Serve(launch, *deputy, *heartbeat, work);
+}
+
+}  // namespace envpack::front

@@ -1,0 +1,197 @@
+#include "front/instance.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+#include <variant>
+
+#include "channel/refusal.h"
+
+namespace envpack::front {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kStartTick(20), kPendingTick(5), kLimitTick(50);
+constexpr milliseconds kForTraceback(500);
+
+std::int64_t NanosecondsNow() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+std::string InSeconds(milliseconds duration) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+std::string At(const std::string& place) { return place.empty() ? "" : " at " + place; }
+
+}  // namespace
+
+abi::AutoCompleteAnswer StartAnswer(const channel::Report& report, int status, const std::string& place) {
+  if (auto answer = report.Answer()) return *std::move(answer);
+  const channel::Step step = report.Reached();
+  const std::string reason = "The model's process " + DescribeEnd(status) + At(place) + " while " +
+                             Describe(step) + ". See its output in the server's log.";
+  return abi::Failure{step == channel::Step::kStart ? channel::StartFailure(reason) : reason};
+}
+
+int Instance::Run() {
+  try {
+    settings_ = Settings::FromEnvironment();
+  } catch (const std::invalid_argument& error) {
+    channel::Refuse(deputy_, command_, error.what());
+    return 1;
+  }
+  restarts_.emplace(settings_.most_deaths);
+  try {
+    Start();
+  } catch (const std::system_error& error) {
+    channel::Refuse(deputy_, command_, error.what());
+    return 1;
+  }
+  if (const auto status = AwaitStart()) return RefuseFirst(*status);
+  deputy_.AnswerInitialize({});
+  journal_->Reach(abi::Journal::kServing);
+  for (;;) {
+    const int status = AwaitEnd();
+    if (journal_->stage == abi::Journal::kEnding) End(status);
+    Replace(status);
+  }
+}
+
+void Instance::Start() {
+  report_ = std::make_unique<channel::Report>();
+  const Assignment assignment{launch_,
+                              deputy_.release(),
+                              command_,
+                              *report_,
+                              journal_,
+                              crash_.descriptor(),
+                              settings_.execute_limit.has_value(),
+                              restarts_->count(),
+                              last_death_};
+  heartbeat_.StopWhile([&] { worker_.emplace([&] { return work_(assignment); }); });
+  PassSignalsTo(worker_->pid());
+}
+
+// Nothing if the worker serves requests; otherwise the status with which it ended.
+std::optional<int> Instance::AwaitStart() {
+  while (journal_->stage == abi::Journal::kStarting) {
+    if (const auto status = worker_->WaitFor(milliseconds(0))) return status;
+    Tick();
+    journal_->AwaitEndOf(abi::Journal::kStarting, take_overs_.empty() ? kStartTick : kPendingTick);
+  }
+  return std::nullopt;
+}
+
+int Instance::AwaitEnd() {
+  for (;;) {
+    if (take_overs_.empty() && !settings_.execute_limit) return worker_->Wait();
+    if (const auto status = worker_->WaitFor(take_overs_.empty() ? kLimitTick : kPendingTick)) return *status;
+    Tick();
+    if (IsOutOfTime()) return EndHanging();
+  }
+}
+
+void Instance::Tick() {
+  take_overs_.remove_if([](TakeOver& each) {
+    if (!each.Advance()) return false;
+    each.GiveBack();
+    return true;
+  });
+}
+
+bool Instance::IsOutOfTime() const {
+  const std::int64_t since = journal_->executing_since;
+  if (!settings_.execute_limit || since == 0) return false;
+  return NanosecondsNow() - since > std::chrono::nanoseconds(*settings_.execute_limit).count();
+}
+
+int Instance::EndHanging() {
+  was_hanging_ = true;
+  kill(worker_->pid(), TracebackSignal());
+  const auto status = worker_->WaitFor(kForTraceback);
+  if (status) return *status;
+  kill(worker_->pid(), SIGKILL);
+  return worker_->Wait();
+}
+
+std::string Instance::DescribeDeath(int status) {
+  const std::string place = crash_.Pass(launch_.model_file);
+  std::string text = "the model's process " + std::to_string(worker_->pid()) + " ";
+  if (std::exchange(was_hanging_, false)) {
+    text += "was ended, since execute() did not return within the " + InSeconds(*settings_.execute_limit) +
+            " seconds of ENVPACK_EXECUTE_TIMEOUT";
+  } else {
+    text += DescribeEnd(status) + At(place);
+  }
+  return text;
+}
+
+// What cannot be put right remains as it is: the server finds a dead stub, as it would without a front.
+void Instance::TakeOverFrom(int status, const std::string& error) {
+  try {
+    TakeOver& one = take_overs_.emplace_back(deputy_, *journal_, error);
+    if (!one.Advance()) return;
+    one.GiveBack();
+    take_overs_.pop_back();
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "envpack stub: '%s' is not restarted, since %s: %s\n", launch_.name.c_str(),
+                 last_death_.c_str(), failure.what());
+    EndAs(status);
+  }
+}
+
+int Instance::RefuseFirst(int status) {
+  const auto answer = StartAnswer(*report_, status, crash_.Pass(launch_.model_file));
+  last_death_ = std::get<abi::Failure>(answer).text;
+  TakeOverFrom(status, last_death_);
+  deputy_.AnswerInitialize(std::get<abi::Failure>(answer));
+  EndAs(status);
+}
+
+// The server waits for the answer to finalize without a limit.
+void Instance::End(int status) {
+  if (journal_->answer_pushed == 0) {
+    last_death_ = DescribeDeath(status);
+    TakeOverFrom(status, last_death_);
+  }
+  EndAs(status);
+}
+
+// Answers for the worker that has died, and starts another one.
+void Instance::Replace(int status) {
+  std::optional<int> ended = status;
+  while (ended) {
+    if (journal_->stage == abi::Journal::kStarting) {
+      last_death_ =
+          std::get<abi::Failure>(StartAnswer(*report_, *ended, crash_.Pass(launch_.model_file))).text;
+    } else {
+      last_death_ = DescribeDeath(*ended);
+    }
+    const bool may_restart = restarts_->Allow();
+    TakeOverFrom(
+        *ended, "Failed to process the request(s) for model '" + launch_.name + "', message: " + last_death_);
+    if (!may_restart) {
+      std::fprintf(stderr, "envpack stub: '%s' is not restarted any more: %s\n", launch_.name.c_str(),
+                   last_death_.c_str());
+      EndAs(*ended);
+    }
+    Start();
+    ended = AwaitStart();
+  }
+  journal_->Reach(abi::Journal::kServing);
+}
+
+}  // namespace envpack::front

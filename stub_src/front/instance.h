@@ -1,0 +1,65 @@
+// One model instance: its worker, and the workers that replace it.
+#pragma once
+
+#include <chrono>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "abi/journal.h"
+#include "channel/heartbeat.h"
+#include "channel/report.h"
+#include "front/death.h"
+#include "front/deputy.h"
+#include "front/front.h"
+#include "front/restarts.h"
+#include "front/take_over.h"
+#include "front/worker.h"
+
+namespace envpack::front {
+
+// What a worker has to say that has ended before it served requests. `status` is the one of waitpid(),
+// `place` the line that crashed, if any.
+abi::AutoCompleteAnswer StartAnswer(const channel::Report& report, int status, const std::string& place);
+
+class Instance {
+ public:
+  // All must outlive the instance. `command` is the server's to initialize.
+  Instance(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& heartbeat,
+           const abi::Command& command, const Work& work)
+      : launch_(launch), deputy_(deputy), heartbeat_(heartbeat), command_(command), work_(work) {}
+
+  // Returns the exit status, or ends the process as the last worker ended.
+  int Run();
+
+ private:
+  void Start();
+  std::optional<int> AwaitStart();
+  int AwaitEnd();
+  void Tick();
+  bool IsOutOfTime() const;
+  int EndHanging();
+  int RefuseFirst(int status);
+  void TakeOverFrom(int status, const std::string& error);
+  void Replace(int status);
+  [[noreturn]] void End(int status);
+  std::string DescribeDeath(int status);
+
+  const abi::Launch& launch_;
+  Deputy& deputy_;
+  channel::Heartbeat& heartbeat_;
+  const abi::Command& command_;
+  const Work& work_;
+  Settings settings_;
+  std::optional<Restarts> restarts_;
+  const std::shared_ptr<abi::Journal> journal_ = abi::MakeJournal();
+  CrashOutput crash_;
+  std::unique_ptr<channel::Report> report_;
+  std::optional<Worker> worker_;
+  std::list<TakeOver> take_overs_;  // of dead workers whose requests to other models have not ended
+  std::string last_death_;
+  bool was_hanging_ = false;
+};
+
+}  // namespace envpack::front

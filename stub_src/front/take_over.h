@@ -1,0 +1,45 @@
+// Puts right what a dead worker has left with the server.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "abi/journal.h"
+#include "front/deputy.h"
+#include "front/pending.h"
+
+namespace envpack::front {
+
+// One take-over for each death. Reads the journal once, so that the next worker can use it.
+class TakeOver {
+ public:
+  // `error` is what the requests of the worker get. Call it when the worker has been reaped. Afterwards every
+  // request is answered and the journal is clear. Throws shm::Abandoned with the reason if something cannot
+  // be put right.
+  TakeOver(Deputy& deputy, abi::Journal& journal, const std::string& error);
+
+  // Goes on with what the server has not finished: requests of the dead worker to other models. Returns
+  // whether nothing is left. Then, and not before, what the worker held in the region may be given back.
+  bool Advance();
+  void GiveBack() noexcept;
+
+ private:
+  void Check() const;
+  void SettleQueues();
+  void ListExchanges();
+  void EndExchanges();
+  void AcknowledgeServerMessage();
+  void AnswerBatch(const std::string& error);
+  void AnswerRequests(const std::string& error);
+  void FailBatch(const std::string& error);
+  std::vector<abi::OpenRequest*> OpenRequests(bool current) const;
+  void KeepStreams();
+
+  Deputy& deputy_;
+  abi::Journal& journal_;
+  std::vector<abi::Handle> held_;
+  std::vector<Pending> pending_;
+};
+
+}  // namespace envpack::front

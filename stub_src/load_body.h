@@ -1,0 +1,12 @@
+// Loads the half of the stub that embeds Python.
+#pragma once
+
+#include "body.h"
+
+namespace envpack {
+
+// Runs in a worker: loads libpython and the body, and does what the front asks. Returns the exit status. If
+// it cannot, says so in the report.
+int RunBody(const Assignment& assignment);
+
+}  // namespace envpack

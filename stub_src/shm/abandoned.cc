@@ -1,0 +1,89 @@
+#include "shm/abandoned.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <string>
+#include <thread>
+
+namespace envpack::shm {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kPause(1);
+constexpr std::chrono::milliseconds kStable(100);  // the server needs microseconds for one operation
+constexpr std::chrono::seconds kLimit(1);
+
+bool Exists(int thread) { return syscall(SYS_tkill, thread, 0) == 0 || errno != ESRCH; }
+
+// Positions in glibc's condition, which are the same in all versions: first the position of the next waiter,
+// of which the lowest bit is the number of a group, then the first position of the group that is being woken,
+// and behind it the words that waiters sleep on.
+constexpr std::size_t kFirstOfGroup = 8;
+constexpr std::size_t kWords = 16;
+// Larger than the position of any waiter, with the lowest bit, the number of the group, clear.
+constexpr std::uint64_t kBehindAll = UINT64_MAX / 2 - 1;
+
+}  // namespace
+
+bool IsAbandoned(const pthread_mutex_t& mutex) {
+  const int owner = *const_cast<const volatile int*>(&mutex.__data.__owner);
+  return owner != 0 && !Exists(owner);
+}
+
+LockAnyway::LockAnyway(pthread_mutex_t* mutex, const char* what) : mutex_(mutex) {
+  const auto limit = Clock::now() + kLimit;
+  for (;;) {
+    const int code = pthread_mutex_trylock(mutex);
+    if (code == EOWNERDEAD) pthread_mutex_consistent(mutex);
+    if (code == 0 || code == EOWNERDEAD) return;
+    if (IsAbandoned(*mutex)) {
+      pthread_mutex_unlock(mutex);  // the server's mutexes do not check who unlocks them
+    } else if (Clock::now() > limit) {
+      throw Abandoned(std::string(what) + " stays locked");
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+}
+
+void EndWaits(pthread_cond_t* condition) {
+  char* bytes = reinterpret_cast<char*>(condition);
+  reinterpret_cast<std::atomic<std::uint64_t>*>(bytes + kFirstOfGroup)->store(kBehindAll);
+  for (std::size_t at = kWords; at < sizeof(*condition); at += sizeof(std::uint32_t)) {
+    syscall(SYS_futex, bytes + at, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
+}
+
+std::uint64_t WaitsBegun(const pthread_cond_t& condition) {
+  const auto* position = reinterpret_cast<const volatile std::uint64_t*>(&condition);
+  return *position >> 1;
+}
+
+std::uint32_t Settle(Queue& queue, const QueueMark* mark) {
+  const auto limit = Clock::now() + kLimit;
+  QueueState state = queue.State(*mark);
+  auto since = Clock::now();
+  while (!state.IsSettled()) {
+    const auto now = Clock::now();
+    if (state.IsOneProcessBehind() && now > since + kStable) {
+      queue.Repair(state);
+      return state.entries - state.full;
+    }
+    if (now > limit) throw Abandoned("a queue is damaged");
+    std::this_thread::sleep_for(kPause);
+    const QueueState next = queue.State(*mark);
+    if (!(next == state)) since = now;
+    state = next;
+  }
+  return 0;
+}
+
+}  // namespace envpack::shm

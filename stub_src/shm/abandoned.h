@@ -1,0 +1,49 @@
+// What a process that has died leaves in shared memory: mutexes that its threads had locked, conditions that
+// they waited on, and queues that they were in the middle of. For its parent, after it has been reaped.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstdint>
+#include <stdexcept>
+
+#include "shm/queue.h"
+
+namespace envpack::shm {
+
+// What was left cannot be put right.
+class Abandoned : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Whether a thread that no longer exists has locked `mutex`.
+bool IsAbandoned(const pthread_mutex_t& mutex);
+
+// Locks a mutex for a scope, also one that is abandoned: for mutexes that guard single values. `what` names
+// it in the error. Throws Abandoned if it stays locked for a second.
+class LockAnyway {
+ public:
+  LockAnyway(pthread_mutex_t* mutex, const char* what);
+  ~LockAnyway() { pthread_mutex_unlock(mutex_); }
+  LockAnyway(const LockAnyway&) = delete;
+  LockAnyway& operator=(const LockAnyway&) = delete;
+
+ private:
+  pthread_mutex_t* mutex_;
+};
+
+// Ends every wait on `condition`, for good: a process that died while it waited cannot be told from one that
+// still does, so glibc's own functions might wait for it. A waiter that has just begun to wait may miss it,
+// so repeat it. What is waited for must hold.
+void EndWaits(pthread_cond_t* condition);
+
+// How many waits on `condition` have begun, of whichever process.
+std::uint64_t WaitsBegun(const pthread_cond_t& condition);
+
+// Makes the semaphores of a queue agree with its entries, after a death in the middle of an operation.
+// Returns how many entries were not taken although the process, whose mark this is, had begun to take them.
+// Throws Abandoned if the queue is in a state that one death cannot explain.
+std::uint32_t Settle(Queue& queue, const QueueMark* mark);
+
+}  // namespace envpack::shm

@@ -1,0 +1,227 @@
+// What a process that has died leaves in shared memory, and how its parent puts that right.
+#include "shm/abandoned.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "check.h"
+#include "peer.h"
+#include "shm/ledger.h"
+#include "shm/region.h"
+#include "shm/sync.h"
+
+namespace envpack::shm {
+namespace {
+
+using test::PeerQueue;
+using test::PeerRegion;
+
+// What the processes of a case share.
+struct Shared {
+  pthread_mutex_t mutex;
+  pthread_cond_t condition;
+  std::atomic<std::uint32_t> waiting;
+  std::atomic<std::uint32_t> woken;
+  Ledger ledger;
+};
+
+std::unique_ptr<Shared, void (*)(Shared*)> Share() {
+  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  auto* shared = static_cast<Shared*>(memory);
+  InitMutex(&shared->mutex);
+  InitCondition(&shared->condition);
+  return {shared, [](Shared* mapped) { munmap(mapped, sizeof(Shared)); }};
+}
+
+pid_t Start(const std::function<void()>& work) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  work();
+  _exit(0);
+}
+
+void End(pid_t child, int signal = 0) {
+  if (signal != 0) kill(child, signal);
+  waitpid(child, nullptr, 0);
+}
+
+void Await(const std::atomic<std::uint32_t>& count, std::uint32_t wanted) {
+  while (count < wanted) usleep(1000);
+}
+
+// Waits as the server does, until it is woken for good.
+void WaitOnce(Shared& shared) {
+  Lock lock(&shared.mutex);
+  ++shared.waiting;
+  lock.Wait(&shared.condition);
+  ++shared.woken;
+}
+
+CASE(a_mutex_is_abandoned_when_its_owner_is_dead) {
+  const auto shared = Share();
+  CHECK(!IsAbandoned(shared->mutex));
+  {
+    const Lock lock(&shared->mutex);
+    CHECK(!IsAbandoned(shared->mutex));
+  }
+  End(Start([&] { pthread_mutex_lock(&shared->mutex); }));
+  CHECK(IsAbandoned(shared->mutex));
+  {
+    const LockAnyway lock(&shared->mutex, "the mutex");
+    CHECK(!IsAbandoned(shared->mutex));
+  }
+  const Lock again(&shared->mutex);
+}
+
+CASE(a_mutex_of_a_living_process_is_waited_for_and_not_taken) {
+  const auto shared = Share();
+  const pid_t holder = Start([&] {
+    pthread_mutex_lock(&shared->mutex);
+    ++shared->waiting;
+    pause();
+  });
+  Await(shared->waiting, 1);
+  CHECK_EQ(THROWN(Abandoned, LockAnyway(&shared->mutex, "the mutex")), "the mutex stays locked");
+  End(holder, SIGKILL);
+  const LockAnyway lock(&shared->mutex, "the mutex");
+}
+
+// glibc's own functions would wait for the dead one here.
+CASE(waits_end_although_a_process_died_while_it_waited) {
+  const auto shared = Share();
+  const pid_t dead = Start([&] { WaitOnce(*shared); });
+  Await(shared->waiting, 1);
+  {
+    const Lock lock(&shared->mutex);
+  }  // it waits when this can be locked
+  End(dead, SIGKILL);
+  const pid_t server = Start([&] {
+    {
+      const Lock lock(&shared->mutex);
+      Notify(&shared->condition);
+    }
+    WaitOnce(*shared);
+  });
+  Await(shared->waiting, 2);
+  {
+    const Lock lock(&shared->mutex);
+  }
+  CHECK_EQ(WaitsBegun(shared->condition), 2u);
+  while (shared->woken == 0) {
+    EndWaits(&shared->condition);
+    usleep(1000);
+  }
+  End(server);
+}
+
+struct TwoQueues {
+  PeerRegion peer;
+  PeerQueue theirs{peer, 3};
+  Region region{peer.name(), 1 << 20};
+  QueueMark mark{0};
+  Queue ours{region, theirs.handle(), &mark};
+  QueueRecord* record = ours.Record();
+};
+
+CASE(an_entry_that_a_dead_process_had_begun_to_take_is_there_again) {
+  TwoQueues queues;
+  queues.theirs.Push(7);
+  CHECK_EQ(Settle(queues.ours, &queues.mark), 0u);
+  WaitFor(&queues.record->full);
+  queues.mark = 1;
+  CHECK_EQ(Settle(queues.ours, &queues.mark), 1u);
+  CHECK_EQ(queues.ours.Pop(), 7);
+}
+
+CASE(room_that_a_dead_process_had_taken_or_not_given_back_is_there_again) {
+  TwoQueues queues;
+  queues.mark = 1;
+  WaitFor(&queues.record->empty);  // before the entry
+  CHECK_EQ(Settle(queues.ours, &queues.mark), 0u);
+  queues.theirs.Push(8);
+  WaitFor(&queues.record->full);
+  queues.record->tail = (queues.record->tail + 1) % 3;  // and before the room is given back
+  CHECK_EQ(Settle(queues.ours, &queues.mark), 0u);
+  for (const std::int64_t value : {1, 2, 3}) queues.theirs.Push(value);
+  for (const std::int64_t value : {1, 2, 3}) CHECK_EQ(queues.ours.Pop(), value);
+}
+
+CASE(a_queue_in_a_state_that_the_dead_process_cannot_have_left_is_told) {
+  TwoQueues queues;
+  WaitFor(&queues.record->empty);
+  CHECK_EQ(THROWN(Abandoned, Settle(queues.ours, &queues.mark)), "a queue is damaged");
+}
+
+CASE(a_queue_whose_lock_is_abandoned_tells_whether_the_last_value_was_pushed) {
+  TwoQueues queues;
+  queues.ours.Push(5);
+  CHECK(!queues.ours.WasLeftWith(5));
+  End(Start([&] { pthread_mutex_lock(&queues.record->mutex); }));
+  CHECK(queues.ours.WasLeftWith(5));
+  CHECK(!queues.ours.WasLeftWith(6));
+  CHECK_EQ(Settle(queues.ours, &queues.mark), 0u);
+  CHECK_EQ(queues.theirs.Pop(), 5);
+}
+
+CASE(a_ledger_lists_what_is_held) {
+  const auto shared = Share();
+  Ledger& ledger = shared->ledger;
+  const auto first = ledger.Add(16);
+  const auto second = ledger.Add(32);
+  ledger.Add(16);
+  CHECK((ledger.Held() == std::vector<Handle>{16, 32, 16}));
+  ledger.Remove(first);
+  ledger.Remove(second);
+  CHECK((ledger.Held() == std::vector<Handle>{16}));
+  ledger.Add(48);
+  ledger.Add(64);
+  ledger.Add(80);
+  CHECK((ledger.Held() == std::vector<Handle>{64, 48, 16, 80}));
+  CHECK(ledger.IsComplete());
+  ledger.Clear();
+  CHECK(ledger.Held().empty());
+}
+
+CASE(a_ledger_without_room_says_that_it_is_not_complete) {
+  const auto shared = Share();
+  Ledger& ledger = shared->ledger;
+  std::uint32_t entry = 0;
+  while (ledger.IsComplete()) entry = ledger.Add(16);
+  CHECK_EQ(entry, Ledger::kUnlisted);
+  ledger.Remove(entry);
+  CHECK(ledger.IsComplete());
+}
+
+CASE(blocks_of_a_dead_process_are_given_back) {
+  PeerRegion peer;
+  const std::uint64_t free = peer.FreeBytes();
+  const auto block = peer.Create(100);
+  const auto shared = Share();
+  End(Start([&] {
+    Region region(peer.name(), 1 << 20, &shared->ledger);
+    auto* kept = new std::vector<Block>;
+    kept->push_back(region.Create(1000));
+    kept->push_back(region.Load(block));
+    region.Create(64);  // and given back at once
+    _exit(0);
+  }));
+  Region region(peer.name(), 1 << 20);
+  region.CheckLock();
+  CHECK_EQ(region.References(block), 2u);
+  CHECK_EQ(shared->ledger.Held().size(), 2u);
+  region.ReleaseFor(shared->ledger.Held());
+  CHECK_EQ(region.References(block), 1u);
+  peer.Release(block);
+  CHECK_EQ(peer.FreeBytes(), free);
+}
+
+}  // namespace
+}  // namespace envpack::shm
