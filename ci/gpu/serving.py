@@ -20,6 +20,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime, ProcessServer
 from envpack.server.tensors import Tensor, Value
 from envpack.stub import STUB_NAME
+from envpack.verification.stub_processes import stub_processes
 from gpu.driver import NoGpuError, find_driver
 from gpu.environment import ModelSetup
 
@@ -113,10 +114,9 @@ class Site:
         return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line]
 
     def stub_of(self, model: str) -> int:
-        """The process of a model's only instance."""
-        for child in self.server.children():
-            if not child.dead and len(child.arguments) > 8 and Path(child.arguments[1]).parts[-3] == model:
-                return child.pid
+        """The process that runs a model's only instance."""
+        for process in stub_processes(self.server, model):
+            return process.pid
         raise LookupError(f"{model} has no stub")
 
 

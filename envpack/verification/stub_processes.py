@@ -26,12 +26,26 @@ _DYING_NAMES = ("triton_python_b", "bash", "sh", "env")
 
 
 def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
-    """The living stubs of a model's instances, ordered by process id."""
+    """The living processes that run a model's instances, one for each, ordered by the process ids of their stubs.
+
+    The process of envpack's stub that the server starts runs no model: a child of it does.
+    """
+    return tuple(_model_process(server, stub) for stub in _stubs(server, model))
+
+
+def _stubs(server: Server, model: str) -> tuple[Process, ...]:
     return tuple(child for child in _alive(server.children()) if _model_of(child) == model)
 
 
+def _model_process(server: Server, stub: Process) -> Process:
+    same = (child for child in _alive(server.children(stub.pid)) if child.arguments == stub.arguments)
+    child = next(same, None)
+    # A process that contains Python runs the model itself, and such a child is one that the model has forked.
+    return stub if child is None or _mapped_python(server.mapped_files(stub.pid)) else child
+
+
 def living_stubs(server: Server) -> tuple[Process, ...]:
-    """The living stubs of all models."""
+    """The living stubs of all models: the processes that the server has started."""
     return tuple(child for child in _alive(server.children()) if _model_of(child))
 
 
@@ -97,20 +111,21 @@ def _in_words(status: int) -> str:
 def abort_stubs(server: Server, model: str) -> None:
     """Abort the stubs of a blocked model; envpack's stub then writes its Python stack to the log.
 
-    Children of a stub are aborted first, while it is alive to pass on what they write: the process that auto-completes
-    the configuration does not outlive its stub.
+    Workers are aborted first. Their stubs pass on what they write when they reap them.
     """
-    stubs = tuple(stub.pid for stub in stub_processes(server, model))
-    _abort(server, lambda: _alive(child for stub in stubs for child in server.children(stub)))
-    _abort(server, lambda: stub_processes(server, model))
+    stubs = _stubs(server, model)
+    workers = tuple(process for process in stub_processes(server, model) if process not in stubs)
+    _abort(server, workers, lambda: tuple(child for stub in stubs for child in server.children(stub.pid)))
+    _abort(server, _stubs(server, model), lambda: _stubs(server, model))
 
 
-def _abort(server: Server, find: Callable[[], tuple[Process, ...]]) -> None:
-    """Abort the processes that ``find`` returns, and wait up to two seconds until it returns none."""
-    for process in find():
+def _abort(server: Server, processes: tuple[Process, ...], find: Callable[[], tuple[Process, ...]]) -> None:
+    """Abort processes, and wait up to two seconds until ``find`` returns none of them."""
+    for process in processes:
         server.abort(process.pid)
+    pids = {process.pid for process in processes}
     until = time.monotonic() + _ABORT_SECONDS
-    while find() and time.monotonic() < until:
+    while time.monotonic() < until and pids.intersection(process.pid for process in find()):
         time.sleep(_POLL_SECONDS)
 
 

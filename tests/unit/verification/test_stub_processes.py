@@ -1,4 +1,4 @@
-"""A stub is identified by its report, which can arrive late, and by its file."""
+"""A stub is identified by its report, which can arrive late, and by its file. It or a child of it runs the model."""
 
 import contextlib
 import json
@@ -66,6 +66,125 @@ def test_another_stub_is_identified_by_its_mapped_files():
     assert (seen.python, seen.version) == ("3.12", "")
 
 
+class Table:
+    """The process table of a server: its children, and theirs. A process that is aborted disappears."""
+
+    def __init__(self, *stubs, **children):
+        self.stubs = list(stubs)
+        self.below = {int(pid[1:]): processes for pid, processes in children.items()}
+        self.aborted = []
+        self.mapped = {}
+
+    def mapped_files(self, pid):
+        return self.mapped.get(pid, ("/lib/libc.so.6",))
+
+    def children(self, of=None):
+        return tuple(self.stubs if of is None else self.below.get(of, ()))
+
+    def abort(self, pid):
+        self.aborted.append(pid)
+        for processes in (self.stubs, *self.below.values()):
+            processes[:] = [process for process in processes if process.pid != pid]
+
+
+def process(pid, *, model="m", name="triton_python_b", dead=False):
+    arguments = ("stub", f"/r/{model}/1/model.py", *ARGUMENTS[2:])
+    return Process(pid, name, dead, () if dead else arguments)
+
+
+def found(server, model="m"):
+    return [each.pid for each in stub_processes.stub_processes(server, model)]
+
+
+def test_a_child_with_the_command_line_of_its_stub_runs_the_model():
+    server = Table(process(7), p7=[process(9)])
+    assert found(server) == [9]
+    assert [each.pid for each in stub_processes.living_stubs(server)] == [7]
+
+
+def test_a_stub_without_such_a_child_runs_the_model_itself():
+    program = Process(8, "sleep", False, ("sleep", "60"))
+    assert found(Table(process(7))) == [7]
+    assert found(Table(process(7), p7=[program])) == [7]
+    assert found(Table(process(7), p7=[program, process(9)])) == [9]
+
+
+def test_a_process_that_a_model_has_forked_is_not_the_one_that_runs_it():
+    """Another stub than envpack's embeds Python itself."""
+    server = Table(process(7), p7=[process(9)])
+    server.mapped[7] = ("/e/lib/libpython3.12.so.1.0",)
+    assert found(server) == [7]
+
+
+def test_a_stub_whose_child_has_died_is_named_until_the_next_one_lives():
+    server = Table(process(7), p7=[process(9, dead=True)])
+    assert found(server) == [7]
+    server.below[7].append(process(10))
+    assert found(server) == [10]
+
+
+def test_each_instance_of_a_model_has_one_process_in_the_order_of_the_stubs():
+    server = Table(
+        process(5), process(6, model="other"), process(7), process(8, dead=True), p5=[process(11)], p7=[process(9)]
+    )
+    assert found(server) == [11, 9]
+    assert found(server, "other") == [6]
+    assert found(server, "none") == []
+
+
+def test_the_process_of_a_model_is_aborted_before_its_stub():
+    server = Table(process(6, model="other"), process(7), p7=[process(9)])
+    stub_processes.abort_stubs(server, "m")
+    assert server.aborted == [9, 7]
+
+
+def test_a_stub_that_runs_the_model_itself_is_aborted_once():
+    server = Table(process(7))
+    stub_processes.abort_stubs(server, "m")
+    assert server.aborted == [7]
+
+
+def test_a_stub_is_aborted_although_it_has_replaced_the_process_of_its_model():
+    server = Table(process(7), p7=[process(9)])
+    abort = server.abort
+
+    def replace(pid):
+        abort(pid)
+        if pid == 9:
+            server.below[7].append(process(10))
+
+    server.abort = replace
+    stub_processes.abort_stubs(server, "m")
+    assert server.aborted == [9, 7]
+
+
+def test_a_stub_is_not_aborted_before_it_has_reaped_the_process_of_its_model(monkeypatch):
+    server = Table(process(7), p7=[process(9)])
+    order = []
+
+    def abort(pid):
+        order.append(pid)
+        server.below[7][:] = [process(9, dead=True)]
+
+    def reap(_):
+        order.append("reaped")
+        server.below[7].clear()
+
+    monkeypatch.setattr(stub_processes.time, "sleep", reap)
+    monkeypatch.setattr(stub_processes, "_ABORT_SECONDS", 0.1)
+    server.abort = abort
+    stub_processes.abort_stubs(server, "m")
+    assert order[:3] == [9, "reaped", 7]
+
+
+def test_processes_that_do_not_end_are_waited_for_within_a_limit(monkeypatch):
+    monkeypatch.setattr(stub_processes, "_ABORT_SECONDS", 0.1)
+    server = Table(process(7), p7=[process(9)])
+    server.abort = server.aborted.append
+    stub_processes.abort_stubs(server, "m")
+    assert server.aborted == [9, 7]
+
+
 # Like a stub while it completes a configuration: it waits for a process that is killed when the stub ends.
 COMPLETES = """
 import ctypes, os, signal, time
@@ -88,7 +207,7 @@ STARTS = "import subprocess, sys; subprocess.run(['stub', *sys.argv[1:]], execut
 
 
 @pytest.fixture
-def hanging(tmp_path):
+def hanging(tmp_path, monkeypatch):
     """A server with a child that has the name of a stub of the model `m`, whose own child is blocked."""
     model = tmp_path / "m/1/model.py"
     model.parent.mkdir(parents=True)
@@ -96,6 +215,7 @@ def hanging(tmp_path):
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-c", STARTS, str(model), *ARGUMENTS[2:]], stdout=log)
     server = ProcessServer(None, process.pid, 0, tmp_path)
+    monkeypatch.setattr(server, "mapped_files", lambda pid: ())  # this Python may have mapped libpython
     try:
         assert soon(lambda: "ready" in server.log())
         yield server
