@@ -55,6 +55,7 @@ _TYPE = re.compile(r"(?P<module>(?:[A-Za-z_]\w{0,100}\.){0,20})(?P<name>[A-Za-z_
 _TYPE_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
 _OF_THE_SERVER = "TritonModelException: "  # what pb_utils raises for an error of the server
 _LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
+_CRASHED = r"was killed by signal \d{1,3}(?: \(\w{1,20}\))?"
 _LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
 # Repetitions have a limit, so that a search takes no longer than the length of the text. The first match wins, so
@@ -257,25 +258,38 @@ FAULTS = (
         reported=r"NumPy, which every model needs, cannot be imported",
     ),
     _fault(
-        "stub-died",
-        "find what ends it: SIGKILL means too little memory, other signals mean a crash in native code",
-        reported=r"was killed by signal \d{1,3} \((?P<signal>\w{1,20})\)",
-        printed=r".{0,300}was killed by signal \d{1,3} \((?P<signal>\w{1,20})\)",
+        "inference-timeout",
+        "find what blocks in execute(), or allow more than the {seconds} seconds of ENVPACK_EXECUTE_TIMEOUT",
+        reported=r"did not return within the (?P<seconds>[\d.e+-]{1,20}) seconds of ENVPACK_EXECUTE_TIMEOUT",
     ),
     _fault(
         "stub-died",
-        "usually the kernel killed it because memory ran out: give the server more memory, or reduce the model's",
-        reported=r"it was ended by SIGKILL",
+        "usually the kernel killed it because memory ran out: give the server more memory (in a container, raise its"
+        " memory limit), or reduce the model's",
+        reported=r"was killed by signal 9\b|it was ended by SIGKILL",
+        printed=r".{0,300}was killed by signal 9\b",
+    ),
+    _fault(
+        "stub-died",
+        "find what crashes in native code that {place} calls",
+        reported=rf"{_CRASHED} at (?P<place>[^\s:]{{1,300}}:\d{{1,9}})",
+        printed=rf".{{0,300}}{_CRASHED} at (?P<place>[^\s:]{{1,300}}:\d{{1,9}})",
     ),
     _fault(
         "stub-died",
         "find what crashes in native code that the last Python line shown calls",
-        reported=r"it was ended by (?P<signal>\w{1,20})",
+        reported=rf"{_CRASHED}|it was ended by (?P<signal>\w{{1,20}})",
+        printed=rf".{{0,300}}{_CRASHED}",
     ),
     _fault(
         "stub-died",
         "find what ends the process with status {status}: os._exit or exit() in the model or its libraries",
-        reported=r"it ended with exit status (?P<status>\d{1,9})",
+        reported=r"(?:it ended with exit status|process (?:\d{1,10} )?exited with status) (?P<status>\d{1,9})",
+    ),
+    _fault(
+        "load-failed",
+        "correct the variable {variable} where the server is started",
+        reported=r"(?P<variable>ENVPACK_(?:RESTARTS|EXECUTE_TIMEOUT)) is not a number",
     ),
     _fault(
         "stub-died",

@@ -109,8 +109,9 @@ ENTRIES = (
         "the process crashes in an import",
         written(_CRASH),
         "stub-died",
-        'killed by signal 11 (SIGSEGV) while the model was being imported. … /1/model.py", line 1',
-        "other signals mean a crash in native code",
+        "killed by signal 11 (SIGSEGV) at model.py:1 in <module> while the model was being imported."
+        ' … /1/model.py", line 1',
+        "find what crashes in native code that model.py:1 calls",
     ),
     _v(
         "import-exit",
@@ -150,7 +151,7 @@ ENTRIES = (
         "`initialize` ends the process",
         written(initialize="__import__('os')._exit(3)"),
         "stub-died",
-        "is not healthy: it ended with exit status 3",
+        "The model's process exited with status 3 while initialize() was running.",
         "find what ends the process with status 3: os._exit or exit()",
     ),
     _v(
@@ -158,15 +159,16 @@ ENTRIES = (
         "the process crashes in `initialize`",
         written(initialize=_CRASH),
         "stub-died",
-        'is not healthy: it was ended by SIGSEGV … /1/model.py", line 8 in initialize',
-        "find what crashes in native code that the last Python line shown calls",
+        "was killed by signal 11 (SIGSEGV) at model.py:8 in initialize while initialize() was running."
+        ' … /1/model.py", line 8 in initialize',
+        "find what crashes in native code that model.py:8 calls",
     ),
     _v(
         "initialize-killed",
         "the kernel kills the process for its memory",
         written(initialize="__import__('os').kill(__import__('os').getpid(), 9)"),
         "stub-died",
-        "is not healthy: it was ended by SIGKILL",
+        "was killed by signal 9 (SIGKILL, which the kernel sends when memory runs out) while initialize() was running.",
         "usually the kernel killed it because memory ran out: give the server more memory",
     ),
     _v(
@@ -183,8 +185,8 @@ ENTRIES = (
         "the process crashes in `execute`",
         written(execute=_CRASH),
         "stub-died",
-        'is not healthy: it was ended by SIGSEGV … /1/model.py", line 11 in execute',
-        "find what crashes in native code that the last Python line shown calls",
+        'was killed by signal 11 (SIGSEGV) at model.py:11 in execute … /1/model.py", line 11 in execute',
+        "find what crashes in native code that model.py:11 calls",
         step="inference",
     ),
     _v(
@@ -192,7 +194,7 @@ ENTRIES = (
         "`execute` ends the process",
         written(execute="__import__('os')._exit(3)"),
         "stub-died",
-        "is not healthy: it ended with exit status 3",
+        "the model's process … exited with status 3",
         "find what ends the process with status 3: os._exit or exit()",
         step="inference",
     ),

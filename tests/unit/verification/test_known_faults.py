@@ -5,6 +5,7 @@ import pytest
 from envpack.verification.fault_catalogue import FAULTS, explain
 
 TRACE = "\n\nAt:\n  /models/m/1/model.py(7): initialize\n"
+KILLED = "9 (SIGKILL, which the kernel sends when memory runs out)"
 LOADER = "/models/m/triton_python_backend_stub: error while loading shared libraries: "
 NOT_FOUND = "cannot open shared object file: No such file or directory"
 GLIBC = "/lib/x86_64-linux-gnu/libm.so.6: version `GLIBC_2.38' not found (required by /env/lib/liba.so)"
@@ -268,23 +269,65 @@ KNOWN = [
         {"reported": ["NumPy, which every model needs, cannot be imported from '/env': it has no file"]},
     ),
     (
-        ("stub-died", "find what ends it: SIGKILL means too little memory"),
+        ("inference-timeout", "find what blocks in execute(), or allow more than the 2.5 seconds"),
         {
-            "reported": ["process 7 was killed by signal 11 (SIGSEGV)"],
-            "printed": ["it was killed by signal 9 (SIGKILL)"],
+            "reported": [
+                "process 7 was ended, since execute() did not return within the 2.5 seconds of ENVPACK_EXECUTE_TIMEOUT"
+            ]
         },
     ),
     (
         ("stub-died", "usually the kernel killed it because memory ran out"),
-        {"reported": ["Stub process 'm_0_0' is not healthy: it was ended by SIGKILL"]},
+        {
+            "reported": [
+                "Stub process 'm_0_0' is not healthy: it was ended by SIGKILL",
+                f"the model's process 7 was killed by signal {KILLED}",
+                f"The model's process was killed by signal {KILLED} while initialize() was running. See its output",
+            ],
+            "printed": [
+                f"envpack stub: 'm_0_0' is not restarted any more: the model's process 7 was killed by signal {KILLED}"
+            ],
+        },
+    ),
+    (
+        ("stub-died", "find what crashes in native code that model.py:12 calls"),
+        {
+            "reported": [
+                "the model's process 7 was killed by signal 11 (SIGSEGV) at model.py:12 in execute",
+                "The model's process was killed by signal 6 (SIGABRT) at model.py:12 in <module> while the model was",
+            ],
+            "printed": ["it was killed by signal 11 (SIGSEGV) at model.py:12 in execute"],
+        },
     ),
     (
         ("stub-died", "find what crashes in native code that the last Python line shown calls"),
-        {"reported": ["Stub process 'm_0_0' is not healthy: it was ended by SIGSEGV"]},
+        {
+            "reported": [
+                "Stub process 'm_0_0' is not healthy: it was ended by SIGSEGV",
+                "process 7 was killed by signal 11 (SIGSEGV)",
+                "the model's process 7 was killed by signal 64",
+                "The model's process was killed by signal 11 (SIGSEGV) while initialize() was running.",
+            ],
+            "printed": ["it was killed by signal 7 (SIGBUS)"],
+        },
     ),
     (
         ("stub-died", "find what ends the process with status 3: os._exit or exit()"),
-        {"reported": ["Stub process 'm_0_0' is not healthy: it ended with exit status 3"]},
+        {
+            "reported": [
+                "Stub process 'm_0_0' is not healthy: it ended with exit status 3",
+                "the model's process 7 exited with status 3",
+                "The model's process exited with status 3 while initialize() was running. See its output",
+            ]
+        },
+    ),
+    (
+        ("load-failed", "correct the variable ENVPACK_EXECUTE_TIMEOUT where the server is started"),
+        {"reported": ["ENVPACK_EXECUTE_TIMEOUT is not a number of seconds: 'soon'"]},
+    ),
+    (
+        ("load-failed", "correct the variable ENVPACK_RESTARTS where the server is started"),
+        {"reported": ["ENVPACK_RESTARTS is not a number: 'never'. It says how often a model may die within a minute"]},
     ),
     (
         ("stub-died", "the model's process ended or is blocked"),
