@@ -187,6 +187,7 @@ def served(release, python, choice, installation, stub, environment, tmp_path_fa
     names += [name for name, (_, _, first) in VARIANTS.items() if release >= first]
     for name in names:
         place(repository, name, environment, stub)
-    with ProcessRuntime(installation).start(repository) as server:
+    environment = {"ENVPACK_RESTARTS": "1000"}  # for the models that die on purpose
+    with ProcessRuntime(installation, environment=environment).start(repository) as server:
         client = Client(server.url, timeout=15)
         yield Served(release, python, choice == "own", server, client, load(client, names))

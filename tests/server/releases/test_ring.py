@@ -1,6 +1,8 @@
 """What every release must do with a model, and what some cannot do yet, under its real server."""
 
+import os
 import shutil
+import signal
 import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +67,50 @@ class TestTensors:
         code = "x = pb_utils.get_input_tensor_by_name(request, 'X').as_numpy()\nreturn [x.size, float(x[-1])]"
         assert served.run(code, Tensor("X", "FP32", (3_000_000,), rows), binary=True) == [3_000_000, 2_999_999.0]
         assert len(served.run("return 'x' * 9_000_000", binary=True)) == 9_000_000
+
+
+class TestDeaths:
+    """A process that dies is replaced, and whoever waits for it gets an answer."""
+
+    @pytest.fixture(autouse=True)
+    def ours(self, served):
+        if served.own_stub:
+            pytest.skip("the stubs that come with the releases are not replaced")
+
+    @pytest.mark.parametrize(
+        ("code", "cause"),
+        [
+            ("import ctypes\nctypes.string_at(0)", "was killed by signal 11 (SIGSEGV) at model.py:"),
+            ("pb_utils.Logger.log_info('x' * 9000)\nimport os\nos._exit(3)", "exited with status 3"),
+            ("bls_call('other', 'return 1').exec()\nimport os\nos.kill(os.getpid(), 9)", "was killed by signal 9"),
+        ],
+        ids=["crash", "exit", "kill"],
+    )
+    def test_the_request_is_told_the_cause_and_the_next_one_is_answered(self, served, code, cause):
+        assert cause in served.refusal(code).message
+        assert served.run("return 6 * 7") == 42
+
+    def test_a_request_to_another_model_is_in_flight(self, served, tmp_path):
+        waiting, go_on = tmp_path / "waiting", tmp_path / "go_on"
+        inner = (
+            f"import pathlib, time\npathlib.Path({str(waiting)!r}).touch()\n"
+            f"while not pathlib.Path({str(go_on)!r}).exists(): time.sleep(0.01)\nreturn 1"
+        )
+        with ThreadPoolExecutor(1) as pool:
+            pid = served.run("import os\nreturn os.getpid()")
+            refused = pool.submit(served.refusal, f"return fetch(bls_call('other', {inner!r}).exec())")
+            assert soon(waiting.exists)
+            os.kill(pid, signal.SIGKILL)
+            assert "was killed by signal 9" in refused.result(20).message
+            assert served.run("return 6 * 7") == 42
+            go_on.touch()
+        assert served.run("return fetch(bls_call('other', 'return 6 * 7').exec())") == 42
+
+    def test_a_decoupled_model(self, served):
+        answer = served.run(f"return [fetch(r) for r in bls_call('stream', {DIES!r}).exec(decoupled=True)]")
+        assert answer[0] == 0
+        assert "exited with status 7" in answer[-1]
+        assert served.run(FETCHES.format(SENDS.format(2)))[:2] == [0, 1]
 
 
 class TestRequest:
@@ -153,6 +199,7 @@ LATER = (
     "sender = request.get_response_sender()\n"
     "threading.Timer(0.2, sender.send, [reply('later')], {'flags': 1}).start()"
 )
+DIES = "request.get_response_sender().send(reply(0))\nimport os\nos._exit(7)"
 FETCHES = "return [fetch(response) for response in bls_call('stream', {!r}).exec(decoupled=True)]"
 
 

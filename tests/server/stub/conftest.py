@@ -20,6 +20,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError, ServerError
+from envpack.verification.stub_processes import stub_processes
 from tests.cache import kept_cache
 from tests.newer_pythons import is_newer, newer_root, server_for
 from tests.server.listening import listening_ports
@@ -36,6 +37,8 @@ SCRIPTS = {
     "stream": "model_transaction_policy { decoupled: true }",
     "reschedule": "sequence_batching { iterative_sequence: true }",
 }
+# Only clients of gRPC can cancel a request. The server binds a free port for them.
+GRPC = ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=0")
 LOAD_SECONDS = 60
 
 
@@ -84,7 +87,7 @@ class Served:
 
     @property
     def grpc_port(self):
-        (port,) = listening_ports(self.server.pid) - {urlsplit(self.server.url).port}
+        (port,) = self.other_ports()
         return port
 
     def load(self, names):
@@ -163,6 +166,14 @@ class Served:
             if not child.dead and len(child.arguments) > 8 and model in (None, Path(child.arguments[1]).parts[-3])
         ]
 
+    def workers(self, model):
+        """Process ids of the processes that run a model."""
+        return [process.pid for process in stub_processes(self.server, model)]
+
+    def other_ports(self):
+        """The ports that the server listens on besides HTTP's."""
+        return sorted(listening_ports(self.server.pid) - {urlsplit(self.server.url).port})
+
     def regions(self):
         return [Path("/dev/shm", name) for name in self.server.shared_memory()]
 
@@ -195,37 +206,37 @@ class Servers:
         self.current = None
         self._stack.close()
 
-    def start(self, python, repository, stack):
+    def start(self, python, repository, stack, variables=None, arguments=GRPC):
         home = self._home_with_user_site(python)
         # An empty PYTHONNOUSERSITE is none: the stub alone decides about the user site.
-        variables = {"HOME": str(home), "PYTHONNOUSERSITE": ""}
+        variables = {"HOME": str(home), "PYTHONNOUSERSITE": "", **(variables or {})}
         variables |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
-        # Only clients of gRPC can cancel a request. The server binds a free port for them.
-        grpc = ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=0")
         installation = server_for(python, self.installation, self.folder)
-        runtime = ProcessRuntime(installation, environment=variables, arguments=grpc)
+        runtime = ProcessRuntime(installation, environment=variables, arguments=arguments)
         libraries = self.installation.library_path
         return Served(python, repository, stack.enter_context(runtime.start(repository)), libraries)
 
-    def two_scripts(self, python, folder, stack):
-        """A server of its own with two script models, first and second."""
+    def two_scripts(self, python, folder, stack, scripts=(), **options):
+        """A server of its own with two script models, first and second, and others with configurations of their own."""
         repository = folder / "repository"
         repository.mkdir()
         parts = self.model_environments
         for name in ("first", "second"):
             self.place(repository, name, "script", parts.environments(python)[0], parts.stub(python))
-        served = self.start(python, repository, stack)
-        served.load(["first", "second"])
+        for name in scripts:
+            self.place(repository, name, "script", parts.environments(python)[0], parts.stub(python), SCRIPTS[name])
+        served = self.start(python, repository, stack, **options)
+        served.load(["first", "second", *scripts])
         return served
 
-    def place(self, repository, name, source, environment, stub):
+    def place(self, repository, name, source, environment, stub, line=""):
         """Put one model into the repository."""
         folder = repository / name
         shutil.copytree(MODELS / source, folder)
         shutil.copy(stub, folder / stub.name)
         with (folder / "config.pbtxt").open("a") as config:
             where = f'{{ key: "EXECUTION_ENV_PATH" value: {{ string_value: "{environment}" }} }}'
-            config.write(f"parameters: [ {where} ]\n")
+            config.write(f"parameters: [ {where} ]\n{line}\n")
 
     def _fill(self, repository, python):
         stub = self.model_environments.stub(python)
@@ -237,9 +248,7 @@ class Servers:
         for name in ("script", "batches", "completed", "executeless", *BROKEN):
             self.place(repository, name, name, first, stub)
         for name, line in SCRIPTS.items():
-            self.place(repository, name, "script", first, stub)
-            with (repository / name / "config.pbtxt").open("a") as config:
-                config.write(f"{line}\n")
+            self.place(repository, name, "script", first, stub, line)
         self.place(repository, "customized", "script", self._customized(first), stub)
         self.place(repository, "without_modes", "script", self.model_environments.without_modes(first), stub)
         if not is_newer(python) and not _loader_finds(stub_needs(python)):  # the root has it for every program

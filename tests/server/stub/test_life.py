@@ -26,7 +26,7 @@ FAILURES = {
     "pb.ModelConfig object.",
     "no_file": "Internal: Python model file not found in '",
     "quits": "The model's process exited with status 3 while the model was being imported.",
-    "segfaults": "was killed by signal 11 (SIGSEGV) while auto_complete_config() was running.",
+    "segfaults": "was killed by signal 11 (SIGSEGV) at model.py:7 in auto_complete_config while",
     "killed": "was killed by signal 9 (SIGKILL, which the kernel sends when memory runs out) while",
     "too_early": "The server is not available",
     "wrong_release": "Failed to preinitialize Python stub: ",
@@ -73,7 +73,7 @@ def test_failed_models_leave_neither_process_nor_region(served):
 
 @pytest.mark.spoils
 def test_finalize_runs_when_the_model_is_unloaded(served):
-    (pid,) = served.stubs("customized")
+    (pid,) = served.workers("customized")
     finalized = served.repository / "customized/1/finalized"
     finalized.unlink(missing_ok=True)
     regions = len(served.regions())
@@ -96,7 +96,7 @@ def test_a_model_whose_stub_was_killed_can_be_unloaded(served):
 
 @pytest.mark.spoils
 def test_finalize_runs_when_the_whole_process_group_is_told_to_end(served, servers):
-    (pid,) = served.stubs("script")
+    (pid,) = served.workers("script")
     group = os.getpgid(pid)
     finalized = served.repository / "script/1/finalized"
     finalized.unlink(missing_ok=True)
@@ -142,12 +142,12 @@ def test_a_crash_in_execute_is_told_and_harms_no_other_model(servers, interprete
     with ExitStack() as stack:
         served = servers.two_scripts(python, tmp_path, stack)
         crashed = served.refusal("import ctypes; ctypes.string_at(0)", model="first")
-        assert "Stub process 'first_0' is not healthy" in crashed.message
+        assert "was killed by signal 11 (SIGSEGV) at model.py:" in crashed.message
+        assert crashed.message.endswith(" in execute")
         assert served.soon_logged("envpack stub: crash in 'first_0'. Python traceback:\nFatal Python error: Segm")
         assert served.soon_logged(" in execute\n")
         assert python not in newer_pythons.PYTHONS or served.soon_logged("C stack trace (most recent call first):\n")
         assert served.evaluate("2 + 2", model="second") == 4
-        served.server.stop(force=True)
 
 
 @pytest.mark.spoils

@@ -202,7 +202,9 @@ def test_programs_started_by_the_model_see_the_library_path_of_the_server(served
 
 
 def test_the_process_survives_the_signals_of_a_terminal(served):
-    (pid,) = served.stubs("script")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        os.kill(pid, number)
-    assert served.evaluate("os.getpid()") == pid
+    (stub,), (worker,) = served.stubs("script"), served.workers("script")
+    for pid in (stub, worker):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pid, number)
+    assert served.stubs("script") == [stub]
+    assert served.evaluate("os.getpid()") == worker
