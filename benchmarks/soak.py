@@ -32,6 +32,7 @@ from envpack.server.interface import Process
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime, ProcessServer
 from envpack.server.tensors import Tensor
+from envpack.verification.stub_processes import stub_processes
 
 CONFIG = """\
 max_batch_size: 0
@@ -73,8 +74,10 @@ class Site:
     def port(self) -> int:
         return urlsplit(self.server.url).port or 0
 
-    def stubs(self) -> list[Process]:
-        return [child for child in self.server.children() if not child.dead and len(child.arguments) > 8]
+    def stub(self, model: str) -> Process:
+        """The process that runs the only instance of a model."""
+        (process,) = stub_processes(self.server, model)
+        return process
 
     def place(self, name: str, dtype: str) -> None:
         self.preparation.place(self.repository / name, "region", CONFIG.format(dtype=dtype), self.preparation.stub)
@@ -93,7 +96,7 @@ Snapshot = dict[str, int]
 def of_stub(site: Site, model: str) -> Snapshot:
     """Resources of the only instance of a model: memory and region in bytes, threads and descriptors."""
     free = site.probe(model, PROBE[model])
-    (stub,) = (stub for stub in site.stubs() if Path(stub.arguments[1]).parts[-3] == model)
+    stub = site.stub(model)
     region = (Path("/dev/shm") / stub.arguments[2]).stat().st_size
     usage = asdict(processes.figures(stub.pid))
     return {**usage, "region": region, "region used": region - free}

@@ -34,6 +34,7 @@ from bench.workloads import KINDS, WORKLOADS, Workload, run
 from envpack.server import find_server
 from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime, ProcessServer
+from envpack.verification.stub_processes import living_stubs, stub_processes
 
 VARIANTS = ("ours", "release")
 LOADED = "load"  # name of the model that is loaded and unloaded
@@ -110,13 +111,15 @@ class Bench:
             yield from VARIANTS[:: 1 if turn % 2 == 0 else -1]
 
     def stub(self, model: str) -> int:
-        """Process id of the only instance of a model."""
-        (pid,) = (
-            child.pid
-            for child in self.server.children()
-            if not child.dead and len(child.arguments) > 8 and Path(child.arguments[1]).parts[-3] == model
-        )
-        return pid
+        """Process id that runs the only instance of a model."""
+        (process,) = stub_processes(self.server, model)
+        return process.pid
+
+    def all_of(self, model: str) -> tuple[int, ...]:
+        """All processes of that instance: ours is a front and a worker."""
+        (worker,) = stub_processes(self.server, model)
+        (stub,) = (stub for stub in living_stubs(self.server) if stub.arguments == worker.arguments)
+        return tuple({stub.pid, worker.pid})
 
 
 def requests(bench: Bench, table: Table, workload: Workload) -> None:
@@ -147,20 +150,25 @@ def memory(bench: Bench, table: Table) -> None:
         model = f"echo_{variant}"
         stub = bench.stub(model)
         run(WORKLOADS[0], model, bench.client, bench.port, 0.1, stub)
-        usage = processes.figures(stub)
-        mib = {Figure("RSS", "MiB"): usage.rss / 2**20, Figure("PSS", "MiB"): usage.pss / 2**20}
+        usages = [processes.figures(pid) for pid in bench.all_of(model)]
+        rss, pss = sum(usage.rss for usage in usages), sum(usage.pss for usage in usages)
+        mib = {Figure("RSS", "MiB"): rss / 2**20, Figure("PSS", "MiB"): pss / 2**20}
         table.add("idle instance", variant, mib)
 
 
 def idle_cpu(bench: Bench, table: Table) -> None:
     """Measure the processor time of idle instances, both variants at the same time."""
-    pids = {variant: bench.stub(f"echo_{variant}") for variant in VARIANTS}
+    pids = {variant: bench.all_of(f"echo_{variant}") for variant in VARIANTS}
     for _ in range(bench.repeat):
-        before = {variant: processes.cpu_seconds(pid) for variant, pid in pids.items()}
+        before = {variant: _cpu_seconds(each) for variant, each in pids.items()}
         time.sleep(IDLE_SECONDS)
-        for variant, pid in pids.items():
-            spent = (processes.cpu_seconds(pid) - before[variant]) / IDLE_SECONDS
+        for variant, each in pids.items():
+            spent = (_cpu_seconds(each) - before[variant]) / IDLE_SECONDS
             table.add("idle instance", variant, {Figure("CPU", "us/s"): spent * 1e6})
+
+
+def _cpu_seconds(pids: tuple[int, ...]) -> float:
+    return sum(processes.cpu_seconds(pid) for pid in pids)
 
 
 def loading(bench: Bench, table: Table) -> None:
