@@ -1,0 +1,180 @@
+"""Kill the processes of busy models again and again, under the real server of a release.
+
+    python ci/kills.py --kills 1000
+    python ci/kills.py --kills 200 --release 23.04 --seed 7
+
+Three models answer requests without a pause: one computes and logs, one asks the first (BLS), one is decoupled and is
+read by the second as a stream. Every few milliseconds one of their processes is killed, wherever it is. Each must be
+replaced, and answer. At the end, the models are unloaded. The exit status is 1 if a model was not replaced, which is
+told with the stub's reason, or if a process, a region, or threads and descriptors of the server were left behind.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(CHECKOUT))
+
+from envpack.releases import DEFAULT_RELEASE, find_release  # noqa: E402
+from envpack.server.kserve import Client, RequestError  # noqa: E402
+from envpack.server.process import ProcessRuntime, ProcessServer  # noqa: E402
+from envpack.server.tensors import Tensor  # noqa: E402
+from envpack.verification.stub_processes import stub_processes  # noqa: E402
+from tests.cache import kept_cache  # noqa: E402
+from tests.server.model_environments import NUMPYS, ModelEnvironments  # noqa: E402
+from tests.server.releases.conftest import load, place  # noqa: E402
+from tests.server.releases.spread import SPREAD  # noqa: E402
+from tests.server.releases.wheels import server_of  # noqa: E402
+
+CODE = {
+    "script": "pb_utils.Logger.log_info('busy')\nreturn sum(range(2000))",
+    "other": "return [fetch(bls_call('script', 'return 1').exec()) for _ in range(3)]",
+    "stream": "sender = request.get_response_sender()\nfor i in range(3): sender.send(reply(i))\nsender.send(flags=1)",
+}
+READS = f"return [fetch(r) for r in bls_call('stream', {CODE['stream']!r}).exec(decoupled=True)]"
+ANSWER_SECONDS = 20
+LONGEST_PAUSE = 0.05
+REASON = "is not restarted"
+
+
+class Clients:
+    """Threads that send requests to the models until they are stopped, and count the answers."""
+
+    def __init__(self, url: str) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self._url = url
+        self._stopping = threading.Event()
+        work = [("script", CODE["script"]), ("other", CODE["other"]), ("other", READS)]
+        self._threads = [threading.Thread(target=self._send, args=each, daemon=True) for each in work]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self, model: str, code: str) -> None:
+        client = Client(self._url, timeout=ANSWER_SECONDS)
+        while not self._stopping.is_set():
+            try:
+                client.infer(model, [Tensor("CODE", "BYTES", (1,), (code.encode(),))])
+                self.outcomes["answered"] += 1
+            except RequestError as error:
+                told = "was killed by signal" in error.message
+                self.outcomes["told" if told else "timed out" if error.timed_out else error.message[:120]] += 1
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def answers(client: Client, model: str) -> bool:
+    """Whether a model answers again, now or within some seconds. Its clients may have died with it."""
+    until = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < until:
+        try:
+            client.infer(model, [Tensor("CODE", "BYTES", (1,), (CODE[model].encode(),))])
+        except RequestError as error:
+            if "was killed by signal" not in error.message:
+                return False
+        else:
+            return True
+    return False
+
+
+def worker_of(server: ProcessServer, model: str) -> int | None:
+    """The process that runs a model, or will: its stub has no child while it replaces one."""
+    until = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < until:
+        stubs = {child.pid for child in server.children()}
+        for process in stub_processes(server, model):
+            if process.pid not in stubs:
+                return process.pid
+        time.sleep(0.001)
+    return None
+
+
+def kill_often(server: ProcessServer, client: Client, kills: int, dice: random.Random) -> str:
+    """Kill processes. Returns what went wrong, or an empty text."""
+    for number in range(1, kills + 1):
+        time.sleep(dice.uniform(0, LONGEST_PAUSE))
+        model = dice.choice(list(CODE))
+        pid = worker_of(server, model)
+        if pid is None:
+            return f"{model} had no process before kill {number}"
+        os.kill(pid, signal.SIGKILL)
+        if model != "stream" and not answers(client, model):
+            return f"{model} did not answer after kill {number}"
+        if number % 100 == 0:
+            print(f"{number} kills", flush=True)
+    return ""
+
+
+def in_use(pid: int) -> dict[str, int]:
+    """Threads and descriptors of the server."""
+    folder = Path(f"/proc/{pid}")
+    return {name: len(list((folder / name).iterdir())) for name in ("task", "fd")}
+
+
+def run(release: str, kills: int, seed: int) -> int:
+    parts = ModelEnvironments(kept_cache())
+    python = SPREAD.get(release, "3.10")
+    environment = parts.environment(python, NUMPYS[python][-1])
+    if not find_release(release).takes_folders:
+        environment = parts.archive(environment)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in CODE:
+            place(Path(folder), name, environment, parts.stub(python))
+        runtime = ProcessRuntime(
+            server_of(find_release(release), parts.folder), environment={"ENVPACK_RESTARTS": "1000000"}
+        )
+        with runtime.start(Path(folder)) as server:
+            client = Client(server.url, timeout=60)
+            if failures := load(client, CODE):
+                print(failures)
+                return 1
+            clients = Clients(server.url)
+            time.sleep(1)
+            before = in_use(server.pid)
+            begun = time.monotonic()
+            wrong = kill_often(server, client, kills, random.Random(seed))
+            seconds = time.monotonic() - begun
+            clients.stop()
+            if server.ended():
+                print(f"{release}: the server ended; {dict(clients.outcomes)}")
+                return 1
+            print(f"{release}: {kills} kills in {seconds:.0f} s; {dict(clients.outcomes)}")
+            print(f"threads and descriptors of the server: {before} before, {in_use(server.pid)} after")
+            for line in server.log().splitlines():
+                if REASON in line:
+                    print(line)
+            if wrong:
+                print(wrong)
+                server.stop(force=True)
+                return 1
+            for name in CODE:
+                client.unload(name)
+            until = time.monotonic() + ANSWER_SECONDS
+            while (server.children() or server.shared_memory()) and time.monotonic() < until:
+                time.sleep(0.05)
+            left = [*(child.pid for child in server.children()), *server.shared_memory()]
+            print(f"left behind: {left or 'nothing'}")
+            return 1 if left or clients.outcomes["timed out"] else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1000, help="number of kills (default: %(default)s)")
+    parser.add_argument("--release", default=DEFAULT_RELEASE, help="Triton release in a wheel (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random choices (default: %(default)s)")
+    given = parser.parse_args()
+    return run(given.release, given.kills, given.seed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
