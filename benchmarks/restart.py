@@ -53,7 +53,7 @@ def measure(preparation: Preparation, repeat: int) -> tuple[list[float], list[fl
             for _ in range(repeat):
                 begun = time.monotonic()
                 if "was killed by signal 11" not in ask(client, "ours", 1):
-                    raise SystemExit("the crash was not told")
+                    raise SystemExit("the response does not name the crash")
                 errors.append(time.monotonic() - begun)
                 if error := ask(client, "ours", 0):
                     raise SystemExit(f"the request after the crash was not answered: {error}")

@@ -24,7 +24,7 @@ using shm::Handle;
 // Nothing has been taken from a queue.
 inline constexpr std::int64_t kNothing = INT64_MIN;
 
-// A message that the worker has sent, or is about to send, and that somebody waits for.
+// An exchange that the worker has begun: one message, for whose answer or acknowledgement a process waits.
 struct Exchange {
   enum Kind : std::uint32_t {
     kFree = 0,

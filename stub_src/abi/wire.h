@@ -118,7 +118,7 @@ class Wire : public Session {
   // ServeServerMessage(). Any thread. Throws ServerError if the server could not run the request.
   virtual InferResponse Infer(const Request& request, bool decoupled) = 0;
 
-  // Whether a worker that has died began a stream. Nobody reads it; its last response ends it.
+  // Whether a worker that has since died opened this stream. Its responses are discarded until the last one.
   virtual bool IsOldStream(StreamId stream) const = 0;
 
   // Ends a stream whose last response has arrived. Any thread.

@@ -1,4 +1,4 @@
-// How a worker tells the front how far it has come.
+// The report by which the front knows how far a worker has come.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The session of the front, which also speaks for a worker that has died.
+// The session of the front, which also sends messages in place of a worker that has died.
 #pragma once
 
 #include <chrono>

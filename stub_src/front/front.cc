@@ -1,12 +1,9 @@
 #include "front/front.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-
-#include <cstdio>
-#include <exception>
 #include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 #include <variant>
 

@@ -48,7 +48,8 @@ void SetAction(int signal, void (*handler)(int)) {
   sigaction(signal, &action, nullptr);
 }
 
-// While SIGCHLD is ignored, as the server may have been told, nobody can wait for a child.
+// While SIGCHLD is ignored, the kernel discards the exit status of children. The stub inherits that from the
+// server's parents.
 struct sigaction DefaultForChildren() {
   struct sigaction now{};
   struct sigaction before;

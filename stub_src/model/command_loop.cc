@@ -71,7 +71,7 @@ class CommandLoop {
   void StartHelpers();
   std::optional<abi::Failure> Initialize(const abi::InitializeCommand& command);
   void AwaitService();
-  void TellRestart();
+  void ReportRestart();
 
   const Assignment& assignment_;
   const abi::Launch& launch_;
@@ -102,7 +102,7 @@ std::optional<abi::Failure> CommandLoop::Initialize(const abi::InitializeCommand
     if (model_->HasReadiness()) wire_.EnableReadinessProbes();
     module::SetServerLink({&wire_, launch_.name, streams_});
     forwarder_->Write({abi::LogLevel::kVerbose, model_->Describe(), launch_.model_file, 0});
-    if (assignment_.restarts > 0) TellRestart();
+    if (assignment_.restarts > 0) ReportRestart();
   });
 }
 
@@ -114,7 +114,7 @@ void CommandLoop::AwaitService() {
 }
 
 // In the server's log and metrics.
-void CommandLoop::TellRestart() {
+void CommandLoop::ReportRestart() {
   forwarder_->Write({abi::LogLevel::kWarning,
                      "'" + launch_.name + "' was restarted (" + std::to_string(assignment_.restarts) +
                          ", process " + std::to_string(getpid()) + "): " + assignment_.last_death,

@@ -33,9 +33,9 @@ class LockAnyway {
   pthread_mutex_t* mutex_;
 };
 
-// Ends every wait on `condition`, for good: a process that died while it waited cannot be told from one that
-// still does, so glibc's own functions might wait for it. A waiter that has just begun to wait may miss it,
-// so repeat it. What is waited for must hold.
+// Wakes all waiters of `condition`, which cannot be used afterwards. glibc counts a process that died while
+// it waited as a waiter, and its own functions may wait for that process. A waiter that has just begun to
+// wait may miss the call, so repeat it. The waiters' predicate must be true.
 void EndWaits(pthread_cond_t* condition);
 
 // How many waits on `condition` have begun, of whichever process.
