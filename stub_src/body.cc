@@ -8,8 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "abi/wire.h"
@@ -18,6 +20,8 @@
 #include "cuda/gpu.h"
 #include "model/command_loop.h"
 #include "model/interpreter.h"
+#include "model/template.h"
+#include "module/module.h"
 #include "output.h"
 
 namespace envpack {
@@ -41,11 +45,10 @@ void RestoreLibraryPath(abi::Release release) {
 }
 
 // Starts Python. Returns the reason if it cannot start.
-std::optional<abi::Failure> StartPython(const Assignment& assignment, const abi::Wire& wire) {
-  if (wire.UsesEnvironment()) RestoreLibraryPath(wire.ServerRelease());
+std::optional<abi::Failure> StartPython(bool uses_environment, abi::Release release) {
+  if (uses_environment) RestoreLibraryPath(release);
   try {
-    model::StartInterpreter(wire.UsesEnvironment(), assignment.launch.name, assignment.crash_output);
-    if (assignment.may_run_out_of_time) model::PrintTracebacksOn(TracebackSignal());
+    model::StartInterpreter(uses_environment);
     return std::nullopt;
   } catch (const model::InterpreterError& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());
@@ -53,40 +56,88 @@ std::optional<abi::Failure> StartPython(const Assignment& assignment, const abi:
   }
 }
 
-void Complete(const Assignment& assignment, abi::Wire& wire, const abi::AutoCompleteCommand& command) {
+void Complete(const Assignment& assignment, const abi::AutoCompleteCommand& command,
+              std::unique_ptr<model::PythonModel> imported) {
   channel::Report& report = assignment.report;
   report.Reach(channel::Step::kImport);
   const auto on_imported = [&] { report.Reach(channel::Step::kComplete); };
-  report.Finish(model::CompleteConfig(assignment.launch, wire, command.model_config, on_imported));
+  report.Finish(
+      model::CompleteConfig(assignment.launch, std::move(imported), command.model_config, on_imported));
 }
 
-// Returns when the server needs this process no longer.
-void Work(const Assignment& assignment, abi::Wire& wire) {
+// Without destructors of libraries, and without joining threads that the model has left running. They may use
+// the wire until then.
+[[noreturn]] void Exit(int status) {
+  FlushOutput();
+  _exit(status);
+}
+
+// With Python started. Ends the process when the server needs it no longer.
+[[noreturn]] void Work(const Assignment& assignment, abi::Wire& wire,
+                       std::unique_ptr<model::PythonModel> imported) {
+  if (assignment.may_run_out_of_time) model::PrintTracebacksOn(TracebackSignal());
+  module::ConnectModule(wire);
+  if (const auto* command = std::get_if<abi::AutoCompleteCommand>(&assignment.command)) {
+    Complete(assignment, *command, std::move(imported));
+  } else {
+    model::ServeCommands(assignment, wire, std::move(imported));
+  }
+  model::ShutDownInterpreter();
+  Exit(0);
+}
+
+std::unique_ptr<abi::Wire> Connect(const Assignment& assignment) {
+  return abi::OpenWire(assignment.launch, assignment.release, cuda::TheGpu(), assignment.journal);
+}
+
+void StartCold(const Assignment& assignment) {
+  const auto wire = Connect(assignment);
   assignment.report.Reach(channel::Step::kStart);
-  if (const auto failure = StartPython(assignment, wire)) {
+  model::NameCrashes(assignment.launch.name, assignment.crash_output);
+  if (const auto failure = StartPython(wire->UsesEnvironment(), wire->ServerRelease())) {
     assignment.report.Finish(*failure);
     return;
   }
-  if (const auto* command = std::get_if<abi::AutoCompleteCommand>(&assignment.command)) {
-    Complete(assignment, wire, *command);
-  } else {
-    model::ServeCommands(assignment, wire);
-  }
-  model::ShutDownInterpreter();
+  Work(assignment, *wire, nullptr);
 }
 
-int Main(const Assignment& assignment) {
+void StartWarm(model::WarmStart start) {
+  const warm::Order& order = start.order;
+  channel::Report report(std::move(start.order.report));
+  const Assignment assignment{order.launch,
+                              order.release,
+                              order.command,
+                              report,
+                              abi::OpenJournal(order.journal.number()),
+                              order.journal.number(),
+                              order.crash_output.number(),
+                              order.may_run_out_of_time,
+                              order.restarts,
+                              order.last_death};
+  model::NameCrashes(order.launch.name, order.crash_output.number());
+  const auto wire = Connect(assignment);
+  Work(assignment, *wire, std::move(start.model));
+}
+
+// A failure to start Python is reported by the workers, which are then started without the template.
+void RunTemplate(const TemplateTask& task) {
+  model::NameCrashes(task.launch.name, STDERR_FILENO);
+  if (StartPython(task.uses_environment, task.release)) return;
+  if (auto start = model::ServeAsTemplate(task)) StartWarm(*std::move(start));
+}
+
+struct Runner {
+  void operator()(const Assignment* assignment) const { StartCold(*assignment); }
+  void operator()(const TemplateTask* task) const { RunTemplate(*task); }
+};
+
+int Main(const Task& task) {
   try {
-    const auto wire =
-        abi::OpenWire(assignment.launch, assignment.release, cuda::TheGpu(), assignment.journal);
-    Work(assignment, *wire);
-    // Without destructors of libraries, and without joining threads that the model has left running.
-    FlushOutput();
-    _exit(0);
+    std::visit(Runner(), task);
+    Exit(0);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());
-    FlushOutput();
-    _exit(1);
+    Exit(1);
   }
 }
 
@@ -94,7 +145,6 @@ int Main(const Assignment& assignment) {
 
 }  // namespace envpack
 
-extern "C" __attribute__((visibility("default"))) int envpack_stub_run(
-    const envpack::Assignment& assignment) {
-  return envpack::Main(assignment);
+extern "C" __attribute__((visibility("default"))) int envpack_stub_run(const envpack::Task& task) {
+  return envpack::Main(task);
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <variant>
 
 #include "abi/journal.h"
 #include "abi/launch.h"
@@ -23,15 +24,27 @@ struct Assignment {
   const abi::Command& command;  // completes a configuration, or initializes an instance
   channel::Report& report;
   std::shared_ptr<abi::Journal> journal;
+  int journal_file;          // descriptor of its memory
   int crash_output;          // descriptor for the traceback of a crash
   bool may_run_out_of_time;  // the front ends a worker whose execute() takes too long
   std::size_t restarts;      // of this instance, this worker's included
   std::string last_death;    // why there was the last one; a sentence
 };
 
-// Name and type of the only function that the body exports. It returns the exit status of the worker.
+// What the front asks of a template: to import the model once, and to fork workers for the stubs that ask for
+// one at `listener`, a socket.
+struct TemplateTask {
+  const abi::Launch& launch;  // of the stub that makes the template
+  abi::Release release;
+  bool uses_environment;
+  int listener;
+};
+
+using Task = std::variant<const Assignment*, const TemplateTask*>;
+
+// Name and type of the only function that the body exports. It returns the exit status of the process.
 inline constexpr char kBodyEntry[] = "envpack_stub_run";
-using BodyEntry = int (*)(const Assignment& assignment);
+using BodyEntry = int (*)(const Task& task);
 
 // The signal that makes a worker print where each of its threads stands. Not one that libraries use.
 inline int TracebackSignal() { return SIGRTMAX - 2; }

@@ -3,10 +3,12 @@
 #   wire         the rest of the connection to the server; in the half that embeds Python
 #   epoch_<N>    the wire of one epoch; in the half that embeds Python
 #   launcher     the executable's own code: the front, and what finds libpython and the server's release
+#   warm         what front and template send to each other; in both halves
+#   template     forks workers; in the half that embeds Python
 #   gpu          NVIDIA's driver; in the half that embeds Python
 #   demangle     names of C++ types; in both halves, unless sanitizers need all names
 # `wires` stands for wire and every epoch_<N>.
-set(parts session wire launcher gpu demangle)
+set(parts session wire launcher warm template gpu demangle)
 set(wire_parts wire)
 foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
   list(APPEND parts epoch_${epoch})
@@ -92,10 +94,25 @@ add_library(launcher OBJECT
   front/deputy.cc
   front/front.cc
   front/instance.cc
+  front/model_parameters.cc
   front/pending.cc
   front/restarts.cc
+  front/settings.cc
+  front/starter.cc
   front/take_over.cc
+  front/template.cc
+  front/template_key.cc
+  front/warm_worker.cc
   front/worker.cc)
+add_library(warm OBJECT
+  files.cc
+  warm/order.cc
+  warm/processes.cc)
+add_library(template OBJECT warm/template_service.cc)
+# Runs once in the life of a stub.
+foreach(part launcher warm template)
+  target_compile_options(${part} PRIVATE $<$<CONFIG:Release>:-Os>)
+endforeach()
 add_library(gpu OBJECT cuda/gpu.cc)
 add_library(demangle OBJECT demangle.cc)
 foreach(part IN LISTS parts)

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -16,6 +17,7 @@ struct Disposition {
 };
 
 int depth = 0;
+bool is_successor = false;  // the process that is being forked
 std::array<Disposition, 2> ours{{{SIGINT, {}}, {SIGTERM, {}}}};
 
 thread_local sigset_t mask_before;
@@ -46,6 +48,10 @@ void EndUndisturbed(int signal) {
 
 // A model that forks workers expects terminate() to end them.
 void InChild() {
+  if (is_successor) {
+    pthread_sigmask(SIG_SETMASK, &mask_before, nullptr);
+    return;
+  }
   ++depth;
   undisturbed = 0;
   delayed = 0;
@@ -67,6 +73,13 @@ void InChild() {
 void Watch() {
   for (Disposition& disposition : ours) sigaction(disposition.signal, nullptr, &disposition.action);
   pthread_atfork(BeforeFork, InParent, InChild);
+}
+
+pid_t ForkSuccessor() {
+  is_successor = true;
+  const pid_t pid = fork();
+  is_successor = false;
+  return pid;
 }
 
 int Depth() { return depth; }

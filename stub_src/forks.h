@@ -2,12 +2,17 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/types.h>
 
 namespace envpack::forks {
 
 // Counts forks from now on. In forked processes SIGINT and SIGTERM end the process again, unless the model
 // has installed its own handlers. Call it once, after this process has installed its handlers.
 void Watch();
+
+// Forks a process that takes the place of this one: it counts as the process that called Watch(). Otherwise
+// as fork().
+pid_t ForkSuccessor();
 
 // How many forks lie between the process that called Watch() and this one.
 int Depth();

@@ -54,10 +54,16 @@ Body LoadBody() {
 
 int RunBody(const Assignment& assignment) {
   const Body body = LoadBody();
-  if (body.entry != nullptr) return body.entry(assignment);
+  if (body.entry != nullptr) return body.entry(&assignment);
   std::fprintf(stderr, "envpack stub: %s\n", body.failure.c_str());
   assignment.report.Finish(abi::Failure{channel::StartFailure(body.failure)});
   return 1;
+}
+
+// A worker that is started without the template reports why the body cannot be loaded.
+int RunTemplate(const TemplateTask& task) {
+  const Body body = LoadBody();
+  return body.entry != nullptr ? body.entry(&task) : 1;
 }
 
 }  // namespace envpack

@@ -9,4 +9,7 @@ namespace envpack {
 // it cannot, says so in the report.
 int RunBody(const Assignment& assignment);
 
+// Runs in a template, likewise.
+int RunTemplate(const TemplateTask& task);
+
 }  // namespace envpack

@@ -1,8 +1,11 @@
 // The stub executable. It does not depend on libpython, so the server's test run, errors in the command line
 // and the report of a missing libpython work wherever the file lies.
 #include <signal.h>
+#include <sys/prctl.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <iterator>
@@ -14,6 +17,7 @@
 #include "build_info.h"
 #include "channel/refusal.h"
 #include "front/front.h"
+#include "front/template.h"
 #include "load_body.h"
 
 namespace envpack {
@@ -52,6 +56,16 @@ int Run(int argc, const char* const* argv) {
   return front::Run(launch, release, RunBody);
 }
 
+// See front::kTemplateOption.
+int RunAsTemplate(int argc, const char* const* argv) {
+  prctl(PR_SET_NAME, program_invocation_short_name);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // while it starts
+  const char* const* added = argv + argc - front::kTemplateArguments;
+  const abi::Launch launch = abi::ParseLaunch(argc - front::kTemplateArguments, argv);
+  return RunTemplate({launch, static_cast<abi::Release>(std::atoi(added[2])), std::strcmp(added[3], "1") == 0,
+                      std::atoi(added[1])});
+}
+
 }  // namespace
 
 }  // namespace envpack
@@ -62,6 +76,10 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--version") == 0) return PrintVersion();
   IgnoreSignals();
   try {
+    if (argc > front::kTemplateArguments &&
+        std::strcmp(argv[argc - front::kTemplateArguments], front::kTemplateOption) == 0) {
+      return RunAsTemplate(argc, argv);
+    }
     return Run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "envpack stub: %s\n", error.what());

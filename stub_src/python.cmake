@@ -22,11 +22,13 @@ add_library(body MODULE
   model/command_loop.cc
   model/event_loop.cc
   model/execution.cc
+  model/fork_safety.cc
   model/home.cc
   model/interpreter.cc
   model/python_model.cc
   model/readiness.cc
   model/restart_count.cc
+  model/template.cc
   module/conversions.cc
   module/dlpack.cc
   module/error.cc
@@ -44,7 +46,7 @@ target_compile_definitions(body PRIVATE PYBIND11_BUILD_ABI="_envpack")
 # makes requests 5 % slower.
 target_compile_options(body PRIVATE $<$<CONFIG:Release>:-O1>)
 # Only libpython: the other libraries that the interpreter is linked with (-lcrypt …) are not needed.
-target_link_libraries(body PRIVATE session wires gpu info ${Python_LIBRARY_RELEASE})
+target_link_libraries(body PRIVATE session wires warm template gpu info ${Python_LIBRARY_RELEASE})
 target_include_directories(body SYSTEM PRIVATE ${Python_INCLUDE_DIRS} ${ENVPACK_PYBIND11_HEADERS})
 # Python.h up to 3.12 may include <crypt.h> without using it, and compilers with their own C library headers do not have
 # it. An empty one is found last.
@@ -81,7 +83,7 @@ file(CONFIGURE OUTPUT facts.json @ONLY CONTENT [[
 ]])
 configure_file(embed.cc.in embed.cc @ONLY)
 add_executable(triton_python_backend_stub ${CMAKE_CURRENT_BINARY_DIR}/embed.cc)
-target_link_libraries(triton_python_backend_stub PRIVATE launcher session info ${demangle})
+target_link_libraries(triton_python_backend_stub PRIVATE launcher session warm info ${demangle})
 set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/embed.cc PROPERTIES
   OBJECT_DEPENDS "${ENVPACK_BODY_FILE};${ENVPACK_FACTS_FILE}")
 add_dependencies(triton_python_backend_stub body)

@@ -27,18 +27,33 @@ auto* TakeSlot(Slots& slots, Value value) {
   return static_cast<typename Slots::value_type*>(nullptr);
 }
 
+[[noreturn]] void FailToShare() {
+  throw std::system_error(errno, std::generic_category(), "cannot share memory with the model's process");
+}
+
+std::shared_ptr<Journal> Map(int flags, int descriptor) {
+  void* memory = mmap(nullptr, sizeof(Journal), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | flags,
+                      descriptor, 0);
+  if (memory == MAP_FAILED) FailToShare();
+  return {static_cast<Journal*>(memory), [](Journal* mapped) { munmap(mapped, sizeof(Journal)); }};
+}
+
+// The memory of a new journal is zero.
+std::shared_ptr<Journal> Empty(std::shared_ptr<Journal> journal) {
+  journal->command = journal->acknowledged = journal->server_message = kNothing;
+  return journal;
+}
+
 }  // namespace
 
-std::shared_ptr<Journal> MakeJournal() {
-  void* memory = mmap(nullptr, sizeof(Journal), PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    throw std::system_error(errno, std::generic_category(), "cannot share memory with the model's process");
-  }
-  auto* journal = static_cast<Journal*>(memory);
-  journal->command = journal->acknowledged = journal->server_message = kNothing;
-  return {journal, [](Journal* mapped) { munmap(mapped, sizeof(Journal)); }};
+std::shared_ptr<Journal> MakeJournal() { return Empty(Map(MAP_ANONYMOUS, -1)); }
+
+JournalFile::JournalFile() : file_(memfd_create("journal", MFD_CLOEXEC)) {
+  if (!file_ || ftruncate(file_.number(), sizeof(Journal)) != 0) FailToShare();
+  journal_ = Empty(OpenJournal(file_.number()));
 }
+
+std::shared_ptr<Journal> OpenJournal(int descriptor) { return Map(0, descriptor); }
 
 void Journal::Clear() {
   stage = kStarting;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "abi/values.h"
+#include "descriptor.h"
 #include "shm/ledger.h"
 #include "shm/queue.h"
 
@@ -129,6 +130,22 @@ struct Journal {
 
 // A journal in memory that child processes share. Throws std::system_error.
 std::shared_ptr<Journal> MakeJournal();
+
+// A journal in a memory file, which can be sent to processes that are no children. Throws std::system_error.
+class JournalFile {
+ public:
+  JournalFile();
+
+  int descriptor() const { return file_.number(); }
+  std::shared_ptr<Journal> journal() const { return journal_; }
+
+ private:
+  Descriptor file_;
+  std::shared_ptr<Journal> journal_;
+};
+
+// The journal in a memory file that another process has created. Throws std::system_error.
+std::shared_ptr<Journal> OpenJournal(int descriptor);
 
 // Notes an exchange for a scope.
 class NotedExchange {

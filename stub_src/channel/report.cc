@@ -59,25 +59,23 @@ const char* Describe(Step step) {
   }
 }
 
-Report::Report() : descriptor_(memfd_create("report", MFD_CLOEXEC)) {
-  if (descriptor_ < 0) Fail("cannot create a memory file for the report of the model's process");
+Report::Report() : file_(memfd_create("report", MFD_CLOEXEC)) {
+  if (!file_) Fail("cannot create a memory file for the report of the model's process");
 }
-
-Report::~Report() { close(descriptor_); }
 
 void Report::Reach(Step step) {
   const char mark = static_cast<char>(step);
-  WriteAt(descriptor_, {&mark, 1}, 0);
+  WriteAt(descriptor(), {&mark, 1}, 0);
 }
 
 void Report::Finish(const abi::AutoCompleteAnswer& answer) {
   const auto* failure = std::get_if<abi::Failure>(&answer);
-  WriteAt(descriptor_, failure != nullptr ? failure->text : std::get<std::string>(answer), 1);
-  WriteAt(descriptor_, {failure != nullptr ? &kFailed : &kCompleted, 1}, 0);
+  WriteAt(descriptor(), failure != nullptr ? failure->text : std::get<std::string>(answer), 1);
+  WriteAt(descriptor(), {failure != nullptr ? &kFailed : &kCompleted, 1}, 0);
 }
 
 std::optional<abi::AutoCompleteAnswer> Report::Answer() const {
-  const std::string text = ReadAll(descriptor_);
+  const std::string text = ReadAll(descriptor());
   const char mark = text.empty() ? '\0' : text.front();
   if (mark == kCompleted) return text.substr(1);
   if (mark == kFailed) return abi::Failure{text.substr(1)};
@@ -85,7 +83,7 @@ std::optional<abi::AutoCompleteAnswer> Report::Answer() const {
 }
 
 Step Report::Reached() const {
-  const std::string text = ReadAll(descriptor_);
+  const std::string text = ReadAll(descriptor());
   return text.empty() ? Step::kStart : static_cast<Step>(text.front());
 }
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include "abi/values.h"
+#include "descriptor.h"
 
 namespace envpack::channel {
 
@@ -19,9 +21,12 @@ class Report {
  public:
   // Throws std::system_error.
   Report();
-  ~Report();
+  // The report that another process has created.
+  explicit Report(Descriptor file) : file_(std::move(file)) {}
   Report(const Report&) = delete;
   Report& operator=(const Report&) = delete;
+
+  int descriptor() const { return file_.number(); }
 
   // The worker's side. An answer is the completed configuration or a failure; a worker that serves requests
   // gives none.
@@ -33,7 +38,7 @@ class Report {
   Step Reached() const;
 
  private:
-  int descriptor_;
+  Descriptor file_;
 };
 
 }  // namespace envpack::channel

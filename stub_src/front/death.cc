@@ -68,22 +68,20 @@ std::string DescribeEnd(int status) {
   return "exited with status " + std::to_string(WEXITSTATUS(status));
 }
 
-CrashOutput::CrashOutput() : descriptor_(memfd_create("crash", MFD_CLOEXEC)) {
-  if (descriptor_ < 0) {
+CrashOutput::CrashOutput() : file_(memfd_create("crash", MFD_CLOEXEC)) {
+  if (!file_) {
     throw std::system_error(errno, std::generic_category(), "cannot create a memory file for crash reports");
   }
 }
 
-CrashOutput::~CrashOutput() { close(descriptor_); }
-
 std::string CrashOutput::Pass(const std::string& model_file) {
   std::string text(kMostRead, '\0');
-  const ssize_t size = pread(descriptor_, text.data(), text.size(), 0);
+  const ssize_t size = pread(descriptor(), text.data(), text.size(), 0);
   text.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
   if (text.empty()) return {};
   const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   static_cast<void>(written);  // standard error may be closed
-  static_cast<void>(ftruncate(descriptor_, 0) + lseek(descriptor_, 0, SEEK_SET));
+  static_cast<void>(ftruncate(descriptor(), 0) + lseek(descriptor(), 0, SEEK_SET));
   const auto current = text.find("Current thread 0x");  // behind the others if all threads are listed
   return FindPlace(std::string_view(text).substr(current != std::string::npos ? current : 0), model_file);
 }

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "descriptor.h"
+
 namespace envpack::front {
 
 // In words, from the status of waitpid(): "was killed by signal 11 (SIGSEGV)" or "exited with status 3".
@@ -16,12 +18,9 @@ class CrashOutput {
  public:
   // Throws std::system_error.
   CrashOutput();
-  ~CrashOutput();
-  CrashOutput(const CrashOutput&) = delete;
-  CrashOutput& operator=(const CrashOutput&) = delete;
 
   // The worker's crash handler makes this its standard error.
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return file_.number(); }
 
   // Moves what has been written to this process's standard error. Returns the line of Python that crashed, as
   // in "model.py:12 in execute": the innermost one of `model_file` if there is one, else the innermost. Empty
@@ -29,7 +28,7 @@ class CrashOutput {
   std::string Pass(const std::string& model_file);
 
  private:
-  int descriptor_;
+  Descriptor file_;
 };
 
 }  // namespace envpack::front

@@ -28,6 +28,7 @@ class Deputy final : public abi::BaseSession<abi::Session> {
   Deputy(const abi::Launch& launch, abi::Release release);
 
   abi::Release release() const { return release_; }
+  bool UsesEnvironment() const { return control().uses_env; }
   abi::CommandKind KindOf(const shm::Block& message) const;
 
   // Fails the batch that the worker was processing, or ends it if all its requests have been answered.

@@ -1,5 +1,6 @@
 #include "front/front.h"
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -12,8 +13,8 @@
 #include "front/death.h"
 #include "front/deputy.h"
 #include "front/instance.h"
-#include "front/restarts.h"
-#include "front/worker.h"
+#include "front/settings.h"
+#include "front/starter.h"
 
 namespace envpack::front {
 
@@ -23,17 +24,18 @@ namespace {
 // the front answers in any case.
 int Complete(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& heartbeat,
              const abi::Command& command, const Work& work) {
-  channel::Report report;
-  CrashOutput crash;
-  const Assignment assignment{
-      launch, deputy.release(), command, report, abi::MakeJournal(), crash.descriptor(), false, 0, ""};
   abi::AutoCompleteAnswer answer;
   try {
-    std::optional<Worker> worker;
-    heartbeat.StopWhile([&] { worker.emplace([&] { return work(assignment); }); });
+    const Settings settings = Settings::Of(command);
+    Starter starter(heartbeat, work, deputy.UsesEnvironment(), settings);
+    channel::Report report;
+    CrashOutput crash;
+    const abi::JournalFile journal;
+    const auto worker = starter.Start({launch, deputy.release(), command, report, journal.journal(),
+                                       journal.descriptor(), crash.descriptor(), false, 0, ""});
     const int status = worker->Wait();
     answer = StartAnswer(report, status, crash.Pass(launch.model_file));
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // a setting, or no process can be created
     answer = abi::Failure{error.what()};
   }
   deputy.AnswerAutoComplete(answer);

@@ -48,12 +48,13 @@ abi::AutoCompleteAnswer StartAnswer(const channel::Report& report, int status, c
 
 int Instance::Run() {
   try {
-    settings_ = Settings::FromEnvironment();
+    settings_ = Settings::Of(command_);
   } catch (const std::invalid_argument& error) {
     channel::Refuse(deputy_, command_, error.what());
     return 1;
   }
   restarts_.emplace(settings_.most_deaths);
+  starter_.emplace(heartbeat_, work_, deputy_.UsesEnvironment(), settings_);
   try {
     Start();
   } catch (const std::system_error& error) {
@@ -77,12 +78,13 @@ void Instance::Start() {
                               command_,
                               *report_,
                               journal_,
+                              journal_file_.descriptor(),
                               crash_.descriptor(),
                               settings_.execute_limit.has_value(),
                               restarts_->count(),
                               last_death_};
-  heartbeat_.StopWhile([&] { worker_.emplace([&] { return work_(assignment); }); });
-  PassSignalsTo(worker_->pid());
+  worker_ = starter_->Start(assignment);
+  worker_->PassSignals();
 }
 
 // Nothing if the worker serves requests; otherwise the status with which it ended.
@@ -120,10 +122,10 @@ bool Instance::IsOutOfTime() const {
 
 int Instance::EndHanging() {
   was_hanging_ = true;
-  kill(worker_->pid(), TracebackSignal());
+  worker_->Signal(TracebackSignal());
   const auto status = worker_->WaitFor(kForTraceback);
   if (status) return *status;
-  kill(worker_->pid(), SIGKILL);
+  worker_->Signal(SIGKILL);
   return worker_->Wait();
 }
 

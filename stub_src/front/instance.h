@@ -14,6 +14,8 @@
 #include "front/deputy.h"
 #include "front/front.h"
 #include "front/restarts.h"
+#include "front/settings.h"
+#include "front/starter.h"
 #include "front/take_over.h"
 #include "front/worker.h"
 
@@ -53,10 +55,12 @@ class Instance {
   const Work& work_;
   Settings settings_;
   std::optional<Restarts> restarts_;
-  const std::shared_ptr<abi::Journal> journal_ = abi::MakeJournal();
+  std::optional<Starter> starter_;
+  const abi::JournalFile journal_file_;
+  const std::shared_ptr<abi::Journal> journal_ = journal_file_.journal();
   CrashOutput crash_;
   std::unique_ptr<channel::Report> report_;
-  std::optional<Worker> worker_;
+  std::unique_ptr<Worker> worker_;
   std::list<TakeOver> take_overs_;  // of dead workers whose requests to other models have not ended
   std::string last_death_;
   bool was_hanging_ = false;

@@ -1,24 +1,16 @@
-// How often a dead worker is replaced, and what users set.
+// How often a dead worker is replaced.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <deque>
-#include <optional>
 
 namespace envpack::front {
-
-// ENVPACK_RESTARTS and ENVPACK_EXECUTE_TIMEOUT.
-struct Settings {
-  std::size_t most_deaths = 3;                             // within a minute; 0 for no restart at all
-  std::optional<std::chrono::milliseconds> execute_limit;  // none by default
-
-  // Throws std::invalid_argument with a message that names the variable.
-  static Settings FromEnvironment();
-};
 
 // Counts deaths.
 class Restarts {
  public:
+  // `most_deaths` within a minute; 0 for no restart at all.
   explicit Restarts(std::size_t most_deaths) : most_deaths_(most_deaths) {}
 
   // Counts a death. Returns whether the worker is to be replaced.

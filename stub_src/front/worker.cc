@@ -32,12 +32,13 @@ struct Passed {
   struct sigaction before;
 };
 std::array<Passed, 5> passed{{{SIGHUP, {}}, {SIGQUIT, {}}, {SIGUSR1, {}}, {SIGUSR2, {}}, {SIGWINCH, {}}}};
-std::atomic<pid_t> receiver{0};
+std::atomic<PassSignal> pass_signal{nullptr};
+std::atomic<int> receiver{0};
 bool passes = false;
 
 void Pass(int signal) {
   const int code = errno;
-  if (const pid_t pid = receiver; pid > 0) kill(pid, signal);
+  if (const PassSignal pass = pass_signal) pass(receiver, signal);
   errno = code;
 }
 
@@ -49,13 +50,16 @@ void SetAction(int signal, void (*handler)(int)) {
 }
 
 // While SIGCHLD is ignored, the kernel discards the exit status of children. The stub inherits that from the
-// server's parents.
-struct sigaction DefaultForChildren() {
-  struct sigaction now{};
-  struct sigaction before;
-  now.sa_handler = SIG_DFL;
-  sigaction(SIGCHLD, &now, &before);
-  return before;
+// server's parents. Returns what it has inherited.
+const struct sigaction& DefaultForChildren() {
+  static const struct sigaction inherited = [] {
+    struct sigaction now{};
+    struct sigaction before;
+    now.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &now, &before);
+    return before;
+  }();
+  return inherited;
 }
 
 [[noreturn]] void Run(pid_t front, const struct sigaction& for_children, const std::function<int()>& work) {
@@ -63,7 +67,7 @@ struct sigaction DefaultForChildren() {
   // The server kills the front only.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != front) _exit(1);
-  receiver = 0;
+  pass_signal = nullptr;
   if (passes) {
     for (const Passed& each : passed) sigaction(each.signal, &each.before, nullptr);
   }
@@ -79,8 +83,8 @@ struct sigaction DefaultForChildren() {
 
 }  // namespace
 
-Worker::Worker(const std::function<int()>& work) {
-  static const struct sigaction for_children = DefaultForChildren();
+ForkedWorker::ForkedWorker(const std::function<int()>& work) {
+  const struct sigaction& for_children = DefaultForChildren();
   const pid_t front = getpid();
   pid_ = fork();
   if (pid_ < 0) {
@@ -90,13 +94,13 @@ Worker::Worker(const std::function<int()>& work) {
 }
 
 // When the worker is reaped, its process id may become another process's.
-std::optional<int> Worker::Reap(int options) {
+std::optional<int> ForkedWorker::Reap(int options) {
   siginfo_t info{};
   int code;
   do code = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT | options);
   while (code != 0 && errno == EINTR);
   if (code == 0 && info.si_pid == 0) return std::nullopt;
-  receiver = 0;
+  pass_signal = nullptr;
   int status = 0;
   if (code != 0 || waitpid(pid_, &status, 0) != pid_) {
     throw std::system_error(errno, std::generic_category(), "cannot wait for the model's process");
@@ -104,7 +108,7 @@ std::optional<int> Worker::Reap(int options) {
   return status;
 }
 
-std::optional<int> Worker::WaitFor(milliseconds limit) {
+std::optional<int> ForkedWorker::WaitFor(milliseconds limit) {
   const auto end = Clock::now() + limit;
   for (milliseconds pause = kShortest;; pause = std::min(2 * pause, kLongest)) {
     if (const auto status = Reap(WNOHANG)) return status;
@@ -114,7 +118,15 @@ std::optional<int> Worker::WaitFor(milliseconds limit) {
   }
 }
 
-int Worker::Wait() { return *Reap(0); }
+int ForkedWorker::Wait() { return *Reap(0); }
+
+void ForkedWorker::Signal(int signal) const { kill(pid_, signal); }
+
+void ForkedWorker::PassSignals() {
+  PassSignalsBy([](int pid, int signal) { kill(pid, signal); }, pid_);
+}
+
+void CollectChildren() { DefaultForChildren(); }
 
 void EndAs(int status) {
   FlushOutput();
@@ -127,8 +139,10 @@ void EndAs(int status) {
   _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
-void PassSignalsTo(pid_t worker) {
-  receiver = worker;
+void PassSignalsBy(PassSignal pass, int target) {
+  pass_signal = nullptr;
+  receiver = target;
+  pass_signal = pass;
   if (std::exchange(passes, true)) return;
   for (Passed& each : passed) {
     sigaction(each.signal, nullptr, &each.before);

@@ -31,11 +31,12 @@ namespace {
 
 class CommandLoop {
  public:
-  CommandLoop(const Assignment& assignment, abi::Wire& wire)
+  CommandLoop(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<PythonModel> imported)
       : assignment_(assignment),
         launch_(assignment.launch),
         wire_(wire),
-        streams_(std::make_shared<channel::Streams>(wire)) {}
+        streams_(std::make_shared<channel::Streams>(wire)),
+        model_(std::move(imported)) {}
 
   ~CommandLoop() {
     model_.reset();
@@ -95,13 +96,14 @@ std::optional<abi::Failure> CommandLoop::Initialize(const abi::InitializeCommand
   return CallModel([&] {
     assignment_.report.Reach(channel::Step::kImport);
     StartHelpers();
-    model_ = std::make_shared<PythonModel>(launch_, wire_);
+    if (!model_) model_ = std::make_shared<PythonModel>(launch_);
     assignment_.report.Reach(channel::Step::kInitialize);
-    model_->Initialize(command.arguments);
+    if (!model_->IsInitialized()) model_->Initialize(command.arguments);
     readiness_->SetModel(model_);
     if (model_->HasReadiness()) wire_.EnableReadinessProbes();
     module::SetServerLink({&wire_, launch_.name, streams_});
-    forwarder_->Write({abi::LogLevel::kVerbose, model_->Describe(), launch_.model_file, 0});
+    forwarder_->Write(
+        {abi::LogLevel::kVerbose, model_->Describe(wire_.ServerRelease()), launch_.model_file, 0});
     if (assignment_.restarts > 0) ReportRestart();
   });
 }
@@ -165,18 +167,20 @@ bool CommandLoop::Serve(abi::FinalizeCommand&) {
 
 }  // namespace
 
-abi::AutoCompleteAnswer CompleteConfig(const abi::Launch& launch, abi::Wire& wire, const std::string& config,
-                                       const std::function<void()>& on_imported) {
+abi::AutoCompleteAnswer CompleteConfig(const abi::Launch& launch, std::unique_ptr<PythonModel> model,
+                                       const std::string& config, const std::function<void()>& on_imported) {
   abi::AutoCompleteAnswer answer;
   auto failure = CallModel([&] {
-    PythonModel model(launch, wire);
+    if (model == nullptr) model = std::make_unique<PythonModel>(launch);
     on_imported();
-    answer = model.AutoComplete(config);
+    answer = model->AutoComplete(config);
   });
   if (failure) return *std::move(failure);
   return answer;
 }
 
-void ServeCommands(const Assignment& assignment, abi::Wire& wire) { CommandLoop(assignment, wire).Run(); }
+void ServeCommands(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<PythonModel> imported) {
+  CommandLoop(assignment, wire, std::move(imported)).Run();
+}
 
 }  // namespace envpack::model

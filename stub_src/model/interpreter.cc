@@ -46,9 +46,7 @@ void Notice(int signal) {
 
 // Names the model instance in front of Python's traceback of a crash: the server's log contains the output of
 // all instances. Call it after faulthandler is enabled.
-void InstallCrashNotice(const std::string& instance, int crash_output) {
-  output = crash_output;
-  notice = "\nenvpack stub: crash in '" + instance + "'. Python traceback:\n";
+void InstallCrashNotice() {
   for (Handler& handler : handlers) {
     sigaction(handler.signal, nullptr, &handler.before);
     if (handler.before.sa_handler == SIG_DFL || handler.before.sa_handler == SIG_IGN) continue;
@@ -113,6 +111,23 @@ int StatusOf(py::error_already_set& error) {
   return 1;
 }
 
+// Reports an exception as Python does for those that nobody can handle.
+template <typename Action>
+void Attempt(const char* when, Action action) {
+  try {
+    action();
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable(when);
+  }
+}
+
+// Python's own buffers.
+void FlushStreams(const char* when) {
+  for (const char* stream : {"stdout", "stderr"}) {
+    Attempt(when, [&] { py::module_::import("sys").attr(stream).attr("flush")(); });
+  }
+}
+
 [[noreturn]] void ExitForked(int status) {
   ShutDownInterpreter();
   FlushOutput();
@@ -121,7 +136,12 @@ int StatusOf(py::error_already_set& error) {
 
 }  // namespace
 
-void StartInterpreter(bool uses_environment, const std::string& instance, int crash_output) {
+void NameCrashes(const std::string& instance, int crash_output) {
+  output = crash_output;
+  notice = "\nenvpack stub: crash in '" + instance + "'. Python traceback:\n";
+}
+
+void StartInterpreter(bool uses_environment) {
   module::RegisterModule();
   PyConfig config;
   PyConfig_InitPythonConfig(&config);
@@ -131,7 +151,7 @@ void StartInterpreter(bool uses_environment, const std::string& instance, int cr
     throw InterpreterError(std::string("Python could not start: ") +
                            (status.err_msg != nullptr ? status.err_msg : "unknown reason"));
   }
-  InstallCrashNotice(instance, crash_output);
+  InstallCrashNotice();
   forks::Watch();
   if (uses_environment && UserSiteRequested()) AddUserSite();
   py::module_::import("sys").attr("path").attr("insert")(0, "");
@@ -141,15 +161,18 @@ void PrintTracebacksOn(int signal) {
   py::module_::import("faulthandler").attr("register")(signal, py::arg("all_threads") = true);
 }
 
+pid_t ForkInterpreter() {
+  FlushStreams("a fork of the stub");
+  FlushOutput();
+  PyOS_BeforeFork();
+  const pid_t pid = forks::ForkSuccessor();
+  pid == 0 ? PyOS_AfterFork_Child() : PyOS_AfterFork_Parent();
+  return pid;
+}
+
 void ShutDownInterpreter() {
-  for (const char* stream : {"stdout", "stderr"}) {
-    try {
-      if (std::string_view(stream) == "stdout") py::module_::import("atexit").attr("_run_exitfuncs")();
-      py::module_::import("sys").attr(stream).attr("flush")();
-    } catch (py::error_already_set& error) {
-      error.discard_as_unraisable("end of the stub");
-    }
-  }
+  Attempt("end of the stub", [] { py::module_::import("atexit").attr("_run_exitfuncs")(); });
+  FlushStreams("end of the stub");
 }
 
 void ExitIfForked() {

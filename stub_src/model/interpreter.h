@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <sys/types.h>
 
 #include <exception>
 #include <optional>
@@ -19,12 +20,20 @@ class InterpreterError : public std::runtime_error {
 };
 
 // Starts Python as a normal interpreter, not an isolated one: PYTHONPATH and similar variables apply. With an
-// execution environment the user site is disabled unless ENVPACK_USER_SITE=1. Crashes print a traceback that
-// names `instance` to the descriptor `crash_output`, unless PYTHONFAULTHANDLER=0. The GIL is held afterwards.
-void StartInterpreter(bool uses_environment, const std::string& instance, int crash_output);
+// execution environment the user site is disabled unless ENVPACK_USER_SITE=1. Crashes print a traceback
+// unless PYTHONFAULTHANDLER=0. The GIL is held afterwards.
+void StartInterpreter(bool uses_environment);
+
+// From now on the traceback of a crash names `instance` and goes to the descriptor `crash_output`. Until then
+// it goes to standard error.
+void NameCrashes(const std::string& instance, int crash_output);
 
 // Lets a signal print where each thread stands.
 void PrintTracebacksOn(int signal);
+
+// Forks this process as Python's os.fork() does. Output that waits in buffers is written before. The child
+// counts as the process that started the interpreter.
+pid_t ForkInterpreter();
 
 // Runs the model's atexit functions and flushes its output. Does not wait for threads that the model has left
 // running: the server would wait for this process.

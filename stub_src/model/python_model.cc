@@ -79,13 +79,13 @@ py::module_ ImportUtilities() {
 }
 
 // Throws module::ModelException if the file is missing or not a .py file.
-py::module_ ImportModel(const abi::Launch& launch, abi::Wire& wire) {
+py::module_ ImportModel(const abi::Launch& launch) {
   const Target target = FindTarget(launch);
   Check(target);
   auto path = py::module_::import("sys").attr("path");
   for (const fs::path& folder : target.search) path.attr("append")(folder.string());
   py::module_ utilities = ImportUtilities();
-  module::CompleteUtilities(utilities, wire, fs::path(launch.model_file).parent_path().string());
+  module::CompleteUtilities(utilities, fs::path(launch.model_file).parent_path().string());
   return py::module_::import(target.module.c_str());
 }
 
@@ -99,9 +99,9 @@ py::object VersionOfNumpy() {
 
 }  // namespace
 
-PythonModel::PythonModel(const abi::Launch& launch, abi::Wire& wire) : launch_(launch), wire_(wire) {
+PythonModel::PythonModel(const abi::Launch& launch) : instance_name_(launch.name), file_(launch.model_file) {
   const auto started = std::chrono::steady_clock::now();
-  class_ = ImportModel(launch, wire).attr("TritonPythonModel");
+  class_ = ImportModel(launch).attr("TritonPythonModel");
   import_time_ = std::chrono::steady_clock::now() - started;
 }
 
@@ -111,7 +111,7 @@ std::string PythonModel::AutoComplete(const std::string& model_config) {
   if (py::hasattr(class_, "auto_complete_config")) {
     config = class_.attr("auto_complete_config")(config);
     if (!py::isinstance(config, config_class)) {
-      throw module::ModelException("auto_complete_config function in model '" + launch_.name +
+      throw module::ModelException("auto_complete_config function in model '" + instance_name_ +
                                    "' must return a valid pb.ModelConfig object.");
     }
   }
@@ -120,16 +120,16 @@ std::string PythonModel::AutoComplete(const std::string& model_config) {
 
 void PythonModel::Initialize(const std::map<std::string, std::string>& arguments) {
   const auto started = std::chrono::steady_clock::now();
-  instance_ = class_();
-  if (py::hasattr(instance_, "initialize")) instance_.attr("initialize")(arguments);
+  py::object instance = class_();
+  if (py::hasattr(instance, "initialize")) instance.attr("initialize")(arguments);
+  instance_ = std::move(instance);
   initialize_time_ = std::chrono::steady_clock::now() - started;
 }
 
 abi::ExecuteAnswer PythonModel::Execute(Execution& execution) {
   const py::object execute = py::getattr(instance_, "execute", py::none());
   if (execute.is_none()) {
-    throw module::ModelException("Python model " + launch_.model_file +
-                                 " does not implement `execute` method.");
+    throw module::ModelException("Python model " + file_ + " does not implement `execute` method.");
   }
   return execution.Run(execute, loop_);
 }
@@ -140,7 +140,7 @@ bool PythonModel::IsReady() {
   py::object answer = instance_.attr("is_ready")();
   if (EventLoop::IsCoroutine(answer)) answer = loop_.Await(answer);
   if (!py::isinstance<py::bool_>(answer)) {
-    throw module::ModelException("is_ready() of model '" + launch_.name + "' must return a bool, not " +
+    throw module::ModelException("is_ready() of model '" + instance_name_ + "' must return a bool, not " +
                                  module::TypeOf(answer));
   }
   return answer.cast<bool>();
@@ -156,9 +156,9 @@ void PythonModel::Finalize() {
   }
 }
 
-std::string PythonModel::Describe() const {
+std::string PythonModel::Describe(abi::Release server) const {
   py::dict facts;
-  facts["instance"] = launch_.name;
+  facts["instance"] = instance_name_;
   facts["pid"] = getpid();
   // The module `platform` gives the same and takes milliseconds to import.
   facts["python"] = py::module_::import("sys").attr("version").attr("split")().attr("__getitem__")(0);
@@ -166,7 +166,8 @@ std::string PythonModel::Describe() const {
   facts["stub"] = build::kVersion;
   facts["import_seconds"] = import_time_.count();
   facts["initialize_seconds"] = initialize_time_.count();
-  facts["triton"] = abi::NameOf(wire_.ServerRelease());
+  facts["triton"] = abi::NameOf(server);
+  facts["start"] = is_warm_ ? "warm" : "cold";
   return "envpack-stub " + py::module_::import("json").attr("dumps")(facts).cast<std::string>();
 }
 

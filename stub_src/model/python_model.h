@@ -8,8 +8,8 @@
 #include <string>
 
 #include "abi/launch.h"
+#include "abi/release.h"
 #include "abi/values.h"
-#include "abi/wire.h"
 #include "model/execution.h"
 
 namespace envpack::model {
@@ -19,12 +19,19 @@ namespace envpack::model {
 class PythonModel {
  public:
   // Extends sys.path, completes pb_utils, imports the model's file and gets its class.
-  PythonModel(const abi::Launch& launch, abi::Wire& wire);
+  explicit PythonModel(const abi::Launch& launch);
+
+  // Makes the model of a template that of one instance, in a process which the template has forked.
+  void BecomeInstance(const std::string& name) {
+    instance_name_ = name;
+    is_warm_ = true;
+  }
 
   // Returns the completed configuration, as JSON.
   std::string AutoComplete(const std::string& model_config);
 
   void Initialize(const std::map<std::string, std::string>& arguments);
+  bool IsInitialized() const { return static_cast<bool>(instance_); }
 
   // Runs one batch. Throws what Execution::Run() throws.
   abi::ExecuteAnswer Execute(Execution& execution);
@@ -38,11 +45,12 @@ class PythonModel {
 
   // One line of JSON for verification: Python, NumPy, stub, release and instance that run, and the seconds
   // that the import of the model's file and initialize() took.
-  std::string Describe() const;
+  std::string Describe(abi::Release server) const;
 
  private:
-  const abi::Launch& launch_;
-  const abi::Wire& wire_;
+  std::string instance_name_;  // of the model if it completes its configuration
+  std::string file_;
+  bool is_warm_ = false;
   std::chrono::duration<double> import_time_{};
   std::chrono::duration<double> initialize_time_{};
   pybind11::object class_;

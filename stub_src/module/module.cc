@@ -146,7 +146,7 @@ PyObject* Init() {
 
 void RegisterModule() { PyImport_AppendInittab(kName, &Init); }
 
-void CompleteUtilities(py::module_& utilities, abi::Wire& wire, const std::string& model_directory) {
+void CompleteUtilities(py::module_& utilities, const std::string& model_directory) {
   auto ours = py::module_::import(kName);
   for (const char* name : kPublicNames) utilities.attr(name) = ours.attr(name);
   // Names that the utilities of later servers have: with them a model gets the error that its server lacks
@@ -155,7 +155,10 @@ void CompleteUtilities(py::module_& utilities, abi::Wire& wire, const std::strin
     if (!py::hasattr(utilities, name)) utilities.attr(name) = flags;
   }
   utilities.attr("get_model_dir") = py::cpp_function([model_directory] { return model_directory; });
-  ours.attr("shared_memory") = SharedMemory{&wire};  // the wire lives as long as the interpreter
+}
+
+void ConnectModule(abi::Wire& wire) {
+  py::module_::import(kName).attr("shared_memory") = SharedMemory{&wire};
 }
 
 }  // namespace envpack::module

@@ -16,7 +16,10 @@ void RegisterModule();
 
 // Adds the module's names to triton_python_backend_utils, which is part of the server. Call it before the
 // model is imported, so that the model can use them at module level.
-void CompleteUtilities(pybind11::module_& utilities, abi::Wire& wire, const std::string& model_directory);
+void CompleteUtilities(pybind11::module_& utilities, const std::string& model_directory);
+
+// Gives the module the connection to the server, which must live as long as the interpreter.
+void ConnectModule(abi::Wire& wire);
 
 // Each adds the classes of one file to the module. A class must be added before it is used as a default
 // argument.

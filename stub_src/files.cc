@@ -1,0 +1,52 @@
+#include "files.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <string_view>
+
+namespace envpack {
+
+namespace {
+
+constexpr std::size_t kPart = 1 << 16;
+
+}  // namespace
+
+std::string ReadFile(const std::string& path, std::size_t most) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), &std::fclose);
+  std::string text;
+  while (file != nullptr && text.size() < most) {
+    const std::size_t before = text.size();
+    text.resize(before + std::min(kPart, most - before));
+    const std::size_t read = std::fread(&text[before], 1, text.size() - before, file.get());
+    text.resize(before + read);
+    if (read == 0) break;
+  }
+  return text;
+}
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), &closedir);
+  std::vector<std::string> names;
+  while (open != nullptr) {
+    const dirent* entry = readdir(open.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  return names;
+}
+
+std::string LinkTarget(const std::string& path) {
+  std::array<char, PATH_MAX> target;
+  const ssize_t size = readlink(path.c_str(), target.data(), target.size());
+  return size > 0 ? std::string(target.data(), static_cast<std::size_t>(size)) : std::string();
+}
+
+}  // namespace envpack

@@ -1,0 +1,162 @@
+#include "model/fork_safety.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "files.h"
+#include "model/interpreter.h"
+
+namespace envpack::model {
+
+namespace {
+
+constexpr std::size_t kMostMaps = std::size_t{64} << 20, kMostName = 64;
+constexpr std::string_view kFlags = "VmFlags:", kNoCopy = " dc";  // of /proc/self/smaps
+
+// Have no state that processes could share.
+constexpr std::string_view kHarmlessDevices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
+                                                 "/dev/urandom"};
+
+std::set<int> OpenDescriptors() {
+  std::set<int> open;
+  for (const std::string& name : NamesIn("/proc/self/fd")) {
+    const int number = std::atoi(name.c_str());
+    if (fcntl(number, F_GETFD) >= 0) open.insert(number);  // not the one that lists them
+  }
+  return open;
+}
+
+// Takes the first line from a text.
+std::string_view NextLine(std::string_view& rest) {
+  const std::string_view line = rest.substr(0, rest.find('\n'));
+  rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+  return line;
+}
+
+// Calls `each` with permissions and path of every mapping.
+void ForEachMapping(const std::function<void(std::string_view, std::string_view)>& each) {
+  const std::string maps = ReadFile("/proc/self/maps", kMostMaps);
+  for (std::string_view rest = maps; !rest.empty();) {
+    const std::string_view line = NextLine(rest);
+    const auto permissions = line.find(' ') + 1;
+    const auto path = line.find_first_of("/[", permissions);
+    each(line.substr(permissions, 4), path == line.npos ? std::string_view() : line.substr(path));
+  }
+}
+
+bool IsMapped(std::string_view path) {
+  bool found = false;
+  ForEachMapping([&](std::string_view, std::string_view mapped) { found = found || mapped == path; });
+  return found;
+}
+
+// Processes share the position of an open file, unless each write goes to the end.
+bool IsShareable(int descriptor, const std::string& target) {
+  if (std::find(std::begin(kHarmlessDevices), std::end(kHarmlessDevices), target) !=
+      std::end(kHarmlessDevices)) {
+    return true;
+  }
+  struct stat facts{};
+  if (fstat(descriptor, &facts) != 0) return true;  // closed meanwhile
+  if (S_ISDIR(facts.st_mode)) return true;
+  const int flags = fcntl(descriptor, F_GETFL);
+  if (!S_ISREG(facts.st_mode)) return false;
+  return (flags & O_APPEND) != 0 || ((flags & O_ACCMODE) == O_RDONLY && IsMapped(target));
+}
+
+std::optional<std::string> FindOpenFile(const std::set<int>& before) {
+  for (const int descriptor : OpenDescriptors()) {
+    if (before.count(descriptor) != 0) continue;
+    const std::string target = LinkTarget("/proc/self/fd/" + std::to_string(descriptor));
+    if (IsShareable(descriptor, target)) continue;
+    return "the model has left descriptor " + std::to_string(descriptor) + " open, " + target;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> FindSharedMapping() {
+  std::optional<std::string> found;
+  ForEachMapping([&](std::string_view permissions, std::string_view path) {
+    if (!found && permissions[1] == 'w' && permissions[3] == 's') {
+      found = "the model has mapped shared memory, " + std::string(path);
+    }
+  });
+  return found;
+}
+
+// Memory of devices, and what a library has excluded from forks: a copy that uses it crashes.
+std::optional<std::string> FindMemoryWithoutCopy() {
+  const std::string maps = ReadFile("/proc/self/smaps", kMostMaps);
+  for (std::string_view rest = maps; !rest.empty();) {
+    const std::string_view line = NextLine(rest);
+    if (line.substr(0, kFlags.size()) == kFlags && line.find(kNoCopy) != line.npos) {
+      return "the model has memory that a fork does not copy";
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> FindChild() {
+  siginfo_t info{};
+  const int code = waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT);
+  if (code != 0 && errno == ECHILD) return std::nullopt;
+  return "the model has started processes";
+}
+
+// Forked processes do not inherit timers.
+std::optional<std::string> FindTimer() {
+  for (const auto which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
+    itimerval timer{};
+    if (getitimer(which, &timer) == 0 && timerisset(&timer.it_value)) return "the model has set a timer";
+  }
+  if (!ReadFile("/proc/self/timers", 1).empty()) return "the model has set a timer";
+  return std::nullopt;
+}
+
+std::vector<std::string> OtherThreads() {
+  std::vector<std::string> names;
+  for (const std::string& id : NamesIn("/proc/self/task")) {
+    if (id == std::to_string(getpid())) continue;
+    const std::string name = ReadFile("/proc/self/task/" + id + "/comm", kMostName);
+    names.push_back(name.substr(0, name.find('\n')));
+  }
+  return names;
+}
+
+// A library that knows of forks ends its threads before each, and starts them again when they are needed, as
+// OpenBLAS does.
+std::optional<std::string> FindThread() {
+  if (OtherThreads().empty()) return std::nullopt;
+  const pid_t pid = ForkInterpreter();
+  if (pid == 0) _exit(0);
+  if (pid < 0) return "the process cannot be forked";
+  waitpid(pid, nullptr, 0);
+  const auto names = OtherThreads();
+  if (names.empty()) return std::nullopt;
+  return "the model has started threads that a fork does not end (" + std::to_string(names.size()) + ", '" +
+         names.front() + "')";
+}
+
+}  // namespace
+
+ForkSafety::ForkSafety() : open_before_(OpenDescriptors()) {}
+
+std::optional<std::string> ForkSafety::FindObstacle() const {
+  for (const auto& find : {FindSharedMapping, FindMemoryWithoutCopy, FindChild, FindTimer}) {
+    if (auto found = find()) return found;
+  }
+  if (auto found = FindOpenFile(open_before_)) return found;
+  return FindThread();
+}
+
+}  // namespace envpack::model

@@ -1,0 +1,24 @@
+// Whether the import of a model has left something that a fork would break.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+namespace envpack::model {
+
+// Notes what the process has open when it is created.
+class ForkSafety {
+ public:
+  ForkSafety();
+
+  // What has come since then that a fork shares, loses or damages, in words; nothing if a fork is safe. Forks
+  // a process that ends at once, to find the threads that the libraries' own fork handlers do not end. Needs
+  // the GIL.
+  std::optional<std::string> FindObstacle() const;
+
+ private:
+  std::set<int> open_before_;
+};
+
+}  // namespace envpack::model

@@ -1,0 +1,76 @@
+#include "model/template.h"
+
+#include <pybind11/pybind11.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "model/fork_safety.h"
+#include "model/interpreter.h"
+#include "warm/template_service.h"
+
+namespace py = pybind11;
+
+namespace envpack::model {
+
+namespace {
+
+void PrintColdStart(const std::string& name, const std::string& reason) {
+  std::fprintf(stderr, "envpack stub: '%s' starts cold: %s\n", name.c_str(), reason.c_str());
+}
+
+// Objects that exist now are never examined again: the collector writes to those that it examines, and pages
+// that nobody writes to stay shared.
+void Freeze() {
+  const auto gc = py::module_::import("gc");
+  gc.attr("collect")();
+  gc.attr("freeze")();
+}
+
+// The module `random` does this by itself after a fork.
+void SeedNumpy() {
+  const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
+  if (modules.contains("numpy.random")) modules["numpy.random"].attr("seed")();
+}
+
+bool InitializeFor(const warm::Order& order, PythonModel& model) {
+  const ForkSafety safety;
+  const auto& command = std::get<abi::InitializeCommand>(order.command);
+  std::optional<std::string> obstacle;
+  if (const auto failure = CallModel([&] { model.Initialize(command.arguments); })) {
+    obstacle = "initialize() fails in the template: " + failure->text;
+  } else {
+    obstacle = safety.FindObstacle();
+  }
+  if (obstacle) {
+    PrintColdStart(order.launch.name, *obstacle);
+    return false;
+  }
+  Freeze();
+  return true;
+}
+
+}  // namespace
+
+std::optional<WarmStart> ServeAsTemplate(const TemplateTask& task) {
+  const pid_t front = getppid();
+  warm::TemplateService service(Descriptor(task.listener), static_cast<pid_t>(task.launch.server_pid), front);
+  const ForkSafety safety;
+  std::unique_ptr<PythonModel> model;
+  if (CallModel([&] { model = std::make_unique<PythonModel>(task.launch); })) return std::nullopt;
+  if (const auto obstacle = safety.FindObstacle()) {
+    PrintColdStart(task.launch.name, *obstacle);
+    return WarmStart{service.BecomeWorker(), std::move(model)};
+  }
+  Freeze();
+  warm::Order order = service.Serve(
+      {ForkInterpreter, [&](const warm::Order& first) { return InitializeFor(first, *model); }});
+  SeedNumpy();
+  model->BecomeInstance(order.launch.name);
+  return WarmStart{std::move(order), std::move(model)};
+}
+
+}  // namespace envpack::model

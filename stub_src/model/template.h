@@ -1,0 +1,23 @@
+// A template: a process with the model's module imported, from which the workers of its instances are forked.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "body.h"
+#include "model/python_model.h"
+#include "warm/order.h"
+
+namespace envpack::model {
+
+struct WarmStart {
+  warm::Order order;
+  std::unique_ptr<PythonModel> model;  // initialized if the order asks for that
+};
+
+// Imports the model and serves fronts until no one needs the template; then the process ends. Returns in each
+// worker. Returns nothing if the model cannot be imported: the workers are then started without a template,
+// and report why. Needs a running Python and the GIL. Throws std::system_error.
+std::optional<WarmStart> ServeAsTemplate(const TemplateTask& task);
+
+}  // namespace envpack::model

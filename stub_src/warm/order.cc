@@ -1,0 +1,286 @@
+#include "warm/order.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace envpack::warm {
+
+namespace {
+
+// The first byte of a message.
+enum class Kind : char { kOrder = 'O', kRetire = 'R', kStarted = 'S', kEnded = 'E' };
+
+constexpr std::size_t kMostDescriptors = 4;
+constexpr std::size_t kMostText = std::size_t{1}
+                                  << 30;  // of an order; the server's limit for a configuration
+
+struct Packet {
+  Kind kind;
+  std::int64_t value;
+};
+
+[[noreturn]] void Fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
+
+// An order is text of any size, so it travels in a memory file.
+class Packer {
+ public:
+  void Add(std::uint64_t value) { text_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
+  void Add(const std::string& value) {
+    Add(value.size());
+    text_ += value;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+class Unpacker {
+ public:
+  explicit Unpacker(std::string_view text) : text_(text) {}
+
+  std::uint64_t Number() {
+    std::uint64_t value;
+    std::memcpy(&value, Take(sizeof(value)).data(), sizeof(value));
+    return value;
+  }
+  std::string Text() { return std::string(Take(Number())); }
+
+ private:
+  std::string_view Take(std::uint64_t size) {
+    if (size > text_.size()) throw std::runtime_error("an order is shorter than it says");
+    const std::string_view taken = text_.substr(0, size);
+    text_.remove_prefix(size);
+    return taken;
+  }
+
+  std::string_view text_;
+};
+
+void Pack(Packer& packer, const abi::Launch& launch) {
+  packer.Add(launch.model_file);
+  packer.Add(launch.region);
+  packer.Add(launch.region_growth);
+  packer.Add(static_cast<std::uint64_t>(launch.server_pid));
+  packer.Add(launch.backend_directory);
+  packer.Add(static_cast<std::uint64_t>(launch.control_handle));
+  packer.Add(launch.name);
+  packer.Add(launch.runtime_directory);
+  packer.Add(launch.has_last_argument);
+}
+
+abi::Launch UnpackLaunch(Unpacker& unpacker) {
+  abi::Launch launch;
+  launch.model_file = unpacker.Text();
+  launch.region = unpacker.Text();
+  launch.region_growth = unpacker.Number();
+  launch.server_pid = static_cast<std::int64_t>(unpacker.Number());
+  launch.backend_directory = unpacker.Text();
+  launch.control_handle = static_cast<std::int64_t>(unpacker.Number());
+  launch.name = unpacker.Text();
+  launch.runtime_directory = unpacker.Text();
+  launch.has_last_argument = unpacker.Number() != 0;
+  return launch;
+}
+
+// A configuration to complete, or the arguments of initialize.
+void Pack(Packer& packer, const abi::Command& command) {
+  if (const auto* completion = std::get_if<abi::AutoCompleteCommand>(&command)) {
+    packer.Add(std::uint64_t{0});
+    packer.Add(completion->model_config);
+    return;
+  }
+  const auto& arguments = std::get<abi::InitializeCommand>(command).arguments;
+  packer.Add(std::uint64_t{1});
+  packer.Add(arguments.size());
+  for (const auto& [name, value] : arguments) {
+    packer.Add(name);
+    packer.Add(value);
+  }
+}
+
+abi::Command UnpackCommand(Unpacker& unpacker) {
+  if (unpacker.Number() == 0) return abi::AutoCompleteCommand{unpacker.Text()};
+  std::map<std::string, std::string> arguments;
+  for (std::uint64_t left = unpacker.Number(); left > 0; --left) {
+    std::string name = unpacker.Text();
+    arguments.emplace(std::move(name), unpacker.Text());
+  }
+  return abi::InitializeCommand{std::move(arguments)};
+}
+
+Descriptor WriteMemoryFile(std::string_view text) {
+  Descriptor file(memfd_create("order", MFD_CLOEXEC));
+  if (!file) Fail("cannot create a memory file for a template");
+  while (!text.empty()) {
+    const ssize_t written = write(file.number(), text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) Fail("cannot write to a memory file for a template");
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return file;
+}
+
+std::string ReadMemoryFile(int file) {
+  struct stat facts{};
+  if (fstat(file, &facts) != 0) Fail("cannot read an order");
+  if (facts.st_size < 0 || static_cast<std::size_t>(facts.st_size) > kMostText) {
+    throw std::runtime_error("an order is too large");
+  }
+  std::string text(static_cast<std::size_t>(facts.st_size), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = pread(file, &text[done], text.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) throw std::runtime_error("an order cannot be read");
+    done += static_cast<std::size_t>(got);
+  }
+  return text;
+}
+
+bool SendPacket(int socket, const Packet& packet, const std::vector<int>& descriptors) {
+  iovec part{const_cast<Packet*>(&packet), sizeof(packet)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> space{};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    const std::size_t size = descriptors.size() * sizeof(int);
+    header.msg_control = space.data();
+    header.msg_controllen = CMSG_SPACE(size);
+    cmsghdr* control = CMSG_FIRSTHDR(&header);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(control), descriptors.data(), size);
+  }
+  for (;;) {
+    if (sendmsg(socket, &header, MSG_NOSIGNAL) >= 0) return true;
+    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return false;
+    if (errno != EINTR) Fail("cannot send to a template");
+  }
+}
+
+struct Received {
+  Packet packet;
+  std::vector<Descriptor> descriptors;
+};
+
+std::optional<Received> ReceivePacket(int socket) {
+  Received received{};
+  iovec part{&received.packet, sizeof(received.packet)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> space{};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = space.data();
+  header.msg_controllen = space.size();
+  ssize_t size;
+  do size = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  while (size < 0 && errno == EINTR);
+  if (size == 0 || (size < 0 && errno == ECONNRESET)) return std::nullopt;
+  if (size < 0) Fail("cannot receive from a template");
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
+       control = CMSG_NXTHDR(&header, control)) {
+    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = 0; at + CMSG_LEN(sizeof(int)) <= control->cmsg_len; at += sizeof(int)) {
+      int number;
+      std::memcpy(&number, CMSG_DATA(control) + at, sizeof(number));
+      received.descriptors.emplace_back(number);
+    }
+  }
+  if (size != sizeof(Packet)) throw std::runtime_error("a message for a template has the wrong size");
+  return received;
+}
+
+Order UnpackOrder(Received received) {
+  if (received.descriptors.size() != kMostDescriptors) {
+    throw std::runtime_error("an order lacks descriptors");
+  }
+  const std::string text = ReadMemoryFile(received.descriptors[0].number());
+  Unpacker unpacker(text);
+  Order order;
+  order.launch = UnpackLaunch(unpacker);
+  order.release = static_cast<abi::Release>(unpacker.Number());
+  order.command = UnpackCommand(unpacker);
+  order.may_run_out_of_time = unpacker.Number() != 0;
+  order.initialize_in_template = unpacker.Number() != 0;
+  order.restarts = unpacker.Number();
+  order.last_death = unpacker.Text();
+  order.journal = std::move(received.descriptors[1]);
+  order.report = std::move(received.descriptors[2]);
+  order.crash_output = std::move(received.descriptors[3]);
+  return order;
+}
+
+ucred CredentialsOf(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) Fail("cannot identify a process");
+  return peer;
+}
+
+}  // namespace
+
+bool Send(int socket, const Order& order) {
+  Packer packer;
+  Pack(packer, order.launch);
+  packer.Add(static_cast<std::uint64_t>(order.release));
+  Pack(packer, order.command);
+  packer.Add(order.may_run_out_of_time);
+  packer.Add(order.initialize_in_template);
+  packer.Add(order.restarts);
+  packer.Add(order.last_death);
+  const Descriptor text = WriteMemoryFile(packer.text());
+  return SendPacket(
+      socket, {Kind::kOrder, 0},
+      {text.number(), order.journal.number(), order.report.number(), order.crash_output.number()});
+}
+
+bool Send(int socket, Retire) { return SendPacket(socket, {Kind::kRetire, 0}, {}); }
+
+bool Send(int socket, const Started& started) {
+  return SendPacket(socket, {Kind::kStarted, started.pid}, {started.process.number()});
+}
+
+bool Send(int socket, Ended ended) { return SendPacket(socket, {Kind::kEnded, ended.status}, {}); }
+
+Message Receive(int socket) {
+  std::optional<Received> received = ReceivePacket(socket);
+  if (!received) return {};
+  switch (received->packet.kind) {
+    case Kind::kOrder:
+      return UnpackOrder(*std::move(received));
+    case Kind::kRetire:
+      return Retire{};
+    case Kind::kStarted:
+      if (received->descriptors.size() != 1) break;
+      return Started{received->packet.value, std::move(received->descriptors[0])};
+    case Kind::kEnded:
+      return Ended{static_cast<std::int32_t>(received->packet.value)};
+  }
+  throw std::runtime_error("a message for a template is of no known kind");
+}
+
+// The kernel reports process id 0 for a process that this one cannot see.
+bool IsTrusted(int socket) {
+  const ucred peer = CredentialsOf(socket);
+  return peer.uid == geteuid() && peer.pid > 0;
+}
+
+pid_t PeerOf(int socket) { return CredentialsOf(socket).pid; }
+
+}  // namespace envpack::warm
