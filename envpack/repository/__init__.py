@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from envpack.repository.config import ModelConfig as ModelConfig, parse_config as parse_config
     from envpack.repository.config_editor import (
         get_string_parameter as get_string_parameter,
+        remove_parameter as remove_parameter,
         set_backend as set_backend,
         set_execution_environment as set_execution_environment,
         set_string_parameter as set_string_parameter,

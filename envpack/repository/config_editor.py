@@ -12,6 +12,7 @@ from envpack.repository.config import ModelConfig, parse_config
 from envpack.support.errors import InputError
 
 EXECUTION_ENVIRONMENT = "EXECUTION_ENV_PATH"
+_PARAMETERS = "parameters"
 _CLOSING = {"{": "}", "<": ">"}
 _SEPARATORS = {",", ";"}
 
@@ -30,10 +31,18 @@ class Token:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a message: its name and the tokens of one value, braces included."""
+    """A field of a message: its name and the tokens of one value, braces included.
+
+    Attributes:
+        name: the field.
+        value: the value.
+        start: where the name begins, or the value if it is an element of a list.
+
+    """
 
     name: str
     value: tuple[Token, ...]
+    start: int
 
 
 def get_string_parameter(config: ModelConfig, key: str) -> str:
@@ -67,7 +76,33 @@ def set_string_parameter(text: str, key: str, value: str, where: str | Path) -> 
     if key in config.parameters and config.parameters[key].string_value == value:
         return text
     config.parameters[key].string_value = value
-    return _checked(_with_parameter(text, key, value), config, f"the parameter {key}", value, where)
+    return _checked(
+        _with_parameter(text, key, value), config, f"set the parameter {key}", f"set {key} to {value!r}", where
+    )
+
+
+def remove_parameter(text: str, key: str, where: str | Path) -> str:
+    """Return ``text`` without ``parameters[key]``, in the way of `set_string_parameter`.
+
+    Comments inside the removed block go with it.
+
+    Args:
+        text: content of a config.pbtxt.
+        key: name of the parameter.
+        where: file that the text is from, for error messages.
+
+    Raises:
+        InputError: as `set_string_parameter`.
+
+    """
+    config = parse_config(text, where)
+    if key not in config.parameters:
+        return text
+    del config.parameters[key]
+    edited = text
+    while key in parse_config(edited, where).parameters:  # an entry can hide another one
+        edited = _without_entry(edited, key)
+    return _checked(edited, config, f"remove the parameter {key}", f"remove {key} from parameters", where)
 
 
 def set_backend(text: str, name: str, where: str | Path) -> str:
@@ -86,19 +121,21 @@ def set_backend(text: str, name: str, where: str | Path) -> str:
     if config.backend == name:
         return text
     config.backend = name
-    return _checked(_with_field(text, "backend", name), config, "the field backend", name, where)
+    return _checked(
+        _with_field(text, "backend", name), config, "set the field backend", f"set backend to {name!r}", where
+    )
 
 
-def _checked(edited: str, expected: ModelConfig, what: str, value: str, where: str | Path) -> str:
+def _checked(edited: str, expected: ModelConfig, what: str, by_hand: str, where: str | Path) -> str:
     """The edited text; raises an error if it does not parse as exactly ``expected``."""
     if parse_config(edited, where).SerializeToString(deterministic=True) != expected.SerializeToString(
         deterministic=True
     ):
         raise InputError(
-            f"cannot set {what} without changing other fields",
+            f"cannot {what} without changing other fields",
             kind="config-not-editable",
             where=str(where),
-            hint=f"set {what} to {value!r} by hand",
+            hint=f"{by_hand} by hand",
         )
     return edited
 
@@ -146,6 +183,29 @@ def _replaced(text: str, strings: tuple[Token, ...], literal: str) -> str:
     return text[: strings[0].start] + literal + comments + text[strings[-1].end :]
 
 
+def _without_entry(text: str, key: str) -> str:
+    """The text without the last entry of ``parameters`` that has a key, and without the separator that it needed."""
+    tokens = _tokens(text)
+    entries = [field for field in _fields(tuple(tokens)) if field.name == _PARAMETERS]
+    entry = next(field for field in reversed(entries) if _string(_last(field.value, "key")) == key)
+    end = entry.value[-1].end
+    before = [token for token in tokens if token.start < entry.start]
+    after = [token for token in tokens if token.start >= end]
+    if after and after[0].text in _SEPARATORS:
+        return _cut(_cut(text, after[0].start, after[0].end), entry.start, end)
+    text = _cut(text, entry.start, end)
+    is_last_element = after and after[0].text == "]" and before[-1].text in _SEPARATORS
+    return _cut(text, before[-1].start, before[-1].end) if is_last_element else text
+
+
+def _cut(text: str, start: int, end: int) -> str:
+    """The text without a part of it, and without the line that this leaves empty."""
+    line, following = text.rfind("\n", 0, start) + 1, text.find("\n", end) + 1 or len(text)
+    if text[line:start].strip() or text[end:following].strip():
+        return text[:start] + text[end:]
+    return text[:line] + text[following:]
+
+
 def _inserted(text: str, position: int, addition: str) -> str:
     return text[:position] + addition + text[position:]
 
@@ -184,7 +244,7 @@ def _tokens(text: str) -> list[Token]:
 def _parameter_entries(tokens: list[Token]) -> Iterator[tuple[Token, ...]]:
     """The messages under ``parameters``, in order, in either notation of a list."""
     for field in _fields(tuple(tokens)):
-        if field.name == "parameters":
+        if field.name == _PARAMETERS:
             yield field.value
 
 
@@ -204,17 +264,17 @@ def _fields(tokens: tuple[Token, ...]) -> Iterator[Field]:
         if tokens[at].text in _SEPARATORS:
             at += 1
             continue
-        name = tokens[at].text
+        name, start = tokens[at].text, tokens[at].start
         at += 1
         if at < len(tokens) and tokens[at].text == ":":
             at += 1
         if at < len(tokens) and tokens[at].text == "[":
             end = _end_of_value(tokens, at)
             for value in _elements(tokens[at + 1 : end - 1]):
-                yield Field(name, value)
+                yield Field(name, value, value[0].start)
         else:
             end = _end_of_value(tokens, at)
-            yield Field(name, tokens[at:end])
+            yield Field(name, tokens[at:end], start)
         at = end
 
 

@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 from envpack.repository import (
     get_string_parameter,
     parse_config,
+    remove_parameter,
     set_backend,
     set_execution_environment,
     set_string_parameter,
@@ -37,7 +38,7 @@ def test_only_the_literal_changes(text, old):
     assert edited == f'{before}"/envs/new"{after}'
 
 
-@pytest.mark.parametrize("text", [REPEATED, LIST, "", "# only a comment", 'backend: "python"'])
+@pytest.mark.parametrize("text", [REPEATED, LIST, "", "# only a comment\n", 'backend: "python"'])
 def test_a_missing_key_is_appended_and_the_rest_stays(text):
     edited = set_string_parameter(text, "NEW", "v", "f")
     assert edited.startswith(text)
@@ -108,6 +109,33 @@ def drops_the_value(text, *_):
     return text
 
 
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ('name: "m"\n', 'name: "m"\n'),
+        ('parameters { key: "K" value { string_value: "a" } }\nname: "m"', 'name: "m"'),
+        ('parameters: {\n  key: "K"\n  value < string_value: "a" >\n}  # tail\n', "  # tail\n"),
+        ('name: "m", parameters { key: "K" }, max_batch_size: 1', 'name: "m",  max_batch_size: 1'),
+        ('parameters [ { key: "K" } ]', "parameters [  ]"),
+        ('parameters: [\n  { key: "K" },\n  { key: "B" }\n]\n', 'parameters: [\n  { key: "B" }\n]\n'),
+        ('parameters: [\n  { key: "B" },\n  { key: "K" }\n]\n', 'parameters: [\n  { key: "B" }\n]\n'),
+        (
+            'parameters [{ key: "K" }, { key: "A" }, { key: "K" }]; parameters { key: "K" };',
+            'parameters [ { key: "A" } ]; ',
+        ),
+    ],
+)
+def test_a_parameter_is_removed_with_its_line_and_its_comma(text, rest):
+    assert remove_parameter(text, "K", "f") == rest
+
+
+@pytest.mark.parametrize(
+    "text", [REPEATED, LIST, "", "# only a comment\n", 'backend: "python"\n', "max_batch_size: 1\r\n"]
+)
+def test_removing_what_was_added_gives_the_text_of_before(text):
+    assert remove_parameter(set_string_parameter(text, "NEW", "v", "f"), "NEW", "f") == text
+
+
 @pytest.mark.parametrize("edit", [changes_another_field, drops_the_value])
 def test_an_edit_with_another_result_than_the_requested_one_is_rejected(monkeypatch, edit):
     """No known text leads there: the edited text is parsed again and compared, in case one does."""
@@ -121,7 +149,15 @@ def test_an_edit_with_another_result_than_the_requested_one_is_rejected(monkeypa
             change()
         assert (caught.value.kind, caught.value.where) == ("config-not-editable", "dir/config.pbtxt")
         assert caught.value.message == f"cannot set {what} without changing other fields"
-        assert caught.value.hint == f"set {what} to 'v' by hand"
+        assert caught.value.hint == f"set {what.split()[-1]} to 'v' by hand"
+
+
+def test_a_removal_with_another_result_than_the_requested_one_is_rejected(monkeypatch):
+    monkeypatch.setattr("envpack.repository.config_editor._without_entry", lambda *_: "max_batch_size: 9")
+    with pytest.raises(InputError) as caught:
+        remove_parameter('parameters { key: "K" }', "K", "config.pbtxt")
+    assert caught.value.message == "cannot remove the parameter K without changing other fields"
+    assert caught.value.hint == "remove K from parameters by hand"
 
 
 def test_an_edit_that_no_longer_parses_is_rejected(monkeypatch):

@@ -5,7 +5,7 @@ import re
 from google.protobuf import text_encoding, text_format
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from envpack.repository import set_backend, set_string_parameter
+from envpack.repository import remove_parameter, set_backend, set_string_parameter
 from tests.unit.repository.config_texts import WORDS, messages, model_config, texts
 
 PIECE = re.compile(r"""(?P<comment>\#[^\r\n]*)|(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<other>[^"'#])""")
@@ -99,6 +99,20 @@ def test_the_backend(configuration, name):
     assert comments(edited) == comments(text)
     only_the_value_changed(text, edited, old)
     assert set_backend(edited, name, "config.pbtxt") == edited
+
+
+@patient
+@given(configurations(), KEYS)
+def test_the_removal_of_a_parameter(configuration, key):
+    message, text = configuration
+    edited = remove_parameter(text, key, "config.pbtxt")
+    if key not in message.parameters:
+        assert edited == text
+        return
+    del message.parameters[key]
+    assert parsed(edited) == message
+    assert is_subsequence(pieces(edited), pieces(text))
+    assert remove_parameter(edited, key, "config.pbtxt") == edited
 
 
 @patient
