@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment import build_environment
+from envpack.environment import build_environment, environment_from_prefix
 from envpack.repository import set_execution_environment
 from envpack.requirements import Requirements
 from envpack.stub import STUB_NAME, build_stub, target_from_prefix
@@ -48,9 +49,18 @@ class Preparation:
         file.write_text(set_execution_environment(text, str(self.environment), file))
 
 
-def prepare() -> Preparation:
-    """Build the environment and the stub, or reuse those in envpack's cache."""
-    requirements = Requirements(conda=(), pip=(NUMPY,), python=PYTHON, source=None)
-    environment = build_environment(requirements, python=PYTHON)
+def prepare(packages: Sequence[str] = (), prefix: Path | None = None) -> Preparation:
+    """Build the environment and the stub, or reuse those in envpack's cache.
+
+    Args:
+        packages: pip requirements, in addition to NumPy.
+        prefix: an existing environment with them, for the Python of the release's own stub, to take over instead.
+
+    """
+    if prefix:
+        environment = environment_from_prefix(prefix, python=PYTHON)
+    else:
+        requirements = Requirements(conda=(), pip=(NUMPY, *packages), python=PYTHON, source=None)
+        environment = build_environment(requirements, python=PYTHON)
     stub = build_stub(target_from_prefix(environment.prefix))
     return Preparation(environment.prefix, stub.path)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from envpack.server import procfs
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,23 @@ class Figures:
     pss: int
     threads: int
     descriptors: int
+
+
+def of_model(folder: Path) -> tuple[int, ...]:
+    """Process ids of all stubs of a model, and of the processes that they have forked.
+
+    The command line of each of them contains the path of the model's file.
+    """
+    wanted = os.fsencode(f"{folder}/")
+    return tuple(pid for pid in procfs.all_pids() if _first_argument(pid).startswith(wanted))
+
+
+def _first_argument(pid: int) -> bytes:
+    try:
+        words = (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return b""
+    return words[1] if len(words) > 1 else b""
 
 
 def figures(pid: int) -> Figures:

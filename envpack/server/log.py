@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from envpack.support.text import clipped
 
 MARKER = "envpack-stub "
 _LONGEST_REPORT = 4096  # characters of what a stub reports; a real one has 300
 _LONGEST_DURATION = 1e6  # seconds
+_STARTS = ("cold", "warm")
 _LONGEST_ERROR = 64 << 10  # characters of an error that are read
 _SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]+:\d+\] ?")
 _FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
@@ -36,7 +37,9 @@ class StubReport:
         python: version of its Python, ``""`` if unknown.
         numpy: version of NumPy, ``""`` without NumPy.
         version: version of envpack's stub, ``""`` if unknown.
-        import_seconds: duration of the model's import in seconds, None before it is done.
+        start: ``"warm"`` if the process was forked from a template, ``"cold"`` if not, ``""`` if unknown.
+        import_seconds: duration of the model's import in seconds, None before it is done; that of the template after a
+            warm start.
         initialize_seconds: duration of the model's initialization in seconds, None before it is done.
 
     """
@@ -45,6 +48,8 @@ class StubReport:
     python: str = ""
     numpy: str = ""
     version: str = ""
+    _: KW_ONLY
+    start: str = ""
     import_seconds: float | None = None
     initialize_seconds: float | None = None
 
@@ -167,9 +172,14 @@ def _read_report(entry: dict[str, object]) -> StubReport:
         python=str(entry.get("python") or ""),
         numpy=str(entry.get("numpy") or ""),
         version=str(entry.get("stub") or ""),
+        start=_start(entry.get("start")),
         import_seconds=_duration(entry.get("import_seconds")),
         initialize_seconds=_duration(entry.get("initialize_seconds")),
     )
+
+
+def _start(value: object) -> str:
+    return value if isinstance(value, str) and value in _STARTS else ""
 
 
 def _duration(value: object) -> float | None:
