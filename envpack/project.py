@@ -14,13 +14,14 @@ from envpack.support.platforms import PLATFORMS, platform_name
 
 FILE_NAME = "envpack.toml"
 _MOST = 1 << 20  # bytes
-_BUILD_KEYS = {"format", "exclude", "toolchain", "layout", "link_mode"}
+_BUILD_KEYS = {"format", "exclude", "toolchain", "layout", "link_mode", "start"}
 _PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "backends", "models"} | _BUILD_KEYS
 _MODEL_KEYS = {"python", "requirements", "from_prefix"} | _BUILD_KEYS
 LAYOUTS = ("model", "backend")
 ARCHIVE_FORMATS = ("dir", "tar.gz", "tar")
 TOOLCHAINS = ("auto", "system", "zig")
 LINK_MODES = ("auto", "clone", "hardlink", "copy")
+STARTS = ("cold", "warm")
 _EXAMPLES = {
     "triton": "24.10",
     "platform": "linux-64",
@@ -29,6 +30,7 @@ _EXAMPLES = {
     "format": "tar.gz",
     "toolchain": "zig",
     "link_mode": "copy",
+    "start": "warm",
     "backends": "../backends",
     "python": "3.10",
     "requirements": "core/requirements.txt",
@@ -50,6 +52,7 @@ class ModelSettings:
         exclude: patterns of files to leave out, beside those of the project.
         toolchain: compiler for its stub, see `Project`.
         link_mode: how its files are placed, see `Project`.
+        start: how its instances start, see `Project`.
     """
 
     python: str = ""
@@ -60,6 +63,7 @@ class ModelSettings:
     exclude: tuple[str, ...] = ()
     toolchain: str = ""
     link_mode: str = ""
+    start: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +82,7 @@ class Project:
         exclude: patterns of files to leave out of every environment, as in ``.gitignore``.
         toolchain: compiler for stubs: ``"auto"``, ``"system"`` or ``"zig"``.
         link_mode: how environments are placed: a name in `LINK_MODES`.
+        start: how the models' instances start: ``"warm"`` or ``"cold"``.
         models: settings by model name; models without an entry are not listed.
     """
 
@@ -92,6 +97,7 @@ class Project:
     exclude: tuple[str, ...] = ()
     toolchain: str = ""
     link_mode: str = ""
+    start: str = ""
     models: dict[str, ModelSettings] = field(default_factory=dict)
 
     @property
@@ -157,6 +163,7 @@ def _parsed(content: dict[str, object], file: Path) -> Project:
         exclude=_texts(content, "exclude", file, place),
         toolchain=_one_of(TOOLCHAINS, content, "toolchain", file, place),
         link_mode=_one_of(LINK_MODES, content, "link_mode", file, place),
+        start=_one_of(STARTS, content, "start", file, place),
         models={name: _model_settings(name, entry, file) for name, entry in _table(content, "models", file).items()},
     )
 
@@ -207,6 +214,7 @@ def _model_settings(name: str, entry: object, file: Path) -> ModelSettings:
         exclude=_texts(entry, "exclude", file, place),
         toolchain=_one_of(TOOLCHAINS, entry, "toolchain", file, place),
         link_mode=_one_of(LINK_MODES, entry, "link_mode", file, place),
+        start=_one_of(STARTS, entry, "start", file, place),
     )
 
 

@@ -74,6 +74,12 @@ _MEGA = 1e6
     metavar="DIRECTORY",
     help="Folder of a server's own Python backend: copy its library into ours instead of linking to it.",
 )
+@click.option(
+    "--start",
+    type=click.Choice(["warm", "cold"]),
+    help="How the model's instances start: warm, from one process that has imported the model, or cold. Default: that "
+    "of envpack.toml, else unchanged.",
+)
 @click.option("--force", is_flag=True, help="Rename what envpack did not make and has to replace, instead of refusing.")
 @click.option("--strip", is_flag=True, help="Remove debug information from libraries and programs.")
 @click.option(

@@ -36,6 +36,7 @@ def inspect_repository_at(path: Path, triton: str, backends: Path | None, consol
             "repository": str(found.repository),
             "triton": release.name,
             "models": list(found.models),
+            "warm": list(found.warm),
             "ok": good,
             "findings": [dataclasses.asdict(finding) | {"where": str(finding.where)} for finding in found.findings],
         }
@@ -62,4 +63,5 @@ def _summary(found: RepositoryInspection) -> str:
     errors = sum(finding.severity == "error" for finding in found.findings)
     warnings = len(found.findings) - errors
     models = counted(len(found.models), "model")
+    models += f" ({len(found.warm)} with a warm start)" if found.warm else ""
     return f"{models} for Triton {found.release.name}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"

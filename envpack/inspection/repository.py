@@ -15,6 +15,7 @@ from envpack.inspection.files import (
     pointer_findings,
 )
 from envpack.inspection.finding import Finding, caution, fault, finding_of_error
+from envpack.inspection.starting import start_findings, starts_warm
 from envpack.inspection.state import build_state
 from envpack.inspection.stubs import backend_findings, fit_findings, stub_findings
 from envpack.project import FILE_NAME, Project
@@ -44,12 +45,14 @@ class RepositoryInspection:
         repository: its folder.
         release: the release that it was inspected for.
         models: names of the model folders.
+        warm: names of those whose configuration names the warm start.
         findings: all findings, sorted by path.
     """
 
     repository: Path
     release: Release
     models: tuple[str, ...]
+    warm: tuple[str, ...]
     findings: tuple[Finding, ...]
 
     @property
@@ -101,7 +104,13 @@ def inspect_repository(
             hint=f"make it readable: `chmod -R u+rX {repository}`",
         ) from error
     findings.sort(key=lambda finding: (str(finding.where), finding.severity, finding.kind))
-    return RepositoryInspection(repository, release, tuple(folder.name for folder in chosen), tuple(findings))
+    return RepositoryInspection(
+        repository,
+        release,
+        tuple(folder.name for folder in chosen),
+        tuple(model.folder.name for model in models if starts_warm(model)),
+        tuple(findings),
+    )
 
 
 def _of_model(
@@ -123,6 +132,7 @@ def _of_model(
     if model is None or model.is_ensemble or foreign:
         return
     yield from _state_findings(project, model, release)
+    yield from start_findings(model)
     stub = folder / STUB_NAME
     if (stub.exists() or stub.is_symlink()) and not is_pointer(stub):
         yield from stub_findings(stub)

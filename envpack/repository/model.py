@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.repository.config import ModelConfig, parse_config
+from envpack.repository.starting import starting_faults
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 
@@ -86,6 +87,7 @@ def examine_model(folder: Path) -> tuple[Model | None, tuple[InputError, ...]]:
     is_ensemble = config.platform == "ensemble" or config.HasField("ensemble_scheduling")
     faults += _tensor_faults(folder, config)
     faults += _step_faults(folder, config) if is_ensemble else _code_faults(folder, config)
+    faults += starting_faults(config, folder / CONFIG_NAME)
     backend = "" if is_ensemble else config.backend or "python"
     return Model(config.name or folder.name, folder, config, is_ensemble, backend), tuple(faults)
 

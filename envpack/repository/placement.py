@@ -20,6 +20,7 @@ from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
 from envpack.repository.model import CONFIG_NAME, Model, config_text
+from envpack.repository.starting import with_start
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 from envpack.support.replacement import replace_link, replaced_file, replaced_folder, write_text
@@ -47,13 +48,14 @@ def environment_of(model: Model) -> Path | None:
     return Path(value.replace(_MODEL_DIRECTORY, str(model.folder))) if value else None
 
 
-def point_to_environment(model: Model, path_value: str, backend: str = "") -> bool:
+def point_to_environment(model: Model, path_value: str, backend: str = "", start: str = "") -> bool:
     """Set the execution environment in the model's config.pbtxt, and create the file if it does not exist.
 
     Args:
         model: the model.
         path_value: an absolute path, or the result of `in_model_folder`.
         backend: backend to set in the same step; ``""`` leaves it as it is.
+        start: how the model starts, to set in the same step, see `with_start`; ``""`` leaves it as it is.
 
     Returns:
         Whether the file changed.
@@ -73,6 +75,7 @@ def point_to_environment(model: Model, path_value: str, backend: str = "") -> bo
     file = (model.folder / CONFIG_NAME).resolve()
     text = config_text(model)
     edited = set_execution_environment(text, path_value, model.folder / CONFIG_NAME)
+    edited = with_start(edited, start, model.folder / CONFIG_NAME)
     if backend:
         edited = set_backend(edited, backend, model.folder / CONFIG_NAME)
     if file.is_file() and edited == text:

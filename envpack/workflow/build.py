@@ -18,7 +18,7 @@ from envpack.preflight import (
 )
 from envpack.project import Project
 from envpack.releases import Release
-from envpack.repository import PYTHON_BACKEND, open_model
+from envpack.repository import PYTHON_BACKEND, configured_start, open_model
 from envpack.stub import ToolchainName, build_stub, target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
@@ -43,6 +43,7 @@ class BuiltModel:
         environment: folder or archive beside the model.
         stub: the stub beside the model or in its backend; ``None`` if the release's own serves it.
         backend: name of the backend that serves it, ``""`` for an ensemble.
+        start: ``"warm"`` or ``"cold"``, as its configuration names it; ``""`` if it names neither, and for an ensemble.
         changed: whether anything on disk was changed.
         forms: what each form of the environment costs, whichever was built.
         sizes: size of each package, the largest first.
@@ -55,6 +56,7 @@ class BuiltModel:
     environment: Path | None = None
     stub: Path | None = None
     backend: str = ""
+    start: str = ""
     changed: bool = False
     forms: tuple[Format, ...] = ()
     sizes: tuple[PackageSize, ...] = ()
@@ -120,10 +122,18 @@ def build(request: BuildRequest, progress: Progress) -> BuiltModel:
             environment=placed.environment,
             stub=placed.stub if placed.stub.exists() else None,
             backend=placed.backend or PYTHON_BACKEND,
+            start=_start(request),
             changed=placed.changed,
             forms=format_costs(metadata),
             sizes=package_sizes(environment, metadata),
         )
+
+
+def _start(request: BuildRequest) -> str:
+    """What config.pbtxt says of the start after a build; ``--start cold`` removes the parameter."""
+    if request.start:
+        return request.start if request.start == "warm" else ""
+    return configured_start(request.model.config)
 
 
 def _environment(request: BuildRequest, progress: Progress) -> Environment:

@@ -69,7 +69,7 @@ def place(request: BuildRequest, environment: Environment, binary: Path | None, 
     backend = backend_for(environment.minor, request.backends) if request.backends else None
     changed |= _place_stub(request, binary, backend)
     previous = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
-    changed |= point_to_environment(model, in_model_folder(path.name), _backend_name(model, backend))
+    changed |= point_to_environment(model, in_model_folder(path.name), _backend_name(model, backend), request.start)
     if backend:
         changed |= remove_stub(model.folder)  # the server would prefer it to the backend's
     _remove_previous(model, previous, path)
@@ -83,7 +83,7 @@ def wants_stub(request: BuildRequest, environment: Environment) -> bool:
         return True
     needed = release_cannot_serve(environment.minor, numpy_version(environment), request.release)
     has_stub = (request.model.folder / STUB_NAME).exists()
-    return request.stub == "auto" and (needed or has_stub)
+    return request.stub == "auto" and (needed or has_stub or request.starts_warm)
 
 
 def numpy_version(environment: Environment) -> str:

@@ -12,7 +12,7 @@ from envpack.environment import Environment, find_environment, find_remembered_l
 from envpack.inspection import BuildState, build_state
 from envpack.lock import Lock, read_lock
 from envpack.project import Project
-from envpack.repository import environment_of, in_model_folder, open_model
+from envpack.repository import configured_start, environment_of, in_model_folder, open_model
 from envpack.stub import STUB_NAME
 from envpack.support.text import counted, printable
 from envpack.workflow.foreign import foreign_paths, refuse_foreign
@@ -119,8 +119,14 @@ def _placement(
         reasons = [*changed, *_differences(metadata, request, lock), *_files(path, metadata, request, environment)]
         if reasons:
             yield PlannedChange(f"replace {path.name}", "; ".join(reasons))
-    if has != path:
-        yield PlannedChange("edit config.pbtxt", f"EXECUTION_ENV_PATH becomes {in_model_folder(path.name)}")
+    edits = [f"EXECUTION_ENV_PATH becomes {in_model_folder(path.name)}"] if has != path else []
+    start = configured_start(model.config)
+    if request.start == "warm" and start != "warm":
+        edits.append("ENVPACK_START becomes warm")
+    if request.start == "cold" and start:
+        edits.append("ENVPACK_START is removed")
+    if edits:
+        yield PlannedChange("edit config.pbtxt", "; ".join(edits))
 
 
 def _differences(metadata: Mapping[str, Any], request: BuildRequest, lock: Lock | None) -> Iterator[str]:
@@ -175,3 +181,5 @@ def _stub(request: BuildRequest, source: LockRequest, lock: Lock | None) -> Iter
     elif release_cannot_serve(source.target.python, numpy, request.release):
         own = f"the stub of Triton {request.release.name} embeds Python {request.release.python}"
         yield PlannedChange(f"place a stub for Python {source.target.python}", own)
+    elif request.starts_warm:
+        yield PlannedChange("place a stub", "only envpack's stub starts models warm")

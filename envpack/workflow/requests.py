@@ -12,9 +12,9 @@ from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, LockOptions, read_lock
 from envpack.project import Project
 from envpack.pythons import check_minor
 from envpack.releases import DEFAULT_RELEASE, Release, find_release
-from envpack.repository import Model, backends_folder, python_of_backend
+from envpack.repository import Model, backends_folder, configured_start, python_of_backend
 from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
-from envpack.stub import ToolchainName
+from envpack.stub import STUB_NAME, ToolchainName
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import UsageError
 from envpack.support.transfer import LinkMode
@@ -23,6 +23,7 @@ from envpack.workflow.placed import Placed, placed_environment
 ArchiveFormat = Literal["dir", "tar.gz", "tar"]
 Layout = Literal["model", "backend"]
 StubPolicy = Literal["auto", "always", "never"]
+Start = Literal["cold", "warm"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,8 @@ class BuildOptions:
             model then names. None for the project's, or else for what the model names already.
         backends: folder of those backends; None for the project's, or else ``backends`` beside the repository.
         copy_library: folder of a server's own Python backend, whose library is copied instead of linked to.
+        start: ``"warm"`` lets the model's instances start warm, and places a stub; ``"cold"`` undoes that. None for the
+            project's, or else as the model's configuration has it.
         force: move aside what envpack did not make and would have to replace, instead of refusing.
     """
 
@@ -92,6 +95,7 @@ class BuildOptions:
     layout: Layout | None = None
     backends: Path | None = None
     copy_library: Path | None = None
+    start: Start | None = None
     force: bool = False
 
 
@@ -153,6 +157,7 @@ class BuildRequest:
         link_mode: how files of the cache are placed.
         backends: folder of the backends; None if the stub goes beside the model.
         copy_library: folder of a Python backend whose library is copied.
+        start: how the model's instances are to start, ``""`` for what its configuration says.
         force: move aside what envpack did not make.
     """
 
@@ -170,7 +175,13 @@ class BuildRequest:
     link_mode: LinkMode
     backends: Path | None
     copy_library: Path | None
+    start: Start | Literal[""]
     force: bool
+
+    @property
+    def starts_warm(self) -> bool:
+        """Whether the model's configuration names the warm start after the build."""
+        return (self.start or configured_start(self.model.config)) == "warm"
 
 
 def release_for(project: Project, options: ResolveOptions) -> Release:
@@ -212,10 +223,12 @@ def build_request(project: Project, model: Model, options: BuildOptions) -> Buil
         link_mode=options.link_mode or cast("LinkMode", settings.link_mode or project.link_mode or "auto"),
         backends=_backends(project, model, options),
         copy_library=options.copy_library,
+        start=options.start or cast("Start", settings.start or project.start),
         force=options.force,
     )
     _refuse_folder(request)
     _refuse_foreign_packer(request)
+    _refuse_missing_stub(request)
     return request
 
 
@@ -334,6 +347,16 @@ def _refuse_folder(request: BuildRequest) -> None:
             f"Triton {request.release.name} does not accept a folder as an execution environment",
             kind="folder-unsupported",
             hint="build an archive: --format tar.gz",
+        )
+
+
+def _refuse_missing_stub(request: BuildRequest) -> None:
+    has_stub = request.backends is not None or (request.model.folder / STUB_NAME).exists()
+    if request.start == "warm" and request.stub == "never" and not has_stub:
+        raise UsageError(
+            "only envpack's stub starts models warm, and --stub never excludes it",
+            kind="start-limits",
+            hint="remove --stub never, or use --start cold",
         )
 
 

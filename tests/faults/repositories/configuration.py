@@ -95,6 +95,14 @@ ENTRIES = (
         "see Triton's model configuration guide; a field may be newer than envpack's schema",
     ),
     Broken(
+        "config-start",
+        "`config.pbtxt` has a value of `ENVPACK_START` that the stub does not know",
+        _append('parameters { key: "ENVPACK_START" value { string_value: "hot" } }\n'),
+        "bad-config",
+        "config.pbtxt: the parameter ENVPACK_START is 'hot'",
+        "write cold or warm, or remove the parameter",
+    ),
+    Broken(
         "config-name",
         "`config.pbtxt` gives the model another name than its folder has",
         _other_name,

@@ -61,3 +61,12 @@ def test_a_kind_in_brackets_and_odd_names_are_shown_as_they_are(project, capsys)
     (project.repository / "[bold]stray\n").mkdir()
     assert run(["inspect", str(project.repository)]) == 1
     assert "[bold]stray\\n: a server loads every folder" in capsys.readouterr().out
+
+
+def test_models_that_start_warm_are_counted(project, capsys):
+    with (project.repository / "two/config.pbtxt").open("a") as config:
+        config.write('parameters { key: "ENVPACK_START" value { string_value: "warm" } }\n')
+    assert run(["inspect", str(project.repository), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["warm"] == ["two"]
+    assert "3 models (1 with a warm start) for Triton 24.10: 0 errors, 1 warning" in captured.err.splitlines()

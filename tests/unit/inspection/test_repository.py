@@ -423,3 +423,24 @@ def test_models_of_other_backends_are_ignored(project, release):
     (project.repository / "net/1").mkdir(parents=True)
     (project.repository / "net/config.pbtxt").write_text('backend: "onnxruntime"')
     assert kinds(project, release) == []
+
+
+def start_warm(folder):
+    with (folder / "config.pbtxt").open("a") as config:
+        config.write('parameters { key: "ENVPACK_START" value { string_value: "warm" } }\n')
+
+
+def test_models_that_start_warm_are_named_and_need_a_stub_of_envpack(project, release, foreign_stub):
+    folder = project.repository / "one"
+    start_warm(folder)
+    assert inspect_repository(project, release).warm == ("one",)
+    assert kinds(project, release) == [("warning", "start-ignored")]
+    shutil.copy(foreign_stub, folder)
+    assert kinds(project, release) == [("warning", "stub-needs-libpython")]
+
+
+def test_a_model_of_a_backend_for_its_python_has_a_stub_there(project, release):
+    start_warm(project.repository / "one")
+    config = project.repository / "one/config.pbtxt"
+    config.write_text(set_backend(config.read_text(), "python_3_10", config))
+    assert ("warning", "start-ignored") not in kinds(project, release)

@@ -203,3 +203,20 @@ def test_a_configuration_that_is_no_text_is_an_error(tmp_path):
 def test_find_models_requires_a_folder(tmp_path):
     with pytest.raises(InputError, match="repository not found"):
         find_models(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "known"),
+    [
+        ("ENVPACK_START", "hot", "cold or warm"),
+        ("ENVPACK_START", "", "cold or warm"),
+        ("ENVPACK_TEMPLATE", "execute", "import or initialize"),
+    ],
+)
+def test_a_value_that_the_stub_does_not_know_is_an_error(tmp_path, key, value, known):
+    folder = make(tmp_path / "m", f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}')
+    with pytest.raises(InputError) as caught:
+        open_model(folder)
+    assert (caught.value.kind, caught.value.where) == ("bad-config", str(folder / "config.pbtxt"))
+    assert caught.value.message == f"the parameter {key} is {value!r}"
+    assert caught.value.hint == f"write {known}, or remove the parameter"

@@ -1,6 +1,7 @@
 """What a build puts beside a model, and what it removes there: only what it made itself."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def request_for(model, **changes):
         "source": None, "release": find_release("24.10"), "release_named": False, "served_from": "/srv/models/",
         "archive_format": "dir", "selection": Selection(exclude=("x",)), "packer": "envpack", "strip": False,
         "stub": "auto", "toolchain": "auto", "link_mode": "auto", "backends": None, "copy_library": None,
-        "force": False,
+        "start": "", "force": False,
     }  # fmt: skip
     return BuildRequest(model=model, **{**fields, **changes})
 
@@ -303,3 +304,28 @@ def test_when_a_model_gets_a_stub(folder, tmp_path, policy, backends, served, ha
         configured(folder), stub=policy, backends=Path("/backends") if backends else None, release=release
     )
     assert wants_stub(request, environment(tmp_path)) is wanted
+
+
+def test_the_start_is_written_and_removed_with_the_environment_and_stays_otherwise(folder, tmp_path, placed, binary):
+    def configured_by(start):
+        done = place(request_for(open_model(folder), start=start), environment(tmp_path), binary, NoProgress())
+        return get_string_parameter(open_model(folder).config, "ENVPACK_START"), done.changed
+
+    configured(folder, NEW)
+    before = (folder / "config.pbtxt").read_text()
+    assert configured_by("warm") == ("warm", True)
+    placed.changed = False
+    assert configured_by("") == ("warm", False)
+    assert configured_by("warm") == ("warm", False)
+    assert configured_by("cold") == ("", True)
+    assert (folder / "config.pbtxt").read_text() == before
+    assert configured_by("cold") == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("policy", "start", "wanted"), [("auto", "warm", True), ("auto", "", False), ("never", "warm", False)]
+)
+def test_a_warm_start_needs_a_stub(folder, tmp_path, policy, start, wanted):
+    own = environment(tmp_path, packages=[Package(name="numpy", version="1.26.4", source="pip")])
+    own = replace(own, minor="3.10")
+    assert wants_stub(request_for(configured(folder), stub=policy, start=start), own) is wanted

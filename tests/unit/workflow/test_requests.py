@@ -12,6 +12,7 @@ from envpack.workflow import BuildOptions, ResolveOptions
 from envpack.workflow.requests import PrefixRequest, build_request
 
 CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
+WARM = 'parameters { key: "ENVPACK_START" value { string_value: "warm" } }\n'
 
 
 @pytest.fixture
@@ -102,9 +103,37 @@ def test_files_are_placed_as_the_option_the_model_or_the_project_says(repository
     assert request_for(repository, link_mode="clone").link_mode == "clone"
 
 
+def test_a_model_starts_as_the_option_the_model_or_the_project_says_or_as_it_is_configured(repository):
+    request = request_for(repository)
+    assert (request.start, request.starts_warm) == ("", False)
+    (repository / "envpack.toml").write_text('start = "warm"\n')
+    assert (request_for(repository).start, request_for(repository).starts_warm) == ("warm", True)
+    (repository / "envpack.toml").write_text('start = "warm"\n[models.m]\nstart = "cold"\n')
+    assert request_for(repository).start == "cold"
+    assert request_for(repository, start="warm").start == "warm"
+    (repository / "envpack.toml").unlink()
+    (repository / "m/config.pbtxt").write_text(CONFIG + WARM)
+    request = request_for(repository)
+    assert (request.start, request.starts_warm) == ("", True)
+    assert not request_for(repository, start="cold").starts_warm
+
+
+def test_without_a_new_stub_a_model_with_envpacks_stub_can_start_warm(repository):
+    (repository / "m/triton_python_backend_stub").touch()
+    assert request_for(repository, start="warm", stub="never").starts_warm
+
+
 @pytest.mark.parametrize(
     "text",
-    ['format = "zip"', "exclude = '*.pyi'", "exclude = ['']", 'link_mode = "symlink"', '[models.m]\nformat = "zip"'],
+    [
+        'format = "zip"',
+        "exclude = '*.pyi'",
+        "exclude = ['']",
+        'link_mode = "symlink"',
+        'start = "hot"',
+        '[models.m]\nformat = "zip"',
+        "[models.m]\nstart = true",
+    ],
 )
 def test_wrong_settings_are_refused_with_their_file(repository, text):
     (repository / "envpack.toml").write_text(text)
@@ -126,6 +155,7 @@ def test_a_prefix_takes_the_place_of_requirements(repository):
         ({"packer": "conda-pack"}, "packer-limits"),
         ({"triton": "23.04"}, "folder-unsupported"),
         ({"layout": "backend", "stub": "never"}, "layout-limits"),
+        ({"start": "warm", "stub": "never"}, "start-limits"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(repository, options, kind):
