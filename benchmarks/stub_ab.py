@@ -34,7 +34,7 @@ from bench.workloads import KINDS, WORKLOADS, Workload, run
 from envpack.server import find_server
 from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime, ProcessServer
-from envpack.verification.stub_processes import living_stubs, stub_processes
+from envpack.verification.stub_processes import instances, stub_processes
 
 VARIANTS = ("ours", "release")
 LOADED = "load"  # name of the model that is loaded and unloaded
@@ -117,9 +117,8 @@ class Bench:
 
     def all_of(self, model: str) -> tuple[int, ...]:
         """All processes of that instance: ours is a front and a worker."""
-        (worker,) = stub_processes(self.server, model)
-        (stub,) = (stub for stub in living_stubs(self.server) if stub.arguments == worker.arguments)
-        return tuple({stub.pid, worker.pid})
+        (instance,) = instances(self.server, model)
+        return tuple({instance.stub.pid, instance.worker.pid})
 
 
 def requests(bench: Bench, table: Table, workload: Workload) -> None:

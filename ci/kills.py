@@ -28,7 +28,7 @@ from envpack.releases import DEFAULT_RELEASE, find_release  # noqa: E402
 from envpack.server.kserve import Client, RequestError  # noqa: E402
 from envpack.server.process import ProcessRuntime, ProcessServer  # noqa: E402
 from envpack.server.tensors import Tensor  # noqa: E402
-from envpack.verification.stub_processes import stub_processes  # noqa: E402
+from envpack.verification.stub_processes import instances  # noqa: E402
 from tests.cache import kept_cache  # noqa: E402
 from tests.server.model_environments import NUMPYS, ModelEnvironments  # noqa: E402
 from tests.server.releases.conftest import load, place  # noqa: E402
@@ -90,13 +90,12 @@ def answers(client: Client, model: str) -> bool:
 
 
 def worker_of(server: ProcessServer, model: str) -> int | None:
-    """The process that runs a model, or will: its stub has no child while it replaces one."""
+    """The process that runs a model, or will: its stub has none while it replaces one."""
     until = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < until:
-        stubs = {child.pid for child in server.children()}
-        for process in stub_processes(server, model):
-            if process.pid not in stubs:
-                return process.pid
+        for instance in instances(server, model):
+            if instance.worker != instance.stub:
+                return instance.worker.pid
         time.sleep(0.001)
     return None
 

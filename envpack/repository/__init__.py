@@ -56,6 +56,6 @@ if TYPE_CHECKING:
         remove_stub as remove_stub,
         unpacking_backends as unpacking_backends,
     )
-    from envpack.repository.starting import STARTS as STARTS, configured_start as configured_start
+    from envpack.repository.starting import START_PARAMETER as START_PARAMETER, configured_start as configured_start
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -72,6 +72,9 @@ class ContainerServer:
     def children(self, of: int | None = None) -> tuple[Process, ...]:
         return self._procfs.children(of)
 
+    def watched(self, pid: int) -> tuple[Process, ...]:
+        return self._procfs.watched(pid)
+
     def orphans(self) -> tuple[Process, ...]:
         return self._procfs.orphans()
 
@@ -84,8 +87,8 @@ class ContainerServer:
     def variables(self, pid: int) -> dict[str, str]:
         return self._procfs.variables(pid)
 
-    def resident_bytes(self, pid: int) -> int:
-        return self._procfs.resident_bytes(pid)
+    def memory_bytes(self, pid: int) -> int:
+        return self._procfs.memory_bytes(pid)
 
     def abort(self, pid: int) -> None:
         self._procfs.abort(pid)

@@ -21,6 +21,7 @@ class Process:
         dead: the process has ended and its exit status has not been collected (a zombie).
         arguments: command line; empty for a zombie.
         status: wait status of a dead process; 0 also if unknown.
+        parent: process id of its parent, 0 if unknown.
 
     """
 
@@ -29,6 +30,7 @@ class Process:
     dead: bool
     arguments: tuple[str, ...]
     status: int = 0
+    parent: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class Server(Protocol):
         Zombies are included.
         """
 
+    def watched(self, pid: int) -> tuple[Process, ...]:
+        """The entries of the process table that a child of the server watches: it has a descriptor (pidfd) of each.
+
+        They need not be its descendants.
+        """
+
     def orphans(self) -> tuple[Process, ...]:
         """Living processes of models that are no longer descendants of the server, because their parents ended."""
 
@@ -96,8 +104,8 @@ class Server(Protocol):
     def variables(self, pid: int) -> Mapping[str, str]:
         """Environment variables that a child was started with; empty if they cannot be read."""
 
-    def resident_bytes(self, pid: int) -> int:
-        """Resident memory of a child in bytes; 0 if it cannot be read."""
+    def memory_bytes(self, pid: int) -> int:
+        """Memory of a process in bytes, with its share of what it shares with others (PSS); 0 if it cannot be read."""
 
     def abort(self, pid: int) -> None:
         """Send SIGABRT to a process; does nothing if the process has ended."""

@@ -83,6 +83,9 @@ class ProcessServer:
     def children(self, of: int | None = None) -> tuple[Process, ...]:
         return procfs.children_of(self.pid if of is None else of)
 
+    def watched(self, pid: int) -> tuple[Process, ...]:
+        return procfs.watched_by(pid)
+
     def orphans(self) -> tuple[Process, ...]:
         children = procfs.children_of(self._supervisor.pid)
         return tuple(child for child in children if child.pid != self.pid and not child.dead)
@@ -96,8 +99,8 @@ class ProcessServer:
     def variables(self, pid: int) -> dict[str, str]:
         return procfs.variables(pid)
 
-    def resident_bytes(self, pid: int) -> int:
-        return procfs.resident_bytes(pid)
+    def memory_bytes(self, pid: int) -> int:
+        return procfs.memory_bytes(pid)
 
     def abort(self, pid: int) -> None:
         with contextlib.suppress(OSError):

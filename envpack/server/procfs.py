@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,24 +29,47 @@ for folder in /proc/[0-9]*; do
   printf '%s\0' "$stat" "${#words[@]}" "${words[@]}"
 done
 """
+_READ_DESCRIPTORS = r"""
+for file in "$1"/*; do
+  { while IFS= read -r line; do printf '%s\n' "$line"; done < "$file"; } 2>/dev/null
+done
+"""
 _READ_TEXT = 'printf "%s" "$(<"$1")"'
 _READ_VARIABLES = r"""while IFS= read -r -d '' entry; do printf '%s\0' "$entry"; done < "$1" """
 _LIST_FOLDER = r"""shopt -s nullglob dotglob; for entry in "$1"/*; do printf '%s\0' "${entry##*/}"; done"""
 _READ_LINK = 'readlink "$1"'
 _ABORT = 'kill -ABRT "$1"'
+_WATCHED = re.compile(r"^Pid:\t(-?\d{1,9})$", re.MULTILINE)
+_PROPORTIONAL = re.compile(r"^Pss:\s+(\d{1,12}) kB$", re.MULTILINE)
 _LISTENING = "0A"  # state in /proc/<pid>/net/tcp
-_PAGE_BYTES = 4096  # unit of resident sizes in /proc/<pid>/statm, on all platforms of Triton
 Run = Callable[[str, str], bytes]
 
 
 def children_of(parent: int) -> tuple[Process, ...]:
     """The direct children of a process, zombies included, by process id."""
-    found = []
-    for entry in sorted(all_pids()):
-        name, fields = _stat_fields(entry)
-        if len(fields) > 2 and int(fields[1]) == parent:
-            found.append(Process(entry, name, fields[0] in {"Z", "X"}, command_line(entry), ended_with(fields)))
-    return tuple(found)
+    found = (_process(pid, parent) for pid in sorted(all_pids()))
+    return tuple(process for process in found if process)
+
+
+def watched_by(pid: int) -> tuple[Process, ...]:
+    """The processes of which a process has a descriptor (pidfd), zombies included, by process id."""
+    texts = (_read(pid, f"fdinfo/{name}").decode() for name in _names(pid, "fdinfo"))
+    found = {watched for text in texts for watched in pids_in(text)}
+    return tuple(process for process in map(_process, sorted(found)) if process)
+
+
+def pids_in(text: str) -> list[int]:
+    """The process ids in the text of ``/proc/<pid>/fdinfo/<number>``; a process that is gone has none."""
+    pids = (int(match) for match in _WATCHED.findall(text))
+    return [pid for pid in pids if pid > 0]
+
+
+def _process(pid: int, parent: int | None = None) -> Process | None:
+    """An entry of the process table; None if it does not exist, or has another parent than the given one."""
+    name, fields = _stat_fields(pid)
+    if len(fields) < 2 or parent not in (None, int(fields[1])):
+        return None
+    return Process(pid, name, fields[0] in {"Z", "X"}, command_line(pid), ended_with(fields), int(fields[1]))
 
 
 def command_line(pid: int) -> tuple[str, ...]:
@@ -83,10 +107,15 @@ def split_variables(raw: bytes) -> dict[str, str]:
     return {name: value for name, _, value in entries}
 
 
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process in bytes."""
-    fields = _read(pid, "statm").split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
+def memory_bytes(pid: int) -> int:
+    """Memory of a process in bytes, with its share of what it shares with others."""
+    return proportional_bytes(_read(pid, "smaps_rollup").decode())
+
+
+def proportional_bytes(text: str) -> int:
+    """The proportional memory in the text of ``/proc/<pid>/smaps_rollup`` in bytes."""
+    found = _PROPORTIONAL.search(text)
+    return int(found[1]) << 10 if found else 0
 
 
 def listens(pid: int, port: int) -> bool:
@@ -107,6 +136,13 @@ def listens(pid: int, port: int) -> bool:
 def all_pids() -> list[int]:
     """Ids of all processes, zombies included."""
     return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+
+
+def _names(pid: int, folder: str) -> list[str]:
+    try:
+        return os.listdir(_PROC / str(pid) / folder)  # noqa: PTH208 - only names are needed
+    except OSError:
+        return []
 
 
 def _read(pid: int, file: str) -> bytes:
@@ -146,6 +182,11 @@ class ContainerProcfs:
     def children(self, of: int | None) -> tuple[Process, ...]:
         return read_processes(self._text(_LIST_PROCESSES, ""), of)
 
+    def watched(self, pid: int) -> tuple[Process, ...]:
+        pids = pids_in(self._text(_READ_DESCRIPTORS, f"/proc/{pid}/fdinfo"))
+        processes = all_processes(self._text(_LIST_PROCESSES, "")) if pids else ()
+        return tuple(process for process in processes if process.pid in pids)
+
     def orphans(self) -> tuple[Process, ...]:
         """The living children of the container's init, other than the server."""
         children = read_processes(self._text(_LIST_PROCESSES, ""), _INIT)
@@ -160,9 +201,8 @@ class ContainerProcfs:
     def variables(self, pid: int) -> dict[str, str]:
         return split_variables(self._run(_READ_VARIABLES, f"/proc/{pid}/environ"))
 
-    def resident_bytes(self, pid: int) -> int:
-        fields = self.read_text(f"/proc/{pid}/statm").split()
-        return int(fields[1]) * _PAGE_BYTES if len(fields) > 1 else 0
+    def memory_bytes(self, pid: int) -> int:
+        return proportional_bytes(self.read_text(f"/proc/{pid}/smaps_rollup"))
 
     def read_text(self, file: str) -> str:
         return self._text(_READ_TEXT, file)
@@ -179,7 +219,14 @@ class ContainerProcfs:
 
 def read_processes(text: str, of: int | None) -> tuple[Process, ...]:
     """Parse the output of the process script: the children of the server, or of the process ``of``."""
-    found: dict[int, tuple[int, Process]] = {}
+    found = all_processes(text)
+    parents = {process.pid for process in found if process.name == _SERVER} if of is None else {of}
+    return tuple(process for process in found if process.parent in parents)
+
+
+def all_processes(text: str) -> tuple[Process, ...]:
+    """Parse the output of the process script."""
+    found: dict[int, Process] = {}
     words = iter(text.split("\0")[:-1])
     for stat in words:
         arguments = tuple(itertools.islice(words, int(next(words, "0"))))
@@ -187,6 +234,5 @@ def read_processes(text: str, of: int | None) -> tuple[Process, ...]:
         pid = int(stat.partition(" ")[0])
         if len(fields) > 2:
             dead = fields[0] in {"Z", "X"}
-            found[pid] = int(fields[1]), Process(pid, name, dead, arguments, ended_with(fields))
-    parents = {pid for pid, (_, process) in found.items() if process.name == _SERVER} if of is None else {of}
-    return tuple(process for _, (parent, process) in sorted(found.items()) if parent in parents)
+            found[pid] = Process(pid, name, dead, arguments, ended_with(fields), int(fields[1]))
+    return tuple(process for _, process in sorted(found.items()))

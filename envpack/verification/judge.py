@@ -48,6 +48,7 @@ from envpack.verification.verdict import (
     Latency,
     ModelVerdict,
     SampleCount,
+    StubIdentity,
     failed,
     passed,
     skipped,
@@ -171,8 +172,7 @@ class Judge:
             check, stub = process.check_stub(self._server, model)
             checks.append(check)
             verdict = replace(verdict, stub=stub, phases=read_phases(self._server.log(), self._log()))
-            numpy = process.check_numpy(model, stub, self._options.release) if stub else None
-            checks += [*([numpy] if numpy else []), *self._process_checks(model)]
+            checks += [*self._process_checks(model, stub)] if stub else []
         result = self._infer_all(model)
         checks += [*result.checks, *_check_files(model)]
         verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=tuple(checks))
@@ -183,13 +183,15 @@ class Judge:
             return verdict
         return replace(verdict, ok=False, failure=Failure(_KINDS[bad.id], bad.evidence, (), bad.fix))
 
-    def _process_checks(self, model: Model) -> Iterator[Check]:
+    def _process_checks(self, model: Model, stub: StubIdentity) -> Iterator[Check]:
         """Checks of the first instance's process; all instances are started alike."""
         processes = stub_processes(self._server, model.name)
         if not processes:
             return
         running = process.read_stub_state(self._server, model, processes[0])
         found = (
+            process.check_numpy(model, stub, self._options.release),
+            process.check_start(self._server, model, running, stub, self._log()),
             process.check_environment(running),
             process.check_libpython(running),
             process.check_user_site(self._log(), running.variables),
@@ -261,7 +263,7 @@ class Judge:
         requests: tuple[SmokeRequest, ...],
         samples: Samples | None,
     ) -> _InferenceResult:
-        before = {p.pid: self._server.resident_bytes(p.pid) for p in stub_processes(self._server, model.name)}
+        before = {p.pid: self._server.memory_bytes(p.pid) for p in stub_processes(self._server, model.name)}
         smoke = inference.check_smoke(client, model.name, config, requests)
         if not smoke.ok:
             return _InferenceResult((smoke,))

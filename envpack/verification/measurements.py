@@ -59,16 +59,17 @@ def read_phases(log: str, of_load: str) -> tuple[Phase, ...]:
     if launch.seconds < instance.seconds:
         marks.append(("configuration", launch.seconds, instance.seconds))
     later = tuple(event for event in events if event.seconds >= instance.seconds)
-    marks += _of_instance(later, of_load)
+    marks += _of_instance(later, of_load, completed=launch.seconds < instance.seconds)
     # A model can print lines that look like the server's, with any time.
     possible = ((name, start, end) for name, start, end in marks if first.seconds <= start <= end)
     return tuple(Phase(name, start - first.seconds, end - start) for name, start, end in possible)
 
 
-def _of_instance(events: tuple[_Event, ...], log: str) -> Iterator[tuple[str, float, float]]:
+def _of_instance(events: tuple[_Event, ...], log: str, *, completed: bool) -> Iterator[tuple[str, float, float]]:
     """The phases of an instance, from the start of its process until it is ready.
 
-    envpack's stub reports the durations of import and initialization when both are done.
+    envpack's stub reports the durations of import and initialization when both are done. After a warm start, the import
+    is a part of the phase that has completed the configuration, if there was one.
     """
     launch, report, done = _find(events, _LAUNCH), _find(events, _REPORT), _find(events, _DONE)
     if launch is None or done is None:
@@ -78,9 +79,12 @@ def _of_instance(events: tuple[_Event, ...], log: str) -> Iterator[tuple[str, fl
         yield "instance", launch.seconds, done.seconds
         return
     initialized = report.seconds - timings.initialize_seconds
-    imported = initialized - timings.import_seconds
-    yield "stub start", launch.seconds, max(launch.seconds, imported)
-    yield "import", imported, initialized
+    if completed and timings.start == "warm":
+        yield "stub start", launch.seconds, max(launch.seconds, initialized)
+    else:
+        imported = initialized - timings.import_seconds
+        yield "stub start", launch.seconds, max(launch.seconds, imported)
+        yield "import", imported, initialized
     yield "initialize", initialized, report.seconds
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath as PosixPath
 
 from envpack.server import Process, Server, StubReport, stub_reports
@@ -25,35 +27,78 @@ _ABORT_SECONDS = 2.0
 _DYING_NAMES = ("triton_python_b", "bash", "sh", "env")
 
 
-def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
-    """The living processes that run a model's instances, one for each, ordered by the process ids of their stubs.
+@dataclass(frozen=True)
+class Instance:
+    """A living instance of a model.
 
-    The process of envpack's stub that the server starts runs no model: a child of it does.
+    The process of envpack's stub that the server starts runs no model. After a cold start a child of it does; after a
+    warm start a process does that the stub watches, a fork of the model's template.
+
+    Attributes:
+        stub: the process that the server has started.
+        worker: the process that runs the model; the same for another stub than envpack's, and while there is none.
+
     """
-    return tuple(_model_process(server, stub) for stub in _stubs(server, model))
+
+    stub: Process
+    worker: Process
+
+    @property
+    def name(self) -> str:
+        """The instance's name."""
+        return self.stub.arguments[_INSTANCE]
+
+    @property
+    def template(self) -> int:
+        """Process id of the template that the worker was forked from, 0 if there is none."""
+        parent = self.worker.parent
+        return 0 if self.worker == self.stub or parent == self.stub.pid else parent
 
 
-def _stubs(server: Server, model: str) -> tuple[Process, ...]:
-    return tuple(child for child in _alive(server.children()) if _model_of(child) == model)
+def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
+    """The living processes that run a model's instances, one for each, ordered by the process ids of their stubs."""
+    return tuple(instance.worker for instance in instances(server, model))
 
 
-def _model_process(server: Server, stub: Process) -> Process:
-    same = (child for child in _alive(server.children(stub.pid)) if child.arguments == stub.arguments)
-    child = next(same, None)
+def instances(server: Server, model: str) -> tuple[Instance, ...]:
+    """The living instances of a model, ordered by the process ids of their stubs."""
+    return tuple(Instance(stub, _worker(server, stub)) for stub in living_stubs(server) if _model_of(stub) == model)
+
+
+def _worker(server: Server, stub: Process) -> Process:
+    watched = (process for process in _alive(server.watched(stub.pid)) if _model_of(process) == _model_of(stub))
+    children = (child for child in _alive(server.children(stub.pid)) if child.arguments == stub.arguments)
+    process = next(itertools.chain(watched, children), None)
     # A process that contains Python runs the model itself, and such a child is one that the model has forked.
-    return stub if child is None or _mapped_python(server.mapped_files(stub.pid)) else child
+    return stub if process is None or _mapped_python(server.mapped_files(stub.pid)) else process
 
 
 def living_stubs(server: Server) -> tuple[Process, ...]:
-    """The living stubs of all models: the processes that the server has started."""
-    return tuple(child for child in _alive(server.children()) if _model_of(child))
+    """The living stubs of all models: the processes that the server has started.
+
+    A server that is process 1 of its container also has templates as children, whose stubs have ended.
+    """
+    found = tuple(child for child in _alive(server.children()) if _model_of(child))
+    templates = {process.parent for stub in found for process in server.watched(stub.pid)}
+    return tuple(stub for stub in found if stub.pid not in templates)
 
 
-def identify(server: Server, process: Process) -> StubIdentity:
+def lost_templates(server: Server) -> tuple[Process, ...]:
+    """The living templates of all models whose stubs have ended: one that completed a configuration ends before it."""
+    return tuple(process for process in server.orphans() if _model_of(process))
+
+
+def reports(server: Server, found: tuple[Instance, ...]) -> tuple[StubReport, ...]:
+    """The reports of instances with envpack's stub, in their order; waits for those that are late."""
+    return tuple(_report(server, instance.name, _REPORT_SECONDS) for instance in found)
+
+
+def identify(server: Server, instance: Instance) -> StubIdentity:
     """Identify a stub by its report if it is envpack's, otherwise by the files that it has mapped."""
+    process = instance.worker
     executable = server.executable(process.pid)
     ours = _version_of_ours(server.host_path(executable))
-    report = _report(server, process.arguments[_INSTANCE], _REPORT_SECONDS if ours else 0)
+    report = _report(server, instance.name, _REPORT_SECONDS if ours else 0)
     mapped = server.mapped_files(process.pid)
     return StubIdentity(
         process.pid,
@@ -61,6 +106,7 @@ def identify(server: Server, process: Process) -> StubIdentity:
         report.python or _mapped_python(mapped),
         report.numpy or _mapped_numpy(server, mapped),
         report.version or ours,
+        start=report.start,
     )
 
 
@@ -111,15 +157,27 @@ def _in_words(status: int) -> str:
 def abort_stubs(server: Server, model: str) -> None:
     """Abort the stubs of a blocked model; envpack's stub then writes its Python stack to the log.
 
-    Workers are aborted first. Their stubs pass on what they write when they reap them.
+    Workers are aborted first, or the template that imports the model. Their stubs pass on what they write when they
+    notice the end.
     """
-    stubs = _stubs(server, model)
-    workers = tuple(process for process in stub_processes(server, model) if process not in stubs)
-    _abort(server, workers, lambda: tuple(child for stub in stubs for child in server.children(stub.pid)))
+    found = instances(server, model)
+    workers = tuple(instance.worker for instance in found if instance.worker != instance.stub)
+    _abort(server, workers, lambda: _below(server, found))
     _abort(server, _stubs(server, model), lambda: _stubs(server, model))
 
 
-def _abort(server: Server, processes: tuple[Process, ...], find: Callable[[], tuple[Process, ...]]) -> None:
+def _stubs(server: Server, model: str) -> tuple[Process, ...]:
+    return tuple(instance.stub for instance in instances(server, model))
+
+
+def _below(server: Server, found: tuple[Instance, ...]) -> Iterator[Process]:
+    """The children of stubs, and the processes that they watch."""
+    for instance in found:
+        yield from server.children(instance.stub.pid)
+        yield from server.watched(instance.stub.pid)
+
+
+def _abort(server: Server, processes: tuple[Process, ...], find: Callable[[], Iterable[Process]]) -> None:
     """Abort processes, and wait up to two seconds until ``find`` returns none of them."""
     for process in processes:
         server.abort(process.pid)

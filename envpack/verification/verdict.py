@@ -102,6 +102,7 @@ class StubIdentity:
         python: version of its Python; the minor version only for stubs other than envpack's.
         numpy: version of the NumPy that it loaded, ``""`` if none or unknown.
         version: version of envpack's stub, ``""`` for another stub.
+        start: how its first instance started: ``"warm"`` or ``"cold"``, ``""`` if unknown, as with another stub.
 
     """
 
@@ -110,6 +111,8 @@ class StubIdentity:
     python: str
     numpy: str
     version: str = ""
+    _: KW_ONLY
+    start: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,9 @@ class Phase:
     """A phase of a model's load.
 
     Attributes:
-        name: ``"configuration"`` (auto-completion in a process of its own), ``"extraction"`` (of a packed environment),
-            ``"stub start"``, ``"import"``, ``"initialize"``, or ``"instance"`` for these three together if the stub
-            does not report them separately.
+        name: ``"configuration"`` (auto-completion in a process of its own, with the import of a warm start),
+            ``"extraction"`` (of a packed environment), ``"stub start"``, ``"import"``, ``"initialize"``, or
+            ``"instance"`` for these three together if the stub does not report them separately.
         start: seconds since the start of the server.
         seconds: duration.
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from envpack.repository import STUB_NAME, Model, environment_of
+from envpack.repository import START_PARAMETER, STUB_NAME, Model, configured_start, environment_of
 from envpack.server import Process, Server, user_site_was_read
-from envpack.support.text import major_number
-from envpack.verification.stub_processes import foreign_files, identify, stub_processes
+from envpack.support.text import counted, major_number, printable
+from envpack.verification.stub_processes import foreign_files, identify, instances, reports, stub_processes
 from envpack.verification.verdict import Check, StubIdentity, failed, passed, skipped, warning
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _EXTRACTED = re.compile(r"^/tmp/python_env_\w{6}/\d+")
 _LIBPYTHON = re.compile(r"/libpython(3\.\d+)[^/]*\.so[^/]*$")
+_STARTS_COLD = re.compile(r"envpack stub: '[^']*' starts cold: (?P<cause>[^\n]{1,500})")
 _LIBRARY = re.compile(r"/(?P<name>[^/]+\.so(\.[\d.]+)?)$")
 # Libraries of every system that no environment contains: the C library and its parts, and those that the stub uses.
 _OF_THE_SYSTEM = re.compile(
@@ -55,10 +56,10 @@ def check_stub(server: Server, model: Model) -> tuple[Check, StubIdentity | None
 
     The expected stub is the one in the model's folder, if there is one.
     """
-    processes = stub_processes(server, model.name)
-    if not processes:
+    found = instances(server, model.name)
+    if not found:
         return failed("stub", "no living process runs the model", "read the server's log"), None
-    stub = identify(server, processes[0])
+    stub = identify(server, found[0])
     placed = model.folder / STUB_NAME
     if placed.exists() and stub.executable and stub.executable != server.server_path(placed):
         evidence = f"process {stub.pid} runs {stub.executable} although the model has its own stub"
@@ -67,8 +68,36 @@ def check_stub(server: Server, model: Model) -> tuple[Check, StubIdentity | None
     parts = [f"Python {stub.python}" if stub.python else "unknown Python"]
     parts += [f"NumPy {stub.numpy}"] if stub.numpy else []
     parts += [f"envpack's stub {stub.version}"] if stub.version else []
-    more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return passed("stub", f"process {stub.pid}{more}: {', '.join(parts)}, {stub.executable}"), stub
+
+
+def check_start(server: Server, model: Model, running: StubState, stub: StubIdentity, log: str) -> Check | None:
+    """Check that all instances started warm; None if that was not requested.
+
+    Args:
+        server: the running server.
+        model: the model.
+        running: the state of its first process, whose variables count if the configuration names no start.
+        stub: the identity of that process.
+        log: the log since the load began.
+
+    """
+    if (configured_start(model.config) or running.variables.get(START_PARAMETER)) != "warm":
+        return None
+    build = f"envpack build {model.folder.name} --start"
+    if not stub.version:
+        return warning("start", "not warm: only envpack's stub starts models warm", f"{build} warm")
+    found = instances(server, model.name)
+    started = zip(found, reports(server, found), strict=True)
+    cold = [instance.name for instance, report in started if report.start != "warm"]
+    if not cold:
+        pids = ", ".join(str(pid) for pid in sorted({instance.template for instance in found}))
+        return passed("start", f"warm: {counted(len(found), 'instance')} of the template, process {pids}")
+    cause = _STARTS_COLD.search(log)
+    why = printable(cause["cause"]) if cause else "see the server's log"
+    fix = f"keep that out of the module level of model.py and what it imports, or use {build} cold"
+    return warning("start", f"{', '.join(cold)} started cold: {why}", fix)
 
 
 def check_numpy(model: Model, stub: StubIdentity, release: Release | None) -> Check | None:
@@ -206,10 +235,10 @@ def check_stability(server: Server, model: Model, before: dict[int, int]) -> Che
     Args:
         server: the running server.
         model: the model.
-        before: resident bytes by process id before the requests.
+        before: bytes of memory by process id before the requests.
 
     """
-    now = {process.pid: server.resident_bytes(process.pid) for process in stub_processes(server, model.name)}
+    now = {process.pid: server.memory_bytes(process.pid) for process in stub_processes(server, model.name)}
     if set(now) != set(before):
         fix = "the model's process ended during a request; see its last lines of output"
         return failed("stability", f"processes {sorted(before)} became {sorted(now)}", fix)

@@ -10,10 +10,11 @@ from pathlib import Path
 from envpack.inspection import folder_findings
 from envpack.server import Client, RequestError, Runtime, Server
 from envpack.support.text import printable
-from envpack.verification.stub_processes import living_stubs
+from envpack.verification.stub_processes import living_stubs, lost_templates
 from envpack.verification.verdict import Check, failed, passed, warning
 
 _UNLOAD_SECONDS = 10.0
+_TEMPLATE_SECONDS = 40.0  # a template waits 30 seconds for an instance after it has completed a configuration
 _POLL_SECONDS = 0.1
 
 
@@ -62,10 +63,10 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
     try:
         for name in reversed(models):
             client.unload(name)
-        left = _left(client, server, models)
-        while left and time.monotonic() < started + _UNLOAD_SECONDS:
+        left, limit = _left(client, server, models)
+        while left and time.monotonic() < started + limit:
             time.sleep(_POLL_SECONDS)
-            left = _left(client, server, models)
+            left, limit = _left(client, server, models)
     except RequestError as error:
         fix = "check its finalize, and whether it ends the server"
         return failed("shutdown", f"a model cannot be unloaded: {error.message}", fix)
@@ -73,7 +74,7 @@ def unload_all(client: Client, server: Server, models: Sequence[str]) -> Check:
         fix = (
             "a model does not end what it has started: check its finalize, and the threads and processes that it starts"
         )
-        return failed("shutdown", f"{_UNLOAD_SECONDS:g} s after unloading all models the server still has {left}", fix)
+        return failed("shutdown", f"{limit:g} s after unloading all models the server still has {left}", fix)
     return passed("shutdown", f"unloaded in {time.monotonic() - started:.1f} s: no process, no shared memory left")
 
 
@@ -85,16 +86,20 @@ def _load(client: Client, model: str, timeout: float) -> str:
     return ""
 
 
-def _left(client: Client, server: Server, models: Sequence[str]) -> str:
-    """What remains of the models, in words; ``""`` if nothing does."""
+def _left(client: Client, server: Server, models: Sequence[str]) -> tuple[str, float]:
+    """What remains of the models, in words, ``""`` if nothing does; and for how many seconds after an unload it may."""
     loaded = [entry.name for entry in client.index() if entry.name in models and entry.state == "READY"]
     if loaded:
-        return f"the model {loaded[0]}"
+        return f"the model {loaded[0]}", _UNLOAD_SECONDS
     stubs = living_stubs(server)
     if stubs:
-        return f"process {stubs[0].pid} ({stubs[0].name})"
-    orphans = server.orphans()
+        return f"process {stubs[0].pid} ({stubs[0].name})", _UNLOAD_SECONDS
+    templates = lost_templates(server)
+    orphans = [orphan for orphan in server.orphans() if orphan not in templates]
     if orphans:
-        return f"process {orphans[0].pid} ({printable(' '.join(orphans[0].arguments)) or orphans[0].name})"
+        what = printable(" ".join(orphans[0].arguments)) or orphans[0].name
+        return f"process {orphans[0].pid} ({what})", _UNLOAD_SECONDS
     regions = server.shared_memory()
-    return f"shared memory {regions[0]}" if regions else ""
+    if regions:
+        return f"shared memory {regions[0]}", _UNLOAD_SECONDS
+    return (f"process {templates[0].pid}, a template", _TEMPLATE_SECONDS) if templates else ("", 0.0)

@@ -134,7 +134,10 @@ class Server:
         arguments = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
         return (Process(pid, "triton_python_b", dead=False, arguments=arguments),)
 
-    def resident_bytes(self, pid):
+    def watched(self, pid):
+        return ()
+
+    def memory_bytes(self, pid):
         return 1 << 20
 
     def executable(self, pid):

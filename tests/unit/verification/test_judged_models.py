@@ -42,7 +42,10 @@ class Server:
     def children(self, of=None):
         return tuple(self.processes)
 
-    def resident_bytes(self, pid):
+    def watched(self, pid):
+        return ()
+
+    def memory_bytes(self, pid):
         return 1 << 20
 
     def executable(self, pid):

@@ -139,7 +139,10 @@ class Server:
         arguments = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
         return tuple(Process(pid, "triton_python_b", dead=False, arguments=arguments) for pid in self.resident)
 
-    def resident_bytes(self, pid):
+    def watched(self, pid):
+        return ()
+
+    def memory_bytes(self, pid):
         return self.resident[pid]
 
     def executable(self, pid):

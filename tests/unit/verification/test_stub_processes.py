@@ -1,4 +1,7 @@
-"""A stub is identified by its report, which can arrive late, and by its file. It or a child of it runs the model."""
+"""A stub is identified by its report, which can arrive late, and by its file.
+
+It, a child of it, or a process that it watches runs the model.
+"""
 
 import contextlib
 import json
@@ -13,11 +16,13 @@ import pytest
 from envpack.server.interface import Process
 from envpack.server.process import ProcessServer
 from envpack.verification import stub_processes
+from envpack.verification.stub_processes import Instance
 from tests.waiting import soon
 
-REPORT = {"instance": "m_0_0", "python": "3.12.1", "numpy": "2.5.5", "stub": "0.1.0"}
+REPORT = {"instance": "m_0_0", "python": "3.12.1", "numpy": "2.5.5", "stub": "0.1.0", "start": "warm"}
 ARGUMENTS = ("stub", "/r/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
 STUB = Process(7, "triton_python_b", False, ARGUMENTS)
+ALONE = Instance(STUB, STUB)
 
 
 class Server:
@@ -52,26 +57,33 @@ def ours(monkeypatch):
 
 
 def test_a_late_report_of_our_stub_is_awaited(ours):
-    seen = stub_processes.identify(Server(REPORT), STUB)
-    assert (seen.python, seen.numpy, seen.version) == ("3.12.1", "2.5.5", "0.1.0")
+    seen = stub_processes.identify(Server(REPORT), ALONE)
+    assert (seen.python, seen.numpy, seen.version, seen.start) == ("3.12.1", "2.5.5", "0.1.0", "warm")
 
 
 def test_our_stub_without_a_report_is_identified_by_its_file(ours):
-    seen = stub_processes.identify(Server(None), STUB)
+    seen = stub_processes.identify(Server(None), ALONE)
     assert (seen.python, seen.version) == ("3.12", "0.1.0")
 
 
 def test_another_stub_is_identified_by_its_mapped_files():
-    seen = stub_processes.identify(Server(None), STUB)
+    seen = stub_processes.identify(Server(None), ALONE)
     assert (seen.python, seen.version) == ("3.12", "")
 
 
 class Table:
-    """The process table of a server: its children, and theirs. A process that is aborted disappears."""
+    """The process table of a server: its children, and theirs. A process that is aborted disappears.
+
+    Attributes:
+        below: children by the process id of their parent.
+        followed: watched processes by the process id of the one that watches them.
+    """
 
     def __init__(self, *stubs, **children):
         self.stubs = list(stubs)
         self.below = {int(pid[1:]): processes for pid, processes in children.items()}
+        self.followed = {}
+        self.lost = []
         self.aborted = []
         self.mapped = {}
 
@@ -81,15 +93,21 @@ class Table:
     def children(self, of=None):
         return tuple(self.stubs if of is None else self.below.get(of, ()))
 
+    def watched(self, pid):
+        return tuple(self.followed.get(pid, ()))
+
+    def orphans(self):
+        return tuple(self.lost)
+
     def abort(self, pid):
         self.aborted.append(pid)
-        for processes in (self.stubs, *self.below.values()):
+        for processes in (self.stubs, *self.below.values(), *self.followed.values()):
             processes[:] = [process for process in processes if process.pid != pid]
 
 
-def process(pid, *, model="m", name="triton_python_b", dead=False):
+def process(pid, *, model="m", name="triton_python_b", dead=False, parent=0):
     arguments = ("stub", f"/r/{model}/1/model.py", *ARGUMENTS[2:])
-    return Process(pid, name, dead, () if dead else arguments)
+    return Process(pid, name, dead, () if dead else arguments, parent=parent)
 
 
 def found(server, model="m"):
@@ -130,6 +148,65 @@ def test_each_instance_of_a_model_has_one_process_in_the_order_of_the_stubs():
     assert found(server) == [11, 9]
     assert found(server, "other") == [6]
     assert found(server, "none") == []
+
+
+@pytest.fixture
+def warm():
+    """Two instances whose processes, 20 and 21, are forks of the template 9; its stub has ended."""
+    server = Table(process(7), process(8))
+    server.followed = {7: [process(20, parent=9)], 8: [process(21, parent=9)]}
+    server.lost = [process(9)]
+    return server
+
+
+def test_a_process_that_a_stub_watches_runs_the_model(warm):
+    assert found(warm) == [20, 21]
+    assert {instance.template for instance in stub_processes.instances(warm, "m")} == {9}
+    assert [each.pid for each in stub_processes.living_stubs(warm)] == [7, 8]
+
+
+def test_of_a_template_that_is_a_child_of_its_stub_the_stub_watches_a_fork(warm):
+    warm.below[7] = [process(9, parent=7)]
+    assert found(warm) == [20, 21]
+    del warm.followed[8]
+    assert found(warm) == [20, 8]
+
+
+def test_a_stub_that_watches_another_program_or_a_dead_process_runs_the_model_as_before(warm):
+    warm.followed = {7: [process(20, dead=True)], 8: [Process(30, "sleep", False, ("sleep", "60"))]}
+    assert found(warm) == [7, 8]
+    warm.below[7] = [process(31)]
+    assert found(warm) == [31, 8]
+
+
+def test_templates_whose_stubs_have_ended_are_named_and_are_no_stubs(warm):
+    warm.lost.append(Process(30, "sleep", False, ("sleep", "60")))
+    assert [each.pid for each in stub_processes.lost_templates(warm)] == [9]
+    assert stub_processes.lost_templates(Table(process(7), p7=[process(9)])) == ()
+
+
+def test_a_template_that_a_server_has_adopted_is_no_stub(warm):
+    """A server that is process 1 of its container."""
+    warm.stubs.append(process(9))
+    assert [each.pid for each in stub_processes.living_stubs(warm)] == [7, 8]
+    assert found(warm) == [20, 21]
+
+
+def test_a_child_of_a_stub_was_forked_from_no_template():
+    server = Table(process(7), p7=[process(9, parent=7)])
+    assert [each.template for each in stub_processes.instances(server, "m")] == [0]
+    assert [each.template for each in stub_processes.instances(Table(process(7, parent=5)), "m")] == [0]
+
+
+def test_the_processes_of_a_warm_model_are_aborted_before_its_stubs(warm):
+    stub_processes.abort_stubs(warm, "m")
+    assert warm.aborted == [20, 21, 7, 8]
+
+
+def test_a_template_that_imports_the_model_is_aborted_before_its_stub():
+    server = Table(process(7), process(8), p7=[process(9, parent=7)])
+    stub_processes.abort_stubs(server, "m")
+    assert server.aborted == [9, 7, 8]
 
 
 def test_the_process_of_a_model_is_aborted_before_its_stub():
