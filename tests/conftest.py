@@ -19,6 +19,8 @@ def pytest_addoption(parser):
     group.addoption("--release", action="append", default=[], metavar="24.10", help="a release, or all; repeatable")
     group.addoption("--python", action="append", default=[], metavar="3.10", help="a Python, or all; repeatable")
     group.addoption("--stub", metavar="FILE", help="a stub to test instead of ours; own: the one of the release")
+    group = parser.getgroup("envpack's stub", "how tests/server/stub and tests/server/releases run it")
+    group.addoption("--start", choices=["cold", "warm"], help="how all models start that do not say it themselves")
 
 
 def pytest_configure(config):

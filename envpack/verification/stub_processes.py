@@ -83,9 +83,9 @@ def living_stubs(server: Server) -> tuple[Process, ...]:
     return tuple(stub for stub in found if stub.pid not in templates)
 
 
-def lost_templates(server: Server) -> tuple[Process, ...]:
-    """The living templates of all models whose stubs have ended: one that completed a configuration ends before it."""
-    return tuple(process for process in server.orphans() if _model_of(process))
+def is_template(orphan: Process) -> bool:
+    """Whether an orphan is a model's template: the stub that completes a configuration ends before it."""
+    return bool(_model_of(orphan))
 
 
 def reports(server: Server, found: tuple[Instance, ...]) -> tuple[StubReport, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from envpack.inspection import folder_findings
 from envpack.server import Client, RequestError, Runtime, Server
 from envpack.support.text import printable
-from envpack.verification.stub_processes import living_stubs, lost_templates
+from envpack.verification.stub_processes import is_template, living_stubs
 from envpack.verification.verdict import Check, failed, passed, warning
 
 _UNLOAD_SECONDS = 10.0
@@ -94,12 +94,12 @@ def _left(client: Client, server: Server, models: Sequence[str]) -> tuple[str, f
     stubs = living_stubs(server)
     if stubs:
         return f"process {stubs[0].pid} ({stubs[0].name})", _UNLOAD_SECONDS
-    templates = lost_templates(server)
-    orphans = [orphan for orphan in server.orphans() if orphan not in templates]
-    if orphans:
-        what = printable(" ".join(orphans[0].arguments)) or orphans[0].name
-        return f"process {orphans[0].pid} ({what})", _UNLOAD_SECONDS
+    orphans = server.orphans()
+    others = [orphan for orphan in orphans if not is_template(orphan)]
+    if others:
+        what = printable(" ".join(others[0].arguments)) or others[0].name
+        return f"process {others[0].pid} ({what})", _UNLOAD_SECONDS
     regions = server.shared_memory()
     if regions:
         return f"shared memory {regions[0]}", _UNLOAD_SECONDS
-    return (f"process {templates[0].pid}, a template", _TEMPLATE_SECONDS) if templates else ("", 0.0)
+    return (f"process {orphans[0].pid}, a template", _TEMPLATE_SECONDS) if orphans else ("", 0.0)

@@ -180,14 +180,16 @@ def environment(release, python, choice, parts):
 
 
 @pytest.fixture(scope="module")
-def served(release, python, choice, installation, stub, environment, tmp_path_factory):
+def served(release, python, choice, installation, stub, environment, tmp_path_factory, pytestconfig):
     repository = tmp_path_factory.mktemp("repository")
     installation = server_for(python, installation, tmp_path_factory.mktemp("server"))
     names = [folder.name for folder in MODELS.iterdir()]
     names += [name for name, (_, _, first) in VARIANTS.items() if release >= first]
     for name in names:
         place(repository, name, environment, stub)
-    environment = {"ENVPACK_RESTARTS": "1000"}  # for the models that die on purpose
-    with ProcessRuntime(installation, environment=environment).start(repository) as server:
+    variables = {"ENVPACK_RESTARTS": "1000"}  # for the models that die on purpose
+    if start := pytestconfig.getoption("--start"):
+        variables["ENVPACK_START"] = start
+    with ProcessRuntime(installation, environment=variables).start(repository) as server:
         client = Client(server.url, timeout=15)
         yield Served(release, python, choice == "own", server, client, load(client, names))

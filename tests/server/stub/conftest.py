@@ -184,12 +184,16 @@ def numpy_name(name, numpy):
 
 
 class Servers:
-    """At most one server at a time, with all models of one Python."""
+    """At most one server at a time, with all models of one Python.
 
-    def __init__(self, installation, model_environments, folder):
+    ``start``: how models start that have no parameter for it.
+    """
+
+    def __init__(self, installation, model_environments, folder, start=None):
         self.installation = installation
         self.model_environments = model_environments
         self.folder = folder
+        self._variables = {"ENVPACK_START": start} if start else {}
         self.current = None
         self._stack = ExitStack()
 
@@ -209,7 +213,7 @@ class Servers:
     def start(self, python, repository, stack, variables=None, arguments=GRPC):
         home = self._home_with_user_site(python)
         # An empty PYTHONNOUSERSITE is none: the stub alone decides about the user site.
-        variables = {"HOME": str(home), "PYTHONNOUSERSITE": "", **(variables or {})}
+        variables = {"HOME": str(home), "PYTHONNOUSERSITE": "", **self._variables, **(variables or {})}
         variables |= {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
         installation = server_for(python, self.installation, self.folder)
         runtime = ProcessRuntime(installation, environment=variables, arguments=arguments)
@@ -229,14 +233,15 @@ class Servers:
         served.load(["first", "second", *scripts])
         return served
 
-    def place(self, repository, name, source, environment, stub, line=""):
-        """Put one model into the repository."""
+    def place(self, repository, name, source, environment, stub, line="", **parameters):
+        """Put one model into the repository, with a line of its own and parameters in its configuration."""
         folder = repository / name
         shutil.copytree(MODELS / source, folder)
         shutil.copy(stub, folder / stub.name)
         with (folder / "config.pbtxt").open("a") as config:
-            where = f'{{ key: "EXECUTION_ENV_PATH" value: {{ string_value: "{environment}" }} }}'
-            config.write(f"parameters: [ {where} ]\n{line}\n")
+            values = {"EXECUTION_ENV_PATH": environment, **parameters}
+            entries = (f'{{ key: "{key}" value: {{ string_value: "{value}" }} }}' for key, value in values.items())
+            config.write(f"parameters: [ {', '.join(entries)} ]\n{line}\n")
 
     def _fill(self, repository, python):
         stub = self.model_environments.stub(python)
@@ -301,12 +306,13 @@ def _loader_finds(library):
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory):
+def servers(tmp_path_factory, pytestconfig):
     try:
         installation = find_server()
     except ServerError as error:
         pytest.skip(str(error))
-    servers = Servers(installation, ModelEnvironments(kept_cache()), tmp_path_factory.mktemp("repositories"))
+    start = pytestconfig.getoption("--start")
+    servers = Servers(installation, ModelEnvironments(kept_cache()), tmp_path_factory.mktemp("repositories"), start)
     yield servers
     servers.close()
 

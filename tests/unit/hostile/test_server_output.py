@@ -16,7 +16,14 @@ from envpack.server.log import (
     stub_reports,
 )
 from envpack.server.made_objects import SHARED_MEMORY, read_made
-from envpack.server.procfs import paths_in_maps, read_processes, split_stat, split_variables
+from envpack.server.procfs import (
+    paths_in_maps,
+    pids_in,
+    proportional_bytes,
+    read_processes,
+    split_stat,
+    split_variables,
+)
 from envpack.server.stale_runs import owner_is_gone, this_owner
 from envpack.server.tensors import DATATYPES, decode, encode
 from envpack.verification.fault_catalogue import explain
@@ -56,6 +63,7 @@ def test_logs(log, later):
         assert all(isinstance(line, str) for line in read(log))
     read_abort_frames(log, "/r/core")
     for report in stub_reports(log).values():
+        assert report.start in ("", "cold", "warm")
         assert report.import_seconds is None or 0 <= report.import_seconds <= 1e6
     phases = read_phases(f"{LOG}\n{log}", later)
     draw_load([ModelVerdict(name="m", ok=True, load_seconds=0.0, phases=phases)])
@@ -159,6 +167,8 @@ def test_processes_of_a_container(processes):
 @given(st.text(), st.binary())
 def test_files_of_processes(text, raw):
     split_stat(text)
+    assert all(pid > 0 for pid in pids_in(text))
+    assert proportional_bytes(text) >= 0
     assert all(path.startswith("/") for path in paths_in_maps(text))
     assert all("\0" not in name for name in split_variables(raw))
 

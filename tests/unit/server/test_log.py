@@ -1,3 +1,5 @@
+import pytest
+
 from envpack.server.log import last_started_stub, plain_lines, read_model_error, stub_reports
 
 LOAD_ERROR = (
@@ -38,6 +40,17 @@ def test_reports_of_stubs_are_found_escaped_or_not():
     assert reports["core_0_0"].numpy == ""
     assert reports["other_0"].python == "3.8.18"
     assert len(reports) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "start"), [('"warm"', "warm"), ('"cold"', "cold"), ('"hot"', ""), ("[]", ""), ("null", "")]
+)
+def test_a_report_says_how_an_instance_started(value, start):
+    assert stub_reports(f'envpack-stub {{"instance": "m_0", "start": {value}}}')["m_0"].start == start
+
+
+def test_a_report_without_a_start_says_nothing_of_it():
+    assert stub_reports(LOG)["core_0_0"].start == ""
 
 
 def test_the_last_started_stub_names_its_instance():

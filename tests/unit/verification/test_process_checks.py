@@ -8,6 +8,7 @@ import pytest
 from envpack.releases import find_release
 from envpack.repository import open_model
 from envpack.server.interface import Process
+from envpack.verification import stub_processes
 from envpack.verification.checks.process import (
     StubState,
     check_environment,
@@ -17,6 +18,7 @@ from envpack.verification.checks.process import (
     check_numpy,
     check_preload,
     check_stability,
+    check_start,
     check_stub,
     check_user_site,
     read_stub_state,
@@ -311,3 +313,76 @@ def test_a_preloaded_library_is_in_the_models_process(mapped, found):
         else failed("preload", "/usr/lib/libtcmalloc.so.4 is not in the memory of process 7", fix)
     )
     assert check_preload(GOOD, ()) is None
+
+
+class Warm(Server):
+    """A server with two instances of the model m, forked from process 9, and these reports of how they started."""
+
+    def __init__(self, *starts, log=""):
+        super().__init__({7: 1, 8: 1})
+        self.text = log + "".join(
+            f'envpack-stub {{"instance": "m_0_{number}", "start": "{start}"}}\n' for number, start in enumerate(starts)
+        )
+
+    def children(self, of=None):
+        if of is not None:
+            return ()
+        return tuple(
+            Process(pid, "triton_python_b", False, (*ARGUMENTS, f"m_0_{number}", "DEFAULT"))
+            for number, pid in enumerate((7, 8))
+        )
+
+    def watched(self, pid):
+        return (Process(pid + 10, "triton_python_b", False, (*ARGUMENTS, "m", "DEFAULT"), parent=9),)
+
+    def mapped_files(self, pid):
+        return ("/lib/libc.so.6",)
+
+    def log(self, since=0):
+        return self.text
+
+
+ARGUMENTS = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336")
+OURS = StubIdentity(17, "/srv/m/triton_python_backend_stub", "3.10", "1.26.4", "0.1.0")
+COLD = "envpack stub: 'm' starts cold: the import has set a timer\n"
+FIX = "keep that out of the module level of model.py and what it imports, or use envpack build m --start cold"
+
+
+def started(model, server, *, stub=OURS, parameter="", variable=""):
+    if parameter:
+        line = f'parameters {{ key: "ENVPACK_START" value {{ string_value: "{parameter}" }} }}\n'
+        (model.folder / "config.pbtxt").write_text(line)
+        model = open_model(model.folder)
+    variables = {"ENVPACK_START": variable} if variable else {}
+    running = StubState(Process(17, "stub", False, ()), (), variables, "")
+    return check_start(server, model, running, stub, server.log())
+
+
+@pytest.mark.parametrize(
+    "where", [{"parameter": "warm"}, {"variable": "warm"}, {"parameter": "warm", "variable": "cold"}]
+)
+def test_instances_that_started_warm_are_counted_with_their_template(model, where):
+    check = started(model, Warm("warm", "warm"), **where)
+    assert check == passed("start", "warm: 2 instances of the template, process 9")
+
+
+@pytest.mark.parametrize("where", [{}, {"parameter": "cold", "variable": "warm"}, {"variable": "cold"}])
+def test_a_model_that_is_to_start_cold_is_not_looked_at(model, where):
+    assert started(model, Warm("cold", "cold"), **where) is None
+
+
+def test_an_instance_that_started_cold_is_named_with_the_cause(model):
+    check = started(model, Warm("warm", "cold", log=COLD), parameter="warm")
+    assert check == warning("start", "m_0_1 started cold: the import has set a timer", FIX)
+
+
+def test_an_instance_without_a_report_counts_as_cold(model, monkeypatch):
+    monkeypatch.setattr(stub_processes, "_REPORT_SECONDS", 0.1)
+    check = started(model, Warm("cold"), parameter="warm")
+    assert check == warning("start", "m_0_0, m_0_1 started cold: see the server's log", FIX)
+
+
+def test_another_stub_starts_no_model_warm(model):
+    check = started(model, Warm(), parameter="warm", stub=replace(OURS, version=""))
+    evidence = "not warm: only envpack's stub starts models warm"
+    assert check == warning("start", evidence, "envpack build m --start warm")

@@ -65,6 +65,7 @@ class Server:
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     monkeypatch.setattr(checks, "_UNLOAD_SECONDS", 0.05)
+    monkeypatch.setattr(checks, "_TEMPLATE_SECONDS", 0.1)
     monkeypatch.setattr(checks, "_POLL_SECONDS", 0.001)
 
 
@@ -138,6 +139,33 @@ def test_a_process_that_outlives_its_model_is_a_fault():
     check = unload_all(Client(), Server(lost=lost), ["m"])
     evidence = r"0.05 s after unloading all models the server still has process 8 (sleep 600\x1b)"
     assert check == failed("shutdown", evidence, DOES_NOT_END)
+
+
+TEMPLATE = Process(9, "triton_python_b", False, STUB.arguments)
+
+
+def test_a_template_has_more_time_to_end_and_is_a_fault_then():
+    check = unload_all(Client(), Server(lost=(TEMPLATE,)), ["m"])
+    evidence = "0.1 s after unloading all models the server still has process 9, a template"
+    assert check == failed("shutdown", evidence, DOES_NOT_END)
+
+
+def test_what_else_remains_beside_a_template_has_not():
+    lost = (TEMPLATE, Process(8, "sleep", False, ("sleep", "600")))
+    evidence = "0.05 s after unloading all models the server still has process 8 (sleep 600)"
+    assert unload_all(Client(), Server(lost=lost), ["m"]) == failed("shutdown", evidence, DOES_NOT_END)
+
+
+def test_a_template_that_ends_in_time_is_no_fault(monkeypatch):
+    class Waiting(Server):
+        def orphans(self):
+            return left.pop()
+
+    left = [(), (TEMPLATE,), (TEMPLATE,)]
+    monkeypatch.setattr(checks, "_UNLOAD_SECONDS", 0.0)
+    monkeypatch.setattr(checks, "_TEMPLATE_SECONDS", 60.0)
+    assert unload_all(Client(), Waiting(), ["m"]).status == "ok"
+    assert left == []
 
 
 def test_a_model_that_cannot_be_unloaded_is_a_fault():

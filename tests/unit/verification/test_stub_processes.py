@@ -83,7 +83,6 @@ class Table:
         self.stubs = list(stubs)
         self.below = {int(pid[1:]): processes for pid, processes in children.items()}
         self.followed = {}
-        self.lost = []
         self.aborted = []
         self.mapped = {}
 
@@ -95,9 +94,6 @@ class Table:
 
     def watched(self, pid):
         return tuple(self.followed.get(pid, ()))
-
-    def orphans(self):
-        return tuple(self.lost)
 
     def abort(self, pid):
         self.aborted.append(pid)
@@ -155,7 +151,6 @@ def warm():
     """Two instances whose processes, 20 and 21, are forks of the template 9; its stub has ended."""
     server = Table(process(7), process(8))
     server.followed = {7: [process(20, parent=9)], 8: [process(21, parent=9)]}
-    server.lost = [process(9)]
     return server
 
 
@@ -179,10 +174,9 @@ def test_a_stub_that_watches_another_program_or_a_dead_process_runs_the_model_as
     assert found(warm) == [31, 8]
 
 
-def test_templates_whose_stubs_have_ended_are_named_and_are_no_stubs(warm):
-    warm.lost.append(Process(30, "sleep", False, ("sleep", "60")))
-    assert [each.pid for each in stub_processes.lost_templates(warm)] == [9]
-    assert stub_processes.lost_templates(Table(process(7), p7=[process(9)])) == ()
+def test_a_template_is_known_by_its_command_line():
+    assert stub_processes.is_template(process(9))
+    assert not stub_processes.is_template(Process(30, "sleep", False, ("sleep", "60")))
 
 
 def test_a_template_that_a_server_has_adopted_is_no_stub(warm):

@@ -1,0 +1,81 @@
+"""What /proc says of processes, read on this machine and with the shell scripts for containers."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from envpack.server import procfs
+from envpack.server.procfs import ContainerProcfs, pids_in, proportional_bytes
+
+# Watches a process that is not its child, and one that has ended.
+WATCHES = """
+import os, subprocess, sys
+watched = os.pidfd_open(int(sys.argv[1]))
+gone = subprocess.Popen(["true"])
+kept = os.pidfd_open(gone.pid)
+gone.wait()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def by_bash(script, argument):
+    return subprocess.run(["bash", "-c", script, "bash", argument], capture_output=True, check=False).stdout
+
+
+@pytest.fixture
+def watching():
+    """Process ids of a process, and of one that watches it."""
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()", "with\nodd words"], stdin=subprocess.PIPE) as watched,
+        subprocess.Popen(
+            [sys.executable, "-c", WATCHES, str(watched.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as watcher,
+    ):
+        assert watcher.stdout.readline() == b"ready\n"
+        yield watched.pid, watcher.pid
+        watcher.stdin.close()
+        watched.stdin.close()
+
+
+@pytest.mark.parametrize("read", [procfs.watched_by, ContainerProcfs(by_bash).watched])
+def test_processes_that_another_one_watches_are_found(watching, read):
+    watched, watcher = watching
+    (found,) = read(watcher)
+    assert (found.pid, found.dead, found.parent) == (watched, False, os.getpid())
+    assert found.arguments[-1] == "with\nodd words"
+    assert read(watched) == ()
+    assert read(1 << 22) == ()
+
+
+def test_a_watched_process_that_nobody_has_reaped_is_dead():
+    child = subprocess.Popen(["true"])
+    descriptor = os.pidfd_open(child.pid)
+    try:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        (found,) = (process for process in procfs.watched_by(os.getpid()) if process.pid == child.pid)
+        assert (found.dead, found.arguments) == (True, ())
+    finally:
+        os.close(descriptor)
+        child.wait()
+
+
+def test_descriptors_of_other_kinds_and_of_lost_processes_name_none():
+    assert pids_in("pos:\t0\nflags:\t02000002\nPid:\t42\nNSpid:\t42\npos:\t7\n") == [42]
+    assert pids_in("Pid:\t-1\nPid:\t0\n") == []
+    assert pids_in("tfd: 5 Pid:\t42\n") == []
+
+
+@pytest.mark.parametrize("read", [procfs.memory_bytes, ContainerProcfs(by_bash).memory_bytes])
+def test_memory_is_the_proportional_one(watching, read):
+    pid, _ = watching
+    assert 1 << 20 < read(pid) < 1 << 30
+    assert read(1 << 22) == 0
+
+
+def test_the_proportional_memory_is_that_of_the_whole_process():
+    text = "55d0-7ffe ---p 00000000 00:00 0    [rollup]\nRss:    9000 kB\nPss:    4096 kB\nPss_Anon:    1 kB\n"
+    assert proportional_bytes(text) == 4 << 20
+    assert proportional_bytes("Rss:    9000 kB\n") == 0
