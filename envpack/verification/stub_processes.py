@@ -17,6 +17,7 @@ from envpack.support.errors import StubError
 from envpack.verification.verdict import StubIdentity
 
 _MODEL_FILE, _INSTANCE, _ARGUMENTS = 1, 8, 9
+_TEMPLATE = "--template"  # behind the arguments of a stub, in the command line of a template and of its forks
 _LIBPYTHON = re.compile(r"/libpython(3\.\d+)\S*\.so")
 _NUMPY = re.compile(r"^(?P<packages>.*/(?:site|dist)-packages)/numpy/")
 _NUMPY_INFO = re.compile(r"^numpy-(?P<version>[^-]+)\.dist-info$")
@@ -51,8 +52,9 @@ class Instance:
     @property
     def template(self) -> int:
         """Process id of the template that the worker was forked from, 0 if there is none."""
-        parent = self.worker.parent
-        return 0 if self.worker == self.stub or parent == self.stub.pid else parent
+        # If a fork is not safe, the template becomes the worker of the stub that has made it.
+        is_fork = _is_of_template(self.worker) and self.worker.parent != self.stub.pid
+        return self.worker.parent if is_fork else 0
 
 
 def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
@@ -78,14 +80,12 @@ def living_stubs(server: Server) -> tuple[Process, ...]:
 
     A server that is process 1 of its container also has templates as children, whose stubs have ended.
     """
-    found = tuple(child for child in _alive(server.children()) if _model_of(child))
-    templates = {process.parent for stub in found for process in server.watched(stub.pid)}
-    return tuple(stub for stub in found if stub.pid not in templates)
+    return tuple(child for child in _alive(server.children()) if _model_of(child) and not _is_of_template(child))
 
 
 def is_template(orphan: Process) -> bool:
     """Whether an orphan is a model's template: the stub that completes a configuration ends before it."""
-    return bool(_model_of(orphan))
+    return _is_of_template(orphan)
 
 
 def reports(server: Server, found: tuple[Instance, ...]) -> tuple[StubReport, ...]:
@@ -161,9 +161,16 @@ def abort_stubs(server: Server, model: str) -> None:
     notice the end.
     """
     found = instances(server, model)
-    workers = tuple(instance.worker for instance in found if instance.worker != instance.stub)
-    _abort(server, workers, lambda: _below(server, found))
+    running = tuple(process for instance in found for process in _running(server, instance))
+    _abort(server, running, lambda: _below(server, found))
     _abort(server, _stubs(server, model), lambda: _stubs(server, model))
+
+
+def _running(server: Server, instance: Instance) -> tuple[Process, ...]:
+    """The worker of an instance; without one, the template that its stub has made."""
+    if instance.worker != instance.stub:
+        return (instance.worker,)
+    return tuple(child for child in _alive(server.children(instance.stub.pid)) if _is_of_template(child))
 
 
 def _stubs(server: Server, model: str) -> tuple[Process, ...]:
@@ -195,6 +202,10 @@ def foreign_files(mapped: tuple[str, ...], environment: str) -> tuple[str, ...]:
 
 def _alive(processes: Iterable[Process]) -> tuple[Process, ...]:
     return tuple(process for process in processes if not process.dead)
+
+
+def _is_of_template(process: Process) -> bool:
+    return bool(_model_of(process)) and _TEMPLATE in process.arguments[_ARGUMENTS:]
 
 
 def _model_of(process: Process) -> str:

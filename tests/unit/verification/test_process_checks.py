@@ -333,7 +333,7 @@ class Warm(Server):
         )
 
     def watched(self, pid):
-        return (Process(pid + 10, "triton_python_b", False, (*ARGUMENTS, "m", "DEFAULT"), parent=9),)
+        return (Process(pid + 10, "triton_python_b", False, (*ARGUMENTS, "m", "DEFAULT", "--template"), parent=9),)
 
     def mapped_files(self, pid):
         return ("/lib/libc.so.6",)

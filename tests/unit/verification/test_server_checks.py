@@ -141,7 +141,7 @@ def test_a_process_that_outlives_its_model_is_a_fault():
     assert check == failed("shutdown", evidence, DOES_NOT_END)
 
 
-TEMPLATE = Process(9, "triton_python_b", False, STUB.arguments)
+TEMPLATE = Process(9, "triton_python_b", False, (*STUB.arguments, "--template", "3", "2410", "1"))
 
 
 def test_a_template_has_more_time_to_end_and_is_a_fault_then():

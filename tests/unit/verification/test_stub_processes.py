@@ -101,9 +101,14 @@ class Table:
             processes[:] = [process for process in processes if process.pid != pid]
 
 
-def process(pid, *, model="m", name="triton_python_b", dead=False, parent=0):
-    arguments = ("stub", f"/r/{model}/1/model.py", *ARGUMENTS[2:])
+def process(pid, *, model="m", name="triton_python_b", dead=False, parent=0, more=()):
+    arguments = ("stub", f"/r/{model}/1/model.py", *ARGUMENTS[2:], *more)
     return Process(pid, name, dead, () if dead else arguments, parent=parent)
+
+
+def of_template(pid, parent=0):
+    """A template, or a fork of it."""
+    return process(pid, parent=parent, more=("--template", "3", "2410", "1"))
 
 
 def found(server, model="m"):
@@ -150,7 +155,7 @@ def test_each_instance_of_a_model_has_one_process_in_the_order_of_the_stubs():
 def warm():
     """Two instances whose processes, 20 and 21, are forks of the template 9; its stub has ended."""
     server = Table(process(7), process(8))
-    server.followed = {7: [process(20, parent=9)], 8: [process(21, parent=9)]}
+    server.followed = {7: [of_template(20, parent=9)], 8: [of_template(21, parent=9)]}
     return server
 
 
@@ -161,10 +166,10 @@ def test_a_process_that_a_stub_watches_runs_the_model(warm):
 
 
 def test_of_a_template_that_is_a_child_of_its_stub_the_stub_watches_a_fork(warm):
-    warm.below[7] = [process(9, parent=7)]
+    warm.below[7] = [of_template(9, parent=7)]
     assert found(warm) == [20, 21]
-    del warm.followed[8]
-    assert found(warm) == [20, 8]
+    warm.followed.clear()
+    assert found(warm) == [7, 8]
 
 
 def test_a_stub_that_watches_another_program_or_a_dead_process_runs_the_model_as_before(warm):
@@ -175,13 +180,14 @@ def test_a_stub_that_watches_another_program_or_a_dead_process_runs_the_model_as
 
 
 def test_a_template_is_known_by_its_command_line():
-    assert stub_processes.is_template(process(9))
+    assert stub_processes.is_template(of_template(9))
+    assert not stub_processes.is_template(process(9))
     assert not stub_processes.is_template(Process(30, "sleep", False, ("sleep", "60")))
 
 
 def test_a_template_that_a_server_has_adopted_is_no_stub(warm):
     """A server that is process 1 of its container."""
-    warm.stubs.append(process(9))
+    warm.stubs.append(of_template(9))
     assert [each.pid for each in stub_processes.living_stubs(warm)] == [7, 8]
     assert found(warm) == [20, 21]
 
@@ -192,13 +198,20 @@ def test_a_child_of_a_stub_was_forked_from_no_template():
     assert [each.template for each in stub_processes.instances(Table(process(7, parent=5)), "m")] == [0]
 
 
+def test_a_template_that_has_become_the_process_of_its_stub_is_no_template():
+    server = Table(process(7))
+    server.followed[7] = [of_template(9, parent=7)]
+    (instance,) = stub_processes.instances(server, "m")
+    assert (instance.worker.pid, instance.template) == (9, 0)
+
+
 def test_the_processes_of_a_warm_model_are_aborted_before_its_stubs(warm):
     stub_processes.abort_stubs(warm, "m")
     assert warm.aborted == [20, 21, 7, 8]
 
 
 def test_a_template_that_imports_the_model_is_aborted_before_its_stub():
-    server = Table(process(7), process(8), p7=[process(9, parent=7)])
+    server = Table(process(7), process(8), p7=[of_template(9, parent=7)])
     stub_processes.abort_stubs(server, "m")
     assert server.aborted == [9, 7, 8]
 
