@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spoils, pytest.mark.parametrize("python", SUPPORTED[:1
 
 IMPORT = """
 def note(name, *values):
-    with open(__file__ + "." + name, "a") as file:
+    with open(NOTES + name, "a") as file:
         file.write(" ".join(map(str, (os.getpid(), *values))) + "\\n")
 
 note("imported")
@@ -46,13 +46,15 @@ class Site:
         self.repository.mkdir()
         self.served = None
 
-    def place(self, name, *, top="", end="", count=1, start="warm", **parameters):
-        """A script model with code before and behind its own."""
+    def place(self, name, *, code="", count=1, start="warm", **parameters):
+        """A script model with more code behind its own."""
         parts = self._servers.model_environments
         environment, stub = parts.environments(self._python)[0], parts.stub(self._python)
         parameters = {**({"ENVPACK_START": start} if start else {}), **parameters}
         self._servers.place(self.repository, name, "script", environment, stub, INSTANCES.format(count), **parameters)
-        self.change(name, lambda text: text + IMPORT + top + end)
+        # In the model's folder they would be a change of the model.
+        notes = f"NOTES = {str(self.repository.parent / name)!r}\n"
+        self.change(name, lambda text: text + notes + IMPORT + code)
 
     def change(self, name, edit):
         file = self.repository / name / "1/model.py"
@@ -65,7 +67,7 @@ class Site:
 
     def noted(self, name, what):
         """The lines that the processes of a model have written: process id, and other words."""
-        file = self.repository / name / f"1/model.py.{what}"
+        file = self.repository.parent / f"{name}{what}"
         return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
     def importers(self, name):
@@ -107,14 +109,14 @@ def test_a_model_that_does_not_ask_for_it_starts_cold(site):
     site.place("m", start="")
     site.load("m")
     assert len(site.importers("m")) == 2
-    assert soon(lambda: site.starts() == {"m_0": "cold"})
+    assert soon(lambda: site.starts() == {"m_0_0": "cold"})
 
 
 def test_a_models_own_parameter_has_priority_over_the_servers_variable(site):
     site.place("cold", start="cold")
     site.place("other", start="")
     site.load("cold", "other", variables={"ENVPACK_START": "warm"})
-    assert soon(lambda: site.starts() == {"cold_0": "cold", "other_0": "warm"})
+    assert soon(lambda: site.starts() == {"cold_0_0": "cold", "other_0_0": "warm"})
 
 
 @pytest.mark.parametrize("name", ["ENVPACK_START", "ENVPACK_TEMPLATE"])
@@ -124,7 +126,7 @@ def test_an_unknown_value_fails_the_load(site, name):
 
 
 def test_each_load_has_its_own_template_and_runs_the_code_as_it_is_then(site):
-    site.place("m", top="VALUE = 1\n")
+    site.place("m", code="VALUE = 1\n")
     served = site.load("m")
     assert served.evaluate("VALUE", model="m") == 1
     site.change("m", lambda text: text.replace("VALUE = 1", "VALUE = 2"))
@@ -136,25 +138,25 @@ def test_each_load_has_its_own_template_and_runs_the_code_as_it_is_then(site):
 
 
 @pytest.mark.parametrize(
-    ("top", "cause"),
+    ("code", "cause"),
     [
         ("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n", "thread"),
         ("import socket\nKEPT = socket.socket()\n", "socket:"),
         ("import select\nKEPT = select.epoll()\n", "eventpoll"),
         ("import mmap\nKEPT = mmap.mmap(-1, 4096)\n", "shared memory"),
         ("import subprocess\nKEPT = subprocess.Popen(['sleep', '600'])\n", "processes"),
-        ("KEPT = open(__file__ + '.kept', 'w')\n", "model.py.kept"),
+        ("KEPT = open(NOTES + 'kept', 'w')\n", "mkept"),
     ],
     ids=["thread", "socket", "epoll", "mapping", "process", "file"],
 )
-def test_what_a_fork_would_break_is_named_and_the_model_starts_cold(site, top, cause):
-    site.place("m", top=top)
+def test_what_a_fork_would_break_is_named_and_the_model_starts_cold(site, code, cause):
+    site.place("m", code=code)
     served = site.load("m")
     assert served.evaluate("1 + 1", model="m") == 2
-    assert soon(lambda: site.starts()["m_0"] == "cold")
+    assert soon(lambda: site.starts() == {"m_0_0": "cold"})
     (told,) = {line for line in served.server.log().splitlines() if "starts cold: " in line}
     assert cause in told
-    if "Popen" in top:
+    if "Popen" in code:
         served.run_code("KEPT.kill(); KEPT.wait(); return [reply(0)]", model="m")
 
 
@@ -173,21 +175,21 @@ def test_a_process_that_dies_is_replaced_by_a_fork_of_the_template(site):
 
 
 def test_instances_draw_different_random_numbers(site):
-    end = NOTING.replace('args["model_instance_name"]', "random.random(), np.random.random()")
-    site.place("m", top="import random\n", end=end, count=3)
+    code = NOTING.replace('args["model_instance_name"]', "random.random(), np.random.random()")
+    site.place("m", code="import random\n" + code, count=3)
     site.load("m")
     numbers = [number for words in site.noted("m", "initialized") for number in words[1:]]
     assert len(set(numbers)) == len(numbers) == 6
 
 
 def test_handlers_of_forks_run(site):
-    site.place("m", top="os.register_at_fork(after_in_child=lambda: note('forked'))\n", count=2)
+    site.place("m", code="os.register_at_fork(after_in_child=lambda: note('forked'))\n", count=2)
     site.load("m")
     assert {int(words[0]) for words in site.noted("m", "forked")} >= {each.worker.pid for each in site.found("m")}
 
 
 def test_a_template_can_initialize_the_model_for_all_instances(site):
-    site.place("m", end=NOTING, count=3, ENVPACK_TEMPLATE="initialize")
+    site.place("m", code=NOTING, count=3, ENVPACK_TEMPLATE="initialize")
     served = site.load("m")
     ((pid, name),) = site.noted("m", "initialized")
     assert [int(pid)] == site.importers("m")
@@ -200,9 +202,8 @@ def test_a_template_can_initialize_the_model_for_all_instances(site):
 
 
 def test_a_model_that_cannot_be_initialized_in_the_template_starts_cold(site):
-    top = "import threading\n"
-    end = NOTING.replace("self.args = args", "threading.Thread(target=threading.Event().wait, daemon=True).start()")
-    site.place("m", top=top, end=end, count=2, ENVPACK_TEMPLATE="initialize")
+    code = NOTING.replace("self.args = args", "threading.Thread(target=threading.Event().wait, daemon=True).start()")
+    site.place("m", code="import threading\n" + code, count=2, ENVPACK_TEMPLATE="initialize")
     served = site.load("m")
     assert served.evaluate("1 + 1", model="m") == 2
     assert served.soon_logged(" starts cold: ")
@@ -211,7 +212,7 @@ def test_a_model_that_cannot_be_initialized_in_the_template_starts_cold(site):
 
 
 def test_an_exception_in_the_import_fails_the_load_with_its_line_and_leaves_nothing(site):
-    site.place("m", top="raise ValueError('not today')\n")
+    site.place("m", code="raise ValueError('not today')\n")
     served = site.load("m")
     assert "ValueError: not today" in served.failures["m"]
     assert site.template_is_gone(site.importers("m")[0])
