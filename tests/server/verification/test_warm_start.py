@@ -30,6 +30,12 @@ class TritonPythonModel:
     def execute(self, requests):
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
 """
+BLOCKED = """
+
+class TritonPythonModel(TritonPythonModel):
+    def initialize(self, args):
+        time.sleep(600)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +92,10 @@ def test_a_model_that_cannot_start_warm_is_fit_to_serve_with_a_warning(judged):
     ("code", "place"),
     [
         ("time.sleep(600)\n", "<module>"),
-        ("class Blocked(TritonPythonModel):\n    def initialize(self, args):\n        time.sleep(600)\n"
-         "TritonPythonModel = Blocked\n", "initialize"),
+        (BLOCKED, "initialize"),
     ],
     ids=["import", "initialize"],
-)  # fmt: skip
+)
 def test_the_line_that_blocks_a_warm_load_is_named(judged, code, place):
     (model,) = judged(code, load_timeout=5).models
     assert model.failure.kind == "load-timeout"
