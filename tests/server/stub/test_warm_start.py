@@ -10,7 +10,6 @@ import pytest
 
 from envpack.pythons import SUPPORTED
 from envpack.server import stub_reports
-from envpack.server.kserve import RequestError
 from envpack.verification.stub_processes import instances
 from tests.waiting import soon
 
@@ -229,16 +228,16 @@ def test_nothing_is_left_when_the_server_is_killed(site):
     assert soon(lambda: not any(_runs(pid) for pid in pids))
 
 
-def test_instances_continue_without_their_template(site):
-    site.place("m")
+def test_instances_whose_template_is_killed_end_with_it_and_start_again_cold(site):
+    site.place("m", count=2)
     served = site.load("m")
     (template,) = site.importers("m")
-    worker = served.evaluate("os.getpid()", model="m")
+    workers = [each.worker.pid for each in site.found("m")]
     os.kill(template, signal.SIGKILL)
-    assert served.evaluate("os.getpid()", model="m") == worker
-    with pytest.raises(RequestError):
-        served.run("os._exit(1)", model="m")
-    assert served.evaluate("os.getpid()", model="m") != worker
+    assert soon(lambda: not any(_runs(pid) for pid in workers))
+    assert soon(lambda: {each.worker.parent for each in site.found("m")} == set(served.stubs("m")))
+    assert served.evaluate("os.getpid()", model="m") not in workers
+    assert soon(lambda: site.starts() == {"m_0_0": "cold", "m_0_1": "cold"})
 
 
 def _runs(pid):
