@@ -122,7 +122,12 @@ def in_use(pid: int) -> dict[str, int]:
     return {name: len(list((folder / name).iterdir())) for name in ("task", "fd")}
 
 
-def run(release: str, kills: int, seed: int) -> int:
+def left_behind(server: ProcessServer) -> list[int | str]:
+    """Process ids of the server's children and of orphans, and names of regions."""
+    return [*(process.pid for process in (*server.children(), *server.orphans())), *server.shared_memory()]
+
+
+def run(release: str, kills: int, seed: int, start: str) -> int:
     parts = ModelEnvironments(kept_cache())
     python = SPREAD.get(release, "3.10")
     environment = parts.environment(python, NUMPYS[python][-1])
@@ -131,9 +136,8 @@ def run(release: str, kills: int, seed: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name in CODE:
             place(Path(folder), name, environment, parts.stub(python))
-        runtime = ProcessRuntime(
-            server_of(find_release(release), parts.folder), environment={"ENVPACK_RESTARTS": "1000000"}
-        )
+        variables = {"ENVPACK_RESTARTS": "1000000", "ENVPACK_START": start}
+        runtime = ProcessRuntime(server_of(find_release(release), parts.folder), environment=variables)
         with runtime.start(Path(folder)) as server:
             client = Client(server.url, timeout=60)
             if failures := load(client, CODE):
@@ -161,9 +165,8 @@ def run(release: str, kills: int, seed: int) -> int:
             for name in CODE:
                 client.unload(name)
             until = time.monotonic() + ANSWER_SECONDS
-            while (server.children() or server.shared_memory()) and time.monotonic() < until:
+            while (left := left_behind(server)) and time.monotonic() < until:
                 time.sleep(0.05)
-            left = [*(child.pid for child in server.children()), *server.shared_memory()]
             print(f"left behind: {left or 'nothing'}")
             return 1 if left or clients.outcomes["timed out"] else 0
 
@@ -173,8 +176,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="number of kills (default: %(default)s)")
     parser.add_argument("--release", default=DEFAULT_RELEASE, help="Triton release in a wheel (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the random choices (default: %(default)s)")
+    parser.add_argument("--start", choices=["cold", "warm"], default="cold", help="how the models start")
     given = parser.parse_args()
-    return run(given.release, given.kills, given.seed)
+    return run(given.release, given.kills, given.seed, given.start)
 
 
 if __name__ == "__main__":
