@@ -9,8 +9,9 @@ Loads each model with the release's own stub ("release"), with ours started cold
     weights   eight instances with weights of 500 MB made in initialize(), warm with ENVPACK_TEMPLATE=initialize
 
 Memory is the sum of PSS of all processes of the model: stubs, workers, template. Configurations are completed
-automatically. --science and --torch name existing environments with the packages, for the Python of the release's own
-stub; by default, envpack builds them. Prints medians, ratios and the goals; exits with 1 if a goal is missed.
+automatically, after which the server waits for a second, whatever the stub; --no-auto-complete serves them as they are.
+--science and --torch name existing environments with the packages, for the Python of the release's own stub; by
+default, envpack builds them. Prints medians, ratios and the goals; exits with 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -170,8 +171,10 @@ def prepare_all(chosen: list[str], prefixes: dict[str, Path | None]) -> dict[str
     return {name: prepare(PACKAGES[name], prefixes.get(name)) for name in chosen}
 
 
-def measure(preparations: dict[str, Preparation], repeat: int) -> tuple[dict[tuple[str, str], Loads], list[str]]:
-    """All loads by kind and variant, and what could not be measured."""
+def measure(
+    preparations: dict[str, Preparation], repeat: int, arguments: tuple[str, ...]
+) -> tuple[dict[tuple[str, str], Loads], list[str]]:
+    """All loads by kind and variant, and what could not be measured, with these arguments of the server."""
     kinds = [kind for kind in KINDS if kind.scenario in preparations]
     table: dict[tuple[str, str], Loads] = {}
     missing: dict[tuple[str, str], str] = {}
@@ -182,7 +185,7 @@ def measure(preparations: dict[str, Preparation], repeat: int) -> tuple[dict[tup
                 parts = preparations[kind.scenario]
                 stub = None if variant == "release" else parts.stub
                 parts.place(repository / folder_name(kind, variant), kind.code, kind.config(variant), stub)
-        with ProcessRuntime(find_server()).start(repository) as server:
+        with ProcessRuntime(find_server(), arguments=arguments).start(repository) as server:
             bench = Bench(server, Client(server.url, timeout=60), repository)
             for kind in kinds:
                 bench.measure(kind, "release", Loads())  # reads the files of the environment for all
@@ -236,6 +239,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=3, help="loads of each variant (default: %(default)s)")
     for name in ("science", "torch"):
         parser.add_argument(f"--{name}", type=Path, metavar="FOLDER", help="an environment with the packages of it")
+    parser.add_argument("--no-auto-complete", action="store_true", help="with --disable-auto-complete-config")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 
@@ -244,7 +248,8 @@ def main() -> int:
     options = parse_options()
     chosen = [name for name in PACKAGES if not options.only or name in options.only]
     preparations = prepare_all(chosen, {"science": options.science, "torch": options.torch})
-    table, missing = measure(preparations, options.repeat)
+    arguments = ("--disable-auto-complete-config",) if options.no_auto_complete else ()
+    table, missing = measure(preparations, options.repeat, arguments)
     reached = show(table, missing)
     if options.json:
         rows = [
