@@ -46,6 +46,7 @@ VARIANTS = ("release", "cold", "warm")
 MANY = 8
 LOAD_SECONDS = 300
 GONE_SECONDS = 60
+REPORT_SECONDS = 10
 PROBE = Tensor("IN", "UINT8", (4,), (1, 2, 3, 4))
 PACKAGES = {"science": ("pandas", "scipy", "scikit-learn"), "torch": ("torch==1.12.1",), "weights": ()}
 
@@ -131,7 +132,7 @@ class Bench:
         with self.loaded(model, loads):
             self.client.infer(model, [PROBE])
             if variant == "warm":
-                self._check_warm(model, logged)
+                self._check_warm(kind.count, logged)
             pids = processes.of_model(self.repository / model)
             loads.mebibytes.append(sum(processes.figures(pid).pss for pid in pids) / 2**20)
             loads.processes = len(pids)
@@ -147,10 +148,14 @@ class Bench:
             self.client.unload(model)
             self._wait_until_gone(model)
 
-    def _check_warm(self, model: str, logged: int) -> None:
+    def _check_warm(self, count: int, logged: int) -> None:
+        """Wait for the reports of all instances, which can arrive late."""
+        until = time.monotonic() + REPORT_SECONDS
+        while time.monotonic() < until and len(stub_reports(self.server.log(logged))) < count:
+            time.sleep(0.02)
         log = self.server.log(logged)
-        reports = {name: report for name, report in stub_reports(log).items() if name.startswith(f"{model}_0")}
-        if not reports or any(report.start != "warm" for report in reports.values()):
+        starts = [report.start for report in stub_reports(log).values()]
+        if starts != ["warm"] * count:
             cause = next((line for line in log.splitlines() if "starts cold: " in line), "the stub does not report it")
             raise NotStartedWarmError(cause)
 
