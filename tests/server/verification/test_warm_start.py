@@ -4,12 +4,12 @@ import shutil
 
 import pytest
 
+from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import RuntimeOptions
 from envpack.verification import VerifyOptions, verify
 from tests.cache import kept_cache
-from tests.server.model_environments import NUMPYS, ModelEnvironments
+from tests.server.model_environments import ModelEnvironments
 
-PYTHON = "3.10"
 WHERE = RuntimeOptions(runtime="process")
 CONFIG = """backend: "python"
 input [ {{ name: "IN" data_type: TYPE_FP32 dims: [ 2 ] }} ]
@@ -39,12 +39,12 @@ class TritonPythonModel(TritonPythonModel):
 
 
 @pytest.fixture(scope="module")
-def parts(server):
-    return ModelEnvironments(kept_cache())
+def stub(server):
+    return ModelEnvironments(kept_cache()).stub(find_release(DEFAULT_RELEASE).python)
 
 
 @pytest.fixture
-def judged(parts, tmp_path):
+def judged(stub, environment, tmp_path):
     """The verdict on a warm model with more code at its module level, or in place of the body of execute."""
 
     def judge(code="", body="", count=1, **options):
@@ -52,9 +52,7 @@ def judged(parts, tmp_path):
         (folder / "1").mkdir(parents=True)
         text = MODEL.replace("        return", f"        {body}\n        return") if body else MODEL
         (folder / "1/model.py").write_text(text + code)
-        stub = parts.stub(PYTHON)
         shutil.copy(stub, folder / stub.name)
-        environment = parts.environment(PYTHON, NUMPYS[PYTHON][0])
         (folder / "config.pbtxt").write_text(CONFIG.format(count=count, environment=environment))
         verdict = verify(tmp_path, options=VerifyOptions(WHERE, **options))
         assert verdict.leftovers == ()
