@@ -104,11 +104,12 @@ def test_all_instances_are_forks_of_one_process_that_imports_the_model_once(site
     assert served.server.stop().leftovers == ()
 
 
-def test_a_model_that_does_not_ask_for_it_starts_cold(site):
+def test_a_model_without_the_parameter_starts_as_the_server_says_and_cold_by_default(site, pytestconfig):
+    start = pytestconfig.getoption("--start") or "cold"
     site.place("m", start="")
     site.load("m")
-    assert len(site.importers("m")) == 2
-    assert soon(lambda: site.starts() == {"m_0_0": "cold"})
+    assert len(site.importers("m")) == (1 if start == "warm" else 2)
+    assert soon(lambda: site.starts() == {"m_0_0": start})
 
 
 def test_a_models_own_parameter_has_priority_over_the_servers_variable(site):
