@@ -59,10 +59,11 @@ def _table(verdict: Verdict) -> Table:
 
 
 def _stub(model: ModelVerdict) -> str:
-
     if model.stub is None:
         return "–"
-    return plain(f"envpack {model.stub.version}") if model.stub.version else "the release's own"
+    if not model.stub.version:
+        return "the release's own"
+    return plain(f"envpack {model.stub.version}") + (", warm" if model.stub.start == "warm" else "")
 
 
 def _answers(model: ModelVerdict) -> str:

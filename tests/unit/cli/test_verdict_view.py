@@ -7,12 +7,14 @@ import pytest
 from rich.console import Console
 
 from envpack.cli.verdict_view import draw
+from envpack.verification.report import render
 from tests.verdicts import full_verdict
 
 
-def drawn(names, width=80):
+def drawn(names, width=80, **stub):
     verdict = full_verdict()
-    models = tuple(dataclasses.replace(verdict.models[0], name=name) for name in names)
+    model = dataclasses.replace(verdict.models[0], stub=dataclasses.replace(verdict.models[0].stub, **stub))
+    models = tuple(dataclasses.replace(model, name=name) for name in names)
     text = io.StringIO()
     terminal = Console(file=text, width=width, force_terminal=False)
     for part in draw(dataclasses.replace(verdict, models=models)):
@@ -35,3 +37,23 @@ def test_a_longer_name_is_folded_and_nothing_of_it_is_missing():
 
 def test_a_name_is_no_markup():
     assert "[red]model" in drawn(["[red]model"])
+
+
+@pytest.mark.parametrize(
+    ("stub", "text"),
+    [
+        ({"start": "warm"}, "envpack 0.1.0, warm "),
+        ({"start": "cold"}, "envpack 0.1.0 "),
+        ({"version": ""}, "the release's own "),
+    ],
+)
+def test_the_stub_is_named_and_a_warm_start_too(stub, text):
+    assert text in drawn(["m"], width=200, **stub)
+
+
+@pytest.mark.parametrize(("start", "count"), [("warm", 1), ("cold", 0), ("", 0)])
+def test_the_page_names_a_warm_start_too(start, count):
+    verdict = full_verdict()
+    first, *others = verdict.models
+    models = (dataclasses.replace(first, stub=dataclasses.replace(first.stub, start=start)), *others)
+    assert render(dataclasses.replace(verdict, models=models)).count("<td>envpack 0.1.0, warm</td>") == count
