@@ -89,8 +89,9 @@ def is_template(orphan: Process) -> bool:
 
 
 def reports(server: Server, found: tuple[Instance, ...]) -> tuple[StubReport, ...]:
-    """The reports of instances with envpack's stub, in their order; waits for those that are late."""
-    return tuple(_report(server, instance.name, _REPORT_SECONDS) for instance in found)
+    """The reports of instances with envpack's stub, in their order; waits up to three seconds for late ones."""
+    until = time.monotonic() + _REPORT_SECONDS
+    return tuple(_report(server, instance.name, until - time.monotonic()) for instance in found)
 
 
 def identify(server: Server, instance: Instance) -> StubIdentity:

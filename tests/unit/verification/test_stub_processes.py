@@ -319,3 +319,18 @@ def test_children_of_a_stub_write_their_stack_before_the_stub_is_aborted(hanging
     stub_processes.abort_stubs(hanging, "m")
     assert "stood here" in hanging.log()
     assert stub_processes.living_stubs(hanging) == ()
+
+
+def test_reports_that_are_missing_are_awaited_together(ours, monkeypatch):
+    seconds = []
+
+    def report(server, instance, limit):
+        seconds.append(limit)
+        clock[0] += max(limit, 0)
+        return instance
+
+    clock = [100.0]
+    monkeypatch.setattr(stub_processes.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(stub_processes, "_report", report)
+    assert stub_processes.reports(Server(None), (ALONE, ALONE)) == ("m_0_0", "m_0_0")
+    assert seconds == [pytest.approx(0.2), pytest.approx(0)]
