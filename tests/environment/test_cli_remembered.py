@@ -105,3 +105,23 @@ def test_a_lockfile_decides_the_python_and_a_plan_names_the_packages_that_differ
     assert envpack("lock", "--repository", built.repository, "m").code == 0
     reasons = [change["reason"] for change in planned(built)["changes"]]
     assert any("six" in reason and "→ 1.15.0" in reason for reason in reasons), reasons
+
+
+def test_the_start_is_written_and_removed_once_and_a_dry_run_says_so(built):
+    (built.repository / "m/triton_python_backend_stub").touch()
+    config = built.repository / "m/config.pbtxt"
+    before = config.read_text()
+    found = []
+    for start in ("warm", "warm", "cold", "cold"):
+        reasons = [change["reason"] for change in planned(built, "--start", start)["changes"]]
+        ended = built("m", "--start", start, "--json")
+        assert ended.code == 0, ended.err
+        (model,) = ended.document["models"]
+        found.append((reasons, model["start"], model["changed"]))
+    assert found == [
+        (["ENVPACK_START becomes warm"], "warm", True),
+        ([], "warm", False),
+        (["ENVPACK_START is removed"], "", True),
+        ([], "", False),
+    ]
+    assert config.read_text() == before
