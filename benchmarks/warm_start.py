@@ -22,7 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,7 +218,7 @@ def _measure_if_possible(
         del table[key]
 
 
-def show(table: dict[tuple[str, str], Loads], missing: list[str]) -> bool:
+def show(table: dict[tuple[str, str], Loads], missing: list[str], goals: Sequence[Goal]) -> bool:
     """Print the table and the goals; returns whether every goal is reached."""
     line = "{:12} {:9} {:>8} {:>10} {:>10}"
     print(line.format("model", "variant", "load, s", "PSS, MiB", "processes"))
@@ -226,7 +226,7 @@ def show(table: dict[tuple[str, str], Loads], missing: list[str]) -> bool:
         figures = (f"{loads.median('seconds'):.2f}", f"{loads.median('MiB'):.0f}", loads.processes)
         print(line.format(name, variant, *figures))
     reached = not missing
-    for goal in GOALS:
+    for goal in goals:
         if goal.dividend in table and goal.divisor in table:
             ratio = table[goal.dividend].median(goal.of) / table[goal.divisor].median(goal.of)
             word = "at least" if goal.at_least else "at most"
@@ -255,7 +255,9 @@ def main() -> int:
     preparations = prepare_all(chosen, {"science": options.science, "torch": options.torch})
     arguments = ("--disable-auto-complete-config",) if options.no_auto_complete else ()
     table, missing = measure(preparations, options.repeat, arguments)
-    reached = show(table, missing)
+    # One instance whose configuration is not completed imports the model once, however it starts.
+    goals = [goal for goal in GOALS if not (options.no_auto_complete and goal.dividend[0] == "science")]
+    reached = show(table, missing, goals)
     if options.json:
         rows = [
             {"model": name, "variant": variant, "seconds": loads.seconds, "MiB": loads.mebibytes}
