@@ -36,6 +36,7 @@ BROKEN = (
 SCRIPTS = {
     "stream": "model_transaction_policy { decoupled: true }",
     "reschedule": "sequence_batching { iterative_sequence: true }",
+    "sequence": "sequence_batching { max_sequence_idle_microseconds: 600000000 }",
 }
 # Only clients of gRPC can cancel a request. The server binds a free port for them.
 GRPC = ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=0")

@@ -43,7 +43,7 @@ def served(shared, servers, interpreter, python):
         servers.close()
         variables = {"ENVPACK_RESTARTS": "1000"}
         started[python] = servers.two_scripts(
-            python, folders.mktemp("restarts"), stack, scripts=("stream",), variables=variables
+            python, folders.mktemp("restarts"), stack, scripts=("stream", "sequence"), variables=variables
         )
     return started[python]
 
@@ -73,6 +73,19 @@ def test_a_process_that_dies_between_requests_is_replaced(served):
     os.kill(worker, signal.SIGKILL)
     assert served.evaluate("os.getpid()", model="first") != worker
     _unload(served, "first")
+
+
+def test_a_sequence_goes_on_in_a_process_that_has_not_seen_its_beginning(served):
+    def send(code, **flags):
+        return served.run_code(code, model="sequence", parameters={"sequence_id": 7, **flags})
+
+    begin = "self.began = [request.correlation_id() for request in requests]; return [reply(self.began)]"
+    go_on = "return [reply(getattr(self, 'began', None))]"
+    assert send(begin, sequence_start=True) == send(go_on) == [7]
+    served.refusal("os._exit(1)", model="sequence", parameters={"sequence_id": 7})
+    assert send(go_on) is None
+    assert send(go_on, sequence_end=True) is None
+    assert send(begin, sequence_start=True, sequence_end=True) == [7]
 
 
 def test_the_region_is_as_before(served):
