@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -51,7 +52,7 @@ class Site:
         environment, stub = parts.environments(self._python)[0], parts.stub(self._python)
         parameters = {**({"ENVPACK_START": start} if start else {}), **parameters}
         self._servers.place(self.repository, name, "script", environment, stub, INSTANCES.format(count), **parameters)
-        # In the model's folder they would be a change of the model.
+        # Not in the folder of the model, which other models may share.
         notes = f"NOTES = {str(self.repository.parent / name)!r}\n"
         self.change(name, lambda text: text + notes + IMPORT + code)
 
@@ -144,10 +145,12 @@ def test_each_load_has_its_own_template_and_runs_the_code_as_it_is_then(site):
         ("import socket\nKEPT = socket.socket()\n", "socket:"),
         ("import select\nKEPT = select.epoll()\n", "eventpoll"),
         ("import mmap\nKEPT = mmap.mmap(-1, 4096)\n", "shared memory"),
+        ("import mmap\nKEPT = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE)\nKEPT.madvise(mmap.MADV_DONTFORK)\n", "not copy"),
+        ("import signal\nsignal.setitimer(signal.ITIMER_VIRTUAL, 1e6)\n", "a timer"),
         ("import subprocess\nKEPT = subprocess.Popen(['sleep', '600'])\n", "processes"),
         ("KEPT = open(NOTES + 'kept', 'w')\n", "mkept"),
     ],
-    ids=["thread", "socket", "epoll", "mapping", "process", "file"],
+    ids=["thread", "socket", "epoll", "mapping", "excluded", "timer", "process", "file"],
 )
 def test_what_a_fork_would_break_is_named_and_the_model_starts_cold(site, code, cause):
     site.place("m", code=code)
@@ -159,6 +162,34 @@ def test_what_a_fork_would_break_is_named_and_the_model_starts_cold(site, code, 
     assert all(cause in line for line in told)
     if "Popen" in code:
         served.run_code("KEPT.kill(); KEPT.wait(); return [reply(0)]", model="m")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "np.linalg.inv(np.random.random((600, 600)))\n",
+        "import logging\nlogging.basicConfig(filename=__file__ + '.log', level=logging.INFO)\n",
+        "import mmap\nFILE = open(__file__, 'rb')\nKEPT = mmap.mmap(FILE.fileno(), 0, prot=mmap.PROT_READ)\n",
+        "from concurrent.futures import ThreadPoolExecutor\nKEPT = ThreadPoolExecutor()\n",
+    ],
+    ids=["BLAS", "log", "mapping", "unused-pool"],
+)
+def test_what_a_fork_does_not_break_starts_warm(site, code):
+    site.place("m", code=code)
+    served = site.load("m")
+    assert served.evaluate("float(np.linalg.det(np.linalg.inv(np.eye(600))))", model="m") == 1
+    assert soon(lambda: site.starts() == {"m_0_0": "warm"})
+
+
+def test_processes_of_other_programs_get_no_worker(site):
+    site.place("m")
+    served = site.load("m")
+    text = Path("/proc/net/unix").read_text()
+    (name,) = {line.split("@")[1] for line in text.splitlines() if "@envpack-template-" in line}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        stranger.connect(f"\0{name}")
+        assert stranger.recv(1) == b""
+    assert served.evaluate("1 + 1", model="m") == 2
 
 
 def test_a_process_that_dies_is_replaced_by_a_fork_of_the_template(site):

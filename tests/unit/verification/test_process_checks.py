@@ -344,7 +344,7 @@ class Warm(Server):
 
 ARGUMENTS = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336")
 OURS = StubIdentity(17, "/srv/m/triton_python_backend_stub", "3.10", "1.26.4", "0.1.0")
-COLD = "envpack stub: 'm' starts cold: the import has set a timer\n"
+COLD = "envpack stub: 'm' starts cold: the model has set a timer\n"
 FIX = "keep that out of the module level of model.py and what it imports, or use envpack build m --start cold"
 
 
@@ -373,7 +373,7 @@ def test_a_model_that_is_to_start_cold_is_not_looked_at(model, where):
 
 def test_an_instance_that_started_cold_is_named_with_the_cause(model):
     check = started(model, Warm("warm", "cold", log=COLD), parameter="warm")
-    assert check == warning("start", "m_0_1 started cold: the import has set a timer", FIX)
+    assert check == warning("start", "m_0_1 started cold: the model has set a timer", FIX)
 
 
 def test_an_instance_without_a_report_counts_as_cold(model, monkeypatch):
