@@ -15,7 +15,7 @@ from envpack.support.platforms import PLATFORMS, platform_name
 FILE_NAME = "envpack.toml"
 _MOST = 1 << 20  # bytes
 _BUILD_KEYS = {"format", "exclude", "toolchain", "layout", "link_mode", "start"}
-_PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "backends", "models"} | _BUILD_KEYS
+_PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "backends", "store", "push", "models"} | _BUILD_KEYS
 _MODEL_KEYS = {"python", "requirements", "from_prefix"} | _BUILD_KEYS
 LAYOUTS = ("model", "backend")
 ARCHIVE_FORMATS = ("dir", "tar.gz", "tar")
@@ -32,6 +32,7 @@ _EXAMPLES = {
     "link_mode": "copy",
     "start": "warm",
     "backends": "../backends",
+    "store": "s3://bucket/envpack",
     "python": "3.10",
     "requirements": "core/requirements.txt",
     "from_prefix": "/home/me/venv",
@@ -83,6 +84,8 @@ class Project:
         toolchain: compiler for stubs: ``"auto"``, ``"system"`` or ``"zig"``.
         link_mode: how environments are placed: a name in `LINK_MODES`.
         start: how the models' instances start: ``"warm"`` or ``"cold"``.
+        store: address of a store that machines share.
+        push: whether what this machine makes is put into that store.
         models: settings by model name; models without an entry are not listed.
     """
 
@@ -98,6 +101,8 @@ class Project:
     toolchain: str = ""
     link_mode: str = ""
     start: str = ""
+    store: str = ""
+    push: bool = False
     models: dict[str, ModelSettings] = field(default_factory=dict)
 
     @property
@@ -164,6 +169,8 @@ def _parsed(content: dict[str, object], file: Path) -> Project:
         toolchain=_one_of(TOOLCHAINS, content, "toolchain", file, place),
         link_mode=_one_of(LINK_MODES, content, "link_mode", file, place),
         start=_one_of(STARTS, content, "start", file, place),
+        store=_text(content, "store", file, place),
+        push=_flag(content, "push", file, place),
         models={name: _model_settings(name, entry, file) for name, entry in _table(content, "models", file).items()},
     )
 
@@ -226,6 +233,18 @@ def _text(table: dict[str, object], key: str, file: Path, place: str) -> str:
             kind="bad-project-file",
             where=str(file),
             hint=f'write it like {key} = "{_EXAMPLES[key]}"',
+        )
+    return value
+
+
+def _flag(table: dict[str, object], key: str, file: Path, place: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise InputError(
+            f"{key} in {place} must be true or false",
+            kind="bad-project-file",
+            where=str(file),
+            hint=f"write it like {key} = true, without quotes",
         )
     return value
 

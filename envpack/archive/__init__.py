@@ -43,5 +43,6 @@ if TYPE_CHECKING:
         is_archive_of_mode as is_archive_of_mode,
         pack_archive as pack_archive,
     )
+    from envpack.archive.whole import pack_whole as pack_whole, unpack_whole as unpack_whole
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

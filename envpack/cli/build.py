@@ -92,6 +92,7 @@ _MEGA = 1e6
 @click.option("--dry-run", is_flag=True, help="Show what would change and why, and change nothing.")
 @options.resolve
 @options.toolchain
+@options.store
 @options.repository
 @options.with_console
 def command(
@@ -102,11 +103,13 @@ def command(
     every: bool,
     sizes: bool,
     dry_run: bool,
+    store: str,
+    push: bool | None,
     **settings: Any,
 ) -> None:
     """Build the execution environment of each MODEL, by default all, and put it beside the model."""
     from envpack.project import open_project
-    from envpack.workflow import BuildOptions, ResolveOptions, build_model, release_for
+    from envpack.workflow import BuildOptions, ResolveOptions, build_model, project_store, release_for
 
     project = open_project(repository)
     names = options.chosen_models(project, models, every=every)
@@ -116,7 +119,8 @@ def command(
     if dry_run:
         _dry_run(project, names, build_options, console)
         return
-    built = [build_model(project, name, build_options, console) for name in names]
+    shared = project_store(project, store, push=push)
+    built = [build_model(project, name, build_options, console, store=shared) for name in names]
     for model in built:
         if model.changed and model.forms:
             console.note(_forms_line(model.name, model.forms))

@@ -58,6 +58,19 @@ backends = click.option(
     help="Folder of the backends for one Python each. Default: that of envpack.toml, else backends beside the "
     "repository.",
 )
+_store = click.option(
+    "--store",
+    default="",
+    metavar="URL",
+    envvar="ENVPACK_STORE",
+    help="Store that machines share: s3://, gs://, az:// or file://. It is looked into before anything is made. "
+    "Default: that of envpack.toml; none for no store.",
+)
+_push = click.option(
+    "--push/--no-push",
+    default=None,
+    help="Put into the store what it lacks. Default: what envpack.toml says, else not.",
+)
 toolchain = click.option(
     "--toolchain",
     type=click.Choice(["auto", "system", "zig"]),
@@ -133,6 +146,11 @@ def resolve(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_RESOLVE):
         command = option(command)
     return command
+
+
+def store(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--store`` and ``--push``."""
+    return _store(_push(command))
 
 
 def models(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         build_environment as build_environment,
         environment_of as environment_of,
         find_environment as find_environment,
+        find_intact as find_intact,
         find_remembered_lock as find_remembered_lock,
         remembered_lock as remembered_lock,
     )

@@ -138,6 +138,7 @@ def environment_of(
     credentials: Credentials | None = None,
     indexes: Sequence[str] = (),
     strip: bool = False,
+    fill: Callable[[Path], None] | None = None,
 ) -> Environment:
     """Return the environment of a lock from the store; build it first, from exactly those packages, if it is not there.
 
@@ -149,6 +150,7 @@ def environment_of(
         credentials: passwords and tokens for conda channels, by host; those of the settings' channels by default.
         indexes: index options of a requirements file; they may contain passwords.
         strip: whether to remove debug information from libraries and programs.
+        fill: fills an empty folder with the finished environment instead of building it.
 
     Raises:
         EnvironmentBuildError: a package cannot be downloaded, has another hash, or the environment does not start.
@@ -159,6 +161,8 @@ def environment_of(
     found = find_intact(folder, root, progress or NoProgress())
     if found:
         return found
+    if fill is not None:
+        return build_once(folder, fill)
 
     from envpack.environment.assemble import Assembly, assemble
 

@@ -19,6 +19,7 @@ from envpack.preflight import (
 from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, configured_start, open_model
+from envpack.store import SharedStore
 from envpack.stub import ToolchainName, build_stub, target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
@@ -63,12 +64,24 @@ class BuiltModel:
 
 
 def build_model(
-    project: Project, name: str, options: BuildOptions | None = None, progress: Progress | None = None
+    project: Project,
+    name: str,
+    options: BuildOptions | None = None,
+    progress: Progress | None = None,
+    *,
+    store: SharedStore | None = None,
 ) -> BuiltModel:
     """Build a model's execution environment and put it, and a stub if it needs one, beside the model.
 
     All checks of this model come before the first change. Each file or folder is replaced in one step, and config.pbtxt
     comes last, so it never names an environment that does not exist.
+
+    Args:
+        project: the model repository and its settings.
+        name: of the model.
+        options: what the caller says of the build.
+        progress: receives each step.
+        store: a store that machines share, as `project_store` opens it; it is looked into before anything is built.
 
     Raises:
         InputError: the model, its configuration or its requirements are wrong.
@@ -76,6 +89,7 @@ def build_model(
             options that do not go together.
         EnvironmentBuildError: the environment cannot be resolved, installed or packed.
         StubError: the stub cannot be compiled.
+        StorageError: the store cannot be used, or the disk is full.
     """
     progress = progress or NoProgress()
     model = open_model(project.repository / name)
@@ -83,16 +97,16 @@ def build_model(
         progress.begin(f"{model.name}: an ensemble")
         progress.end("needs no environment")
         return BuiltModel(name=name)
-    return build(build_request(project, model, options or BuildOptions()), progress)
+    return build(build_request(project, model, options or BuildOptions()), progress, store)
 
 
-def build(request: BuildRequest, progress: Progress) -> BuiltModel:
+def build(request: BuildRequest, progress: Progress, store: SharedStore | None = None) -> BuiltModel:
     """Carry out a build; raises what `build_model` does."""
     with storage_errors(request.model.folder), contextlib.ExitStack() as stack:
         if isinstance(request.source, LockRequest) and not request.force:  # before the work, since it would be in vain
             refuse_foreign(foreign_paths(request, request.source.target.python), force=False)
         environment = stack.enter_context(
-            kept(lambda: _environment(request, progress), lambda environment: environment.prefix)
+            kept(lambda: _environment(request, progress, store), lambda environment: environment.prefix)
         )
         facts = read_environment_facts(environment.prefix)
         for mismatch in find_mismatches(None, facts, request.release, image_host(request.release)):
@@ -136,7 +150,7 @@ def _start(request: BuildRequest) -> str:
     return configured_start(request.model.config)
 
 
-def _environment(request: BuildRequest, progress: Progress) -> Environment:
+def _environment(request: BuildRequest, progress: Progress, store: SharedStore | None) -> Environment:
     source = request.source
     if isinstance(source, PrefixRequest):
         environment = environment_from_prefix(
@@ -151,7 +165,7 @@ def _environment(request: BuildRequest, progress: Progress) -> Environment:
             raise _numpy_missing("the environment", source.prefix, "install NumPy into it: pip install numpy")
         return environment
     with ingredients_in_use(source.options.cache):
-        environment = locked_environment(source, progress, strip=request.strip)
+        environment = locked_environment(source, progress, strip=request.strip, store=store)
     if not numpy_version(environment):
         where = source.requirements.source or request.model.folder
         raise _numpy_missing("the requirements", where, "add a line `numpy` to them")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from envpack.environment import Environment, environment_of, remembered_lock
 from envpack.lock import Lock, digest_requirements, lock_requirements, read_lock, write_lock
 from envpack.project import Project
 from envpack.repository import open_model
+from envpack.store import SharedStore, obtain_environment
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import InputError
@@ -80,27 +82,44 @@ def lock_model(
     return LockedModel(model.name, file, count, _changes(before, lock), changed, (*conda, *wheels))
 
 
-def locked_environment(request: LockRequest, progress: Progress, *, strip: bool = False) -> Environment:
+def locked_environment(
+    request: LockRequest, progress: Progress, *, strip: bool = False, store: SharedStore | None = None
+) -> Environment:
     """The environment of a model: of its lockfile if it has one, else of what its requirements resolve to.
+
+    Args:
+        request: the model and what its lock depends on.
+        progress: receives each step.
+        strip: whether to remove debug information from libraries and programs.
+        store: a store that machines share, which may have the environment.
 
     Raises:
         InputError: the lockfile is wrong, or was made for other requirements (kind ``stale-lock``).
         EnvironmentBuildError: it cannot be resolved, installed or started.
+        StorageError: the store cannot be used.
     """
     lock = read_lock(request.lock_file)
     if lock is None:
         lock = remembered_lock(request.requirements, request.target, request.options, progress)
     else:
         refuse_stale(lock, request)
-    return environment_of(
-        lock,
-        cache=request.options.cache,
-        progress=progress,
-        settings=request.options.settings,
-        credentials=request.options.credentials,
-        indexes=request.requirements.pip_options,
-        strip=strip,
-    )
+
+    def made(fill: Callable[[Path], None] | None) -> Environment:
+        return environment_of(
+            lock,
+            cache=request.options.cache,
+            progress=progress,
+            settings=request.options.settings,
+            credentials=request.options.credentials,
+            indexes=request.requirements.pip_options,
+            strip=strip,
+            fill=fill,
+        )
+
+    if store is None:
+        return made(None)
+    key = lock.environment_key(strip=strip)
+    return obtain_environment(store, key, made, cache=request.options.cache, progress=progress)
 
 
 def refuse_stale(lock: Lock, request: LockRequest) -> None:

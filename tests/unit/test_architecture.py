@@ -27,6 +27,7 @@ ORDER = [
     "environment",
     "archive",
     "stub",
+    "store",
     "preflight",
     "inspection",
     "containers",

@@ -1,0 +1,152 @@
+"""Packs all files of an environment for another machine's store, one piece for each package, and unpacks them there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from envpack.archive.reading import ArchiveReader, Member, opened_archive
+from envpack.archive.segments import DamagedSegmentError, compressed, write_segments
+from envpack.archive.tar_members import END, check_entries, header, padding
+from envpack.environment import INVENTORY, MANIFEST, OWN, Entry, Environment, environment_in_use, parse_inventory
+from envpack.support.bounded_reading import parse_json, read_bytes
+from envpack.support.cache_locations import cache_root
+from envpack.support.modes import FILE, FOLDER, PROGRAM
+from envpack.support.progress import Progress
+
+_MOST_HEAD = 256 << 20  # bytes of a manifest or an inventory
+_MODES = {"file": FILE, "program": PROGRAM}
+
+
+def pack_whole(environment: Environment, file: Path, progress: Progress) -> tuple[int, ...]:
+    """Write all files of an environment as an archive, with the manifest and the inventory of the store first.
+
+    Packages that an archive in the cache contains are copied from there. The same package gives the same bytes in the
+    archive of any environment.
+
+    Args:
+        environment: an environment of the store.
+        file: the archive to write.
+        progress: receives the bytes.
+
+    Returns:
+        The size of each piece of the archive, in order: what describes the environment, each package, and the end.
+
+    Raises:
+        EnvironmentBuildError: a link leaves the environment, or a file was changed since it was built.
+        OSError: the disk is full.
+    """
+    with environment_in_use(environment):
+        inventory = read_bytes(environment.prefix / INVENTORY, most=_MOST_HEAD)
+        entries = parse_inventory(inventory)
+        check_entries(entries)
+        head = _member(MANIFEST, (environment.prefix / MANIFEST).read_bytes()) + _member(INVENTORY, inventory)
+        while True:
+            with file.open("wb") as content:
+                out = _Output(content, progress)
+                out.write(compressed(head))
+                start = out.size
+                try:
+                    segments = write_segments(environment.prefix, entries, out, cache_root() / "archives")
+                except DamagedSegmentError as error:  # its index is removed, so the next attempt does not use it
+                    progress.detail(str(error))
+                    continue
+                end = compressed(END)
+                out.write(end)
+            return (start, *(segment.size for segment in segments.values()), len(end))
+
+
+def unpack_whole(archive: Path, folder: Path, content: str, limit: int) -> None:
+    """Unpack what `pack_whole` wrote. Every file is compared with its SHA-256.
+
+    Args:
+        archive: the archive; nothing in it is trusted.
+        folder: an empty folder.
+        content: SHA-256 of the inventory that the archive must have.
+        limit: maximum size of all its files, in bytes.
+
+    Raises:
+        InputError: it cannot be read, or looks like a bomb.
+        EnvironmentBuildError: a name in it leads out of the folder.
+        ValueError: it is not such an archive; the message says why.
+        OSError: the disk is full.
+    """
+    with opened_archive(archive, limit) as reader:
+        members = iter(reader)
+        manifest = _head(members, reader, MANIFEST)
+        inventory = _head(members, reader, INVENTORY)
+        described = parse_json(manifest)
+        if hashlib.sha256(inventory).hexdigest() != content or described.get("content") != content:
+            raise ValueError("its list of files is another one than announced")
+        entries = parse_inventory(inventory)
+        check_entries(entries)
+        left = {entry.path: entry for entry in entries}
+        for member in members:
+            entry = left.pop(member.name.rstrip("/"), None)
+            if entry is None or (member.kind, member.size, member.target) != (entry.kind, entry.size, entry.target):
+                raise ValueError(f"{member.name!r} is not as its list of files says")
+            _unpack(entry, reader, folder)
+    if left:
+        raise ValueError(f"it lacks {next(iter(left))!r}")
+    (folder / INVENTORY).write_bytes(inventory)
+    (folder / MANIFEST).write_bytes(manifest)
+    for name in (INVENTORY, MANIFEST):
+        (folder / name).chmod(FILE)
+
+
+class _Output:
+    """The archive, written from start to end."""
+
+    def __init__(self, file: BinaryIO, progress: Progress) -> None:
+        self._file = file
+        self._progress = progress
+        self.size = 0
+
+    def write(self, content: bytes | memoryview) -> None:
+        self._file.write(content)
+        self.size += len(content)
+        self._progress.advance(self.size, 0, "bytes")
+
+
+def _member(name: str, content: bytes) -> bytes:
+    return header(Entry(name, "file", OWN, len(content))) + content + padding(len(content))
+
+
+def _head(members: Iterator[Member], reader: ArchiveReader, name: str) -> bytes:
+    member = next(members, None)
+    content = reader.text(_MOST_HEAD) if member is not None and member.name == name else b""
+    if not content:
+        raise ValueError(f"it does not begin with {name}")
+    return content
+
+
+def _unpack(entry: Entry, reader: ArchiveReader, folder: Path) -> None:
+    """Write one entry. No name leads out of the folder, and none is below a link: the entries were checked."""
+    path = f"{folder}/{entry.path}"
+    if entry.kind == "folder":
+        _make_folders(path)
+        return
+    _make_folders(os.path.dirname(path))  # noqa: PTH120 - text is faster, and there are tens of thousands
+    if entry.kind == "link":
+        os.symlink(entry.target, path)  # noqa: PTH211
+        return
+    digest = hashlib.sha256()
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(handle, "wb", buffering=0) as file:  # noqa: PTH123
+        for piece in reader.content():
+            digest.update(piece)
+            file.write(piece)
+        os.fchmod(handle, _MODES[entry.kind])
+    if digest.hexdigest() != entry.sha256:
+        raise ValueError(f"{entry.path!r} has another content than its list of files says")
+
+
+def _make_folders(path: str) -> None:
+    if os.path.isdir(path):  # noqa: PTH112
+        return
+    _make_folders(os.path.dirname(path))  # noqa: PTH120
+    os.mkdir(path)  # noqa: PTH102
+    os.chmod(path, FOLDER)  # noqa: PTH101

@@ -1,0 +1,15 @@
+"""A store that machines share, in an object store or a folder: environments, stubs, locks, packages by their keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.store.environments import obtain_environment as obtain_environment
+    from envpack.store.location import Location as Location, parse_location as parse_location
+    from envpack.store.objects import Objects as Objects
+    from envpack.store.shared import SharedStore as SharedStore, open_store as open_store
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

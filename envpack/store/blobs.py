@@ -1,0 +1,235 @@
+"""Moves blobs: uploads what the store lacks, and downloads in bounded memory, checked, and from where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from envpack.store.objects import Objects
+from envpack.store.records import Blob
+from envpack.support.errors import StorageError
+from envpack.support.processes import raise_if_stopped
+from envpack.support.progress import Progress
+from envpack.support.storage_errors import disk_full, storage_errors
+
+_CHUNK = 4 << 20  # bytes of one request
+_WINDOW = 8  # requests at once, and so chunks in memory
+_SMALL = 8 << 20  # bytes of a blob that is uploaded in one piece
+_SPARE = 64 << 20  # bytes of the disk that a download leaves free
+
+
+def blobs_of(file: Path, sizes: Sequence[int]) -> tuple[Blob, ...]:
+    """The blobs that a file consists of.
+
+    Args:
+        file: the file.
+        sizes: bytes of each, in order; their sum is the size of the file.
+    """
+    blobs = []
+    with file.open("rb") as content:
+        for size in sizes:
+            digest, left = hashlib.sha256(), size
+            while left and (piece := content.read(min(left, _CHUNK))):
+                digest.update(piece)
+                left -= len(piece)
+            blobs.append(Blob(digest.hexdigest(), size))
+    return tuple(blobs)
+
+
+def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progress) -> int:
+    """Put the blobs of a file into a store.
+
+    Args:
+        objects: the store.
+        file: their concatenation.
+        blobs: those of `blobs_of`.
+        progress: receives the bytes.
+
+    Returns:
+        How many bytes were sent; what the store has is not sent again.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    total, done, sent = sum(blob.size for blob in blobs), 0, 0
+    offsets: dict[Blob, int] = {}
+    at = 0
+    for blob in blobs:
+        offsets.setdefault(blob, at)
+        at += blob.size
+    with _pool() as pool:
+        work = [(blob, pool.submit(_upload, objects, file, offset, blob)) for blob, offset in offsets.items()]
+        for blob, future in work:
+            sent += blob.size if future.result() else 0
+            done += blob.size
+            progress.advance(done, total, "bytes")
+    return sent
+
+
+def _upload(objects: Objects, file: Path, offset: int, blob: Blob) -> bool:
+    raise_if_stopped()
+    present = objects.head(blob.path)
+    if present is not None and present.size == blob.size:
+        return False
+    with file.open("rb") as content:
+        content.seek(offset)
+        if blob.size <= _SMALL:
+            objects.write(blob.path, content.read(blob.size))
+        else:
+            objects.upload(blob.path, _pieces(content, blob.size))
+    return True
+
+
+def _pieces(content: BinaryIO, size: int) -> Iterator[bytes]:
+    while size and (piece := content.read(min(size, _CHUNK))):
+        raise_if_stopped()
+        yield piece
+        size -= len(piece)
+
+
+def download(objects: Objects, blobs: Sequence[Blob], file: Path, progress: Progress) -> None:
+    """Download blobs into a file, one after the other. Each byte is checked before this returns.
+
+    A file that a killed process left is continued. It stays if the store fails, so that the next call continues it.
+
+    Args:
+        objects: the store.
+        blobs: what to download.
+        file: created, or continued; its folder must exist. The caller holds a lock for it.
+        progress: receives the bytes.
+
+    Raises:
+        StorageError: the store cannot be used; kind ``store-corrupt``: a blob is missing, or has another length or
+            digest than it must have; kind ``disk-full``.
+    """
+    with storage_errors(file):
+        total = sum(blob.size for blob in blobs)
+        with file.open("a+b") as partial:
+            partial.seek(0)
+            if total - partial.seek(0, os.SEEK_END) + _SPARE > _free(file.parent):
+                raise disk_full(file)
+            _Download(objects, blobs, partial, progress).run()
+
+
+def _free(folder: Path) -> int:
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A part of a blob."""
+
+    blob: Blob
+    start: int
+    size: int
+
+    @property
+    def is_last(self) -> bool:
+        return self.start + self.size == self.blob.size
+
+
+class _Download:
+    """One download: chunks are requested several at once, and written and checked in order."""
+
+    def __init__(self, objects: Objects, blobs: Sequence[Blob], partial: BinaryIO, progress: Progress) -> None:
+        self._objects = objects
+        self._blobs = list(blobs)
+        self._partial = partial
+        self._progress = progress
+        self._total = sum(blob.size for blob in blobs)
+        self._digest = hashlib.sha256()
+        self._begun = 0  # offset of the blob that is being downloaded
+        self._left_before = False  # whether an earlier process wrote the beginning of that blob
+
+    def run(self) -> None:
+        for chunk, content in self._received(self._resume()):
+            self._partial.write(content)
+            self._digest.update(content)
+            self._progress.advance(self._partial.tell(), self._total, "bytes")
+            if chunk.is_last:
+                self._end_blob(chunk.blob)
+
+    def _resume(self) -> int:
+        """Check what an earlier process left, and drop what is wrong; returns the offset to continue at."""
+        self._partial.seek(0)
+        for blob in self._blobs:
+            digest, left = hashlib.sha256(), blob.size
+            while left and (piece := self._partial.read(min(left, _CHUNK))):
+                digest.update(piece)
+                left -= len(piece)
+            if left or digest.hexdigest() != blob.sha256:
+                if not left:
+                    self._drop_from(self._begun)
+                else:
+                    self._digest, self._left_before = digest, left < blob.size
+                break
+            self._begun += blob.size
+        else:
+            self._drop_from(self._total)
+        return self._partial.seek(0, os.SEEK_END)
+
+    def _drop_from(self, offset: int) -> None:
+        self._partial.truncate(offset)
+        self._partial.seek(offset)
+
+    def _received(self, offset: int) -> Iterator[tuple[_Chunk, bytes]]:
+        """The chunks from an offset of the file on, in order."""
+        coming = self._chunks(offset)
+        waiting: deque[tuple[_Chunk, Future[bytes]]] = deque()
+        with _pool() as pool:
+            while True:
+                while len(waiting) < _WINDOW and (chunk := next(coming, None)) is not None:
+                    waiting.append(
+                        (chunk, pool.submit(self._objects.read_range, chunk.blob.path, chunk.start, chunk.size))
+                    )
+                if not waiting:
+                    return
+                raise_if_stopped()
+                chunk, future = waiting.popleft()
+                yield chunk, future.result()
+
+    def _chunks(self, offset: int) -> Iterator[_Chunk]:
+        at = 0
+        for blob in self._blobs:
+            for start in range(max(offset - at, 0), blob.size, _CHUNK):
+                yield _Chunk(blob, start, min(_CHUNK, blob.size - start))
+            at += blob.size
+
+    def _end_blob(self, blob: Blob) -> None:
+        if self._digest.hexdigest() != blob.sha256:
+            self._drop_from(self._begun)
+            if not self._left_before:
+                raise self._wrong(blob)
+            # What the earlier process left may be the reason, so all of this blob is downloaded once more.
+            self._left_before = False
+            self._digest = hashlib.sha256()
+            for start in range(0, blob.size, _CHUNK):
+                content = self._objects.read_range(blob.path, start, min(_CHUNK, blob.size - start))
+                self._partial.write(content)
+                self._digest.update(content)
+            if self._digest.hexdigest() != blob.sha256:
+                self._drop_from(self._begun)
+                raise self._wrong(blob)
+        self._begun += blob.size
+        self._digest, self._left_before = hashlib.sha256(), False
+
+    def _wrong(self, blob: Blob) -> StorageError:
+        return self._objects.corrupt(blob.path, "its SHA-256 is another one than its name says")
+
+
+@contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads for requests; what has not begun is cancelled if the block fails."""
+    pool = ThreadPoolExecutor(_WINDOW)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

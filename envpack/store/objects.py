@@ -1,0 +1,221 @@
+"""The objects of a store: reads that are bounded, writes that are whole, and errors that a user can act on."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from envpack.store.connection import connect
+from envpack.store.location import Location
+from envpack.support.errors import StorageError
+from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
+from envpack.support.text import one_line, printable_line
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+TIMEOUT = 60.0  # seconds for one request with its answer
+_PIECE = 1 << 20  # bytes that are handed over at once
+_PART = 8 << 20  # bytes of a part of a multipart upload
+_PARTS = 4  # that are uploaded at once
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
+_STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]{1,40})")
+_REFUSED = re.compile(r"status code: 40[13]\b|Permission denied|AccessDenied|169\.254\.169\.254|metadata\.google")
+_REASONS = (
+    (re.compile(r"ConnectionRefused|Connection refused"), "it refuses connections"),
+    (re.compile(r"dns error|failed to lookup address"), "its name cannot be resolved"),
+    (re.compile(r"certificate|CertificateUnknown|UnknownIssuer"), "its certificate is not trusted"),
+    (re.compile(r"TimedOut|timed out|operation timeout", re.IGNORECASE), "it does not answer in time"),
+    (re.compile(r"IncompleteMessage|UnexpectedEof|ConnectionReset|end of file|body"), "it ends its answers too early"),
+)
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """An object of a store.
+
+    Attributes:
+        path: relative to the store's folder.
+        size: bytes.
+        modified: when it was written, in seconds since 1970 by the store's clock.
+    """
+
+    path: str
+    size: int
+    modified: float
+
+
+class Objects:
+    """The objects below one location. Its methods may be called from several threads.
+
+    Every method raises `StorageError`: ``store-unreachable``, ``store-forbidden``, ``store-absent`` for a bucket that
+    does not exist, and ``disk-full``.
+    """
+
+    def __init__(self, location: Location, *, timeout: float = TIMEOUT) -> None:
+        self.location = location
+        self._timeout = timeout
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        return connect(self.location, self._timeout)
+
+    def head(self, path: str) -> ObjectInfo | None:
+        """What the store says of an object, ``None`` if there is none."""
+        import obstore
+
+        with self._errors():
+            try:
+                return _info(obstore.head(self._store, path))
+            except FileNotFoundError:
+                return None
+
+    def read(self, path: str, most: int) -> tuple[bytes, ObjectInfo] | None:
+        """The content of a small object; ``None`` if there is none.
+
+        Raises:
+            StorageError: also kind ``store-corrupt``: it is larger than ``most`` bytes.
+        """
+        import obstore
+
+        with self._errors():
+            try:
+                result = obstore.get(self._store, path)
+            except FileNotFoundError as error:
+                if _NO_BUCKET.search(str(error)):
+                    raise self._absent() from error
+                return None
+            content = b"".join(self._bounded(result, path, most))
+            return content, _info(result.meta)
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        """A part of an object.
+
+        Raises:
+            StorageError: also kind ``store-corrupt``: there is no such object, or it has no such part.
+        """
+        import obstore
+
+        with self._errors():
+            try:
+                result = obstore.get(self._store, path, options={"range": (start, start + size)})
+                content = b"".join(self._bounded(result, path, size))
+            except FileNotFoundError as error:
+                raise self.corrupt(path, "it is missing") from error
+        if len(content) != size:
+            raise self.corrupt(path, f"it ends {size - len(content)} bytes too early")
+        return content
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Write an object if there is none; whether it was written."""
+        import obstore
+        from obstore import exceptions
+
+        with self._errors():
+            try:
+                obstore.put(self._store, path, content, mode="create", use_multipart=False)
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                return False
+        return True
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write an object, or replace it."""
+        import obstore
+
+        with self._errors():
+            obstore.put(self._store, path, content, use_multipart=False)
+
+    def upload(self, path: str, content: Iterable[bytes]) -> None:
+        """Write a large object in parts; it appears when it is complete."""
+        import obstore
+
+        with self._errors():
+            obstore.put(self._store, path, iter(content), chunk_size=_PART, max_concurrency=_PARTS)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """The objects below a folder of the store, in no order."""
+        import obstore
+
+        with self._errors():
+            for batch in obstore.list(self._store, prefix):
+                yield from map(_info, batch)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Remove objects; those that are gone already do not matter."""
+        import obstore
+
+        with self._errors(), contextlib.suppress(FileNotFoundError):
+            if paths:
+                obstore.delete(self._store, list(paths))
+
+    def corrupt(self, path: str, reason: str) -> StorageError:
+        """The error for content that cannot be used."""
+        return StorageError(
+            f"{path} in the store cannot be used: {reason}",
+            kind="store-corrupt",
+            where=str(self.location),
+            hint="run the command again; if it stays, find out who writes to the store, and remove the object",
+        )
+
+    def _bounded(self, result: Any, path: str, most: int) -> Iterator[bytes]:
+        size = 0
+        if result.range[1] - result.range[0] > most:
+            raise self.corrupt(path, f"it is larger than the {most} bytes that it may have")
+        for piece in result.stream(min_chunk_size=_PIECE):
+            size += len(piece)
+            if size > most:
+                raise self.corrupt(path, f"it is larger than the {most} bytes that it may have")
+            yield bytes(piece)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        from obstore import exceptions
+
+        try:
+            yield
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            raise self._forbidden() from error
+        except (exceptions.BaseError, OSError) as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> StorageError:
+        text = str(error)
+        if _NO_BUCKET.search(text):
+            return self._absent()
+        if DISK_FULL_TEXT in text:
+            return disk_full(str(self.location))
+        if _REFUSED.search(text):
+            return self._forbidden()
+        status = _STATUS.search(text)
+        known = next((reason for pattern, reason in _REASONS if pattern.search(text)), "")
+        reason = f"it answers {status[1].strip()}" if status else known or one_line(printable_line(text[:300]))
+        return StorageError(
+            f"the store cannot be used: {reason}",
+            kind="store-unreachable",
+            where=str(self.location),
+            hint="check the address and the network, and run the command again; --store none works without it",
+        )
+
+    def _forbidden(self) -> StorageError:
+        return StorageError(
+            "the store refuses access, or there are no credentials for it",
+            kind="store-forbidden",
+            where=str(self.location),
+            hint="check with the cloud's own tools which account is used, and what it may do",
+        )
+
+    def _absent(self) -> StorageError:
+        return StorageError(
+            "there is no such bucket or container",
+            kind="store-absent",
+            where=str(self.location),
+            hint="correct the address, or create it; envpack creates none",
+        )
+
+
+def _info(meta: Any) -> ObjectInfo:
+    return ObjectInfo(str(meta["path"]), int(meta["size"]), meta["last_modified"].timestamp())

@@ -1,0 +1,133 @@
+"""Records: small objects that say which blobs a key stands for. The first one that is written for a key stays."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from envpack.support.bounded_reading import parse_json
+
+RecordKind = Literal["environment", "stub", "lock", "package"]
+KINDS: tuple[RecordKind, ...] = ("environment", "stub", "lock", "package")
+MOST_RECORD = 4 << 20  # bytes
+MOST_BYTES = 64 << 30  # bytes of all blobs of a record
+_MOST_BLOBS = 20_000
+_SCHEMA = 1
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
+_BLOB_PATH = re.compile(r"blobs/[0-9a-f]{2}/([0-9a-f]{64})")
+_RECORD_PATH = re.compile(rf"records/({'|'.join(KINDS)})/({_KEY.pattern})\.json")
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Bytes in a store, named by their content.
+
+    Attributes:
+        sha256: their SHA-256, in hexadecimal digits.
+        size: how many there are.
+    """
+
+    sha256: str
+    size: int
+
+    @property
+    def path(self) -> str:
+        """Where a store keeps it."""
+        return f"blobs/{self.sha256[:2]}/{self.sha256}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a store has for a key.
+
+    Attributes:
+        kind: what it is.
+        key: its key; records of one kind with the same key stand for the same thing.
+        blobs: its content: the concatenation of these.
+        facts: what describes it, by name.
+    """
+
+    kind: RecordKind
+    key: str
+    blobs: tuple[Blob, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """Where a store keeps it."""
+        return record_path(self.kind, self.key)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its blobs."""
+        return sum(blob.size for blob in self.blobs)
+
+    def content(self) -> bytes:
+        """The record as an object."""
+        document = {
+            "schema": _SCHEMA,
+            "kind": self.kind,
+            "key": self.key,
+            "blobs": [[blob.sha256, blob.size] for blob in self.blobs],
+            "facts": dict(self.facts),
+        }
+        return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def record_path(kind: RecordKind, key: str) -> str:
+    """Where a store keeps the record of a key."""
+    return f"records/{kind}/{key}.json"
+
+
+def record_at(path: str) -> tuple[RecordKind, str] | None:
+    """Kind and key of the record at a path, ``None`` if no record can be there."""
+    match = _RECORD_PATH.fullmatch(path)
+    return (cast("RecordKind", match[1]), match[2]) if match else None
+
+
+def blob_at(path: str) -> str:
+    """The SHA-256 of the blob at a path, ``""`` if no blob can be there."""
+    match = _BLOB_PATH.fullmatch(path)
+    return match[1] if match and path.startswith(f"blobs/{match[1][:2]}/") else ""
+
+
+def parse_record(content: bytes, kind: RecordKind, key: str) -> Record:
+    """Read a record.
+
+    Args:
+        content: the object.
+        kind: what it must be.
+        key: the key that it must be for.
+
+    Raises:
+        ValueError: it is damaged, another one's, too large, or of another version of envpack; the message says which.
+    """
+    document = parse_json(content)
+    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
+        raise ValueError("it is no record of this version of envpack")
+    if (document.get("kind"), document.get("key")) != (kind, key):
+        raise ValueError("it is the record of something else")
+    facts = document.get("facts")
+    if not isinstance(facts, dict):
+        raise ValueError("it is damaged")
+    record = Record(kind, key, _parse_blobs(document.get("blobs")), facts)
+    if record.size > MOST_BYTES:
+        raise ValueError(f"it announces {record.size} bytes, and {MOST_BYTES} are the most")
+    return record
+
+
+def _parse_blobs(found: object) -> tuple[Blob, ...]:
+    if not isinstance(found, list) or not 0 < len(found) <= _MOST_BLOBS:
+        raise ValueError("its list of blobs is damaged")
+    blobs = []
+    for entry in found:
+        match entry:
+            case [str(sha256), int(size)] if _SHA256.fullmatch(sha256) and size > 0 and type(size) is int:
+                blobs.append(Blob(sha256, size))
+            case _:
+                raise ValueError("its list of blobs is damaged")
+    return tuple(blobs)

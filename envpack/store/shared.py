@@ -1,0 +1,177 @@
+"""A store that machines share: records by key, their blobs, and claims on what is being made."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from envpack.store.blobs import blobs_of, download, upload
+from envpack.store.claims import EXPIRY, StoreClock, claimed, probe
+from envpack.store.location import Location, parse_location
+from envpack.store.objects import TIMEOUT, ObjectInfo, Objects
+from envpack.store.records import MOST_RECORD, Record, RecordKind, parse_record, record_path
+from envpack.support.errors import InputError, StorageError
+from envpack.support.progress import NoProgress, Progress
+
+_DAY = 86400.0  # seconds
+
+
+class SharedStore:
+    """A store of records and blobs. Nothing is sent before the first use.
+
+    Attributes:
+        location: where it is.
+        push: whether what this machine makes is put there.
+        objects: its objects.
+    """
+
+    def __init__(
+        self, location: Location, *, push: bool = False, timeout: float = TIMEOUT, expiry: float = EXPIRY
+    ) -> None:
+        self.location = location
+        self.push = push
+        self.objects = Objects(location, timeout=timeout)
+        self._expiry = expiry
+
+    def find(self, kind: RecordKind, key: str) -> Record | None:
+        """The record of a key, ``None`` if there is none.
+
+        Raises:
+            StorageError: the store cannot be used, or the record is damaged (``store-corrupt``).
+        """
+        path = record_path(kind, key)
+        found = self.objects.read(path, MOST_RECORD)
+        if found is None:
+            return None
+        content, info = found
+        try:
+            record = parse_record(content, kind, key)
+        except ValueError as error:
+            raise self.objects.corrupt(path, str(error)) from error
+        self._mark_used(record, info)
+        return record
+
+    def fetch(self, record: Record, file: Path, progress: Progress) -> None:
+        """Download the content of a record into a file; see `envpack.store.blobs.download`."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        download(self.objects, record.blobs, file, progress)
+
+    def add(
+        self,
+        kind: RecordKind,
+        key: str,
+        file: Path,
+        *,
+        sizes: Sequence[int] = (),
+        facts: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Put a file into the store, and write the record of its key unless there is one.
+
+        Args:
+            kind: what it is.
+            key: its key.
+            file: the content.
+            sizes: bytes of its pieces, each of which becomes a blob that records share; one piece by default.
+            facts: what the record says of it.
+            progress: receives the bytes.
+
+        Returns:
+            How many bytes were sent.
+
+        Raises:
+            StorageError: the store cannot be used.
+        """
+        blobs = blobs_of(file, sizes or [file.stat().st_size])
+        sent = upload(self.objects, file, blobs, progress or NoProgress())
+        record = Record(kind, key, blobs, facts or {})
+        if self._honours_conditions:
+            self.objects.create(record.path, record.content())
+        elif self.objects.head(record.path) is None:
+            self.objects.write(record.path, record.content())
+        return sent
+
+    @contextmanager
+    def claimed(self, kind: RecordKind, key: str, what: str, progress: Progress) -> Iterator[bool]:
+        """Wait until this process may make something, or another machine has made it.
+
+        Args:
+            kind: what it is.
+            key: its key.
+            what: the same for people.
+            progress: receives a detail if it has to wait, or if the store cannot keep others out.
+
+        Yields:
+            Whether this process has to make it: false if there is a record now.
+        """
+        if not self._honours_conditions:
+            progress.detail(
+                f"{self.location} ignores conditional writes, so that two machines may make the same thing at once"
+            )
+        with claimed(
+            self.objects,
+            kind,
+            key,
+            clock=self.clock,
+            is_made=lambda: self.objects.head(record_path(kind, key)) is not None,
+            waiting=lambda: progress.detail(f"another machine makes {what}; wait for it"),
+            expiry=self._expiry,
+        ) as mine:
+            yield mine
+
+    @property
+    def clock(self) -> StoreClock:
+        """The store's clock. The first use writes a small object and removes it."""
+        return self._probed[1]
+
+    @property
+    def _honours_conditions(self) -> bool:
+        return self._probed[0]
+
+    @cached_property
+    def _probed(self) -> tuple[bool, StoreClock]:
+        return probe(self.objects)
+
+    def _mark_used(self, record: Record, info: ObjectInfo) -> None:
+        """Record a use once a day, so that `envpack cache prune` knows it; only where this machine may write."""
+        if not self.push or time.time() - info.modified < _DAY:
+            return
+        with contextlib.suppress(StorageError):
+            marked = self.objects.head(use_path(record.kind, record.key))
+            if marked is None or time.time() - marked.modified > _DAY:
+                self.objects.write(use_path(record.kind, record.key), b"")
+
+
+def use_path(kind: RecordKind, key: str) -> str:
+    """Where a store notes the last use of a record that is older than a day."""
+    return f"uses/{kind}/{key}"
+
+
+def open_store(url: str, *, push: bool = False, timeout: float = TIMEOUT, expiry: float = EXPIRY) -> SharedStore:
+    """Open a store that machines share. Nothing is sent yet.
+
+    Args:
+        url: ``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``az://container/prefix``; for
+            another S3 service ``s3://http://host:port/bucket/prefix``.
+        push: whether to put there what this machine makes.
+        timeout: seconds that one request may take.
+        expiry: seconds after which the claim of a machine that gives no sign of life does not count.
+
+    Raises:
+        UsageError: kind ``bad-store-address``.
+        InputError: kind ``store-folder-missing``: the folder of a ``file`` address does not exist.
+    """
+    location = parse_location(url)
+    if location.folder is not None and not location.folder.is_dir() and not (push and location.folder.parent.is_dir()):
+        raise InputError(
+            "the folder of the store does not exist",
+            kind="store-folder-missing",
+            where=str(location),
+            hint="correct the address; with --push its last folder is created",
+        )
+    return SharedStore(location, push=push, timeout=timeout, expiry=expiry)
