@@ -13,6 +13,7 @@ from envpack.cli.console import Console, Failure
 from envpack.cli.matrix_view import MissingPythons, missing_entries, result_entry, show_matrix, show_plans
 
 if TYPE_CHECKING:
+    from envpack.store import SharedStore
     from envpack.stub import Cell, Stub, ToolchainName
 
 
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 @options.abi
 @options.toolchain
 @options.glibc
+@options.store
 @options.with_console
 def command(console: Console, **given: Any) -> int:
     """Compile the stub for one Python, from envpack's own sources.
@@ -107,6 +109,15 @@ class _StubRequest:
     force: bool
     toolchain: ToolchainName | None
     glibc: str
+    store: str
+    push: bool | None
+
+    @property
+    def shared(self) -> SharedStore | None:
+        """The store that machines share, if one is named."""
+        from envpack.store import open_store
+
+        return open_store(self.store, push=bool(self.push)) if self.store not in ("", "none") else None
 
     @property
     def is_matrix(self) -> bool:
@@ -137,21 +148,23 @@ def _plan(request: _StubRequest, console: Console) -> tuple[tuple[Cell, ...], Mi
 
 def _build_one(cell: Cell, request: _StubRequest, console: Console) -> None:
     from envpack.repository import looks_like_model
-    from envpack.stub import STUB_NAME, build_stub
+    from envpack.stub import STUB_NAME
     from envpack.support.entry_locks import kept
-    from envpack.workflow import place
+    from envpack.workflow import place, stub_for
 
     output, jobs = request.output, request.jobs or 0
     _require_output(output)
+    shared = request.shared
 
     def built() -> Stub:
-        return build_stub(
+        return stub_for(
             cell.target,
             cell.releases,
             toolchain=request.toolchain or "auto",
             glibc=request.glibc,
             jobs=jobs,
             progress=console,
+            store=shared,
         )
 
     with kept(built, lambda stub: stub.path.parent) as stub:
@@ -190,6 +203,7 @@ def _build_matrix(cells: tuple[Cell, ...], missing: MissingPythons, request: _St
         jobs=request.jobs or 0,
         force=request.force,
         progress=console,
+        store=request.shared,
     )
     failures = [(result, Failure.of(result.error)) for result in results if result.error]
     for result, failure in failures:

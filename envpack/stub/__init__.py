@@ -13,6 +13,8 @@ if TYPE_CHECKING:
         build_from_recipe as build_from_recipe,
         build_stub as build_stub,
         cached_stub as cached_stub,
+        find_stub as find_stub,
+        keep_stub as keep_stub,
     )
     from envpack.stub.cache import changed_stub_files as changed_stub_files
     from envpack.stub.inspection import StubFacts as StubFacts, inspect_stub as inspect_stub
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
         plan_matrix as plan_matrix,
     )
     from envpack.stub.prebuilt import prebuilt_pythons as prebuilt_pythons
-    from envpack.stub.recipe import Recipe as Recipe, source_folder as source_folder
+    from envpack.stub.recipe import Recipe as Recipe, source_folder as source_folder, stub_key as stub_key
     from envpack.stub.target import (
         StubTarget as StubTarget,
         is_supported as is_supported,

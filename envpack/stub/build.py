@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.cmake import BuildTree
 from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
 from envpack.stub.prebuilt import find_prebuilt
-from envpack.stub.recipe import Recipe, Releases, describe_releases, source_folder
+from envpack.stub.recipe import Recipe, Releases, describe_releases, source_folder, stub_key
 from envpack.stub.target import StubTarget, check_platforms
 from envpack.stub.toolchain import ToolchainName, check_glibc, find_toolchain
 from envpack.support.cache_locations import cache_root
 from envpack.support.entry_locks import kept
+from envpack.support.errors import StubError, UsageError
 from envpack.support.progress import NoProgress, Progress
 
 STUB_NAME = "triton_python_backend_stub"
@@ -87,6 +89,77 @@ def build_stub(
     stub = build_from_recipe(recipe, cache=cache, jobs=jobs, progress=progress)
     progress.end(f"compiled in {stub.seconds:.1f} s" if stub.fresh else "up to date")
     return stub
+
+
+def find_stub(
+    target: StubTarget,
+    releases: Releases = None,
+    *,
+    toolchain: ToolchainName = "auto",
+    glibc: str = "",
+    cache: Path | None = None,
+) -> Stub | None:
+    """The stub for these arguments, as those of `build_stub`, that needs no compiling; ``None`` if there is none.
+
+    One that `keep_stub` has put into the cache counts.
+    """
+    shared = (cache or stub_cache()) / f"shared-{stub_key(target, releases, toolchain=toolchain, glibc=glibc)}"
+    if not releases and toolchain == "auto":
+        folder = cache or stub_cache()
+        found = find_prebuilt(target, glibc=glibc, cache=folder, name=STUB_NAME, progress=NoProgress())
+        if found is not None:
+            return Stub(found, inspect_stub(found), fresh=False, seconds=0.0)
+    try:
+        tools = find_toolchain(toolchain, machine=target.machine, glibc=glibc)
+        found = cached_stub(Recipe(target, releases, tools, source_folder()), cache=cache)
+    except (StubError, UsageError):  # no compiler here, or not its headers
+        found = None
+    if found is None and is_intact(shared):
+        found = shared / STUB_NAME
+    return None if found is None else Stub(found, inspect_stub(found), fresh=False, seconds=0.0)
+
+
+def keep_stub(
+    key: str,
+    target: StubTarget,
+    fill: Callable[[Path], None],
+    *,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Stub:
+    """Put a stub that another machine compiled into the cache, unless it is there.
+
+    Args:
+        key: `envpack.stub.recipe.stub_key`.
+        target: the Python that it must embed.
+        fill: writes the stub to a file.
+        cache: folder of compiled stubs, by default the user's cache.
+        progress: receives a detail while this waits for another process.
+
+    Raises:
+        StubError: what ``fill`` wrote is not a stub of envpack (``not-a-stub``), or one for another Python
+            (``wrong-stub``).
+        StorageError: the cache cannot be written to, or the disk is full.
+    """
+    started = time.monotonic()
+    folder = (cache or stub_cache()) / f"shared-{key}"
+
+    def made(into: Path) -> None:
+        file = into / STUB_NAME
+        fill(file)
+        facts = inspect_stub(file)
+        if (facts.python, facts.machine) != (target.minor, target.machine):
+            raise StubError(
+                f"this stub is for Python {facts.python} on {facts.machine}, not {target.minor} on {target.machine}",
+                kind="wrong-stub",
+                where=str(file),
+                hint="build one with `envpack stub`",
+            )
+        file.chmod(0o755)
+
+    ensure_entry(folder, made, progress or NoProgress())
+    path = folder / STUB_NAME
+    return Stub(path, inspect_stub(path), fresh=False, seconds=time.monotonic() - started)
 
 
 def build_from_recipe(

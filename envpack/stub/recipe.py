@@ -76,6 +76,29 @@ class Recipe:
         return header_folders(self.target.minor)
 
 
+def stub_key(target: StubTarget, releases: Releases, *, toolchain: str, glibc: str) -> str:
+    """Name of a stub in a store that machines share: what decides its content, without the compiler of one machine.
+
+    Args:
+        target: the Python to embed.
+        releases: the Triton releases to support, ``None`` for all.
+        toolchain: the compiler that was asked for.
+        glibc: the oldest glibc that was asked for, ``""`` for none.
+    """
+    return entry_name(
+        identifier(target, releases),
+        [
+            envpack.__version__,
+            source_digest(source_folder()),
+            ";".join(sorted(release.name_for_stub for release in releases or ())),
+            target.minor,
+            _sha256(target.configuration),
+            toolchain,
+            glibc,
+        ],
+    )
+
+
 def identifier(target: StubTarget, releases: Releases) -> str:
     """``cp310-x86_64`` for all releases, ``cp310-24.10-x86_64`` for one."""
     return "-".join((f"cp{target.minor.replace('.', '')}", *_release_names(releases), target.machine))

@@ -34,5 +34,6 @@ if TYPE_CHECKING:
         place as place,
         plan_build as plan_build,
     )
+    from envpack.workflow.stubs import stub_for as stub_for
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -20,7 +20,7 @@ from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import PYTHON_BACKEND, configured_start, open_model
 from envpack.store import SharedStore
-from envpack.stub import ToolchainName, build_stub, target_from_prefix
+from envpack.stub import ToolchainName, target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.support.progress import NoProgress, Progress
@@ -30,6 +30,7 @@ from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import locked_environment
 from envpack.workflow.placement import numpy_version, place, wants_stub
 from envpack.workflow.requests import BuildOptions, BuildRequest, LockRequest, PrefixRequest, build_request
+from envpack.workflow.stubs import stub_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +117,7 @@ def build(request: BuildRequest, progress: Progress, store: SharedStore | None =
         if wants_stub(request, environment):
             binary = stack.enter_context(
                 kept(
-                    lambda: _fitting_stub(facts, request.release, request.toolchain, progress),
+                    lambda: _fitting_stub(facts, request.release, request.toolchain, progress, store),
                     lambda stub: stub.parent,
                 )
             )
@@ -182,14 +183,18 @@ def _numpy_missing(subject: str, where: Path, hint: str) -> InputError:
 
 
 def _fitting_stub(
-    environment: EnvironmentFacts, release: Release, toolchain: ToolchainName, progress: Progress
+    environment: EnvironmentFacts,
+    release: Release,
+    toolchain: ToolchainName,
+    progress: Progress,
+    store: SharedStore | None,
 ) -> Path:
     """A stub for the environment that runs in the release's image; with zig if the system compiler's does not."""
     target, image = target_from_prefix(environment.path), image_host(release)
-    stub = build_stub(target, toolchain=toolchain, progress=progress)
+    stub = stub_for(target, None, toolchain=toolchain, progress=progress, store=store)
     mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
     if toolchain == "auto" and any(mismatch.kind == "glibc-too-old" for mismatch in mismatches):
-        stub = build_stub(target, toolchain="zig", progress=progress)
+        stub = stub_for(target, None, toolchain="zig", progress=progress, store=store)
         mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
     for mismatch in mismatches:
         raise StubError(mismatch.reason, kind=mismatch.kind, hint=mismatch.fix)

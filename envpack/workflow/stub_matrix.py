@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from envpack.repository import is_stub_placed, place_stub
+from envpack.store import SharedStore, fetch_stub, push_stub
 from envpack.stub import (
     STUB_NAME,
     Cell,
@@ -17,8 +19,10 @@ from envpack.stub import (
     build_from_recipe,
     cached_stub,
     compile_stubs,
+    find_stub,
     find_toolchain,
     source_folder,
+    stub_key,
 )
 from envpack.support.entry_locks import kept
 from envpack.support.errors import EnvpackError, InputError
@@ -74,6 +78,7 @@ def build_matrix(
     force: bool = False,
     cache: Path | None = None,
     progress: Progress | None = None,
+    store: SharedStore | None = None,
 ) -> tuple[CellResult, ...]:
     """Compile stubs, as many at once as there are cores, and place each in ``output/<identifier>``.
 
@@ -86,6 +91,7 @@ def build_matrix(
         force: rename stubs that envpack did not compile, instead of refusing to replace them.
         cache: folder of compiled stubs, by default the user's cache.
         progress: receives each stub.
+        store: a store that machines share; what it has is not compiled.
 
     Returns:
         One result for each cell, in the same order. A stub that fails does not keep the others from being built.
@@ -94,12 +100,15 @@ def build_matrix(
         UsageError: the compiler does not support these options.
         StubError: there is no compiler.
         InputError: there is no folder for the output (``output-missing``).
-        StorageError: the output cannot be written to.
+        StorageError: the output cannot be written to, or the store cannot be used.
     """
     progress = progress or NoProgress()
-    recipes = {_recipe(cell, toolchain, glibc): cell for cell in cells}
-    _make_output(output)
     results: dict[Cell, CellResult] = {}
+    if store is not None:
+        _make_output(output)
+        results = _fetched(cells, output, store, toolchain, glibc, progress, force=force)
+    recipes = {_recipe(cell, toolchain, glibc): cell for cell in cells if cell not in results}
+    _make_output(output)
 
     def ended(recipe: Recipe, outcome: Stub | EnvpackError) -> None:
 
@@ -109,6 +118,9 @@ def build_matrix(
             return build_from_recipe(recipe, cache=cache, jobs=jobs)
 
         result = _placed(recipes[recipe], output, outcome, present, force=force)
+        if store is not None and store.push and result.stub is not None:
+            cell = result.cell
+            push_stub(store, result.stub, stub_key(cell.target, cell.releases, toolchain=toolchain, glibc=glibc))
         results[result.cell] = result
         progress.begin(result.cell.identifier)
         progress.end(_outcome(result))
@@ -118,6 +130,34 @@ def build_matrix(
     progress.begin(counted(len(cells), "stub"))
     compile_stubs(list(recipes), ended, cache=cache, jobs=jobs, progress=progress)
     return tuple(results[cell] for cell in cells)
+
+
+def _fetched(
+    cells: Sequence[Cell],
+    output: Path,
+    store: SharedStore,
+    toolchain: ToolchainName,
+    glibc: str,
+    progress: Progress,
+    *,
+    force: bool,
+) -> dict[Cell, CellResult]:
+    """The stubs that the store has and this machine has not."""
+    results = {}
+    for cell in cells:
+        if find_stub(cell.target, cell.releases, toolchain=toolchain, glibc=glibc) is None:
+            fetch = partial(
+                fetch_stub, store, cell.target, cell.releases, toolchain=toolchain, glibc=glibc, progress=progress
+            )
+            stub = fetch()
+            if stub is not None:
+                results[cell] = _placed(cell, output, stub, partial(_present, stub, fetch), force=force)
+    return results
+
+
+def _present(stub: Stub, fetch: Callable[[], Stub | None]) -> Stub:
+    """A fetched stub; fetched again if it was removed from the cache since."""
+    return stub if stub.path.exists() else fetch() or stub
 
 
 def plan_build(
