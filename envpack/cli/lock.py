@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     help="Resolve this package anew; repeatable. Others stay as they are where they still fit.",
 )
 @options.resolve
+@options.store
 @options.repository
 @options.with_console
 def command(
@@ -33,6 +34,8 @@ def command(
     *,
     every: bool,
     update: tuple[str, ...],
+    store: str,
+    push: bool | None,
     **settings: Any,
 ) -> None:
     """Write envpack.lock into the folder of each MODEL, by default all: every package with its address and hash.
@@ -40,17 +43,19 @@ def command(
     `envpack build` then installs exactly these.
     """
     from envpack.project import open_project
-    from envpack.workflow import ResolveOptions, lock_model, release_for
+    from envpack.workflow import ResolveOptions, lock_model, project_store, release_for
 
     project = open_project(repository)
     names = options.chosen_models(project, models, every=every)
     resolve = ResolveOptions(**settings)
     console.warned(release_for(project, resolve).warning)
-    locked = [lock_model(project, name, resolve, update=update, progress=console) for name in names]
+    shared = project_store(project, store, push=push)
+    locked = [lock_model(project, name, resolve, update=update, progress=console, store=shared) for name in names]
     for model in locked:
         for change in model.changes:
             console.show(f"    {plain(change)}")
-        console.warned(_local_packages(model))
+        if not (shared and shared.push):
+            console.warned(_local_packages(model))
     if any(model.changed for model in locked):
         repository_option = () if repository == Path() else ("--repository", str(repository))
         console.next_step("envpack", "build", *repository_option, *(models and names))
@@ -63,5 +68,6 @@ def _local_packages(model: LockedModel) -> str:
         return ""
     return (
         f"{model.name}: the lock names {', '.join(model.local)} by a path of this machine; "
-        "for other machines lock with --channel ADDRESS, see `envpack channel add-python --help`"
+        "for other machines lock with --store URL --push; "
+        "or with --channel ADDRESS, see `envpack channel add-python --help`"
     )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from envpack.lock.lockfile import (
         LOCK_NAME as LOCK_NAME,
         format_lock as format_lock,
+        parse_lock as parse_lock,
         read_lock as read_lock,
         write_lock as write_lock,
     )

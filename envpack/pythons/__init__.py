@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         ChannelPackage as ChannelPackage,
         add_interpreter as add_interpreter,
         default_channel as default_channel,
+        keep_package as keep_package,
         local_channel as local_channel,
         read_channel as read_channel,
     )

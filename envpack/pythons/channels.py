@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -131,6 +131,10 @@ def _make_local(interpreter: Interpreter, folder: Path) -> None:
         raise EnvironmentBuildError(
             f"the local channel could not be indexed: {error}", kind="engine-failed", hint=ENGINE_HINT
         ) from error
+    _describe(folder, package)
+
+
+def _describe(folder: Path, package: InterpreterPackage) -> None:
     description: _Description = {
         "schema": 1,
         "file": str(package.file.relative_to(folder)),
@@ -155,6 +159,35 @@ def _read_local(folder: Path) -> LocalChannel | None:
         description["sha256"],
     )
     return LocalChannel(folder, package)
+
+
+def keep_package(
+    cache: Path, *, sha256: str, file: str, version: str, build: str, fill: Callable[[Path], None]
+) -> Path:
+    """Put a conda package of another machine's interpreter into the cache, unless it is there.
+
+    Args:
+        cache: root of the cache.
+        sha256: of the package.
+        file: platform and file name, for example ``"linux-64/python-3.8.18-local_0.conda"``.
+        version: Python version.
+        build: build string.
+        fill: writes the package to a file, or raises.
+
+    Returns:
+        The file in the cache.
+
+    Raises:
+        StorageError: the disk is full, or the cache cannot be written to.
+    """
+    folder = cache / "channel" / sha256[:16]
+    with storage_errors(folder), being_made(folder):
+        if not (folder / file).is_file():
+            with new_folder(folder) as partial:
+                (partial / file).parent.mkdir()
+                fill(partial / file)
+                _describe(partial, InterpreterPackage(partial / file, version, build, "", sha256))
+    return folder / file
 
 
 def default_channel() -> Path:

@@ -9,6 +9,13 @@ from envpack.support.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from envpack.store.environments import obtain_environment as obtain_environment
     from envpack.store.location import Location as Location, parse_location as parse_location
+    from envpack.store.locks import (
+        find_lock as find_lock,
+        locate_packages as locate_packages,
+        lock_key as lock_key,
+        push_lock as push_lock,
+        push_packages as push_packages,
+    )
     from envpack.store.objects import Objects as Objects
     from envpack.store.shared import SharedStore as SharedStore, open_store as open_store
     from envpack.store.stubs import fetch_stub as fetch_stub, obtain_stub as obtain_stub, push_stub as push_stub

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -35,12 +36,19 @@ def blobs_of(file: Path, sizes: Sequence[int]) -> tuple[Blob, ...]:
     blobs = []
     with file.open("rb") as content:
         for size in sizes:
-            digest, left = hashlib.sha256(), size
-            while left and (piece := content.read(min(left, _CHUNK))):
+            digest = hashlib.sha256()
+            for piece in _pieces(content, size):
                 digest.update(piece)
-                left -= len(piece)
             blobs.append(Blob(digest.hexdigest(), size))
     return tuple(blobs)
+
+
+def blobs_in(content: bytes, sizes: Sequence[int]) -> tuple[Blob, ...]:
+    """As `blobs_of`, for bytes in memory."""
+    ends = itertools.accumulate(sizes)
+    return tuple(
+        Blob(hashlib.sha256(content[end - size : end]).hexdigest(), size) for end, size in zip(ends, sizes, strict=True)
+    )
 
 
 def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progress) -> int:

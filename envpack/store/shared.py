@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from envpack.store.blobs import blobs_of, download, upload
+from envpack.store.blobs import blobs_in, blobs_of, download, upload
 from envpack.store.claims import EXPIRY, StoreClock, claimed, probe
 from envpack.store.location import Location, parse_location
 from envpack.store.objects import TIMEOUT, ObjectInfo, Objects
-from envpack.store.records import MOST_RECORD, Record, RecordKind, parse_record, record_path
+from envpack.store.records import MOST_RECORD, Blob, Record, RecordKind, parse_record, record_path
 from envpack.support.errors import InputError, StorageError
 from envpack.support.progress import NoProgress, Progress
 
@@ -58,8 +58,26 @@ class SharedStore:
 
     def fetch(self, record: Record, file: Path, progress: Progress) -> None:
         """Download the content of a record into a file; see `envpack.store.blobs.download`."""
+        self.fetch_blobs(record.blobs, file, progress)
+
+    def fetch_blobs(self, blobs: Sequence[Blob], file: Path, progress: Progress) -> None:
+        """Download blobs into a file; see `envpack.store.blobs.download`."""
         file.parent.mkdir(parents=True, exist_ok=True)
-        download(self.objects, record.blobs, file, progress)
+        download(self.objects, blobs, file, progress)
+
+    def read(self, record: Record, most: int) -> bytes:
+        """The content of a record that is small.
+
+        Raises:
+            StorageError: the store cannot be used; kind ``store-corrupt``: it is larger than ``most`` bytes, or is not
+                what its digest says.
+        """
+        if record.size > most:
+            raise self.objects.corrupt(record.path, f"it announces {record.size} bytes")
+        content = b"".join(self.objects.read_range(blob.path, 0, blob.size) for blob in record.blobs)
+        if blobs_in(content, [blob.size for blob in record.blobs]) != record.blobs:
+            raise self.objects.corrupt(record.blobs[0].path, "its SHA-256 is another one than its name says")
+        return content
 
     def add(
         self,
@@ -89,12 +107,22 @@ class SharedStore:
         """
         blobs = blobs_of(file, sizes or [file.stat().st_size])
         sent = upload(self.objects, file, blobs, progress or NoProgress())
-        record = Record(kind, key, blobs, facts or {})
+        self._record(Record(kind, key, blobs, facts or {}))
+        return sent
+
+    def add_bytes(self, kind: RecordKind, key: str, content: bytes, *, facts: Mapping[str, Any]) -> None:
+        """As `add`, for a small content."""
+        blobs = blobs_in(content, [len(content)])
+        if self.objects.head(blobs[0].path) is None:
+            self.objects.write(blobs[0].path, content)
+        self._record(Record(kind, key, blobs, facts))
+
+    def _record(self, record: Record) -> None:
+        """Write a record, unless its key has one."""
         if self._honours_conditions:
             self.objects.create(record.path, record.content())
         elif self.objects.head(record.path) is None:
             self.objects.write(record.path, record.content())
-        return sent
 
     @contextmanager
     def claimed(self, kind: RecordKind, key: str, what: str, progress: Progress) -> Iterator[bool]:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.environment import Environment, environment_of, remembered_lock
+from envpack.environment import Environment, environment_of, find_remembered_lock, remembered_lock
 from envpack.lock import Lock, digest_requirements, lock_requirements, read_lock, write_lock
 from envpack.project import Project
 from envpack.repository import open_model
-from envpack.store import SharedStore, obtain_environment
+from envpack.store import (
+    SharedStore,
+    find_lock,
+    locate_packages,
+    lock_key,
+    obtain_environment,
+    push_lock,
+    push_packages,
+)
 from envpack.support.elf import version_key
 from envpack.support.entry_locks import ingredients_in_use
-from envpack.support.errors import InputError
+from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 from envpack.workflow.requests import LockRequest, ResolveOptions, lock_request
@@ -48,6 +57,7 @@ def lock_model(
     *,
     update: tuple[str, ...] = (),
     progress: Progress | None = None,
+    store: SharedStore | None = None,
 ) -> LockedModel:
     """Resolve a model's packages and write them to ``envpack.lock`` in its folder.
 
@@ -59,11 +69,14 @@ def lock_model(
         options: what decides which packages are chosen, beside the requirements.
         update: packages that are resolved anew all the same.
         progress: receives each step.
+        store: a store that machines share. A model without lockfile gets the lock that it has for the same
+            requirements.
 
     Raises:
         InputError: the model, its requirements or its lockfile are wrong.
         UsageError: an unknown Python version; ``update`` names a package that is not locked.
         EnvironmentBuildError: no set of packages meets the requirements, or a channel or an index does not answer.
+        StorageError: the store cannot be used, or the disk is full.
     """
     model = open_model(project.repository / name)
     if model.is_ensemble or project.settings(model.folder.name).from_prefix:
@@ -74,8 +87,13 @@ def lock_model(
     fits = before is not None and before.target.python == request.target.python
     lock_options = dataclasses.replace(request.options, previous=before if fits else None, update=update)
     with storage_errors(file), ingredients_in_use(lock_options.cache):
-        lock = lock_requirements(request.requirements, request.target, lock_options, progress or NoProgress())
+        asked = request.requirements, request.target, lock_options
+        key = lock_key(*asked) if store else ""
+        found = find_lock(store, key) if store and before is None and not update else None
+        lock = found or lock_requirements(*asked, progress or NoProgress())
         changed = write_lock(lock, file)
+        if store and store.push and found is None:
+            push_lock(store, key, lock)
     conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
     wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]
     count = len(lock.conda) + len(lock.pip)
@@ -100,14 +118,16 @@ def locked_environment(
     """
     lock = read_lock(request.lock_file)
     if lock is None:
-        lock = remembered_lock(request.requirements, request.target, request.options, progress)
+        lock = _remembered_lock(request, progress, store)
     else:
         refuse_stale(lock, request)
+    cache = request.options.cache
 
     def made(fill: Callable[[Path], None] | None) -> Environment:
+        fetches = store is not None and fill is None
         return environment_of(
-            lock,
-            cache=request.options.cache,
+            locate_packages(store, lock, cache, progress) if fetches and store else lock,
+            cache=cache,
             progress=progress,
             settings=request.options.settings,
             credentials=request.options.credentials,
@@ -118,8 +138,26 @@ def locked_environment(
 
     if store is None:
         return made(None)
-    key = lock.environment_key(strip=strip)
-    return obtain_environment(store, key, made, cache=request.options.cache, progress=progress)
+    if store.push:
+        push_packages(store, lock)
+    return obtain_environment(store, lock.environment_key(strip=strip), made, cache=cache, progress=progress)
+
+
+def _remembered_lock(request: LockRequest, progress: Progress, store: SharedStore | None) -> Lock:
+    """The lock to which the requirements resolved first: on this machine, else in the store, else now."""
+    asked = request.requirements, request.target, request.options
+    if store is None:
+        return remembered_lock(*asked, progress)
+    key, lock = lock_key(*asked), None
+    with contextlib.suppress(EnvironmentBuildError):  # this machine has no such Python, but the store may have it
+        lock = find_remembered_lock(*asked)
+    found = None if lock and not store.push else find_lock(store, key)
+    if lock is None and found is not None:
+        return found
+    lock = lock or remembered_lock(*asked, progress)
+    if store.push and found is None:
+        push_lock(store, key, lock)
+    return lock
 
 
 def refuse_stale(lock: Lock, request: LockRequest) -> None:
