@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -25,10 +26,17 @@ def command() -> None:
     """List, verify or remove what envpack keeps for the next build."""
 
 
+_store = click.option("--store", default="", metavar="URL", help="A store that machines share, instead of the cache.")
+
+
 @command.command(name="ls")
+@_store
 @options.with_console
-def list_command(console: Console) -> None:
-    """List the entries of the cache with their size on disk."""
+def list_command(store: str, console: Console) -> None:
+    """List the entries of the cache with their size on disk, or those of a store that machines share."""
+    if store:
+        _list_store(store, console)
+        return
     from envpack.support.cache_locations import cache_root
     from envpack.workflow import list_cache
 
@@ -45,10 +53,23 @@ def list_command(console: Console) -> None:
     default=30.0,
     help="Remove entries unused for this many days. Default: 30; 0 for all.",
 )
+@_store
+@click.option(
+    "--locks",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="Keep what the lockfiles in this folder name; only with --store, repeatable.",
+)
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @options.with_console
-def prune(days: float, console: Console, *, dry_run: bool) -> None:
+def prune(days: float, store: str, locks: tuple[Path, ...], console: Console, *, dry_run: bool) -> None:
     """Remove entries that were not used for some days. Environments beside models stay as they are."""
+    if locks and not store:
+        raise click.UsageError("Give --store with --locks.")
+    if store:
+        _prune_store(store, days, locks, console, dry_run=dry_run)
+        return
     from envpack.workflow import prune_cache
 
     console.begin("would remove" if dry_run else "remove")
@@ -58,9 +79,12 @@ def prune(days: float, console: Console, *, dry_run: bool) -> None:
 
 
 @command.command()
+@_store
 @options.with_console
-def verify(console: Console) -> int:
-    """Compare everything in the cache that has a digest with it. Exit code 1 if anything is damaged."""
+def verify(store: str, console: Console) -> int:
+    """Compare everything in the cache, or in a store, that has a digest with it. Exit code 1 if anything is damaged."""
+    if store:
+        return _verify_store(store, console)
     from envpack.workflow import verify_cache
 
     check = verify_cache(progress=console)
@@ -71,6 +95,45 @@ def verify(console: Console) -> int:
     damaged = [options.as_json(dataclasses.asdict(entry)) for entry in check.damaged]
     console.result({"checked": check.checked, "damaged": damaged})
     return 1 if check.damaged else 0
+
+
+def _list_store(url: str, console: Console) -> None:
+    from rich.table import Table
+
+    from envpack.store import list_store, open_store
+
+    content = list_store(open_store(url))
+    table = Table("kind", "what", "MB", box=None)
+    for entry in content.entries:
+        state = "" if entry.complete else " (incomplete)"
+        table.add_row(entry.kind, plain(entry.label) + state, f"{entry.size / _MEGABYTE:.1f}")
+    console.show(table)
+    loose = f", {content.loose / _MEGABYTE:.1f} MB of them of no entry" if content.loose else ""
+    console.show(f"{plain(url)}: {content.size / _MEGABYTE:.1f} MB{loose}")
+    console.result({"store": url} | dataclasses.asdict(content))
+
+
+def _prune_store(url: str, days: float, locks: tuple[Path, ...], console: Console, *, dry_run: bool) -> None:
+    from envpack.store import open_store, prune_store
+
+    console.begin("would remove" if dry_run else "remove")
+    pruned = prune_store(open_store(url), days, locks=locks, dry_run=dry_run, progress=console)
+    console.end(f"{counted(len(pruned.entries), 'entry')}, {pruned.size / _MEGABYTE:.1f} MB")
+    removed = [dataclasses.asdict(entry) for entry in pruned.entries]
+    console.result({"removed": removed, "size": pruned.size, "dry_run": dry_run})
+
+
+def _verify_store(url: str, console: Console) -> int:
+    from envpack.store import open_store, verify_store
+
+    console.begin("verify the store")
+    checked, damaged = verify_store(open_store(url), progress=console)
+    console.end(f"{counted(checked, 'blob')}, {len(damaged)} damaged")
+    for path in damaged:
+        console.show(plain(f"damaged: {path}"))
+    console.show(f"{counted(checked, 'blob')} verified, {len(damaged)} damaged")
+    console.result({"checked": checked, "damaged": list(damaged)})
+    return 1 if damaged else 0
 
 
 def _as_json(entry: CacheEntry) -> dict[str, object]:

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
         push_lock as push_lock,
         push_packages as push_packages,
     )
+    from envpack.store.maintenance import (
+        PrunedStore as PrunedStore,
+        StoreContent as StoreContent,
+        StoredEntry as StoredEntry,
+        list_store as list_store,
+        prune_store as prune_store,
+        verify_store as verify_store,
+    )
     from envpack.store.objects import Objects as Objects
     from envpack.store.shared import SharedStore as SharedStore, open_store as open_store
     from envpack.store.stubs import fetch_stub as fetch_stub, obtain_stub as obtain_stub, push_stub as push_stub

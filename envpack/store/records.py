@@ -17,7 +17,7 @@ MOST_BYTES = 64 << 30  # bytes of all blobs of a record
 _MOST_BLOBS = 20_000
 _SCHEMA = 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
+_KEY = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 _BLOB_PATH = re.compile(r"blobs/[0-9a-f]{2}/([0-9a-f]{64})")
 _RECORD_PATH = re.compile(rf"records/({'|'.join(KINDS)})/({_KEY.pattern})\.json")
 
@@ -54,7 +54,7 @@ class Record:
     kind: RecordKind
     key: str
     blobs: tuple[Blob, ...]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def path(self) -> str:
