@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TarFormat as TarFormat,
         is_archive_of_mode as is_archive_of_mode,
         pack_archive as pack_archive,
+        stored_archive as stored_archive,
     )
     from envpack.archive.whole import pack_whole as pack_whole, unpack_whole as unpack_whole
 

@@ -154,6 +154,32 @@ def pack_archive(
     return True
 
 
+@contextlib.contextmanager
+def stored_archive(
+    environment: Environment,
+    *,
+    form: TarFormat = "tar.gz",
+    selection: Selection | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Path]:
+    """The archive of an environment in the store; it is packed first if it is not there, and stays during the block.
+
+    Raises:
+        UsageError: kind ``bad-pattern``.
+        EnvironmentBuildError: a file cannot be packed.
+        StorageError: the disk is full, or the cache cannot be written to.
+
+    """
+    request = _ArchiveRequest(environment, form, selection or Selection(), "envpack")
+    stored = request.path()
+
+    def pack() -> None:
+        _pack(request, stored, 0, progress or NoProgress())
+
+    with environment_in_use(environment), ensured(stored, lambda: request.is_at(stored), pack):
+        yield stored
+
+
 def is_archive_of_mode(
     mode: LinkMode, archive: Path, environment: Environment, form: TarFormat, selection: Selection
 ) -> bool:

@@ -20,7 +20,20 @@ from envpack.support.errors import EnvpackError, InputError, StorageError
 from envpack.support.storage_errors import storage_error, system_limit
 
 _COMMANDS = (
-    *("init", "lock", "build", "stub", "inspect", "channel", "releases", "layout", "verify", "cache", "doctor"),
+    *(
+        "init",
+        "lock",
+        "build",
+        "stub",
+        "inspect",
+        "channel",
+        "releases",
+        "layout",
+        "publish",
+        "verify",
+        "cache",
+        "doctor",
+    ),
     "completion",
 )
 _BUG = 70

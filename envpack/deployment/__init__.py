@@ -19,6 +19,12 @@ if TYPE_CHECKING:
         plan_deployment as plan_deployment,
         server_arguments as server_arguments,
     )
+    from envpack.deployment.publication import (
+        Publication as Publication,
+        PublishedFile as PublishedFile,
+        published_files as published_files,
+    )
+    from envpack.deployment.publishing import Published as Published, publish as publish
     from envpack.deployment.tree import MANIFEST_NAME as MANIFEST_NAME, assemble as assemble
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -8,7 +8,11 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.store.environments import obtain_environment as obtain_environment
-    from envpack.store.location import Location as Location, parse_location as parse_location
+    from envpack.store.location import (
+        Location as Location,
+        parse_location as parse_location,
+        server_address as server_address,
+    )
     from envpack.store.locks import (
         find_lock as find_lock,
         locate_packages as locate_packages,

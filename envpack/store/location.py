@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -74,6 +76,25 @@ def parse_location(url: str) -> Location:
     if prefix and not all(_is_name(segment) for segment in prefix.split("/")):
         raise _bad("its path has an empty part, '.' or '..'", url, f"write {_EXAMPLES}")
     return Location(url.rstrip("/"), cast("Scheme", scheme), parts.netloc, prefix, endpoint)
+
+
+def server_address(location: Location, variables: Mapping[str, str] | None = None) -> str:
+    """The address of a location as Triton reads it.
+
+    Args:
+        location: a location.
+        variables: environment variables that name the service; this process's by default.
+    """
+    names = os.environ if variables is None else variables
+    path = "/".join(part for part in (location.bucket, location.prefix) if part)
+    if location.scheme == "file":
+        return location.prefix
+    if location.scheme == "az":
+        return f"as://{names.get('AZURE_STORAGE_ACCOUNT_NAME') or 'ACCOUNT'}/{path}"
+    endpoint = location.endpoint or names.get("AWS_ENDPOINT_URL_S3") or names.get("AWS_ENDPOINT_URL") or ""
+    if location.scheme == "s3" and endpoint:
+        return f"s3://{endpoint.rstrip('/')}/{path}"
+    return f"{location.scheme}://{path}"
 
 
 def _folder(url: str, host: str, path: str) -> Location:

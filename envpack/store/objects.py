@@ -42,11 +42,13 @@ class ObjectInfo:
         path: relative to the store's folder.
         size: bytes.
         modified: when it was written, in seconds since 1970 by the store's clock.
+        tag: changes whenever the object is written; ``""`` if the store has none.
     """
 
     path: str
     size: int
     modified: float
+    tag: str = ""
 
 
 class Objects:
@@ -122,26 +124,44 @@ class Objects:
                 return False
         return True
 
-    def write(self, path: str, content: bytes) -> None:
-        """Write an object, or replace it."""
+    def write(self, path: str, content: bytes) -> str:
+        """Write an object, or replace it; returns its tag."""
         import obstore
 
         with self._errors():
-            obstore.put(self._store, path, content, use_multipart=False)
+            return str(obstore.put(self._store, path, content, use_multipart=False)["e_tag"] or "")
 
-    def upload(self, path: str, content: Iterable[bytes]) -> None:
-        """Write a large object in parts; it appears when it is complete."""
+    def replace(self, path: str, content: bytes, tag: str) -> bool:
+        """Replace an object unless it was written since it had a tag; whether it was replaced.
+
+        Stores without this condition, as folders, replace it in any case.
+        """
+        import obstore
+        from obstore import exceptions
+
+        with self._errors():
+            try:
+                obstore.put(self._store, path, content, mode={"e_tag": tag}, use_multipart=False)
+            except (NotImplementedError, exceptions.NotSupportedError):
+                obstore.put(self._store, path, content, use_multipart=False)
+            except (exceptions.PreconditionError, FileNotFoundError):
+                return False
+        return True
+
+    def upload(self, path: str, content: Iterable[bytes]) -> str:
+        """Write a large object in parts; it appears when it is complete. Returns its tag."""
         import obstore
 
         with self._errors():
-            obstore.put(self._store, path, iter(content), chunk_size=_PART, max_concurrency=_PARTS)
+            result = obstore.put(self._store, path, iter(content), chunk_size=_PART, max_concurrency=_PARTS)
+            return str(result["e_tag"] or "")
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects below a folder of the store, in no order."""
         import obstore
 
         with self._errors():
-            for batch in obstore.list(self._store, prefix):
+            for batch in obstore.list(self._store, prefix or None):
                 yield from map(_info, batch)
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -218,4 +238,5 @@ class Objects:
 
 
 def _info(meta: Any) -> ObjectInfo:
-    return ObjectInfo(str(meta["path"]), int(meta["size"]), meta["last_modified"].timestamp())
+    tag = str(meta.get("e_tag") or "")
+    return ObjectInfo(str(meta["path"]), int(meta["size"]), meta["last_modified"].timestamp(), tag)

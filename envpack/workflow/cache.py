@@ -28,6 +28,7 @@ _PRODUCTS = {
     "archives": "packed environments",
     "selections": "lists of files that environments are placed with",
     "stubs": "compiled stubs",
+    "publications": "digests of files that were published",
     "transfers": "interrupted transfers from and to stores",
 }
 # … those of what environments are made of, which stay while any environment is resolved or built.

@@ -1,0 +1,222 @@
+"""What a model repository is in an object store, where a server reads it: every object, with its content."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envpack.archive import (
+    Selection,
+    archive_metadata_file,
+    is_archive,
+    is_recorded_archive,
+    read_metadata,
+    sha256_of,
+    stored_archive,
+)
+from envpack.deployment.plan import DeployedModel, Deployment
+from envpack.environment import Environment, read_environment
+from envpack.repository import (
+    CONFIG_NAME,
+    PYTHON_BACKEND,
+    RELEASE_FILE,
+    STUB_NAME,
+    Backend,
+    config_text,
+    in_model_folder,
+    set_backend,
+    set_execution_environment,
+)
+from envpack.support.bounded_reading import read_text
+from envpack.support.cache_locations import cache_root
+from envpack.support.errors import InputError
+from envpack.support.progress import Progress
+from envpack.support.redaction import has_secret
+
+_SUFFIXES = (".tar.gz", ".tar")
+_DIGITS = 12  # of the SHA-256 in an archive's name
+_TEXTS = (".txt", ".in", ".toml", ".yml", ".yaml", ".lock", ".cfg", ".json")
+_MOST_TEXT = 1 << 20  # bytes of a file that is searched for credentials
+_KEEP = ".envpack-keep"  # object stores have no empty folders, and a server requires those of versions
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """An object of a published repository.
+
+    Attributes:
+        path: below the address, for example ``"core/1/model.py"``.
+        file: what it contains, ``None`` if that is ``content``.
+        content: its content, unless it is that of a file.
+        sha256: of the content if it is known already, else ``""``.
+    """
+
+    path: str
+    file: Path | None = None
+    content: bytes = b""
+    sha256: str = ""
+
+    @property
+    def is_config(self) -> bool:
+        """Whether a server loads the model because of it, so that it has to come last."""
+        return self.path.endswith(f"/{CONFIG_NAME}")
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A repository as a server reads it from an object store.
+
+    Attributes:
+        files: all objects; those that a server looks at last come last.
+        cautions: warnings, one sentence each.
+    """
+
+    files: tuple[PublishedFile, ...]
+    cautions: tuple[str, ...]
+
+
+@contextlib.contextmanager
+def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publication]:
+    """Determine the objects of a deployment; what the cache provides stays there during the block.
+
+    Environments become archives in their model's folder, and a stub in a backend for one Python comes beside its model,
+    because a server downloads nothing but the folder of a model.
+
+    Raises:
+        InputError: a model cannot be published: its environment is not in the cache (``environment-not-cached``), or
+            its folder contains what is no file (``special-file``).
+        EnvironmentBuildError: an environment cannot be packed.
+        StorageError: the disk is full.
+    """
+    backends = {backend.name: backend for backend in deployment.backends}
+    files: list[PublishedFile] = []
+    cautions = list(deployment.cautions)
+    with contextlib.ExitStack() as kept:
+        for model in deployment.models:
+            archive = kept.enter_context(_archive(model, progress)) if model.environment else None
+            of_model = list(_model_files(model, archive, backends.get(model.backend), cautions))
+            files += of_model
+        order = {model.name: not model.backend for model in deployment.models}  # ensembles after their members
+        files.sort(key=lambda file: (file.is_config, file.is_config and order[file.path.split("/")[0]], file.path))
+        yield Publication(tuple(files), tuple(cautions))
+
+
+@contextlib.contextmanager
+def _archive(model: DeployedModel, progress: Progress) -> Iterator[Path]:
+    """The archive of a model's environment: the one beside the model, or one that is made of its folder's."""
+    place = model.environment
+    if place is None:
+        raise ValueError(f"{model.name} has no environment")
+    if place.is_file() and is_archive(place):
+        yield place
+        return
+    environment, selection = _cached(model, place)
+    with stored_archive(environment, selection=selection, progress=progress) as archive:
+        yield archive
+
+
+def _cached(model: DeployedModel, place: Path) -> tuple[Environment, Selection]:
+    """The environment in the cache that a folder was placed from, and which of its files."""
+    metadata: Any = read_metadata(place)
+    try:
+        chosen = metadata["selection"]
+        selection = Selection(tuple(map(str, chosen["exclude"])), tuple(map(str, chosen["include"])))
+        folder = cache_root().absolute() / "environments" / Path(str(metadata["key"])).name
+        environment = read_environment(folder)
+        if environment is not None and environment.content == chosen["of"]:
+            return environment, selection
+    except (KeyError, TypeError):
+        pass
+    raise InputError(
+        "an object store needs an archive, and the cache does not have the environment that this folder comes from",
+        kind="environment-not-cached",
+        where=str(place),
+        hint=f"run `envpack build --format tar.gz {model.name}`, or `envpack build {model.name}` and publish again",
+    )
+
+
+def _model_files(
+    model: DeployedModel, archive: Path | None, backend: Backend | None, cautions: list[str]
+) -> Iterator[PublishedFile]:
+    folder = model.folder
+    text = config_text(folder)
+    left_out = {folder / CONFIG_NAME}
+    if archive is not None and model.environment is not None:
+        digest = str(read_metadata(archive)["sha256"]) if archive != model.environment else _recorded(archive)
+        name = _archive_name(model.environment, digest)
+        text = set_execution_environment(text, in_model_folder(name), folder / CONFIG_NAME)
+        left_out |= {model.environment, archive_metadata_file(model.environment)}
+        yield PublishedFile(f"{model.name}/{name}", archive, sha256=digest)
+    if backend is not None:
+        text = set_backend(text, PYTHON_BACKEND, folder / CONFIG_NAME)
+        left_out |= {folder / STUB_NAME, folder / RELEASE_FILE}
+        yield PublishedFile(f"{model.name}/{STUB_NAME}", backend.stub)
+        if (backend.folder / RELEASE_FILE).is_file():
+            yield PublishedFile(f"{model.name}/{RELEASE_FILE}", backend.folder / RELEASE_FILE)
+    for path, file in _walk(folder, model.name, left_out):
+        if _has_credentials(file):
+            cautions.append(f"{path} contains credentials and is left out")
+            continue
+        yield PublishedFile(path, file)
+    for version in sorted(entry for entry in folder.iterdir() if entry.name.isdigit() and entry.is_dir()):
+        if not any(not entry.name.startswith(".") for entry in version.iterdir()):
+            yield PublishedFile(f"{model.name}/{version.name}/{_KEEP}")
+    yield PublishedFile(f"{model.name}/{CONFIG_NAME}", content=text.encode())
+
+
+def _recorded(archive: Path) -> str:
+    """The SHA-256 of an archive beside a model; it is read unless the file beside it describes exactly this file."""
+    recorded = str(read_metadata(archive).get("sha256", ""))
+    return recorded if recorded and is_recorded_archive(archive) else sha256_of(archive)
+
+
+def _archive_name(place: Path, sha256: str) -> str:
+    """A name that changes with the content, so that a configuration never names another archive than its own."""
+    suffix = next((suffix for suffix in _SUFFIXES if place.name.endswith(suffix)), ".tar.gz")
+    return f"{place.name.removesuffix(suffix)}-{sha256[:_DIGITS]}{suffix}"
+
+
+def _walk(folder: Path, below: str, left_out: set[Path]) -> Iterator[tuple[str, Path]]:
+    """The files of a model's folder, without hidden ones; links are followed."""
+    open_folders: list[Path] = []
+
+    def entries(folder: Path, below: str) -> Iterator[tuple[str, Path]]:
+        real = folder.resolve()
+        if real in open_folders:
+            raise InputError(
+                "this is a link to a folder that contains it, so that a copy would never end",
+                kind="endless-link",
+                where=str(folder),
+                hint="remove the link, or let it name only what the model needs",
+            )
+        open_folders.append(real)
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - only names are needed
+            path = folder / name
+            if name.startswith(".") or path in left_out:
+                continue
+            if path.is_dir():
+                yield from entries(path, f"{below}/{name}")
+            elif path.is_file():
+                yield f"{below}/{name}", path
+            else:
+                raise InputError(
+                    "this is neither a file nor a folder, and cannot be published",
+                    kind="special-file",
+                    where=str(path),
+                    hint="remove it: a pipe, a socket, a device or a broken link serves no model",
+                )
+        open_folders.pop()
+
+    yield from entries(folder, below)
+
+
+def _has_credentials(file: Path) -> bool:
+    """Whether a text that installers read, such as requirements, has a password in an address."""
+    if not file.name.endswith(_TEXTS) or file.stat().st_size > _MOST_TEXT:
+        return False
+    text = read_text(file, errors="replace")
+    return any(has_secret(word) for word in text.split() if "://" in word)
