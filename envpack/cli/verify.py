@@ -15,7 +15,7 @@ from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
     from envpack.server import RuntimeOptions
-    from envpack.verification import VerifyOptions
+    from envpack.verification import Verdict, VerifyOptions
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _NOT_IN_A_JOB = {
@@ -149,26 +149,46 @@ def command(
     every: bool,
     **settings: Any,
 ) -> int:
-    """Boot a real Triton server and prove that it serves each MODEL, by default all of the repository."""
+    """Boot a real Triton server and prove that it serves each MODEL, by default all of the repository.
+
+    The address of a published repository, such as s3://bucket/models, may stand in front of the models.
+    """
     from envpack.project import open_project
 
-    models = options.model_names(open_project(repository), models, every=every)
+    address = models[0] if models and "://" in models[0] else ""
+    if address:
+        models = models[1:]
+        repository = Path()
+    else:
+        models = options.model_names(open_project(repository), models, every=every)
     job = {name: settings.pop(name) for name in ("claim", "envpack_image", "envpack_wheel")}
+    if emit and address:
+        raise click.UsageError("--emit kubernetes mounts a repository; give no address.")
     if emit:
         return _emit_job(models, job, repository, console)
     choices = _verify_options(repository, **settings)
     if report is not None and not report.absolute().parent.is_dir():
         raise click.UsageError(f"--report: there is no folder {report.absolute().parent}.")
-    return _verify(repository, models, choices, report, console)
+    return _show(_verdict(address or repository, models, choices, console), report, console)
 
 
-def _verify(
-    repository: Path, models: tuple[str, ...], choices: VerifyOptions, report: Path | None, console: Console
-) -> int:
+def _verdict(where: str | Path, models: tuple[str, ...], choices: VerifyOptions, console: Console) -> Verdict:
+    """The verdict on a repository, by its folder or by its address in an object store."""
+    from envpack.verification import verify, verify_published
+
+    if isinstance(where, Path):
+        return verify(where.absolute(), models, options=choices, progress=console)
+    from envpack.store import parse_location
+
+    if choices.where.runtime == "docker" or choices.where.image:
+        raise click.UsageError("A server loads from an object store as a process of this machine, not in a container.")
+    return verify_published(parse_location(where), models, options=choices, progress=console)
+
+
+def _show(verdict: Verdict, report: Path | None, console: Console) -> int:
     from envpack.cli.verdict_view import draw
-    from envpack.verification import verify, write_report
+    from envpack.verification import write_report
 
-    verdict = verify(repository.absolute(), models, options=choices, progress=console)
     for part in draw(verdict):
         console.show(part, even_if_quiet=not verdict.ok)
     document: dict[str, Any] = {"verdict": verdict.to_json()}

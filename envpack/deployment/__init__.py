@@ -24,7 +24,11 @@ if TYPE_CHECKING:
         PublishedFile as PublishedFile,
         published_files as published_files,
     )
-    from envpack.deployment.publishing import Published as Published, publish as publish
+    from envpack.deployment.publishing import (
+        Published as Published,
+        copy_publication as copy_publication,
+        publish as publish,
+    )
     from envpack.deployment.tree import MANIFEST_NAME as MANIFEST_NAME, assemble as assemble
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

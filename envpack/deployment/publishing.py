@@ -104,6 +104,58 @@ def publish(
     return publishing.run(only, dry_run=dry_run, delete=delete)
 
 
+def copy_publication(objects: Objects, folder: Path, progress: Progress) -> None:
+    """Copy a published repository to a folder. Each file is compared with the record of the publication.
+
+    What is there without a record, because another program put it there, is copied as it is.
+
+    Args:
+        objects: the folder of the object store.
+        folder: an empty folder.
+        progress: receives the bytes.
+
+    Raises:
+        InputError: kind ``published-changed``: an object is missing, or is not what was published.
+        StorageError: the store cannot be used.
+    """
+    entries = _Record.read(objects).entries
+    present = {info.path: info for info in objects.list() if not info.path.startswith(".")}
+    wanted = {path: entry.size for path, entry in entries.items()} or {p: info.size for p, info in present.items()}
+    total, done = sum(wanted.values()), 0
+    for path, size in wanted.items():
+        if path not in present or present[path].size != size:
+            raise _changed(path, objects)
+        digest = hashlib.sha256()
+        file = _inside(folder, path, objects)
+        with storage_errors(file), file.open("wb") as content:
+            for start in range(0, size, _PIECE):
+                piece = objects.read_range(path, start, min(_PIECE, size - start))
+                digest.update(piece)
+                content.write(piece)
+                done += len(piece)
+                progress.advance(done, total, "bytes")
+        if path in entries and digest.hexdigest() != entries[path].sha256:
+            raise _changed(path, objects)
+
+
+def _inside(folder: Path, path: str, objects: Objects) -> Path:
+    """A path below a folder for an object; its folder is made."""
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise objects.corrupt(path, "its name leads to another folder")
+    file = folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def _changed(path: str, objects: Objects) -> InputError:
+    return InputError(
+        f"{path} is not what was published",
+        kind="published-changed",
+        where=str(objects.location),
+        hint="publish again; with --force if another program writes there",
+    )
+
+
 class _Publishing:
     """One publication."""
 

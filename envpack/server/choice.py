@@ -34,6 +34,8 @@ class RuntimeOptions:
         image: container only: name of the image; ``""`` is the official image of ``release``.
         release: name of the Triton release of the image; ``""`` is the default release.
         pull: container only: pull the image if the daemon does not have it.
+        address: address of the repository in an object store, from which a process loads it; the folder that is
+            verified is a copy then.
         gpu: give the server access to all GPUs.
         port: HTTP port on 127.0.0.1; None selects a free port.
         served_from: container only: path of the model repository in the container; ``""`` is ``/models``.
@@ -55,6 +57,7 @@ class RuntimeOptions:
     image: str = ""
     release: str = ""
     pull: bool = False
+    address: str = ""
     gpu: bool = False
     port: int | None = None
     served_from: str = ""
@@ -121,6 +124,7 @@ def _process(options: RuntimeOptions, models: tuple[Model, ...], *, instead_of: 
         arguments=options.all_arguments(models),
         start_seconds=60.0 if options.gpu else 10.0,
         instead_of=instead_of,
+        address=options.address,
     )
 
 

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from envpack.containers import ContainerShell, Daemon, daemon_errors
@@ -106,6 +106,9 @@ class ContainerServer:
         real = path.resolve()
         places = (mount.server_path(real) for mount in self._mounts)
         return next((place for place in places if place), str(path))
+
+    def model_at(self, folder: str) -> str:
+        return PurePosixPath(folder).name
 
     def host_path(self, place: str) -> Path | None:
         files = (mount.host_path(place) for mount in self._mounts)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from envpack.preflight import Host, this_host
 from envpack.server import procfs
+from envpack.server.downloads import Downloads
 from envpack.server.interface import Process, StopResult
 from envpack.server.kserve import Client
 from envpack.server.launch import (
@@ -53,7 +54,10 @@ class ProcessServer:
 
     poll_seconds = 0.05
 
-    def __init__(self, supervisor: Supervisor, pid: int, port: int, home: Path) -> None:
+    def __init__(
+        self, supervisor: Supervisor, pid: int, port: int, home: Path, downloads: Downloads | None = None
+    ) -> None:
+        self._downloads = downloads
         self._supervisor = supervisor
         self._pid = pid
         self._home = home
@@ -122,7 +126,11 @@ class ProcessServer:
         return shared_memory_named(region_prefix(self._home))
 
     def server_path(self, path: Path) -> str:
-        return os.path.realpath(path)
+        found = self._downloads.of(path, self.children()) if self._downloads else ""
+        return found or os.path.realpath(path)
+
+    def model_at(self, folder: str) -> str:
+        return self._downloads.model_at(folder) if self._downloads else Path(folder).name
 
     def host_path(self, place: str) -> Path | None:
         return Path(place)
@@ -167,6 +175,7 @@ class ProcessRuntime:
         arguments: additional arguments for tritonserver. They come last, so they override ours.
         start_seconds: time limit in seconds for the first response; a server that initializes GPUs takes longer.
         instead_of: see `envpack.server.interface.Runtime`.
+        address: address of the repository that the server loads from, if the folder is only a copy of it.
 
     """
 
@@ -178,6 +187,7 @@ class ProcessRuntime:
     start_seconds: float = 10.0
     _: KW_ONLY
     instead_of: str = ""
+    address: str = ""
 
     @property
     def name(self) -> str:
@@ -211,8 +221,12 @@ class ProcessRuntime:
             refuse_unsafe_folder(home)
             write_user_site_probe(home)
             backends = link_backends(self.installation, home / "backends", self.extra_backends)
-            repositories = [str(folder.absolute()) for folder in (repository, extra_repository) if folder]
-            server = self._start_on_free_port(repositories, home, backends)
+            folders = (repository, extra_repository)
+            repositories = [str(folder.absolute()) for folder in folders if folder]
+            downloads = None
+            if self.address:
+                repositories[0], downloads = self.address, Downloads(repository)
+            server = self._start_on_free_port(repositories, home, backends, downloads)
             yield server
         except BaseException:
             if server is not None:
@@ -224,11 +238,13 @@ class ProcessRuntime:
                     server.stop()
                 shutil.rmtree(home, ignore_errors=True)
 
-    def _start_on_free_port(self, repositories: Sequence[str], home: Path, backends: tuple[str, ...]) -> ProcessServer:
+    def _start_on_free_port(
+        self, repositories: Sequence[str], home: Path, backends: tuple[str, ...], downloads: Downloads | None
+    ) -> ProcessServer:
         """Start the server; retry on another port if a process took the selected port in the meantime."""
         for attempt in range(1, _ATTEMPTS + 1):
             port = self.port or _free_port()
-            server = self._launch(repositories, home, backends, port)
+            server = self._launch(repositories, home, backends, port, downloads)
             try:
                 if _wait_until_live(server, self.start_seconds):
                     return server
@@ -243,7 +259,14 @@ class ProcessRuntime:
                 raise _port_taken(port)
         raise AssertionError("unreachable")
 
-    def _launch(self, repositories: Sequence[str], home: Path, backends: tuple[str, ...], port: int) -> ProcessServer:
+    def _launch(
+        self,
+        repositories: Sequence[str],
+        home: Path,
+        backends: tuple[str, ...],
+        port: int,
+        downloads: Downloads | None,
+    ) -> ProcessServer:
         prefix = region_prefix(home)
         own_regions = (f"--backend-config={name},shm-region-prefix-name={prefix}" for name in backends)
         command = server_command(
@@ -256,7 +279,8 @@ class ProcessRuntime:
         )
         with (home / LOG).open("wb") as log:
             supervisor = Supervisor(home, log)
-        return ProcessServer(supervisor, supervisor.start(command, self._variables(home), prefix), port, home)
+        pid = supervisor.start(command, self._variables(home), prefix)
+        return ProcessServer(supervisor, pid, port, home, downloads)
 
     def _variables(self, home: Path) -> dict[str, str]:
         variables = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from envpack.store.connection import server_variables as server_variables
     from envpack.store.environments import obtain_environment as obtain_environment
     from envpack.store.location import (
         Location as Location,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _RETRIES = 3
+_AWS_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "credentials", "AWS_CONFIG_FILE": "config"}
 _AWS_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -69,6 +70,17 @@ def connect(location: Location, timeout: float) -> ObjectStore:
         ) from error
 
 
+def server_variables() -> dict[str, str]:
+    """The variables of this process that let a server on this machine use the same account."""
+    prefixes = ("AWS_", "AZURE_", "GOOGLE_", "CLOUD_STORAGE_")
+    found = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    for variable, kind in _AWS_FILES.items():  # the server has another home
+        file = Path("~/.aws", kind).expanduser()
+        if variable not in found and file.is_file():
+            found[variable] = str(file)
+    return found
+
+
 def _plain_endpoint() -> bool:
     """Whether the user's environment names a service without encryption, as one on this machine is."""
     names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
@@ -111,7 +123,7 @@ def _from_files() -> dict[str, Any]:
 
 def _profile(kind: str) -> dict[str, str]:
     """The user's profile in one of Amazon's two files; empty if there is none."""
-    variable = {"credentials": "AWS_SHARED_CREDENTIALS_FILE", "config": "AWS_CONFIG_FILE"}[kind]
+    variable = next(name for name, file in _AWS_FILES.items() if file == kind)
     file = os.environ.get(variable) or str(Path("~/.aws", kind))
     name = os.environ.get("AWS_PROFILE") or "default"
     parser = configparser.RawConfigParser()

@@ -64,11 +64,11 @@ def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
 
 def instances(server: Server, model: str) -> tuple[Instance, ...]:
     """The living instances of a model, ordered by the process ids of their stubs."""
-    return tuple(Instance(stub, _worker(server, stub)) for stub in living_stubs(server) if _model_of(stub) == model)
+    return tuple(Instance(stub, _worker(server, stub)) for stub in living_stubs(server) if _model_of(server, stub) == model)
 
 
 def _worker(server: Server, stub: Process) -> Process:
-    watched = (process for process in _alive(server.watched(stub.pid)) if _model_of(process) == _model_of(stub))
+    watched = (process for process in _alive(server.watched(stub.pid)) if _model_of(server, process) == _model_of(server, stub))
     children = (child for child in _alive(server.children(stub.pid)) if child.arguments == stub.arguments)
     process = next(itertools.chain(watched, children), None)
     # A process that contains Python runs the model itself, and such a child is one that the model has forked.
@@ -80,7 +80,7 @@ def living_stubs(server: Server) -> tuple[Process, ...]:
 
     A server that is process 1 of its container also has templates as children, whose stubs have ended.
     """
-    return tuple(child for child in _alive(server.children()) if _model_of(child) and not _is_of_template(child))
+    return tuple(child for child in _alive(server.children()) if _model_of(server, child) and not _is_of_template(child))
 
 
 def is_template(orphan: Process) -> bool:
@@ -206,14 +206,14 @@ def _alive(processes: Iterable[Process]) -> tuple[Process, ...]:
 
 
 def _is_of_template(process: Process) -> bool:
-    return bool(_model_of(process)) and _TEMPLATE in process.arguments[_ARGUMENTS:]
+    return _TEMPLATE in process.arguments[_ARGUMENTS:]
 
 
-def _model_of(process: Process) -> str:
+def _model_of(server: Server, process: Process) -> str:
     """Name of the model's folder, from the stub's first argument ``<model>/<version>/<file>``."""
     if len(process.arguments) < _ARGUMENTS:
         return ""
-    return PosixPath(process.arguments[_MODEL_FILE]).parent.parent.name
+    return server.model_at(str(PosixPath(process.arguments[_MODEL_FILE]).parent.parent))
 
 
 def _mapped_python(mapped: tuple[str, ...]) -> str:

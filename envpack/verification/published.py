@@ -1,0 +1,58 @@
+"""Verifies a published repository: the real server loads it from the object store itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from envpack.deployment import copy_publication
+from envpack.repository import STUB_NAME
+from envpack.server import temporary_home
+from envpack.store import Location, Objects, server_address, server_variables
+from envpack.support.modes import FOLDER, PROGRAM
+from envpack.support.progress import NoProgress, Progress
+from envpack.verification.run import VerifyOptions, verify
+from envpack.verification.verdict import Verdict
+
+
+def verify_published(
+    location: Location,
+    models: Sequence[str] = (),
+    *,
+    options: VerifyOptions | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Verify a repository in an object store, in a server of this machine that loads it from there.
+
+    A copy is compared with what was published, and is what the checks of files read.
+
+    Args:
+        location: the repository.
+        models: as for `envpack.verification.verify`.
+        options: how to verify; the server is a process of this machine.
+        progress: receives each step.
+
+    Raises:
+        InputError: an object is not what was published (``published-changed``), or a model is invalid.
+        StorageError: the object store cannot be used.
+        ServerError: there is no server, or it could not be started.
+    """
+    options, progress = options or VerifyOptions(), progress or NoProgress()
+    with temporary_home() as home:
+        copy = home / "models"
+        copy.mkdir()
+        copy.chmod(FOLDER)
+        progress.begin(f"compare {location} with what was published")
+        copy_publication(Objects(location), copy, progress)
+        progress.end("the same")
+        for stub in copy.glob(f"*/{STUB_NAME}"):
+            stub.chmod(PROGRAM)  # as the server does
+        where = dataclasses.replace(
+            options.where,
+            runtime="process",
+            address=server_address(location),
+            environment={**server_variables(), **options.where.environment},
+        )
+        options = dataclasses.replace(options, where=where)
+        verdict = verify(copy, models, options=options, progress=progress)
+    return dataclasses.replace(verdict, repository=str(location))
