@@ -19,7 +19,7 @@ SCHEMES: tuple[Scheme, ...] = ("file", "s3", "gs", "az")
 _EXAMPLES = "file:///mnt/store, s3://bucket/folder, gs://bucket/folder or az://container/folder"
 # Triton's notation for a server other than Amazon's: s3://http://127.0.0.1:9000/bucket/folder
 _ENDPOINT = re.compile(r"s3://(?P<endpoint>https?://[^/\s@]+)/(?P<rest>.+)", re.IGNORECASE)
-_BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{1,254}")
+_BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,254}")
 _SEGMENT = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 
 

@@ -1,0 +1,124 @@
+"""Claims: one machine makes a thing, the others wait; a dead one delays them no longer than its claim lasts."""
+
+import threading
+
+import pytest
+
+from envpack.store import claims
+from envpack.store.claims import claimed, live_claims, probe
+from envpack.support.progress import NoProgress
+from tests.waiting import soon
+
+KEY = "0" * 32
+
+
+class Details(NoProgress):
+    def __init__(self):
+        self.seen = []
+
+    def detail(self, text):
+        self.seen.append(text)
+
+
+def take(store, is_made=lambda: False, waiting=lambda: None, expiry=0.6):
+    return claimed(
+        store.objects, "environment", KEY, clock=store.clock, is_made=is_made, waiting=waiting, expiry=expiry
+    )
+
+
+def claims_of(store):
+    return sorted(found.path for found in store.objects.list("claims"))
+
+
+def test_a_claim_is_given_back(store):
+    with take(store) as mine:
+        assert mine
+        assert claims_of(store) == [f"claims/environment/{KEY}/1"]
+        assert live_claims(store.objects, store.clock) == 1
+    assert claims_of(store) == []
+
+
+def test_a_claim_is_given_back_after_a_failure(store):
+    with pytest.raises(RuntimeError), take(store):
+        raise RuntimeError
+    assert claims_of(store) == []
+
+
+def test_a_second_machine_waits_until_the_first_has_made_it(store):
+    made, begun, results = threading.Event(), threading.Event(), []
+
+    def second():
+        with take(store, made.is_set, begun.set) as mine:
+            results.append(mine)
+
+    with take(store, expiry=60) as mine:
+        assert mine
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert begun.wait(60)
+        assert results == []
+        made.set()
+        thread.join(60)
+    assert results == [False]
+
+
+def test_a_living_owner_keeps_its_claim_for_longer_than_it_lasts(store):
+    with take(store):
+        written = {found.path: found.modified for found in store.objects.list("claims")}
+        (path,) = written
+        assert soon(lambda: store.objects.head(path).modified > written[path])
+
+
+def test_the_claim_of_a_dead_machine_expires(store):
+    store.objects.create(f"claims/environment/{KEY}/7", b"{}")
+    waited = []
+    with take(store, waiting=lambda: waited.append(True)) as mine:
+        assert mine
+        assert waited == [True]
+        assert claims_of(store) == [f"claims/environment/{KEY}/7", f"claims/environment/{KEY}/8"]
+    assert claims_of(store) == []
+
+
+def test_of_two_that_wait_for_a_dead_machine_one_gets_the_claim_at_a_time(store):
+    store.objects.create(f"claims/environment/{KEY}/1", b"{}")
+    inside, most, results = [], [], []
+
+    def machine():
+        with take(store, expiry=1.0) as mine:
+            inside.append(mine)
+            most.append(len(inside))
+            results.append(mine)
+            inside.remove(mine)
+
+    threads = [threading.Thread(target=machine) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [True] * 4
+    assert max(most) == 1
+
+
+def test_a_store_with_conditions_is_recognised_and_no_probe_stays(store):
+    honours, clock = probe(store.objects)
+    assert honours
+    assert list(store.objects.list("probes")) == []
+    store.objects.write("now", b"")
+    assert abs(clock.now() - store.objects.head("now").modified) < 60
+
+
+def test_a_store_that_ignores_conditions_is_named(store, monkeypatch):
+    monkeypatch.setattr(store.objects, "create", lambda path, content: bool(store.objects.write(path, content)) or True)
+    details = Details()
+    with store.claimed("environment", KEY, "it", details) as mine:
+        assert mine
+    assert [text for text in details.seen if "ignores conditional writes" in text]
+
+
+def test_the_wait_is_said_once(store, monkeypatch):
+    monkeypatch.setattr(claims, "_PAUSE", 0.01)
+    store.objects.create(f"claims/environment/{KEY}/1", b"{}")
+    details = Details()
+    with store.claimed("environment", KEY, "environment 0", details) as mine:
+        assert mine
+    assert details.seen == ["another machine makes environment 0; wait for it"]

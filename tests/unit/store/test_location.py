@@ -1,0 +1,83 @@
+"""Addresses of stores: which are accepted, and how a server reads them."""
+
+import pytest
+
+from envpack.store import open_store, parse_location, server_address
+from envpack.support.errors import InputError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("s3://bucket", ("s3", "bucket", "", "")),
+        ("s3://bucket/a/b/", ("s3", "bucket", "a/b", "")),
+        ("gs://bucket/a", ("gs", "bucket", "a", "")),
+        ("az://container/a", ("az", "container", "a", "")),
+        ("file:///mnt/a%20b", ("file", "", "/mnt/a b", "")),
+        ("s3://http://127.0.0.1:9000/bucket/a", ("s3", "bucket", "a", "http://127.0.0.1:9000")),
+        ("s3://https://storage.example.org/bucket", ("s3", "bucket", "", "https://storage.example.org")),
+    ],
+)
+def test_the_parts_of_an_address(url, parts):
+    location = parse_location(url)
+    assert (location.scheme, location.bucket, location.prefix, location.endpoint) == parts
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "bucket/a",
+        "http://bucket/a",
+        "s3://",
+        "s3:///a",
+        "s3://bucket/a/../b",
+        "s3://bucket/a//b",
+        "s3://bucket/a?versionId=1",
+        "s3://bucket/a#b",
+        "s3://bucket/\x07",
+        "file:relative",
+        "file://host/folder",
+        "file:///",
+        "file:///a/../b",
+        "file:///a/%2e%2e/b",
+        "s3://http://127.0.0.1:9000/",
+    ],
+)
+def test_other_addresses_are_refused(url):
+    with pytest.raises(UsageError) as raised:
+        parse_location(url)
+    assert raised.value.kind == "bad-store-address"
+
+
+@pytest.mark.parametrize("url", ["s3://me:word@bucket/a", "s3://http://me:word@host/bucket/a", "az://c/a?sig=word"])
+def test_credentials_in_an_address_are_refused_and_not_shown(url):
+    with pytest.raises(UsageError) as raised:
+        parse_location(url)
+    assert raised.value.kind == "bad-store-address"
+    assert "word" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "variables", "address"),
+    [
+        ("s3://bucket/models", {}, "s3://bucket/models"),
+        ("s3://bucket/models", {"AWS_ENDPOINT_URL": "http://host:9000/"}, "s3://http://host:9000/bucket/models"),
+        ("s3://http://host:1/bucket/models", {"AWS_ENDPOINT_URL": "x"}, "s3://http://host:1/bucket/models"),
+        ("gs://bucket/models", {"AWS_ENDPOINT_URL": "http://host:9000"}, "gs://bucket/models"),
+        ("az://c/models", {"AZURE_STORAGE_ACCOUNT_NAME": "me"}, "as://me/c/models"),
+        ("az://c", {}, "as://ACCOUNT/c"),
+        ("file:///srv/models", {}, "/srv/models"),
+    ],
+)
+def test_the_address_for_a_server(url, variables, address):
+    assert server_address(parse_location(url), variables) == address
+
+
+def test_a_folder_that_is_missing_is_refused_unless_it_can_be_made(tmp_path):
+    for url, push in ((f"file://{tmp_path}/a", False), (f"file://{tmp_path}/a/b", True)):
+        with pytest.raises(InputError) as raised:
+            open_store(url, push=push)
+        assert raised.value.kind == "store-folder-missing"
+    store = open_store(f"file://{tmp_path}/a", push=True)
+    assert store.find("environment", "0") is None
