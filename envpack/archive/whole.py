@@ -69,17 +69,32 @@ def unpack_whole(archive: Path, folder: Path, content: str, limit: int) -> None:
         limit: maximum size of all its files, in bytes.
 
     Raises:
-        InputError: it cannot be read, or looks like a bomb.
+        InputError: it is not such an archive (``environment-unreadable``), or looks like a bomb (``archive-bomb``).
         EnvironmentBuildError: a name in it leads out of the folder.
-        ValueError: it is not such an archive; the message says why.
         OSError: the disk is full.
     """
+    try:
+        _unpack_all(archive, folder, content, limit)
+    except _WriteError as error:  # which `opened_archive` would take for an error of the archive
+        raise error.cause from None
+
+
+class _WriteError(Exception):
+    """A file cannot be written."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _unpack_all(archive: Path, folder: Path, content: str, limit: int) -> None:
     with opened_archive(archive, limit) as reader:
         members = iter(reader)
         manifest = _head(members, reader, MANIFEST)
         inventory = _head(members, reader, INVENTORY)
         described = parse_json(manifest)
-        if hashlib.sha256(inventory).hexdigest() != content or described.get("content") != content:
+        announced = described.get("content") if isinstance(described, dict) else None
+        if not hashlib.sha256(inventory).hexdigest() == content == announced:
             raise ValueError("its list of files is another one than announced")
         entries = parse_inventory(inventory)
         check_entries(entries)
@@ -88,9 +103,12 @@ def unpack_whole(archive: Path, folder: Path, content: str, limit: int) -> None:
             entry = left.pop(member.name.rstrip("/"), None)
             if entry is None or (member.kind, member.size, member.target) != (entry.kind, entry.size, entry.target):
                 raise ValueError(f"{member.name!r} is not as its list of files says")
-            _unpack(entry, reader, folder)
-    if left:
-        raise ValueError(f"it lacks {next(iter(left))!r}")
+            try:
+                _unpack(entry, reader, folder)
+            except OSError as error:
+                raise _WriteError(error) from error
+        if left:
+            raise ValueError(f"it lacks {next(iter(left))!r}")
     (folder / INVENTORY).write_bytes(inventory)
     (folder / MANIFEST).write_bytes(manifest)
     for name in (INVENTORY, MANIFEST):

@@ -77,9 +77,8 @@ def _fetch(store: SharedStore, record: Record, folder: Path, cache: Path, progre
         store.fetch(record, archive, progress)
         try:
             unpack_whole(archive, folder, content, size + _SPARE)
-        except (InputError, EnvironmentBuildError, ValueError, AttributeError) as error:
-            reason = error.message if isinstance(error, (InputError, EnvironmentBuildError)) else str(error)
-            raise store.objects.corrupt(record.path, reason) from error
+        except (InputError, EnvironmentBuildError) as error:
+            raise store.objects.corrupt(record.path, error.message) from error
         finally:
             archive.unlink(missing_ok=True)
     progress.end(f"{record.size / 1e6:.1f} MB")

@@ -1,0 +1,301 @@
+"""Publishing a repository: only what changed is sent, configurations last, and nothing of others is touched."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from envpack.archive import Selection, pack_archive, place_folder
+from envpack.deployment import Publication, PublishedFile, copy_publication, plan_deployment, publish, published_files
+from envpack.deployment.publishing import RECORD
+from envpack.repository import in_model_folder, open_model, point_to_environment
+from envpack.store import Objects, parse_location
+from envpack.support.errors import EnvpackError, InputError, StorageError
+from envpack.support.progress import NoProgress
+from tests.unit.archive.conftest import Prefixes
+
+
+class Noted(Objects):
+    """Notes what is written and removed, in order; writing a path in ``broken`` fails."""
+
+    def __init__(self, location):
+        super().__init__(location)
+        self.written, self.removed, self.broken = [], [], ""
+
+    def _note(self, path):
+        if path == self.broken:
+            raise KeyboardInterrupt
+        if path != RECORD:
+            self.written.append(path)
+
+    def write(self, path, content):
+        self._note(path)
+        return super().write(path, content)
+
+    def upload(self, path, content):
+        self._note(path)
+        return super().upload(path, content)
+
+    def delete(self, paths):
+        self.removed += paths
+        super().delete(paths)
+
+
+@pytest.fixture
+def objects(tmp_path):
+    (tmp_path / "remote").mkdir()
+    return Noted(parse_location(f"file://{tmp_path}/remote"))
+
+
+@pytest.fixture
+def remote(objects):
+    return objects.location.folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def publication(**contents):
+    """Objects by path, where ``m__x`` stands for ``m/x``; configurations last."""
+    files = [PublishedFile(name.replace("__", "/"), content=text.encode()) for name, text in contents.items()]
+    return Publication(tuple(sorted(files, key=lambda file: file.is_config)), ())
+
+
+def config(model, text="a"):
+    return {f"{model}__1__model.py": text, f"{model}__config.pbtxt": text}
+
+
+def below(remote):
+    found = (str(path.relative_to(remote)) for path in remote.rglob("*") if path.is_file())
+    return sorted(name for name in found if name != RECORD)
+
+
+def test_a_configuration_is_sent_after_all_files_of_all_models(objects, remote):
+    done = publish(publication(**config("a"), **config("b")), objects)
+    assert sorted(objects.written[:2]) == ["a/1/model.py", "b/1/model.py"]
+    assert objects.written[2:] == ["a/config.pbtxt", "b/config.pbtxt"]
+    assert below(remote) == sorted(done.sent)
+    assert (len(done.sent), done.unchanged, done.size) == (4, 0, 4)
+
+
+def test_what_is_there_is_not_sent_again(objects):
+    publish(publication(**config("a"), **config("b")), objects)
+    objects.written.clear()
+    done = publish(publication(**config("a"), **config("b", "changed")), objects)
+    assert (sorted(objects.written), done.unchanged) == (["b/1/model.py", "b/config.pbtxt"], 2)
+    objects.written.clear()
+    done = publish(publication(**config("a"), **config("b", "changed")), objects)
+    assert (objects.written, done.sent, done.unchanged) == ([], (), 4)
+
+
+def test_a_dry_run_changes_nothing(objects, remote):
+    done = publish(publication(**config("a")), objects, dry_run=True)
+    assert done.sent == ("a/1/model.py", "a/config.pbtxt")
+    assert os.listdir(remote) == []
+    publish(publication(**config("a")), objects)
+    done = publish(publication(**config("b")), objects, dry_run=True, delete=True)
+    assert sorted(done.removed) == ["a/1/model.py", "a/config.pbtxt"]
+    assert below(remote) == ["a/1/model.py", "a/config.pbtxt"]
+
+
+def test_what_went_stays_until_it_is_to_be_deleted_configurations_first(objects, remote):
+    publish(publication(**config("a"), **config("b")), objects)
+    done = publish(publication(**config("b")), objects)
+    assert (done.removed, sorted(done.outdated)) == ((), ["a/1/model.py", "a/config.pbtxt"])
+    done = publish(publication(**config("b")), objects, delete=True)
+    assert (sorted(done.removed), done.outdated) == (["a/1/model.py", "a/config.pbtxt"], ())
+    assert objects.removed == ["a/config.pbtxt", "a/1/model.py"]
+    assert below(remote) == ["b/1/model.py", "b/config.pbtxt"]
+
+
+def test_other_models_are_no_concern_of_some(objects, remote):
+    publish(publication(**config("a"), **config("b")), objects)
+    done = publish(publication(**config("b", "new")), objects, only=["b"], delete=True)
+    assert (done.removed, done.outdated) == ((), ())
+    assert len(below(remote)) == 4
+    done = publish(publication(**config("a"), **config("b", "new")), objects)
+    assert (done.sent, done.unchanged) == ((), 4)
+
+
+def test_what_others_wrote_is_neither_replaced_nor_removed(objects, remote):
+    (remote / "a").mkdir()
+    (remote / "a/config.pbtxt").write_text("of somebody")
+    (remote / "notes.txt").write_text("of somebody")
+    with pytest.raises(InputError) as raised:
+        publish(publication(**config("a")), objects)
+    assert raised.value.kind == "published-not-ours"
+    assert below(remote) == ["a/config.pbtxt", "notes.txt"]
+    publish(publication(**config("a")), objects, force=True)
+    publish(publication(**config("b")), objects, delete=True)
+    assert below(remote) == ["b/1/model.py", "b/config.pbtxt", "notes.txt"]
+
+
+def test_what_others_changed_since_is_neither_replaced_nor_removed(objects, remote):
+    publish(publication(**config("a"), **config("b")), objects)
+    (remote / "a/config.pbtxt").write_text("changed by somebody")
+    with pytest.raises(InputError) as raised:
+        publish(publication(**config("a"), **config("b")), objects)
+    assert raised.value.kind == "published-not-ours"
+    done = publish(publication(**config("b")), objects, delete=True)
+    assert (done.removed, done.outdated) == (("a/1/model.py",), ("a/config.pbtxt",))
+    assert (remote / "a/config.pbtxt").read_text() == "changed by somebody"
+
+
+@pytest.mark.parametrize("at", ["b/1/model.py", "a/config.pbtxt", "b/config.pbtxt"])
+def test_a_publication_that_was_interrupted_can_be_repeated(objects, remote, at):
+    publish(publication(**config("a")), objects)
+    objects.broken = at
+    new = publication(**config("a", "new"), **config("b", "new"))
+    with pytest.raises(KeyboardInterrupt):
+        publish(new, objects)
+    objects.broken = ""
+    publish(new, objects)
+    assert {(remote / name).read_text() for name in below(remote)} == {"new"}
+    assert publish(new, objects).sent == ()
+    assert json.loads((remote / RECORD).read_text())["pending"] == {}
+
+
+def test_a_model_that_only_an_interrupted_publication_sent_can_be_removed(objects, remote):
+    objects.broken = "b/config.pbtxt"
+    with pytest.raises(KeyboardInterrupt):
+        publish(publication(**config("a"), **config("b")), objects)
+    objects.broken = ""
+    publish(publication(**config("a")), objects, delete=True)
+    assert below(remote) == ["a/1/model.py", "a/config.pbtxt"]
+
+
+def test_two_publications_at_once_are_noticed(objects, remote, monkeypatch):
+    monkeypatch.setattr(objects, "create", lambda path, content: False)
+    with pytest.raises(StorageError) as raised:
+        publish(publication(**config("a")), objects)
+    assert raised.value.kind == "publication-conflict"
+    assert below(remote) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"schema": 2}', '{"schema": 1, "files": {"a": 1}, "pending": {}}'])
+def test_a_damaged_record_is_refused(objects, remote, content):
+    (remote / RECORD).write_text(content)
+    with pytest.raises(StorageError) as raised:
+        publish(publication(**config("a")), objects, force=True)
+    assert raised.value.kind == "store-corrupt"
+
+
+def test_a_file_that_changes_while_it_is_published_is_an_error(objects, tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text("before")
+    with pytest.raises(StorageError, match="changed while") as raised:
+        publish(Publication((PublishedFile("a/1/model.py", file, sha256="0" * 64),), ()), objects)
+    assert raised.value.kind == "file-unusable"
+
+
+def test_a_copy_is_what_was_published(objects, remote, tmp_path):
+    publish(publication(**config("a")), objects)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    copy_publication(objects, copy, NoProgress())
+    assert below(copy) == ["a/1/model.py", "a/config.pbtxt"]
+    for change in (
+        lambda file: file.write_text("b"),
+        lambda file: file.write_text("longer"),
+        lambda file: file.unlink(),
+    ):
+        change(remote / "a/1/model.py")
+        with pytest.raises(InputError) as raised:
+            copy_publication(objects, tmp_path / "copy", NoProgress())
+        assert raised.value.kind == "published-changed"
+
+
+@pytest.fixture
+def repository(project, tmp_path, cache):
+    """The repository of other tests; one model has an environment of the cache as a folder, another as an archive."""
+    environment = Prefixes(cache / "environments").make("one")
+    selection = Selection(exclude=("/lib/nothing",))
+    for model, place in (("early", "python3.8"), ("late", "python3.8.tar.gz")):
+        folder = project.repository / model
+        shutil.rmtree(folder / "python3.8")
+        if place.endswith(".gz"):
+            pack_archive(environment, folder / place)
+        else:
+            place_folder(environment, folder / place, selection, served_as=str(folder / place))
+        point_to_environment(open_model(folder), in_model_folder(place))
+    (project.repository / "late/requirements.txt").write_text("--index-url https://me:word@example.org/simple\nx\n")
+    (project.repository / "early/requirements.txt").write_text("--index-url https://example.org/simple?a=b\nx\n")
+    return project
+
+
+@pytest.fixture
+def described(repository, release, tmp_path):
+    plan = plan_deployment(repository, tmp_path / "backends", release)
+    with published_files(plan, NoProgress()) as publication:
+        yield publication
+
+
+def test_environments_are_archives_in_the_folders_of_their_models(described, objects, remote):
+    publish(described, objects)
+    names = below(remote)
+    for model in ("early", "late"):
+        (archive,) = [name for name in names if name.startswith(f"{model}/python3.8")]
+        assert archive.endswith(".tar.gz")
+        assert (
+            f'"$$TRITON_MODEL_DIRECTORY/{archive.partition("/")[2]}"' in (remote / model / "config.pbtxt").read_text()
+        )
+    assert [name for name in names if "python3.8" not in name] == [
+        "both/1/.envpack-keep",
+        "both/config.pbtxt",
+        "early/1/model.py",
+        "early/config.pbtxt",
+        "early/requirements.txt",
+        "early/triton_python_backend_stub",
+        "late/1/model.py",
+        "late/config.pbtxt",
+        "late/triton_python_backend_stub",
+    ]
+
+
+def test_a_backend_for_one_python_becomes_a_stub_beside_the_model(described, objects, remote):
+    publish(described, objects)
+    assert 'backend: "python"' in (remote / "early/config.pbtxt").read_text()
+
+
+def test_an_ensemble_comes_after_its_members(described, objects):
+    publish(described, objects)
+    assert objects.written[-1] == "both/config.pbtxt"
+
+
+def test_files_with_credentials_are_left_out_and_named(described):
+    assert "late/requirements.txt" not in [file.path for file in described.files]
+    assert "late/requirements.txt contains credentials and is left out" in described.cautions
+
+
+def test_another_environment_has_another_name(repository, release, tmp_path, cache):
+    def archive_of_early():
+        plan = plan_deployment(repository, tmp_path / "backends", release, ["early"])
+        with published_files(plan, NoProgress()) as found:
+            return next(file.path for file in found.files if file.path.startswith("early/python3.8"))
+
+    before = archive_of_early()
+    assert archive_of_early() == before
+    environment = Prefixes(cache / "environments").make("two", lambda prefix: (prefix / "lib/more").write_text("more"))
+    folder = repository.repository / "early/python3.8"
+    place_folder(environment, folder, Selection(), served_as=str(folder))
+    assert archive_of_early() != before
+
+
+def test_a_folder_whose_environment_the_cache_lacks_is_refused(repository, release, tmp_path, cache):
+    shutil.rmtree(cache / "environments/one")
+    plan = plan_deployment(repository, tmp_path / "backends", release)
+    with pytest.raises(InputError) as raised, published_files(plan, NoProgress()):
+        pass
+    assert raised.value.kind == "environment-not-cached"
+
+
+def test_what_is_no_file_is_refused(repository, release, tmp_path):
+    os.mkfifo(repository.repository / "late/pipe")
+    plan = plan_deployment(repository, tmp_path / "backends", release)
+    with pytest.raises(EnvpackError) as raised, published_files(plan, NoProgress()):
+        pass
+    assert raised.value.kind == "special-file"
