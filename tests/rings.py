@@ -19,6 +19,7 @@ RINGS = {
     "tests/server/releases": "releases",
     "tests/server": "verification",
     "tests/report": "report",
+    "tests/store": "store",
     "tests/native": "native",
     "tests/unit": "unit",
 }

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ def copy_publication(objects: Objects, folder: Path, progress: Progress) -> None
         file = _inside(folder, path, objects)
         with storage_errors(file), file.open("wb") as content:
             for start in range(0, size, _PIECE):
-                piece = objects.read_range(path, start, min(_PIECE, size - start))
+                piece = objects.read_part(path, start, min(_PIECE, size - start), size)
                 digest.update(piece)
                 content.write(piece)
                 done += len(piece)
@@ -254,6 +254,7 @@ class _Record:
         self.entries = entries
         self.pending = pending
         self._tag = tag
+        self._sent: set[str] = set()
 
     @classmethod
     def read(cls, objects: Objects) -> _Record:
@@ -288,15 +289,20 @@ class _Record:
     def sent(self, file: _Described, tag: str) -> None:
         """Note what was written; a large file at once."""
         self.entries[file.path] = _Entry(file.sha256, file.size, tag)
-        self.pending.pop(file.path, None)
+        self._sent.add(file.path)
         if file.size > _LARGE:
             self._save()
 
     def finish(self) -> None:
-        """Write down the result, with what earlier publications left there."""
-        present = {info.path for info in self._objects.list()}
+        """Write down the result, with what earlier publications left there.
+
+        The tags are those of a listing, because some stores return others for what was just written.
+        """
+        present = {info.path: info for info in self._objects.list()}
         self.entries = {path: entry for path, entry in self.entries.items() if path in present}
-        self.pending = {path: size for path, size in self.pending.items() if path in present}
+        for path in self._sent & self.entries.keys():
+            self.entries[path] = replace(self.entries[path], tag=present[path].tag)
+        self.pending = {p: size for p, size in self.pending.items() if p in present and p not in self._sent}
         self._save()
 
     def _save(self) -> None:

@@ -195,14 +195,15 @@ class _Download:
         with _pool() as pool:
             while True:
                 while len(waiting) < _WINDOW and (chunk := next(coming, None)) is not None:
-                    waiting.append(
-                        (chunk, pool.submit(self._objects.read_range, chunk.blob.path, chunk.start, chunk.size))
-                    )
+                    waiting.append((chunk, pool.submit(self._read, chunk)))
                 if not waiting:
                     return
                 raise_if_stopped()
                 chunk, future = waiting.popleft()
                 yield chunk, future.result()
+
+    def _read(self, chunk: _Chunk) -> bytes:
+        return self._objects.read_part(chunk.blob.path, chunk.start, chunk.size, chunk.blob.size)
 
     def _chunks(self, offset: int) -> Iterator[_Chunk]:
         at = 0
@@ -220,7 +221,7 @@ class _Download:
             self._left_before = False
             self._digest = hashlib.sha256()
             for start in range(0, blob.size, _CHUNK):
-                content = self._objects.read_range(blob.path, start, min(_CHUNK, blob.size - start))
+                content = self._read(_Chunk(blob, start, min(_CHUNK, blob.size - start)))
                 self._partial.write(content)
                 self._digest.update(content)
             if self._digest.hexdigest() != blob.sha256:

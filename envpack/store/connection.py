@@ -6,14 +6,11 @@ import configparser
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envpack.store.location import Location
 from envpack.support.errors import UsageError
 from envpack.support.installation import install_command
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 _RETRIES = 3
 _AWS_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "credentials", "AWS_CONFIG_FILE": "config"}
@@ -26,7 +23,24 @@ _AWS_VARIABLES = (
 )
 
 
-def connect(location: Location, timeout: float) -> ObjectStore:
+def obstore_for(location: Location) -> Any:
+    """The module obstore.
+
+    Raises:
+        UsageError: kind ``obstore-missing``: the extra is not installed.
+    """
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError:
+        raise UsageError(
+            f"{location} needs obstore, which is not installed", kind="obstore-missing", hint=install_command("store")
+        ) from None
+    return obstore
+
+
+def connect(location: Location, timeout: float) -> Any:
     """The object store of a location. Nothing is sent yet.
 
     Args:
@@ -34,15 +48,11 @@ def connect(location: Location, timeout: float) -> ObjectStore:
         timeout: seconds that one request may take, with its answer.
 
     Raises:
-        UsageError: kind ``obstore-missing``: the extra is not installed; kind ``bad-store-address``: the cloud's
-            settings in the environment are incomplete.
+        UsageError: as `obstore_for`; kind ``bad-store-address``: the cloud's settings in the environment are
+            incomplete.
     """
-    try:
-        from obstore import exceptions, store as stores
-    except ImportError:
-        raise UsageError(
-            f"{location} needs obstore, which is not installed", kind="obstore-missing", hint=install_command("store")
-        ) from None
+    obstore = obstore_for(location)
+    stores = obstore.store
     if location.scheme == "file":
         return stores.LocalStore(location.prefix, mkdir=True)
     allow_http = location.endpoint.startswith("http:") or _plain_endpoint()
@@ -61,7 +71,7 @@ def connect(location: Location, timeout: float) -> ObjectStore:
         if location.scheme == "gs":
             return stores.GCSStore(location.bucket, **common)
         return stores.AzureStore(location.bucket, **common)
-    except exceptions.BaseError as error:
+    except obstore.exceptions.BaseError as error:
         reason = str(error).split("\n", maxsplit=1)[0]
         raise UsageError(
             f"{location} cannot be used: {reason}",

@@ -263,5 +263,5 @@ def _label(record: Record) -> str:
 def _digest(objects: Objects, blob: Blob) -> str:
     digest = hashlib.sha256()
     for start in range(0, blob.size, _CHUNK):
-        digest.update(objects.read_range(blob.path, start, min(_CHUNK, blob.size - start)))
+        digest.update(objects.read_part(blob.path, start, min(_CHUNK, blob.size - start), blob.size))
     return digest.hexdigest()

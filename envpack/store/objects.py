@@ -7,16 +7,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from envpack.store.connection import connect
+from envpack.store.connection import connect, obstore_for
 from envpack.store.location import Location
 from envpack.support.errors import StorageError
 from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 from envpack.support.text import one_line, printable_line
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 TIMEOUT = 60.0  # seconds for one request with its answer
 _PIECE = 1 << 20  # bytes that are handed over at once
@@ -26,6 +23,7 @@ _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket do
 _STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]{1,40})")
 _REFUSED = re.compile(r"status code: 40[13]\b|Permission denied|AccessDenied|169\.254\.169\.254|metadata\.google")
 _REASONS = (
+    (re.compile(r"non-partial response"), "it does not answer requests for a part of an object"),
     (re.compile(r"ConnectionRefused|Connection refused"), "it refuses connections"),
     (re.compile(r"dns error|failed to lookup address"), "its name cannot be resolved"),
     (re.compile(r"certificate|CertificateUnknown|UnknownIssuer"), "its certificate is not trusted"),
@@ -63,12 +61,17 @@ class Objects:
         self._timeout = timeout
 
     @cached_property
-    def _store(self) -> ObjectStore:
+    def _library(self) -> Any:
+        """The module obstore, which takes time to import."""
+        return obstore_for(self.location)
+
+    @cached_property
+    def _store(self) -> Any:
         return connect(self.location, self._timeout)
 
     def head(self, path: str) -> ObjectInfo | None:
         """What the store says of an object, ``None`` if there is none."""
-        import obstore
+        obstore = self._library
 
         with self._errors():
             try:
@@ -82,7 +85,7 @@ class Objects:
         Raises:
             StorageError: also kind ``store-corrupt``: it is larger than ``most`` bytes.
         """
-        import obstore
+        obstore = self._library
 
         with self._errors():
             try:
@@ -94,17 +97,24 @@ class Objects:
             content = b"".join(self._bounded(result, path, most))
             return content, _info(result.meta)
 
-    def read_range(self, path: str, start: int, size: int) -> bytes:
+    def read_part(self, path: str, start: int, size: int, of: int) -> bytes:
         """A part of an object.
+
+        Args:
+            path: the object.
+            start: offset of the part.
+            size: bytes of the part.
+            of: bytes of the object; all of it is requested without a range, which some stores do not answer then.
 
         Raises:
             StorageError: also kind ``store-corrupt``: there is no such object, or it has no such part.
         """
-        import obstore
+        obstore = self._library
 
         with self._errors():
             try:
-                result = obstore.get(self._store, path, options={"range": (start, start + size)})
+                options = {} if size == of else {"range": (start, start + size)}
+                result = obstore.get(self._store, path, options=options)
                 content = b"".join(self._bounded(result, path, size))
             except FileNotFoundError as error:
                 raise self.corrupt(path, "it is missing") from error
@@ -114,8 +124,8 @@ class Objects:
 
     def create(self, path: str, content: bytes) -> bool:
         """Write an object if there is none; whether it was written."""
-        import obstore
-        from obstore import exceptions
+        obstore = self._library
+        exceptions = obstore.exceptions
 
         with self._errors():
             try:
@@ -126,7 +136,7 @@ class Objects:
 
     def write(self, path: str, content: bytes) -> str:
         """Write an object, or replace it; returns its tag."""
-        import obstore
+        obstore = self._library
 
         with self._errors():
             return str(obstore.put(self._store, path, content, use_multipart=False)["e_tag"] or "")
@@ -136,8 +146,8 @@ class Objects:
 
         Stores without this condition, as folders, replace it in any case.
         """
-        import obstore
-        from obstore import exceptions
+        obstore = self._library
+        exceptions = obstore.exceptions
 
         with self._errors():
             try:
@@ -150,7 +160,7 @@ class Objects:
 
     def upload(self, path: str, content: Iterable[bytes]) -> str:
         """Write a large object in parts; it appears when it is complete. Returns its tag."""
-        import obstore
+        obstore = self._library
 
         with self._errors():
             result = obstore.put(self._store, path, iter(content), chunk_size=_PART, max_concurrency=_PARTS)
@@ -158,7 +168,7 @@ class Objects:
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects below a folder of the store, in no order."""
-        import obstore
+        obstore = self._library
 
         with self._errors():
             for batch in obstore.list(self._store, prefix or None):
@@ -166,7 +176,7 @@ class Objects:
 
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; those that are gone already do not matter."""
-        import obstore
+        obstore = self._library
 
         with self._errors(), contextlib.suppress(FileNotFoundError):
             if paths:
@@ -193,8 +203,7 @@ class Objects:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        from obstore import exceptions
-
+        exceptions = self._library.exceptions
         try:
             yield
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
@@ -212,7 +221,9 @@ class Objects:
             return self._forbidden()
         status = _STATUS.search(text)
         known = next((reason for pattern, reason in _REASONS if pattern.search(text)), "")
-        reason = f"it answers {status[1].strip()}" if status else known or one_line(printable_line(text[:300]))
+        reason = (
+            f"it answers {status[1].strip()}" if status else known or one_line(printable_line(text.partition("\n")[0]))
+        )
         return StorageError(
             f"the store cannot be used: {reason}",
             kind="store-unreachable",

@@ -1,0 +1,51 @@
+"""Object stores; each is started once for all tests."""
+
+import uuid
+
+import pytest
+
+from tests.object_stores import BUCKET, OTHERS, VARIABLES, faulty, moto, rclone
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory):
+    with moto(tmp_path_factory.mktemp("moto")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def unconditional(tmp_path_factory):
+    with rclone(tmp_path_factory.mktemp("rclone")) as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch, tmp_path):
+    for name in OTHERS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def proxy(s3):
+    with faulty(s3) as found:
+        yield found
+
+
+@pytest.fixture
+def folder():
+    """A folder of the bucket that no other test uses."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def url(s3, folder):
+    return f"s3://{s3}/{BUCKET}/{folder}"
+
+
+@pytest.fixture
+def faulty_url(proxy, folder):
+    return f"s3://{proxy.url}/{BUCKET}/{folder}"
