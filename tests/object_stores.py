@@ -81,6 +81,7 @@ class Faulty:
 
     fault: changes a response: a function from method, path, status, headers and body to status, headers and body, or
         to None for no response at all until `release` is set.
+    refuses: whether a request is refused with 403 and does not reach the store, by method and path.
     requests: method and path of all requests so far.
     account: name of the key that signed the last request, and the region.
     """
@@ -88,6 +89,7 @@ class Faulty:
     def __init__(self, address):
         self.address = address
         self.fault = lambda method, path, *response: response
+        self.refuses = lambda method, path: False
         self.requests = []
         self.account = ""
         self.release = threading.Event()
@@ -110,6 +112,11 @@ def faulty(address):
             signed = _SIGNED.search(self.headers.get("Authorization", ""))
             proxy.account = f"{signed[1]} {signed[2]}" if signed else ""
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if proxy.refuses(self.command, self.path):
+                self.send_response(403)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             connection = http.client.HTTPConnection(proxy.address.removeprefix("http://"), timeout=60)
             connection.request(self.command, self.path, body, dict(self.headers))
             response = connection.getresponse()
