@@ -1,0 +1,93 @@
+"""A repository in an object store: published, loaded from there by the real server, changed, and removed."""
+
+import pytest
+
+from envpack.pythons import interpreter_for
+from envpack.store import Objects, parse_location
+from envpack.support.errors import EnvpackError
+from tests.object_stores import BUCKET, OTHERS, VARIABLES, moto
+
+PYTHON = "3.11"
+ENSEMBLE = """
+platform: "ensemble"
+input [ { name: "X", data_type: TYPE_FP32, dims: [ 2 ] } ]
+output [ { name: "Y", data_type: TYPE_FP32, dims: [ 2 ] } ]
+ensemble_scheduling { step [ {
+  model_name: "doubler" model_version: -1
+  input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" }
+} ] }
+"""
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    try:
+        interpreter_for(PYTHON)
+    except EnvpackError as error:
+        pytest.skip(f"needs Python {PYTHON}: {error}")
+    for name in OTHERS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    with moto(tmp_path) as address:
+        yield f"s3://{address}/{BUCKET}/models"
+
+
+def published(envpack_json, url, repository, *words):
+    code, document = envpack_json("publish", url, "--repository", repository, *words)
+    assert code == 0, document
+    return document
+
+
+def test_the_server_loads_what_was_published(doubler, envpack_json, url):
+    """The model has a backend for its Python and a folder as environment here: there a stub and an archive."""
+    repository = doubler.parent
+    (repository / "both/1").mkdir(parents=True)
+    (repository / "both/config.pbtxt").write_text(ENSEMBLE)
+    words = ("--repository", repository, "--python", PYTHON, "--layout", "backend")
+    code, document = envpack_json("build", "doubler", *words)
+    assert code == 0, document
+
+    planned = published(envpack_json, url, repository, "--dry-run")
+    first = published(envpack_json, url, repository)
+    assert first["sent"] == planned["sent"]
+    assert first["sent"][-2:] == ["doubler/config.pbtxt", "both/config.pbtxt"]
+    assert first["command"] == ["tritonserver", f"--model-repository={url}"]
+    assert published(envpack_json, url, repository)["sent"] == []
+
+    code, document = envpack_json("verify", url)
+    assert code == 0, document
+    verdict = document["verdict"]
+    assert verdict["repository"] == url
+    assert {model["name"]: model["ok"] for model in verdict["models"]} == {"doubler": True, "both": True}
+    (stub,) = [model["stub"] for model in verdict["models"] if model["name"] == "doubler"]
+    assert stub["python"].startswith(PYTHON)
+    assert stub["executable"].endswith("/triton_python_backend_stub")
+    assert str(repository) not in stub["executable"]
+
+    (doubler / "1/model.py").write_text((doubler / "1/model.py").read_text().replace("* 2", "* 3"))
+    assert published(envpack_json, url, repository)["sent"] == ["doubler/1/model.py"]
+    code, document = envpack_json("verify", url, "doubler")
+    assert code == 0, document
+
+    objects = Objects(parse_location(url))
+    content = objects.read("doubler/1/model.py", 10_000)[0]
+    objects.write("doubler/1/model.py", content.replace(b"* 3", b"* 4"))
+    code, document = envpack_json("verify", url)
+    assert (code, document["error"]["kind"]) == (3, "published-changed")
+    code, document = envpack_json("publish", url, "--repository", repository)
+    assert (code, document["error"]["kind"]) == (3, "published-not-ours")
+    assert published(envpack_json, url, repository, "--force")["sent"] == ["doubler/1/model.py"]
+
+    (repository / "both/config.pbtxt").unlink()
+    (repository / "both/1").rmdir()
+    (repository / "both").rmdir()
+    assert published(envpack_json, url, repository)["outdated"] == ["both/1/.envpack-keep", "both/config.pbtxt"]
+    removed = published(envpack_json, url, repository, "--delete")["removed"]
+    assert sorted(removed) == ["both/1/.envpack-keep", "both/config.pbtxt"]
+    assert not [found for found in objects.list() if found.path.startswith("both")]
+
+
+def test_a_server_in_a_container_is_refused(envpack_json, url):
+    code, document = envpack_json("verify", url, "--runtime", "docker")
+    assert (code, document["error"]["kind"]) == (2, "usage")
