@@ -20,14 +20,27 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from envpack.deployment import (
         Deployment as Deployment,
+        Published as Published,
         assemble as assemble,
         build_image as build_image,
         plan_deployment as plan_deployment,
+        publish as publish,
+        published_files as published_files,
     )
     from envpack.doctor import examine as examine
     from envpack.inspection import inspect_repository as inspect_repository
     from envpack.project import Project as Project, open_project as open_project
     from envpack.releases import Release as Release, find_release as find_release
+    from envpack.store import (
+        Location as Location,
+        Objects as Objects,
+        SharedStore as SharedStore,
+        list_store as list_store,
+        open_store as open_store,
+        parse_location as parse_location,
+        prune_store as prune_store,
+        verify_store as verify_store,
+    )
     from envpack.stub import (
         Stub as Stub,
         build_stub as build_stub,
@@ -36,7 +49,12 @@ if TYPE_CHECKING:
         plan_matrix as plan_matrix,
     )
     from envpack.support.errors import EnvpackError as EnvpackError
-    from envpack.verification import Verdict as Verdict, VerifyOptions as VerifyOptions, verify as verify
+    from envpack.verification import (
+        Verdict as Verdict,
+        VerifyOptions as VerifyOptions,
+        verify as verify,
+        verify_published as verify_published,
+    )
     from envpack.workflow import (
         BuildOptions as BuildOptions,
         BuiltModel as BuiltModel,
@@ -47,6 +65,7 @@ if TYPE_CHECKING:
         build_model as build_model,
         list_cache as list_cache,
         lock_model as lock_model,
+        project_store as project_store,
         prune_cache as prune_cache,
         verify_cache as verify_cache,
     )

@@ -11,13 +11,13 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from envpack.deployment.publication import Publication, PublishedFile
-from envpack.store import Objects
+from envpack.store import Objects, Report, transfer_all
 from envpack.support.bounded_reading import parse_json, read_json
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import InputError, StorageError
@@ -204,29 +204,28 @@ class _Publishing:
 
     def _send(self, changed: Sequence[_Described]) -> None:
         self._record.announce({file.path: file.size for file in changed})
-        total, done = sum(file.size for file in changed), 0
         configs = [file for file in changed if file.file.is_config]
         others = [file for file in changed if not file.file.is_config]
-        with ThreadPoolExecutor(_SENDERS) as pool:
-            sending = [(file, pool.submit(self._send_one, file)) for file in others]
-            try:
-                for file, future in sending:
-                    self._record.sent(file, future.result())
-                    done += file.size
-                    self._progress.advance(done, total, "bytes")
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        transfer_all(
+            [partial(self._send_one, file) for file in others],
+            total=sum(file.size for file in others),
+            threads=_SENDERS,
+            progress=self._progress,
+            done=lambda number, tag: self._record.sent(others[number], tag),
+        )
         for file in configs:
-            self._record.sent(file, self._send_one(file))
+            self._record.sent(file, self._send_one(file, lambda _: None))
 
-    def _send_one(self, file: _Described) -> str:
+    def _send_one(self, file: _Described, report: Report) -> str:
         """Send a file; returns the store's tag."""
         if file.file.file is None:
             return self._objects.write(file.path, file.file.content)
         digest = hashlib.sha256()
-        pieces = _pieces(file.file.file, digest)
-        tag = self._objects.upload(file.path, pieces) if file.size > _PIECE else self._write(file, pieces)
+        pieces = _pieces(file.file.file, digest, report)
+        if file.size > _PIECE:
+            tag = self._objects.upload(file.path, pieces)
+        else:
+            tag = self._objects.write(file.path, b"".join(pieces))
         if digest.hexdigest() != file.sha256:
             raise StorageError(
                 "this file changed while it was published",
@@ -235,9 +234,6 @@ class _Publishing:
                 hint="publish again when nothing writes to the repository",
             )
         return tag
-
-    def _write(self, file: _Described, pieces: Iterator[bytes]) -> str:
-        return self._objects.write(file.path, b"".join(pieces))
 
     def _remove(self, paths: Sequence[str]) -> None:
         """Remove objects; configurations first, so that no server finds a model without its files."""
@@ -369,12 +365,13 @@ def _sha256(file: Path) -> str:
     return digest.hexdigest()
 
 
-def _pieces(file: Path, digest: Any) -> Iterator[bytes]:
+def _pieces(file: Path, digest: Any, report: Report = lambda _: None) -> Iterator[bytes]:
     with file.open("rb") as content:
         os.posix_fadvise(content.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
         while piece := content.read(_PIECE):
             digest.update(piece)
             yield piece
+            report(len(piece))
 
 
 def _not_ours(paths: Sequence[str], objects: Objects) -> InputError:

@@ -7,14 +7,15 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from envpack.store.objects import Objects
 from envpack.store.records import Blob
+from envpack.store.transfers import Report, request_threads, transfer_all
 from envpack.support.errors import StorageError
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import Progress
@@ -66,38 +67,46 @@ def upload(objects: Objects, file: Path, blobs: Sequence[Blob], progress: Progre
     Raises:
         StorageError: the store cannot be used.
     """
-    total, done, sent = sum(blob.size for blob in blobs), 0, 0
     offsets: dict[Blob, int] = {}
-    at = 0
+    at = sent = 0
     for blob in blobs:
         offsets.setdefault(blob, at)
         at += blob.size
-    with _pool() as pool:
-        work = [(blob, pool.submit(_upload, objects, file, offset, blob)) for blob, offset in offsets.items()]
-        for blob, future in work:
-            sent += blob.size if future.result() else 0
-            done += blob.size
-            progress.advance(done, total, "bytes")
+    tasks = [partial(_upload, objects, file, offset, blob) for blob, offset in offsets.items()]
+    sizes = [blob.size for blob in offsets]
+
+    def done(number: int, was_sent: bool) -> None:
+        nonlocal sent
+        sent += sizes[number] if was_sent else 0
+
+    transfer_all(tasks, total=sum(sizes), threads=_WINDOW, progress=progress, done=done)
     return sent
 
 
-def _upload(objects: Objects, file: Path, offset: int, blob: Blob) -> bool:
-    raise_if_stopped()
+def _upload(objects: Objects, file: Path, offset: int, blob: Blob, report: Report) -> bool:
+    """Send a blob unless the store has it; whether it was sent."""
     present = objects.head(blob.path)
     if present is not None and present.size == blob.size:
+        report(blob.size)
         return False
     with file.open("rb") as content:
         content.seek(offset)
+        pieces = _reported(_pieces(content, blob.size), report)
         if blob.size <= _SMALL:
-            objects.write(blob.path, content.read(blob.size))
+            objects.write(blob.path, b"".join(pieces))
         else:
-            objects.upload(blob.path, _pieces(content, blob.size))
+            objects.upload(blob.path, pieces)
     return True
+
+
+def _reported(pieces: Iterator[bytes], report: Report) -> Iterator[bytes]:
+    for piece in pieces:
+        yield piece
+        report(len(piece))
 
 
 def _pieces(content: BinaryIO, size: int) -> Iterator[bytes]:
     while size and (piece := content.read(min(size, _CHUNK))):
-        raise_if_stopped()
         yield piece
         size -= len(piece)
 
@@ -192,7 +201,7 @@ class _Download:
         """The chunks from an offset of the file on, in order."""
         coming = self._chunks(offset)
         waiting: deque[tuple[_Chunk, Future[bytes]]] = deque()
-        with _pool() as pool:
+        with request_threads(_WINDOW) as pool:
             while True:
                 while len(waiting) < _WINDOW and (chunk := next(coming, None)) is not None:
                     waiting.append((chunk, pool.submit(self._read, chunk)))
@@ -232,13 +241,3 @@ class _Download:
 
     def _wrong(self, blob: Blob) -> StorageError:
         return self._objects.corrupt(blob.path, "its SHA-256 is another one than its name says")
-
-
-@contextmanager
-def _pool() -> Iterator[ThreadPoolExecutor]:
-    """Threads for requests; what has not begun is cancelled if the block fails."""
-    pool = ThreadPoolExecutor(_WINDOW)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
