@@ -76,6 +76,8 @@ def command(console: Console, **given: Any) -> int:
         raise click.UsageError("Give --python or --prefix, or --all-pythons.")
     if request.abi and not request.tritons:
         raise click.UsageError("Give --triton with --abi.")
+    if request.push and request.store in ("", "none"):
+        raise click.UsageError("Give --store with --push.")
     if request.pythons and request.all_pythons:
         raise click.UsageError("Give either --python or --all-pythons.")
     cells, missing = _plan(request, console)

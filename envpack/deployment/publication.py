@@ -115,6 +115,8 @@ def _archive(model: DeployedModel, progress: Progress) -> Iterator[Path]:
         yield place
         return
     environment, selection = _cached(model, place)
+    if environment.placeholders:
+        progress.detail(f"{environment.placeholders} files keep a placeholder for their prefix, which no archive knows")
     with stored_archive(environment, selection=selection, progress=progress) as archive:
         yield archive
 

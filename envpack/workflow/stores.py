@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from envpack.project import Project
 from envpack.store import SharedStore, open_store
+from envpack.support.errors import UsageError
 
 NO_STORE = "none"
 
@@ -20,10 +21,14 @@ def project_store(project: Project, url: str = "", *, push: bool | None = None) 
         The store, ``None`` if neither names one.
 
     Raises:
-        UsageError: the address is wrong (``bad-store-address``).
+        UsageError: the address is wrong (``bad-store-address``), or there is none to push to (``usage``).
         InputError: the folder of a ``file`` address does not exist (``store-folder-missing``).
     """
     address = url or project.store
     if address in ("", NO_STORE):
+        if push:
+            raise UsageError(
+                "there is no store to push to", kind="usage", hint="add --store URL, or name a store in envpack.toml"
+            )
         return None
     return open_store(address, push=project.push if push is None else push)

@@ -16,7 +16,7 @@ from tests.faults.command_line import Ended, assert_refused, command, envpack, l
 
 COMMANDS = ("init", "lock", "build", "stub", "inspect", "releases", "layout", "verify", "doctor")
 GROUPS = ("cache", "channel")
-HEAVY = ("rich", "rattler", "google.protobuf", "requests", "conda_pack", "yaml", "elftools")
+HEAVY = ("obstore", "rich", "rattler", "google.protobuf", "requests", "conda_pack", "yaml", "elftools")
 
 
 @pytest.fixture
