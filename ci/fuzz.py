@@ -59,6 +59,7 @@ PARSERS = {
         f"{_HOSTILE}server_output.py::test_records_of_made_objects",
     ],
     "output of conda, uv and interpreters": [f"{_HOSTILE}programs.py"],
+    "stores and publications": [f"{_HOSTILE}stores.py"],
     "channels": [f"{_HOSTILE}programs.py::test_indexes_of_channels"],
     "values of the command line": [f"{_HOSTILE}command_line.py"],
     "text that is shown": [

@@ -61,7 +61,7 @@ def cli() -> None:
 
     \b
     Exit codes: 0 done · 1 verdict negative · 2 usage · 3 bad input · 4 environment failed ·
-    5 stub failed · 6 server could not run · 7 file or disk failed · 70 a bug in envpack · 130 interrupted
+    5 stub failed · 6 server could not run · 7 file, disk or store failed · 70 a bug in envpack · 130 interrupted
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
     try:
         Path.cwd()

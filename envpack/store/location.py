@@ -64,7 +64,10 @@ def parse_location(url: str) -> Location:
         raise _bad("it contains credentials", url, "remove them; the usual variables and files of the cloud hold them")
     match = _ENDPOINT.fullmatch(url)
     endpoint = match["endpoint"] if match else ""
-    parts = urlsplit(f"s3://{match['rest']}" if match else url)
+    try:
+        parts = urlsplit(f"s3://{match['rest']}" if match else url)
+    except ValueError as error:  # brackets that are no IPv6 address
+        raise _bad("it is not the address of a store", url, f"write {_EXAMPLES}") from error
     scheme = parts.scheme.lower()
     if scheme not in SCHEMES or parts.query or parts.fragment:
         raise _bad("it is not the address of a store", url, f"write {_EXAMPLES}")

@@ -14,7 +14,7 @@ from envpack.cli.main import run
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import Ended, assert_refused, command, envpack, listing, variables
 
-COMMANDS = ("init", "lock", "build", "stub", "inspect", "releases", "layout", "verify", "doctor")
+COMMANDS = ("init", "lock", "build", "stub", "inspect", "releases", "layout", "publish", "verify", "doctor")
 GROUPS = ("cache", "channel")
 HEAVY = ("obstore", "rich", "rattler", "google.protobuf", "requests", "conda_pack", "yaml", "elftools")
 
