@@ -64,11 +64,15 @@ def stub_processes(server: Server, model: str) -> tuple[Process, ...]:
 
 def instances(server: Server, model: str) -> tuple[Instance, ...]:
     """The living instances of a model, ordered by the process ids of their stubs."""
-    return tuple(Instance(stub, _worker(server, stub)) for stub in living_stubs(server) if _model_of(server, stub) == model)
+    return tuple(
+        Instance(stub, _worker(server, stub)) for stub in living_stubs(server) if _model_of(server, stub) == model
+    )
 
 
 def _worker(server: Server, stub: Process) -> Process:
-    watched = (process for process in _alive(server.watched(stub.pid)) if _model_of(server, process) == _model_of(server, stub))
+    watched = (
+        process for process in _alive(server.watched(stub.pid)) if _model_of(server, process) == _model_of(server, stub)
+    )
     children = (child for child in _alive(server.children(stub.pid)) if child.arguments == stub.arguments)
     process = next(itertools.chain(watched, children), None)
     # A process that contains Python runs the model itself, and such a child is one that the model has forked.
@@ -80,7 +84,9 @@ def living_stubs(server: Server) -> tuple[Process, ...]:
 
     A server that is process 1 of its container also has templates as children, whose stubs have ended.
     """
-    return tuple(child for child in _alive(server.children()) if _model_of(server, child) and not _is_of_template(child))
+    return tuple(
+        child for child in _alive(server.children()) if _model_of(server, child) and not _is_of_template(child)
+    )
 
 
 def is_template(orphan: Process) -> bool:
