@@ -6,8 +6,8 @@
 Three models answer requests without a pause: one computes and logs, one asks the first (BLS), one is decoupled and is
 read by the second as a stream. Every few milliseconds one of their processes is killed, wherever it is. Each must be
 replaced, and answer. At the end, the models are unloaded. The exit status is 1 if a model was not replaced; the program
-prints the stub's reason. It is also 1 if a process or a region is left behind. The program prints the threads and
-descriptors of the server before and after, for people to compare.
+prints the stub's reason. It is also 1 if a process or a region is left behind. The program prints the threads,
+descriptors and memory of the server before and after, for people to compare.
 """
 
 import argparse
@@ -117,9 +117,11 @@ def kill_often(server: ProcessServer, client: Client, kills: int, dice: random.R
 
 
 def in_use(pid: int) -> dict[str, int]:
-    """Threads and descriptors of the server."""
+    """Threads, descriptors and resident memory (MiB) of the server."""
     folder = Path(f"/proc/{pid}")
-    return {name: len(list((folder / name).iterdir())) for name in ("task", "fd")}
+    counts = {name: len(list((folder / name).iterdir())) for name in ("task", "fd")}
+    pages = int((folder / "statm").read_text().split()[1])
+    return {**counts, "MiB": pages * os.sysconf("SC_PAGE_SIZE") >> 20}
 
 
 def left_behind(server: ProcessServer) -> list[int | str]:
@@ -154,7 +156,7 @@ def run(release: str, kills: int, seed: int, start: str) -> int:
                 print(f"{release}: the server ended; {dict(clients.outcomes)}")
                 return 1
             print(f"{release}: {kills} kills in {seconds:.0f} s; {dict(clients.outcomes)}")
-            print(f"threads and descriptors of the server: {before} before, {in_use(server.pid)} after")
+            print(f"the server: {before} before, {in_use(server.pid)} after")
             for line in server.log().splitlines():
                 if REASON in line:
                     print(line)
