@@ -66,7 +66,8 @@ def test_init_build_and_build_again(tmp_path, changes):
     assert first.code == 0, first.err
     (model,) = first.document["models"]
     assert first.document["schema"] == 1
-    assert set(model) == {"name", "python", "numpy", "packages", "environment", "stub", "backend", "changed", "forms"}
+    names = {"name", "python", "numpy", "packages", "environment", "stub", "backend", "start", "changed", "forms"}
+    assert set(model) == names
     assert (model["name"], model["changed"]) == ("preprocessing", True)
     assert model["python"].startswith("3.8.")
     assert model["environment"] == str(repository / "preprocessing/python3.8")
