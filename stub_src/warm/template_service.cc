@@ -79,7 +79,7 @@ Order TemplateService::Serve(const Actions& actions) {
     ReportEnds();
     if (auto order = TakeOrders(actions)) return *std::move(order);
     Accept();
-    if (Clock::now() > open_until_) listener_.Close();
+    if (Clock::now() > open_until_) StopListening();
   }
   End();
 }
@@ -88,7 +88,7 @@ Order TemplateService::BecomeWorker() {
   for (;;) {
     Descriptor socket = AcceptOne();
     if (!socket || PeerOf(socket.number()) != front_) continue;
-    listener_.Close();
+    StopListening();
     Message message = ReceiveFrom(socket.number());
     auto* order = std::get_if<Order>(&message);
     if (order == nullptr) End();
@@ -129,6 +129,12 @@ void TemplateService::ReportEnds() {
   }
 }
 
+// Without shutdown(), fronts could connect as long as a process that is just being forked has a copy.
+void TemplateService::StopListening() {
+  if (listener_) shutdown(listener_.number(), SHUT_RDWR);
+  listener_.Close();
+}
+
 Descriptor TemplateService::AcceptOne() {
   Descriptor socket(accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
   if (socket && !IsFront(socket.number())) socket.Close();
@@ -159,7 +165,7 @@ std::optional<Order> TemplateService::TakeOrders(const Actions& actions) {
       ++front;
       continue;
     }
-    if (std::holds_alternative<Retire>(message)) listener_.Close();
+    if (std::holds_alternative<Retire>(message)) StopListening();
     Leave(*front);
     front = fronts_.erase(front);
   }

@@ -46,6 +46,7 @@ class TemplateService {
     bool completes = false;
   };
 
+  void StopListening();
   void Accept();
   Descriptor AcceptOne();
   void AwaitEvents();
