@@ -100,14 +100,14 @@ def test_build_turns_to_zig_where_this_machines_compiler_makes_what_the_image_ca
     environment = EnvironmentFacts(python_root, PYTHON, "x86_64", GLIBCS["bullseye"], "", "")
     image = find_release("23.04")
     assert image.glibc == GLIBCS["bullseye"]
-    made = inspect_stub(_fitting_stub(environment, image, "auto", NoProgress()))
+    made = inspect_stub(_fitting_stub(environment, image, "auto", NoProgress(), None))
     assert version_key(made.glibc) <= version_key(image.glibc)
     system = build_stub(target_from_prefix(python_root), toolchain="system")
     if version_key(system.facts.glibc) <= version_key(image.glibc):
         pytest.skip("this machine's compiler makes what the image can run")
     assert "clang" in made.compiler.lower()
     with pytest.raises(StubError) as caught:
-        _fitting_stub(environment, image, "system", NoProgress())
+        _fitting_stub(environment, image, "system", NoProgress(), None)
     assert caught.value.kind == "glibc-too-old"
     assert "--toolchain zig --glibc 2.31" in caught.value.hint
 
