@@ -210,7 +210,9 @@ def test_a_worker_that_is_ended_while_another_model_works_for_it_holds_up_nothin
 
 def _a_dead_stub_fails_its_requests_only(served):
     """Not on the shared server: after this it can neither unload the model nor end."""
-    os.kill(served.stubs("completed")[0], signal.SIGKILL)
+    ((stub,), (worker,)) = served.stubs("completed"), served.workers("completed")
+    os.kill(stub, signal.SIGKILL)
+    assert soon(lambda: not _runs(stub) and not _runs(worker))
     with pytest.raises(RequestError, match="Stub process 'completed_0' is not healthy"):
         served.post("completed", {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [2], "data": [1, 2]}]})
     assert served.evaluate("2 + 2") == 4
