@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Published as Published,
         assemble as assemble,
         build_image as build_image,
+        check_signed as check_signed,
         plan_deployment as plan_deployment,
         publish as publish,
         published_files as published_files,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from envpack.inspection import inspect_repository as inspect_repository
     from envpack.project import Project as Project, open_project as open_project
     from envpack.releases import Release as Release, find_release as find_release
+    from envpack.signing import read_public_key as read_public_key, read_signing_key as read_signing_key
     from envpack.store import (
         Location as Location,
         Objects as Objects,

@@ -11,6 +11,7 @@ import click
 
 from envpack.cli import options
 from envpack.cli.console import Console, plain
+from envpack.support.text import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,10 +49,23 @@ if TYPE_CHECKING:
     metavar="GIB",
     help="Largest content of an archive. Default: 64.",
 )
+@click.option(
+    "--require-signature",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="KEY",
+    help="Refuse downloaded models, or a file of one, unless the owner of this public key signed them when they were "
+    "published.",
+)
 @options.repository
 @options.with_console
 def command(
-    path: Path | None, environment: Path | None, triton: str, repository: Path, console: Console, **settings: Any
+    path: Path | None,
+    environment: Path | None,
+    triton: str,
+    require_signature: Path | None,
+    repository: Path,
+    console: Console,
+    **settings: Any,
 ) -> int:
     """Identify a stub, an environment (folder or archive) or models, and list what is incompatible.
 
@@ -65,6 +79,8 @@ def command(
 
     backends = settings.pop("backends")
     path = _existing(path, repository)
+    if require_signature is not None:
+        _require_signature(path, require_signature, console)
     if path.is_dir() and (looks_like_model(path) or is_repository(path)):
         from envpack.cli.inspect_repository import inspect_repository_at
 
@@ -80,6 +96,15 @@ def command(
     if settings["sbom"] or settings["strict"]:
         raise click.UsageError("--sbom and --strict apply to environments; this is neither a folder nor an archive.")
     return _inspect_stub(path, environment, triton, console)
+
+
+def _require_signature(path: Path, public_key: Path, console: Console) -> None:
+    from envpack.deployment import check_signed
+    from envpack.signing import read_public_key
+
+    console.begin(f"compare {path} with what was signed")
+    count = check_signed(path, read_public_key(public_key))
+    console.end(counted(count, "file"))
 
 
 def _existing(path: Path | None, repository: Path) -> Path:

@@ -18,6 +18,12 @@ from envpack.support.text import counted
 @click.option("--delete", is_flag=True, help="Remove what earlier publications sent and the repository has no more.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent and removed, and change nothing.")
 @click.option("--force", is_flag=True, help="Replace objects that envpack did not publish, instead of refusing.")
+@click.option(
+    "--sign",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="KEY",
+    help="Sign a statement about each model with this private ed25519 key, and publish it beside the model.",
+)
 @options.triton
 @options.backends
 @options.repository
@@ -31,6 +37,7 @@ def command(
     delete: bool,
     dry_run: bool,
     force: bool,
+    sign: Path | None,
     triton: str,
     backends: Path | None,
     repository: Path,
@@ -44,8 +51,10 @@ def command(
     from envpack.project import open_project
     from envpack.releases import DEFAULT_RELEASE, find_release
     from envpack.repository import backends_folder
+    from envpack.signing import read_signing_key
     from envpack.store import Objects, parse_location, server_address
 
+    key = read_signing_key(sign) if sign else None
     project = open_project(repository)
     location = parse_location(url)
     names = options.model_names(project, models, every=every)
@@ -61,6 +70,7 @@ def command(
             dry_run=dry_run,
             delete=delete,
             force=force,
+            key=key,
             progress=console,
         )
     console.end(f"{counted(len(published.sent), 'file')}, {published.size / 1e6:.1f} MB")

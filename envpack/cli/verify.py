@@ -110,6 +110,12 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="N",
     help="Requests to each model whose time is measured, within a second. Default: 20.",
 )
+@click.option(
+    "--require-signature",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="KEY",
+    help="Refuse a published repository unless the owner of this public key has signed each model in it.",
+)
 @options.backends
 @click.option(
     "--report",
@@ -143,6 +149,7 @@ def command(
     models: tuple[str, ...],
     emit: str | None,
     report: Path | None,
+    require_signature: Path | None,
     repository: Path,
     console: Console,
     *,
@@ -162,6 +169,8 @@ def command(
     else:
         models = options.model_names(open_project(repository), models, every=every)
     job = {name: settings.pop(name) for name in ("claim", "envpack_image", "envpack_wheel")}
+    if require_signature and not address:
+        raise click.UsageError("--require-signature is for the address of a published repository.")
     if emit and address:
         raise click.UsageError("--emit kubernetes mounts a repository; give no address.")
     if emit:
@@ -169,20 +178,24 @@ def command(
     choices = _verify_options(repository, **settings)
     if report is not None and not report.absolute().parent.is_dir():
         raise click.UsageError(f"--report: there is no folder {report.absolute().parent}.")
-    return _show(_verdict(address or repository, models, choices, console), report, console)
+    if address:
+        return _show(_verdict_on_published(address, models, choices, require_signature, console), report, console)
+    from envpack.verification import verify
+
+    return _show(verify(repository.absolute(), models, options=choices, progress=console), report, console)
 
 
-def _verdict(where: str | Path, models: tuple[str, ...], choices: VerifyOptions, console: Console) -> Verdict:
-    """The verdict on a repository, by its folder or by its address in an object store."""
-    from envpack.verification import verify, verify_published
-
-    if isinstance(where, Path):
-        return verify(where.absolute(), models, options=choices, progress=console)
+def _verdict_on_published(
+    address: str, models: tuple[str, ...], choices: VerifyOptions, public_key: Path | None, console: Console
+) -> Verdict:
+    from envpack.signing import read_public_key
     from envpack.store import parse_location
+    from envpack.verification import verify_published
 
     if choices.where.runtime == "docker" or choices.where.image:
         raise click.UsageError("A server loads from an object store as a process of this machine, not in a container.")
-    return verify_published(parse_location(where), models, options=choices, progress=console)
+    key = read_public_key(public_key) if public_key else None
+    return verify_published(parse_location(address), models, options=choices, key=key, progress=console)
 
 
 def _show(verdict: Verdict, report: Path | None, console: Console) -> int:

@@ -24,11 +24,9 @@ if TYPE_CHECKING:
         PublishedFile as PublishedFile,
         published_files as published_files,
     )
-    from envpack.deployment.publishing import (
-        Published as Published,
-        copy_publication as copy_publication,
-        publish as publish,
-    )
+    from envpack.deployment.publication_copy import copy_publication as copy_publication
+    from envpack.deployment.publishing import Published as Published, publish as publish
+    from envpack.deployment.signed_files import check_signed as check_signed
     from envpack.deployment.tree import MANIFEST_NAME as MANIFEST_NAME, assemble as assemble
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from envpack.support.bounded_reading import read_text
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import InputError
 from envpack.support.progress import Progress
-from envpack.support.redaction import has_secret
+from envpack.support.redaction import has_secret, public_url
 
 _SUFFIXES = (".tar.gz", ".tar")
 _DIGITS = 12  # of the SHA-256 in an archive's name
@@ -73,10 +73,14 @@ class Publication:
     Attributes:
         files: all objects; those that a server looks at last come last.
         cautions: warnings, one sentence each.
+        triton: the release that the models are for.
+        packages: the packages in the environment of each model, by its name; each with ``name``, ``uri``, ``sha256``.
     """
 
     files: tuple[PublishedFile, ...]
     cautions: tuple[str, ...]
+    triton: str = ""
+    packages: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -95,6 +99,7 @@ def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publ
     backends = {backend.name: backend for backend in deployment.backends}
     files: list[PublishedFile] = []
     cautions = list(deployment.cautions)
+    packages = {model.name: _packages(model.environment) for model in deployment.models if model.environment}
     with contextlib.ExitStack() as kept:
         for model in deployment.models:
             archive = kept.enter_context(_archive(model, progress)) if model.environment else None
@@ -102,7 +107,19 @@ def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publ
             files += of_model
         order = {model.name: not model.backend for model in deployment.models}  # ensembles after their members
         files.sort(key=lambda file: (file.is_config, file.is_config and order[file.path.split("/")[0]], file.path))
-        yield Publication(tuple(files), tuple(cautions))
+        yield Publication(tuple(files), tuple(cautions), deployment.release.name, packages)
+
+
+def _packages(environment: Path) -> list[dict[str, str]]:
+    """The packages of an environment, as its metadata lists them."""
+    return [
+        {
+            "name": f"{package['name']} {package['version']}",
+            "uri": public_url(str(package.get("url", ""))),
+            "sha256": str(package.get("sha256", "")),
+        }
+        for package in read_metadata(environment).get("packages", [])
+    ]
 
 
 @contextlib.contextmanager

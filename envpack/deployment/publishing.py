@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from envpack.deployment.publication import Publication, PublishedFile
+from envpack.deployment.publication_record import RECORD, STATEMENT, PublicationRecord, RecordEntry
+from envpack.signing import SigningKey, provenance, sign_statement
 from envpack.store import Objects, Report, transfer_all
-from envpack.support.bounded_reading import parse_json, read_json
+from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import InputError, StorageError
 from envpack.support.processes import raise_if_stopped
@@ -26,11 +28,7 @@ from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.support.storage_errors import storage_errors
 
-RECORD = ".envpack-publication.json"
-_SCHEMA = 1
-_MOST_RECORD = 64 << 20  # bytes
 _PIECE = 4 << 20  # bytes
-_LARGE = 32 << 20  # bytes of a file after which the record is written, so that it is not sent again
 _SENDERS = 4  # files at once
 
 
@@ -54,15 +52,6 @@ class Published:
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """An object that was published: digest and size of its content, and the store's tag."""
-
-    sha256: str
-    size: int
-    tag: str
-
-
-@dataclass(frozen=True)
 class _Described:
     """A file to publish with digest and size of its content."""
 
@@ -83,6 +72,7 @@ def publish(
     dry_run: bool = False,
     delete: bool = False,
     force: bool = False,
+    key: SigningKey | None = None,
     progress: Progress | None = None,
 ) -> Published:
     """Make an object store hold a publication. What is there already is not sent again.
@@ -94,76 +84,36 @@ def publish(
         dry_run: only determine what would be sent and removed.
         delete: remove what earlier publications sent and this one does not have.
         force: replace objects that no publication sent, too.
+        key: signs a statement about each model, which is published in the model's folder.
         progress: receives the bytes.
 
     Raises:
         InputError: kind ``published-not-ours``: an object that would be replaced was not published by envpack.
         StorageError: the store cannot be used; kind ``publication-conflict``: another publication runs there.
     """
-    publishing = _Publishing(publication, objects, force=force, progress=progress or NoProgress())
+    publishing = _Publishing(publication, objects, force=force, key=key, progress=progress or NoProgress())
     return publishing.run(only, dry_run=dry_run, delete=delete)
-
-
-def copy_publication(objects: Objects, folder: Path, progress: Progress) -> None:
-    """Copy a published repository to a folder. Each file is compared with the record of the publication.
-
-    What is there without a record, because another program put it there, is copied as it is.
-
-    Args:
-        objects: the folder of the object store.
-        folder: an empty folder.
-        progress: receives the bytes.
-
-    Raises:
-        InputError: kind ``published-changed``: an object is missing, or is not what was published.
-        StorageError: the store cannot be used.
-    """
-    entries = _Record.read(objects).entries
-    present = {info.path: info for info in objects.list() if not info.path.startswith(".")}
-    wanted = {path: entry.size for path, entry in entries.items()} or {p: info.size for p, info in present.items()}
-    total, done = sum(wanted.values()), 0
-    for path, size in wanted.items():
-        if path not in present or present[path].size != size:
-            raise _changed(path, objects)
-        digest = hashlib.sha256()
-        file = _inside(folder, path, objects)
-        with storage_errors(file), file.open("wb") as content:
-            for start in range(0, size, _PIECE):
-                piece = objects.read_part(path, start, min(_PIECE, size - start), size)
-                digest.update(piece)
-                content.write(piece)
-                done += len(piece)
-                progress.advance(done, total, "bytes")
-        if path in entries and digest.hexdigest() != entries[path].sha256:
-            raise _changed(path, objects)
-
-
-def _inside(folder: Path, path: str, objects: Objects) -> Path:
-    """A path below a folder for an object; its folder is made."""
-    if any(part in ("", ".", "..") for part in path.split("/")):
-        raise objects.corrupt(path, "its name leads to another folder")
-    file = folder / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    return file
-
-
-def _changed(path: str, objects: Objects) -> InputError:
-    return InputError(
-        f"{path} is not what was published",
-        kind="published-changed",
-        where=str(objects.location),
-        hint="publish again; with --force if another program writes there",
-    )
 
 
 class _Publishing:
     """One publication."""
 
-    def __init__(self, publication: Publication, objects: Objects, *, force: bool, progress: Progress) -> None:
+    def __init__(
+        self,
+        publication: Publication,
+        objects: Objects,
+        *,
+        force: bool,
+        key: SigningKey | None,
+        progress: Progress,
+    ) -> None:
         self._objects = objects
         self._progress = progress
         self._files = _described(publication.files, objects)
-        self._record = _Record.read(objects)
+        if key is not None:
+            statements = _described(list(_statements(publication, self._files, key)), objects)
+            self._files = sorted([*self._files, *statements], key=lambda file: file.file.is_config)
+        self._record = PublicationRecord.read(objects)
         self._present = {info.path: info for info in objects.list() if info.path != RECORD}
         self._force = force
 
@@ -211,10 +161,13 @@ class _Publishing:
             total=sum(file.size for file in others),
             threads=_SENDERS,
             progress=self._progress,
-            done=lambda number, tag: self._record.sent(others[number], tag),
+            done=lambda number, tag: self._sent(others[number], tag),
         )
         for file in configs:
-            self._record.sent(file, self._send_one(file, lambda _: None))
+            self._sent(file, self._send_one(file, lambda _: None))
+
+    def _sent(self, file: _Described, tag: str) -> None:
+        self._record.sent(file.path, RecordEntry(file.sha256, file.size, tag))
 
     def _send_one(self, file: _Described, report: Report) -> str:
         """Send a file; returns the store's tag."""
@@ -242,88 +195,13 @@ class _Publishing:
         self._objects.delete([path for path in paths if path not in configs])
 
 
-class _Record:
-    """The object that lists what was published."""
-
-    def __init__(self, objects: Objects, entries: dict[str, _Entry], pending: dict[str, int], tag: str | None) -> None:
-        self._objects = objects
-        self.entries = entries
-        self.pending = pending
-        self._tag = tag
-        self._sent: set[str] = set()
-
-    @classmethod
-    def read(cls, objects: Objects) -> _Record:
-        """The record in the store, an empty one if there is none.
-
-        Raises:
-            StorageError: kind ``store-corrupt``: it is damaged, or of another version of envpack.
-        """
-        found = objects.read(RECORD, _MOST_RECORD)
-        if found is None:
-            return cls(objects, {}, {}, None)
-        content, info = found
-        try:
-            document = parse_json(content)
-            if document["schema"] != _SCHEMA:
-                raise ValueError
-            entries = {str(path): _Entry(*_texts(entry)) for path, entry in document["files"].items()}
-            pending = {str(path): int(size) for path, size in document["pending"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise objects.corrupt(RECORD, "it is no record of this version of envpack") from error
-        return cls(objects, entries, pending, info.tag)
-
-    def known(self) -> tuple[str, ...]:
-        """The paths of everything that was published, or would have been."""
-        return tuple(dict.fromkeys((*self.entries, *self.pending)))
-
-    def announce(self, paths: Mapping[str, int]) -> None:
-        """Write down what will be written."""
-        self.pending |= paths
-        self._save()
-
-    def sent(self, file: _Described, tag: str) -> None:
-        """Note what was written; a large file at once."""
-        self.entries[file.path] = _Entry(file.sha256, file.size, tag)
-        self._sent.add(file.path)
-        if file.size > _LARGE:
-            self._save()
-
-    def finish(self) -> None:
-        """Write down the result, with what earlier publications left there.
-
-        The tags are those of a listing, because some stores return others for what was just written.
-        """
-        present = {info.path: info for info in self._objects.list()}
-        self.entries = {path: entry for path, entry in self.entries.items() if path in present}
-        for path in self._sent & self.entries.keys():
-            self.entries[path] = replace(self.entries[path], tag=present[path].tag)
-        self.pending = {p: size for p, size in self.pending.items() if p in present and p not in self._sent}
-        self._save()
-
-    def _save(self) -> None:
-        files = {path: [entry.sha256, entry.size, entry.tag] for path, entry in sorted(self.entries.items())}
-        document = {"schema": _SCHEMA, "files": files, "pending": dict(sorted(self.pending.items()))}
-        content = json.dumps(document, indent=1).encode() + b"\n"
-        replaced = (
-            self._objects.create(RECORD, content)
-            if self._tag is None
-            else self._objects.replace(RECORD, content, self._tag)
-        )
-        if not replaced:
-            raise StorageError(
-                "another publication to this address runs, or has just ended",
-                kind="publication-conflict",
-                where=str(self._objects.location),
-                hint="publish again when it has ended",
-            )
-        info = self._objects.head(RECORD)
-        self._tag = info.tag if info else None
-
-
-def _texts(entry: Any) -> tuple[str, int, str]:
-    sha256, size, tag = entry
-    return str(sha256), int(size), str(tag)
+def _statements(publication: Publication, files: Sequence[_Described], key: SigningKey) -> Iterator[PublishedFile]:
+    """A signed statement about each model."""
+    for model in dict.fromkeys(file.path.split("/")[0] for file in files):
+        subjects = {file.path: file.sha256 for file in files if file.path.startswith(f"{model}/")}
+        parameters = {"model": model, "triton": publication.triton}
+        statement = provenance(subjects, parameters, publication.packages.get(model, ()))
+        yield PublishedFile(f"{model}/{STATEMENT}", content=sign_statement(statement, key))
 
 
 def _described(files: Sequence[PublishedFile], objects: Objects) -> list[_Described]:
@@ -345,7 +223,7 @@ def _described(files: Sequence[PublishedFile], objects: Objects) -> list[_Descri
         described.append(_Described(file, str(sha256), status.st_size))
     with storage_errors(memory):
         memory.parent.mkdir(parents=True, exist_ok=True)
-        if found != known:
+        if found and found != known:
             write_text(memory, json.dumps(found))
     return described
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         prune_store as prune_store,
         verify_store as verify_store,
     )
-    from envpack.store.objects import Objects as Objects
+    from envpack.store.objects import ObjectInfo as ObjectInfo, Objects as Objects
     from envpack.store.shared import SharedStore as SharedStore, open_store as open_store
     from envpack.store.stubs import fetch_stub as fetch_stub, obtain_stub as obtain_stub, push_stub as push_stub
     from envpack.store.transfers import Report as Report, transfer_all as transfer_all

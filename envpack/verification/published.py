@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from envpack.deployment import copy_publication
 from envpack.repository import STUB_NAME
 from envpack.server import temporary_home
+from envpack.signing import PublicKey
 from envpack.store import Location, Objects, server_address, server_variables
 from envpack.support.modes import FOLDER, PROGRAM
 from envpack.support.progress import NoProgress, Progress
@@ -20,6 +21,7 @@ def verify_published(
     models: Sequence[str] = (),
     *,
     options: VerifyOptions | None = None,
+    key: PublicKey | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Verify a repository in an object store, in a server of this machine that loads it from there.
@@ -30,10 +32,12 @@ def verify_published(
         location: the repository.
         models: as for `envpack.verification.verify`.
         options: how to verify; the server is a process of this machine.
+        key: who must have signed all models, before any of them is loaded.
         progress: receives each step.
 
     Raises:
-        InputError: an object is not what was published (``published-changed``), or a model is invalid.
+        InputError: an object is not what was published (``published-changed``) or signed (``signature-invalid``), or a
+            model is invalid.
         StorageError: the object store cannot be used.
         ServerError: there is no server, or it could not be started.
     """
@@ -43,8 +47,8 @@ def verify_published(
         copy.mkdir()
         copy.chmod(FOLDER)
         progress.begin(f"compare {location} with what was published")
-        copy_publication(Objects(location), copy, progress)
-        progress.end("the same")
+        copy_publication(Objects(location), copy, progress, key=key)
+        progress.end("the same, and signed" if key else "the same")
         for stub in copy.glob(f"*/{STUB_NAME}"):
             stub.chmod(PROGRAM)  # as the server does
         where = dataclasses.replace(

@@ -19,6 +19,7 @@ ORDER = [
     "releases",
     "project",
     "recipes",
+    "signing",
     "requirements",
     "conda",
     "pythons",

@@ -6,6 +6,7 @@ from envpack.pythons import interpreter_for
 from envpack.store import Objects, parse_location
 from envpack.support.errors import EnvpackError
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, moto
+from tests.signing_keys import write_pair
 
 PYTHON = "3.11"
 ENSEMBLE = """
@@ -65,26 +66,38 @@ def test_the_server_loads_what_was_published(doubler, envpack_json, url):
     assert stub["executable"].endswith("/triton_python_backend_stub")
     assert str(repository) not in stub["executable"]
 
+    private, public = write_pair(repository.parent)
+    signed = published(envpack_json, url, repository, "--sign", private)
+    assert signed["sent"] == ["both/.envpack-statement.json", "doubler/.envpack-statement.json"]
+    code, document = envpack_json("verify", url, "--require-signature", public)
+    assert code == 0, document
+    _, other = write_pair(repository.parent, "other")
+    code, document = envpack_json("verify", url, "--require-signature", other)
+    assert (code, document["error"]["kind"]) == (3, "signature-invalid")
+
     (doubler / "1/model.py").write_text((doubler / "1/model.py").read_text().replace("* 2", "* 3"))
-    assert published(envpack_json, url, repository)["sent"] == ["doubler/1/model.py"]
+    changed = published(envpack_json, url, repository, "--sign", private)["sent"]
+    assert changed == ["doubler/1/model.py", "doubler/.envpack-statement.json"]
     code, document = envpack_json("verify", url, "doubler")
     assert code == 0, document
 
     objects = Objects(parse_location(url))
     content = objects.read("doubler/1/model.py", 10_000)[0]
     objects.write("doubler/1/model.py", content.replace(b"* 3", b"* 4"))
-    code, document = envpack_json("verify", url)
-    assert (code, document["error"]["kind"]) == (3, "published-changed")
+    for words in ((), ("--require-signature", public)):
+        code, document = envpack_json("verify", url, *words)
+        assert (code, document["error"]["kind"]) == (3, "published-changed")
     code, document = envpack_json("publish", url, "--repository", repository)
     assert (code, document["error"]["kind"]) == (3, "published-not-ours")
-    assert published(envpack_json, url, repository, "--force")["sent"] == ["doubler/1/model.py"]
+    assert published(envpack_json, url, repository, "--force", "--sign", private)["sent"] == ["doubler/1/model.py"]
 
     (repository / "both/config.pbtxt").unlink()
     (repository / "both/1").rmdir()
     (repository / "both").rmdir()
-    assert published(envpack_json, url, repository)["outdated"] == ["both/1/.envpack-keep", "both/config.pbtxt"]
-    removed = published(envpack_json, url, repository, "--delete")["removed"]
-    assert sorted(removed) == ["both/1/.envpack-keep", "both/config.pbtxt"]
+    gone = ["both/.envpack-statement.json", "both/1/.envpack-keep", "both/config.pbtxt"]
+    words = ("--sign", private)
+    assert sorted(published(envpack_json, url, repository, *words)["outdated"]) == gone
+    assert sorted(published(envpack_json, url, repository, *words, "--delete")["removed"]) == gone
     assert not [found for found in objects.list() if found.path.startswith("both")]
 
 

@@ -7,12 +7,23 @@ import shutil
 import pytest
 
 from envpack.archive import Selection, pack_archive, place_folder
-from envpack.deployment import Publication, PublishedFile, copy_publication, plan_deployment, publish, published_files
-from envpack.deployment.publishing import RECORD
+from envpack.deployment import (
+    Publication,
+    PublishedFile,
+    check_signed,
+    copy_publication,
+    plan_deployment,
+    publish,
+    published_files,
+)
+from envpack.deployment.publication_record import RECORD
 from envpack.repository import in_model_folder, open_model, point_to_environment
+from envpack.signing import parse_subjects, read_public_key, read_signing_key, verify_statement
 from envpack.store import Objects, parse_location
 from envpack.support.errors import EnvpackError, InputError, StorageError
 from envpack.support.progress import NoProgress
+from tests.faults.command_line import assert_refused, envpack
+from tests.signing_keys import write_pair
 from tests.unit.archive.conftest import Prefixes
 
 
@@ -210,6 +221,122 @@ def test_a_copy_is_what_was_published(objects, remote, tmp_path):
 
 
 @pytest.fixture
+def keys(tmp_path):
+    return write_pair(tmp_path)
+
+
+def copied(objects, tmp_path, public=None):
+    (tmp_path / "copy").mkdir(exist_ok=True)
+    copy_publication(objects, tmp_path / "copy", NoProgress(), key=public and read_public_key(public))
+
+
+def test_each_model_gets_a_signed_statement_and_an_unchanged_one_is_not_sent_again(objects, remote, keys, tmp_path):
+    key = read_signing_key(keys[0])
+    done = publish(publication(**config("a"), **config("b")), objects, key=key)
+    assert done.sent[2:] == (SIGNED, "b/.envpack-statement.json", "a/config.pbtxt", "b/config.pbtxt")
+    assert publish(publication(**config("a"), **config("b")), objects, key=key).sent == ()
+    copied(objects, tmp_path, keys[1])
+    again = publish(publication(**config("a", "new"), **config("b")), objects, key=key)
+    assert sorted(again.sent) == ["a/.envpack-statement.json", "a/1/model.py", "a/config.pbtxt"]
+    copied(objects, tmp_path, keys[1])
+    assert (tmp_path / "copy/a/1/model.py").read_text() == "new"
+
+
+SIGNED = "a/.envpack-statement.json"
+
+
+def _written(name, text):
+    def change(remote):
+        (remote / name).parent.mkdir(parents=True, exist_ok=True)
+        (remote / name).write_text(text)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        pytest.param(_written("a/1/model.py", "b"), "published-changed", id="one byte"),
+        pytest.param(_written("a/2/model.py", "a"), "published-changed", id="one more version"),
+        pytest.param(_written("a/.envpack-statement.json", "{}"), "signature-invalid", id="damaged statement"),
+        pytest.param(_written("c/config.pbtxt", "a"), "signature-invalid", id="one more model"),
+        pytest.param(lambda remote: (remote / "a/1/model.py").unlink(), "published-changed", id="one less"),
+        pytest.param(
+            lambda remote: (remote / "a/.envpack-statement.json").unlink(), "signature-invalid", id="unsigned"
+        ),
+        pytest.param(
+            lambda remote: shutil.copy(remote / "b/.envpack-statement.json", remote / "a"),
+            "signature-invalid",
+            id="statement of another model",
+        ),
+    ],
+)
+def test_what_is_not_as_it_was_signed_is_refused(objects, remote, keys, tmp_path, change, kind):
+    publish(publication(**config("a"), **config("b")), objects, key=read_signing_key(keys[0]))
+    change(remote)
+    with pytest.raises(InputError) as raised:
+        copied(objects, tmp_path, keys[1])
+    assert raised.value.kind == kind
+
+
+def test_the_record_does_not_count_where_a_signature_is_required(objects, remote, keys, tmp_path):
+    """An intruder who may write changes a file and the record, but cannot sign."""
+    publish(publication(**config("a")), objects, key=read_signing_key(keys[0]))
+    publish(publication(**config("a", "evil")), objects, only=["b"])
+    copied(objects, tmp_path)
+    with pytest.raises(InputError) as raised:
+        copied(objects, tmp_path, keys[1])
+    assert raised.value.kind == "published-changed"
+    publish(publication(**config("a", "evil")), objects, key=read_signing_key(write_pair(tmp_path, "other")[0]))
+    with pytest.raises(InputError) as raised:
+        copied(objects, tmp_path, keys[1])
+    assert raised.value.kind == "signature-invalid"
+
+
+@pytest.fixture
+def downloaded(objects, remote, keys):
+    """The folder of an object store is what a download of it is."""
+    publish(publication(**config("a"), **config("b")), objects, key=read_signing_key(keys[0]))
+    (remote / RECORD).unlink()
+    return remote
+
+
+def test_downloaded_models_are_compared_with_what_was_signed(downloaded, keys):
+    key = read_public_key(keys[1])
+    places = {".": 4, "a": 2, "a/1": 1, "a/1/model.py": 1}
+    assert {place: check_signed(downloaded / place, key) for place in places} == places
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "kind"),
+    [
+        (_written("a/1/model.py", "b"), ".", "published-changed"),
+        (_written("a/1/model.py", "b"), "a/1/model.py", "published-changed"),
+        (_written("a/2/model.py", "a"), "a", "published-changed"),
+        (lambda folder: (folder / "a/1/model.py").unlink(), "a", "published-changed"),
+        (_written(SIGNED, "{}"), "a", "signature-invalid"),
+        (lambda folder: (folder / SIGNED).unlink(), ".", "signature-invalid"),
+        (lambda folder: (folder / SIGNED).unlink(), "a/1/model.py", "signature-invalid"),
+        (lambda folder: shutil.move(folder / "a", folder / "c"), "c", "signature-invalid"),
+    ],
+)
+def test_downloaded_models_that_differ_are_refused(downloaded, keys, change, place, kind):
+    change(downloaded)
+    with pytest.raises(InputError) as raised:
+        check_signed(downloaded / place, read_public_key(keys[1]))
+    assert raised.value.kind == kind
+    ended = envpack("inspect", downloaded / place, "--require-signature", keys[1], "--json")
+    assert_refused(ended, 3, kind)
+
+
+def test_what_others_put_into_a_published_model_is_refused(objects, remote, tmp_path):
+    publish(publication(**config("a")), objects)
+    _written("a/2/model.py", "a")(remote)
+    with pytest.raises(InputError, match="a/2/model.py was not published"):
+        copied(objects, tmp_path)
+
+
+@pytest.fixture
 def repository(project, tmp_path, cache):
     """The repository of other tests; one model has an environment of the cache as a folder, another as an archive."""
     environment = Prefixes(cache / "environments").make("one")
@@ -299,3 +426,14 @@ def test_what_is_no_file_is_refused(repository, release, tmp_path):
     with pytest.raises(EnvpackError) as raised, published_files(plan, NoProgress()):
         pass
     assert raised.value.kind == "special-file"
+
+
+def test_a_statement_names_the_packages_of_the_environment(described, objects, remote, keys):
+    publish(described, objects, key=read_signing_key(keys[0]))
+    statement = verify_statement((remote / "late/.envpack-statement.json").read_bytes(), read_public_key(keys[1]), "")
+    assert set(parse_subjects(statement)) == {name for name in below(remote) if name.startswith("late/")} - {
+        "late/.envpack-statement.json"
+    }
+    build = statement["predicate"]["buildDefinition"]
+    assert build["externalParameters"] == {"model": "late", "triton": "24.10"}
+    assert [package["name"] for package in build["resolvedDependencies"]] == ["x 1", "y 1"]
