@@ -61,8 +61,8 @@ def command(
     release = find_release(triton or project.triton or DEFAULT_RELEASE)
     served_from = project.served_from or str(project.repository)  # archives do not contain it
     plan = plan_deployment(project, backends_folder(project, backends), release, names, served_from=served_from)
-    console.begin(f"publish {counted(len(plan.models), 'model')} to {location}")
     with published_files(plan, console) as publication:
+        console.begin(f"publish {counted(len(plan.models), 'model')} to {location}")
         published = publish(
             publication,
             Objects(location),
