@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from envpack.store.objects import Objects
 from envpack.store.records import Blob
-from envpack.store.transfers import Report, request_threads, transfer_all
+from envpack.store.transfers import Report, RequestThreads, transfer_all
 from envpack.support.errors import StorageError
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import Progress
@@ -201,7 +201,7 @@ class _Download:
         """The chunks from an offset of the file on, in order."""
         coming = self._chunks(offset)
         waiting: deque[tuple[_Chunk, Future[bytes]]] = deque()
-        with request_threads(_WINDOW) as pool:
+        with RequestThreads(_WINDOW) as pool:
             while True:
                 while len(waiting) < _WINDOW and (chunk := next(coming, None)) is not None:
                     waiting.append((chunk, pool.submit(self._read, chunk)))

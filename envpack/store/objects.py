@@ -11,6 +11,7 @@ from typing import Any
 
 from envpack.store.connection import connect, obstore_for
 from envpack.store.location import Location
+from envpack.store.transfers import interruptible
 from envpack.support.errors import StorageError
 from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
 from envpack.support.text import one_line, printable_line
@@ -72,10 +73,9 @@ class Objects:
     def head(self, path: str) -> ObjectInfo | None:
         """What the store says of an object, ``None`` if there is none."""
         obstore = self._library
-
         with self._errors():
             try:
-                return _info(obstore.head(self._store, path))
+                return _info(interruptible(lambda: obstore.head(self._store, path)))
             except FileNotFoundError:
                 return None
 
@@ -85,17 +85,13 @@ class Objects:
         Raises:
             StorageError: also kind ``store-corrupt``: it is larger than ``most`` bytes.
         """
-        obstore = self._library
-
         with self._errors():
             try:
-                result = obstore.get(self._store, path)
+                return interruptible(lambda: self._get(path, most, {}))
             except FileNotFoundError as error:
                 if _NO_BUCKET.search(str(error)):
                     raise self._absent() from error
                 return None
-            content = b"".join(self._bounded(result, path, most))
-            return content, _info(result.meta)
 
     def read_part(self, path: str, start: int, size: int, of: int) -> bytes:
         """A part of an object.
@@ -109,13 +105,10 @@ class Objects:
         Raises:
             StorageError: also kind ``store-corrupt``: there is no such object, or it has no such part.
         """
-        obstore = self._library
-
         with self._errors():
             try:
                 options = {} if size == of else {"range": (start, start + size)}
-                result = obstore.get(self._store, path, options=options)
-                content = b"".join(self._bounded(result, path, size))
+                content, _ = interruptible(lambda: self._get(path, size, options))
             except FileNotFoundError as error:
                 raise self.corrupt(path, "it is missing") from error
         if len(content) != size:
@@ -126,10 +119,9 @@ class Objects:
         """Write an object if there is none; whether it was written."""
         obstore = self._library
         exceptions = obstore.exceptions
-
         with self._errors():
             try:
-                obstore.put(self._store, path, content, mode="create", use_multipart=False)
+                interruptible(lambda: obstore.put(self._store, path, content, mode="create", use_multipart=False))
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
                 return False
         return True
@@ -137,9 +129,9 @@ class Objects:
     def write(self, path: str, content: bytes) -> str:
         """Write an object, or replace it; returns its tag."""
         obstore = self._library
-
         with self._errors():
-            return str(obstore.put(self._store, path, content, use_multipart=False)["e_tag"] or "")
+            result = interruptible(lambda: obstore.put(self._store, path, content, use_multipart=False))
+            return str(result["e_tag"] or "")
 
     def replace(self, path: str, content: bytes, tag: str) -> bool:
         """Replace an object unless it was written since it had a tag; whether it was replaced.
@@ -148,12 +140,12 @@ class Objects:
         """
         obstore = self._library
         exceptions = obstore.exceptions
-
         with self._errors():
             try:
-                obstore.put(self._store, path, content, mode={"e_tag": tag}, use_multipart=False)
+                mode = {"e_tag": tag}
+                interruptible(lambda: obstore.put(self._store, path, content, mode=mode, use_multipart=False))
             except (NotImplementedError, exceptions.NotSupportedError):
-                obstore.put(self._store, path, content, use_multipart=False)
+                interruptible(lambda: obstore.put(self._store, path, content, use_multipart=False))
             except (exceptions.PreconditionError, FileNotFoundError):
                 return False
         return True
@@ -161,26 +153,27 @@ class Objects:
     def upload(self, path: str, content: Iterable[bytes]) -> str:
         """Write a large object in parts; it appears when it is complete. Returns its tag."""
         obstore = self._library
-
         with self._errors():
-            result = obstore.put(self._store, path, iter(content), chunk_size=_PART, max_concurrency=_PARTS)
+            options = {"chunk_size": _PART, "max_concurrency": _PARTS}
+            result = interruptible(lambda: obstore.put(self._store, path, iter(content), **options))
             return str(result["e_tag"] or "")
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "") -> Sequence[ObjectInfo]:
         """The objects below a folder of the store, in no order."""
         obstore = self._library
 
+        def listed() -> list[ObjectInfo]:
+            return [_info(meta) for batch in obstore.list(self._store, prefix or None) for meta in batch]
+
         with self._errors():
-            for batch in obstore.list(self._store, prefix or None):
-                yield from map(_info, batch)
+            return interruptible(listed)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; those that are gone already do not matter."""
         obstore = self._library
-
         with self._errors(), contextlib.suppress(FileNotFoundError):
             if paths:
-                obstore.delete(self._store, list(paths))
+                interruptible(lambda: obstore.delete(self._store, [*paths]))
 
     def corrupt(self, path: str, reason: str) -> StorageError:
         """The error for content that cannot be used."""
@@ -190,6 +183,11 @@ class Objects:
             where=str(self.location),
             hint="run the command again; if it stays, find out who writes to the store, and remove the object",
         )
+
+    def _get(self, path: str, most: int, options: dict[str, Any]) -> tuple[bytes, ObjectInfo]:
+        """The content of an object, or of a part of it, and what the store says of it."""
+        result = self._library.get(self._store, path, options=options)
+        return b"".join(self._bounded(result, path, most)), _info(result.meta)
 
     def _bounded(self, result: Any, path: str, most: int) -> Iterator[bytes]:
         size = 0

@@ -1,31 +1,75 @@
-"""Runs uploads side by side, and reports their progress in the thread of the caller."""
+"""Runs requests side by side, so that Ctrl-C ends them at once, and reports progress in the thread of the caller.
+
+The library waits for an answer without looking at signals. So each request runs in a thread of its own, which ends with
+the program, and the thread that needs the answer waits for it in a way that can be interrupted.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, Self, TypeVar
 
 from envpack.support.processes import raise_if_stopped
 from envpack.support.progress import Progress
 
 _Result = TypeVar("_Result")
-_PAUSE = 0.2  # seconds between two reports
+_PAUSE = 0.2  # seconds between two reports, and between two looks at whether to end
+_thread = threading.local()
 
 # Is called with the number of bytes that were transferred since the last call.
 Report = Callable[[int], None]
 
 
-@contextmanager
-def request_threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads for requests; what has not begun is cancelled if the block fails."""
-    pool = ThreadPoolExecutor(count)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+class RequestThreads:
+    """Threads for requests. Use it in a ``with`` block: if that fails, no request is begun or waited for any more."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count)
+        self._stop = threading.Event()
+
+    def submit(self, function: Callable[..., _Result], *arguments: Any) -> Future[_Result]:
+        """Run a function in one of the threads."""
+        return self._pool.submit(self._run, function, arguments)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._stop.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, function: Callable[..., _Result], arguments: tuple[Any, ...]) -> _Result:
+        _thread.stop = self._stop
+        return function(*arguments)
+
+
+def interruptible(request: Callable[[], _Result]) -> _Result:
+    """The result of a request, for which Ctrl-C, or the end of `RequestThreads`, need not wait.
+
+    Raises:
+        KeyboardInterrupt: the threads that this one belongs to are to end.
+        Exception: what the request raises.
+    """
+    answer: Future[_Result] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(request())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="request", daemon=True).start()
+    stop: threading.Event | None = getattr(_thread, "stop", None)
+    while True:
+        done, _ = wait([answer], _PAUSE)
+        if done:
+            return answer.result()
+        if stop is not None and stop.is_set():
+            raise KeyboardInterrupt
+        raise_if_stopped()
 
 
 def transfer_all(
@@ -49,7 +93,7 @@ def transfer_all(
         Exception: what a task raises.
     """
     counter = _Counter()
-    with request_threads(threads) as pool:
+    with RequestThreads(threads) as pool:
         waiting = {pool.submit(task, counter.add): number for number, task in enumerate(tasks)}
         while waiting:
             raise_if_stopped()
