@@ -16,7 +16,13 @@ CONTENT = bytes(6 << 20)
 def started(proxy, *words):
     """A command that waits for an answer of the store."""
     before = len(proxy.requests)
-    child = subprocess.Popen(command(*words), env=variables(), stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command(*words),
+        env=variables(),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
     assert soon(lambda: len(proxy.requests) > before or child.poll() is not None)
     assert child.poll() is None, child.stderr.read()
     return child
