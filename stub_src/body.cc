@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -18,10 +19,12 @@
 #include "channel/refusal.h"
 #include "channel/report.h"
 #include "cuda/gpu.h"
+#include "local/local_wire.h"
 #include "model/command_loop.h"
 #include "model/interpreter.h"
 #include "model/template.h"
 #include "module/module.h"
+#include "module/server_link.h"
 #include "output.h"
 
 namespace envpack {
@@ -61,8 +64,19 @@ void Complete(const Assignment& assignment, const abi::AutoCompleteCommand& comm
   channel::Report& report = assignment.report;
   report.Reach(channel::Step::kImport);
   const auto on_imported = [&] { report.Reach(channel::Step::kComplete); };
-  report.Finish(
-      model::CompleteConfig(assignment.launch, std::move(imported), command.model_config, on_imported));
+  report.Finish(model::CompleteConfig(assignment.launch, imported, command.model_config, on_imported));
+}
+
+void Serve(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<model::PythonModel> imported) {
+  const auto tell_front = [&](const abi::InitializeAnswer& failure) {
+    if (failure) return assignment.report.Finish(*failure);
+    abi::Journal& journal = *assignment.journal;
+    journal.Reach(abi::Journal::kReady);
+    while (journal.stage == abi::Journal::kReady) {
+      journal.AwaitEndOf(abi::Journal::kReady, std::chrono::milliseconds(500));
+    }
+  };
+  model::ServeCommands(assignment, wire, std::move(imported), tell_front);
 }
 
 // Without destructors of libraries, and without joining threads that the model has left running. They may use
@@ -80,7 +94,7 @@ void Complete(const Assignment& assignment, const abi::AutoCompleteCommand& comm
   if (const auto* command = std::get_if<abi::AutoCompleteCommand>(&assignment.command)) {
     Complete(assignment, *command, std::move(imported));
   } else {
-    model::ServeCommands(assignment, wire, std::move(imported));
+    Serve(assignment, wire, std::move(imported));
   }
   model::ShutDownInterpreter();
   Exit(0);
@@ -126,9 +140,43 @@ void RunTemplate(const TemplateTask& task) {
   if (auto start = model::ServeAsTemplate(task)) StartWarm(*std::move(start));
 }
 
+// One process completes the configuration and runs the instance.
+void ServeLocally(local::LocalWire& wire) {
+  std::unique_ptr<model::PythonModel> imported;
+  for (;;) {
+    const abi::Command command = module::Unlocked([&] { return wire.Receive(); });
+    if (const auto* completion = std::get_if<abi::AutoCompleteCommand>(&command)) {
+      wire.AnswerAutoComplete(
+          model::CompleteConfig(wire.launch(), imported, completion->model_config, [] {}));
+    } else if (std::holds_alternative<abi::InitializeCommand>(command)) {
+      channel::Report report;
+      const Assignment assignment{
+          wire.launch(), wire.ServerRelease(), command, report, nullptr, -1, STDERR_FILENO, false, 0, ""};
+      if (imported != nullptr) imported->BecomeInstance(wire.launch().name, false);
+      const auto answer = [&](const abi::InitializeAnswer& failure) { wire.AnswerInitialize(failure); };
+      return model::ServeCommands(assignment, wire, std::move(imported), answer);
+    } else {
+      return wire.AnswerFinalize();
+    }
+  }
+}
+
+void RunLocal(const LocalTask& task) {
+  local::LocalWire wire(task.socket, cuda::TheGpu());
+  model::NameCrashes(wire.launch().name, STDERR_FILENO);
+  if (const auto failure = StartPython(wire.UsesEnvironment(), wire.ServerRelease())) {
+    return channel::RefuseEverything(wire, failure->text);
+  }
+  module::ConnectModule(wire);
+  ServeLocally(wire);
+  model::ShutDownInterpreter();
+  Exit(0);  // before the wire's destructor, since threads of the model may use it
+}
+
 struct Runner {
   void operator()(const Assignment* assignment) const { StartCold(*assignment); }
   void operator()(const TemplateTask* task) const { RunTemplate(*task); }
+  void operator()(const LocalTask* task) const { RunLocal(*task); }
 };
 
 int Main(const Task& task) {

@@ -40,7 +40,12 @@ struct TemplateTask {
   int listener;
 };
 
-using Task = std::variant<const Assignment*, const TemplateTask*>;
+// To run a model without a server, for envpack at the other end of `socket`.
+struct LocalTask {
+  int socket;
+};
+
+using Task = std::variant<const Assignment*, const TemplateTask*, const LocalTask*>;
 
 // Name and type of the only function that the body exports. It returns the exit status of the process.
 inline constexpr char kBodyEntry[] = "envpack_stub_run";

@@ -5,10 +5,11 @@
 #   launcher     the executable's own code: the front, and what finds libpython and the server's release
 #   warm         what front and template send to each other; in both halves
 #   template     forks workers; in the half that embeds Python
+#   local        the wire without a server; in the half that embeds Python
 #   gpu          NVIDIA's driver; in the half that embeds Python
 #   demangle     names of C++ types; in both halves, unless sanitizers need all names
 # `wires` stands for wire and every epoch_<N>.
-set(parts session wire launcher warm template gpu demangle)
+set(parts session wire launcher warm template local gpu demangle)
 set(wire_parts wire)
 foreach(epoch IN LISTS ENVPACK_WIRE_EPOCHS)
   list(APPEND parts epoch_${epoch})
@@ -109,8 +110,12 @@ add_library(warm OBJECT
   warm/order.cc
   warm/processes.cc)
 add_library(template OBJECT warm/template_service.cc)
-# Runs once in the life of a stub.
-foreach(part launcher warm template)
+add_library(local OBJECT
+  local/connection.cc
+  local/local_wire.cc
+  local/values.cc)
+# Runs once in the life of a stub, or only without a server.
+foreach(part launcher warm template local)
   target_compile_options(${part} PRIVATE $<$<CONFIG:Release>:-Os>)
 endforeach()
 add_library(gpu OBJECT cuda/gpu.cc)

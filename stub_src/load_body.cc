@@ -66,4 +66,11 @@ int RunTemplate(const TemplateTask& task) {
   return body.entry != nullptr ? body.entry(&task) : 1;
 }
 
+int RunLocal(const LocalTask& task) {
+  const Body body = LoadBody();
+  if (body.entry != nullptr) return body.entry(&task);
+  std::fprintf(stderr, "envpack stub: %s\n", body.failure.c_str());
+  return 1;
+}
+
 }  // namespace envpack

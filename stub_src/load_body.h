@@ -12,4 +12,7 @@ int RunBody(const Assignment& assignment);
 // Runs in a template, likewise.
 int RunTemplate(const TemplateTask& task);
 
+// Runs in a process that no server has started, likewise.
+int RunLocal(const LocalTask& task);
+
 }  // namespace envpack

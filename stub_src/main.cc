@@ -66,6 +66,13 @@ int RunAsTemplate(int argc, const char* const* argv) {
                       std::atoi(added[1])});
 }
 
+// The only argument of a model that runs without a server: the descriptor of a socket.
+constexpr char kLocalOption[] = "--local=";
+
+bool IsLocal(const char* argument) {
+  return std::strncmp(argument, kLocalOption, std::strlen(kLocalOption)) == 0;
+}
+
 }  // namespace
 
 }  // namespace envpack
@@ -76,6 +83,9 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--version") == 0) return PrintVersion();
   IgnoreSignals();
   try {
+    if (argc == 2 && IsLocal(argv[1])) {
+      return RunLocal({std::atoi(argv[1] + std::strlen(kLocalOption))});
+    }
     if (argc > front::kTemplateArguments &&
         std::strcmp(argv[argc - front::kTemplateArguments], front::kTemplateOption) == 0) {
       return RunAsTemplate(argc, argv);

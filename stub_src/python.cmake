@@ -46,7 +46,7 @@ target_compile_definitions(body PRIVATE PYBIND11_BUILD_ABI="_envpack")
 # makes requests 5 % slower.
 target_compile_options(body PRIVATE $<$<CONFIG:Release>:-O1>)
 # Only libpython: the other libraries that the interpreter is linked with (-lcrypt …) are not needed.
-target_link_libraries(body PRIVATE session wires warm template gpu info ${Python_LIBRARY_RELEASE})
+target_link_libraries(body PRIVATE session wires warm template local gpu info ${Python_LIBRARY_RELEASE})
 target_include_directories(body SYSTEM PRIVATE ${Python_INCLUDE_DIRS} ${ENVPACK_PYBIND11_HEADERS})
 # Python.h up to 3.12 may include <crypt.h> without using it, and compilers with their own C library headers do not have
 # it. An empty one is found last.

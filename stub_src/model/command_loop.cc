@@ -3,7 +3,6 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -47,13 +46,10 @@ class CommandLoop {
     module::Unlocked([this] { forwarder_->Stop(); });
   }
 
-  void Run() {
-    if (const auto failure = Initialize(std::get<abi::InitializeCommand>(assignment_.command))) {
-      assignment_.report.Finish(*failure);
-      return;
-    }
-    assignment_.journal->Reach(abi::Journal::kReady);
-    module::Unlocked([this] { AwaitService(); });
+  void Run(const InitializedHandler& on_initialized) {
+    const auto failure = Initialize(std::get<abi::InitializeCommand>(assignment_.command));
+    module::Unlocked([&] { on_initialized(failure); });
+    if (failure) return;
     abi::Command command;
     do command = module::Unlocked([this] { return wire_.Receive(); });
     while (std::visit([this](auto& which) { return Serve(which); }, command));
@@ -71,7 +67,6 @@ class CommandLoop {
   PythonModel& Model();
   void StartHelpers();
   std::optional<abi::Failure> Initialize(const abi::InitializeCommand& command);
-  void AwaitService();
   void ReportRestart();
 
   const Assignment& assignment_;
@@ -106,13 +101,6 @@ std::optional<abi::Failure> CommandLoop::Initialize(const abi::InitializeCommand
         {abi::LogLevel::kVerbose, model_->Describe(wire_.ServerRelease()), launch_.model_file, 0});
     if (assignment_.restarts > 0) ReportRestart();
   });
-}
-
-void CommandLoop::AwaitService() {
-  using abi::Journal;
-  while (assignment_.journal->stage == Journal::kReady) {
-    assignment_.journal->AwaitEndOf(Journal::kReady, std::chrono::milliseconds(500));
-  }
 }
 
 // In the server's log and metrics.
@@ -167,7 +155,7 @@ bool CommandLoop::Serve(abi::FinalizeCommand&) {
 
 }  // namespace
 
-abi::AutoCompleteAnswer CompleteConfig(const abi::Launch& launch, std::unique_ptr<PythonModel> model,
+abi::AutoCompleteAnswer CompleteConfig(const abi::Launch& launch, std::unique_ptr<PythonModel>& model,
                                        const std::string& config, const std::function<void()>& on_imported) {
   abi::AutoCompleteAnswer answer;
   auto failure = CallModel([&] {
@@ -179,8 +167,9 @@ abi::AutoCompleteAnswer CompleteConfig(const abi::Launch& launch, std::unique_pt
   return answer;
 }
 
-void ServeCommands(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<PythonModel> imported) {
-  CommandLoop(assignment, wire, std::move(imported)).Run();
+void ServeCommands(const Assignment& assignment, abi::Wire& wire, std::unique_ptr<PythonModel> imported,
+                   const InitializedHandler& on_initialized) {
+  CommandLoop(assignment, wire, std::move(imported)).Run(on_initialized);
 }
 
 }  // namespace envpack::model

@@ -21,10 +21,10 @@ class PythonModel {
   // Extends sys.path, completes pb_utils, imports the model's file and gets its class.
   explicit PythonModel(const abi::Launch& launch);
 
-  // Makes the model of a template that of one instance, in a process which the template has forked.
-  void BecomeInstance(const std::string& name) {
+  // Makes an imported model that of one instance. `is_warm`: a template has imported it.
+  void BecomeInstance(const std::string& name, bool is_warm) {
     instance_name_ = name;
-    is_warm_ = true;
+    is_warm_ = is_warm;
   }
 
   // Returns the completed configuration, as JSON.

@@ -69,7 +69,7 @@ std::optional<WarmStart> ServeAsTemplate(const TemplateTask& task) {
   warm::Order order = service.Serve(
       {ForkInterpreter, [&](const warm::Order& first) { return InitializeFor(first, *model); }});
   SeedNumpy();
-  model->BecomeInstance(order.launch.name);
+  model->BecomeInstance(order.launch.name, true);
   return WarmStart{std::move(order), std::move(model)};
 }
 

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "packing.h"
+
 namespace envpack::warm {
 
 namespace {
@@ -35,41 +37,6 @@ struct Packet {
 [[noreturn]] void Fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
 // An order is text of any size, so it travels in a memory file.
-class Packer {
- public:
-  void Add(std::uint64_t value) { text_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
-  void Add(const std::string& value) {
-    Add(value.size());
-    text_ += value;
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
-class Unpacker {
- public:
-  explicit Unpacker(std::string_view text) : text_(text) {}
-
-  std::uint64_t Number() {
-    std::uint64_t value;
-    std::memcpy(&value, Take(sizeof(value)).data(), sizeof(value));
-    return value;
-  }
-  std::string Text() { return std::string(Take(Number())); }
-
- private:
-  std::string_view Take(std::uint64_t size) {
-    if (size > text_.size()) throw std::runtime_error("an order is shorter than it says");
-    const std::string_view taken = text_.substr(0, size);
-    text_.remove_prefix(size);
-    return taken;
-  }
-
-  std::string_view text_;
-};
-
 void Pack(Packer& packer, const abi::Launch& launch) {
   packer.Add(launch.model_file);
   packer.Add(launch.region);

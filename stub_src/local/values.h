@@ -1,0 +1,28 @@
+// The values of a message of the local wire, as bytes. `envpack/local/values.py` has the other side.
+//
+// Numbers have eight bytes, texts their size first. The bytes of a tensor begin at a multiple of kAlignment.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "abi/values.h"
+#include "packing.h"
+
+namespace envpack::local {
+
+inline constexpr std::size_t kAlignment = 16;
+
+void Pack(Packer& packer, const std::optional<abi::Failure>& failure);
+
+// The tensors lie in host memory.
+void Pack(Packer& packer, const abi::Response& response);
+void Pack(Packer& packer, const abi::Request& request);
+
+// The tensors refer to the bytes of the message, which `owner` keeps.
+using Owner = std::shared_ptr<const void>;
+abi::Request UnpackRequest(Unpacker& unpacker, const Owner& owner);
+abi::Response UnpackResponse(Unpacker& unpacker, const Owner& owner);
+
+}  // namespace envpack::local
