@@ -59,7 +59,7 @@ def as_toml(schema: FileDescriptorProto) -> str:
 def _message(message: DescriptorProto, name: str) -> Iterator[str]:
     entries = {nested.name: nested for nested in message.nested_type if nested.options.map_entry}
     yield from ("", f'[messages."{name}"]')
-    for field in sorted(message.field, key=lambda field: field.number):
+    for field in message.field:  # in the order in which a server writes them as JSON
         yield f'{field.name} = "{field.number} {_type(message, field, entries)}"'
     for nested in message.nested_type:
         if nested.name not in entries:
