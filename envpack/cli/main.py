@@ -28,6 +28,7 @@ _COMMANDS = (
         "inspect",
         "channel",
         "releases",
+        "run",
         "layout",
         "publish",
         "verify",

@@ -155,7 +155,7 @@ def store(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def models(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the argument MODEL and the option ``--all``; see `model_names`."""
-    argument = click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=_complete_model)
+    argument = click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=complete_model)
     every = click.option("--all", "every", is_flag=True, help="Every model of the repository, as without MODEL.")
     return argument(every(command))
 
@@ -187,7 +187,7 @@ def chosen_models(project: Project, names: Sequence[str], *, every: bool) -> lis
     return [model.folder.name for model in chosen]
 
 
-def _complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of models that begin as typed; nothing where the repository cannot be read."""
     from envpack.repository import looks_like_model
 

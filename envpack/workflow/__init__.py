@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ResolveOptions as ResolveOptions,
         release_for as release_for,
     )
+    from envpack.workflow.running import local_server as local_server
     from envpack.workflow.stores import project_store as project_store
     from envpack.workflow.stub_matrix import (
         CellPlan as CellPlan,

@@ -107,7 +107,7 @@ def build(request: BuildRequest, progress: Progress, store: SharedStore | None =
         if isinstance(request.source, LockRequest) and not request.force:  # before the work, since it would be in vain
             refuse_foreign(foreign_paths(request, request.source.target.python), force=False)
         environment = stack.enter_context(
-            kept(lambda: _environment(request, progress, store), lambda environment: environment.prefix)
+            kept(lambda: environment_for(request, progress, store), lambda environment: environment.prefix)
         )
         facts = read_environment_facts(environment.prefix)
         for mismatch in find_mismatches(None, facts, request.release, image_host(request.release)):
@@ -151,7 +151,8 @@ def _start(request: BuildRequest) -> str:
     return configured_start(request.model.config)
 
 
-def _environment(request: BuildRequest, progress: Progress, store: SharedStore | None) -> Environment:
+def environment_for(request: BuildRequest, progress: Progress, store: SharedStore | None) -> Environment:
+    """The environment of a model, in the cache; raises what `build_model` does."""
     source = request.source
     if isinstance(source, PrefixRequest):
         environment = environment_from_prefix(

@@ -35,6 +35,7 @@ ORDER = [
     "deployment",
     "server",
     "verification",
+    "local",
     "workflow",
     "doctor",
     "cli",
@@ -135,8 +136,8 @@ def test_the_core_never_prints():
 ONE_PLACE = {
     "start programs": (
         {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_output", "os.system"},
-        # A server outlives the call that starts it, so its supervisor is started elsewhere.
-        {"envpack.support.processes", "envpack.server.supervisor"},
+        # A server outlives the call that starts it, so its supervisor is started elsewhere; so does a model's process.
+        {"envpack.support.processes", "envpack.server.supervisor", "envpack.local.model_process"},
     ),
     "replace files and folders": (
         {"os.replace", "os.rename", "os.renames", "shutil.move", "tempfile.mkstemp"},

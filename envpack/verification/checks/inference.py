@@ -20,7 +20,7 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
     shown = ""
     for request in requests:
         outputs = client.infer(model, request.inputs, binary=True, parameters=request.parameters)
-        mismatch = _configuration_mismatch(config, outputs)
+        mismatch = configuration_mismatch(config, outputs)
         if mismatch:
             return failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)
         shown = shown or ", ".join(f"{t.name} {t.datatype}{list(t.shape)}" for t in outputs)
@@ -120,7 +120,8 @@ def _sample_mismatch(sample: Sample, outputs: tuple[Tensor, ...], samples: Sampl
     return ""
 
 
-def _configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
+def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
+    """In what the outputs of a response are not those that a configuration declares, ``""`` if they are."""
     by_name = {tensor.name: tensor for tensor in outputs}
     for declared in config.outputs:
         tensor = by_name.get(declared.name)

@@ -1,0 +1,24 @@
+"""Runs models without a server: in their environment, under our stub, with envpack in the server's place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envpack.support.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from envpack.local.arrays import (
+        from_array as from_array,
+        read_arrays as read_arrays,
+        save_arrays as save_arrays,
+        to_array as to_array,
+    )
+    from envpack.local.inputs import read_requests as read_requests
+    from envpack.local.local_model import LocalModel as LocalModel, ModelSource as ModelSource
+    from envpack.local.local_server import LocalServer as LocalServer
+    from envpack.local.model_config import config_json as config_json
+    from envpack.local.model_process import LogLine as LogLine, ModelFailed as ModelFailed, Python as Python
+    from envpack.local.trial import Answer as Answer, Trial as Trial, readable as readable, try_model as try_model
+    from envpack.local.values import RawTensor as RawTensor, Request as Request, Response as Response
+
+__getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -1,0 +1,113 @@
+"""Tensors as NumPy arrays, for whoever has NumPy beside envpack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from envpack.local.values import RawTensor
+from envpack.server import decode, encode
+from envpack.support.errors import InputError
+from envpack.support.replacement import replaced_file
+
+_TYPES = {
+    "BOOL": "?",
+    "UINT8": "<u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "INT8": "<i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "FP16": "<f2",
+    "FP32": "<f4",
+    "FP64": "<f8",
+    "BF16": "<u2",  # NumPy has no such type: the bits
+}
+_KINDS = {"b": "BOOL", "u": "UINT", "i": "INT", "f": "FP"}
+
+
+def from_array(name: str, array: Any, datatype: str = "") -> RawTensor:
+    """A tensor from an array; arrays of strings, bytes and objects become BYTES.
+
+    Args:
+        name: of the input.
+        array: the array, or what NumPy makes one of.
+        datatype: the type that the model declares, ``""`` if that is unknown; decides between UINT16 and BF16.
+
+    Raises:
+        InputError: the model has no such type, or NumPy is missing (kind ``bad-input``).
+
+    """
+    array = _numpy(name).asarray(array)
+    if array.dtype.kind in "SUO":
+        elements = [item if isinstance(item, bytes) else str(item).encode() for item in array.ravel().tolist()]
+        return RawTensor(name, "BYTES", array.shape, encode("BYTES", elements))
+    kind = _KINDS.get(array.dtype.kind, "")
+    own = kind if kind in ("", "BOOL") else f"{kind}{array.itemsize * 8}"
+    if own not in _TYPES:
+        raise _bad(name, f"arrays of {array.dtype} fit no type of a model", "convert the array")
+    content = array.astype(_TYPES[own], order="C", copy=False).tobytes()
+    return RawTensor(name, "BF16" if (own, datatype) == ("UINT16", "BF16") else own, array.shape, content)
+
+
+def to_array(tensor: RawTensor) -> Any:
+    """A tensor as an array; BYTES as an array of bytes objects, BF16 as its bits.
+
+    Raises:
+        InputError: NumPy is missing (kind ``bad-input``).
+
+    """
+    numpy = _numpy(tensor.name)
+    if tensor.datatype == "BYTES":
+        array = numpy.empty(tensor.size, dtype=object)
+        array[:] = decode("BYTES", bytes(tensor.content))
+        return array.reshape(tensor.shape)
+    return numpy.frombuffer(tensor.content, dtype=_TYPES[tensor.datatype]).reshape(tensor.shape)
+
+
+def read_arrays(file: Path) -> dict[str, Any]:
+    """The arrays of an ``.npz`` file by name, or that of an ``.npy`` file under ``""``. Nothing in it is run.
+
+    Raises:
+        InputError: the file cannot be read, or NumPy is missing (kind ``bad-input``).
+
+    """
+    numpy = _numpy(str(file))
+    try:
+        loaded = numpy.load(file, allow_pickle=False)
+        return dict(loaded) if isinstance(loaded, Mapping) else {"": loaded}
+    except (OSError, ValueError, EOFError) as error:
+        raise _bad(str(file), f"cannot be read: {error}", "it must be an array that numpy.save wrote") from error
+
+
+def save_arrays(tensors: tuple[RawTensor, ...], file: Path) -> None:
+    """Write tensors as ``.npz``.
+
+    Raises:
+        InputError: the file cannot be written, or NumPy is missing (kind ``bad-input``).
+
+    """
+    numpy = _numpy(str(file))
+    arrays = {tensor.name: to_array(tensor) for tensor in tensors}
+    # Strings as NumPy's own type, which can be read without pickle.
+    plain = {name: array.astype("S") if array.dtype == object else array for name, array in arrays.items()}
+    try:
+        with replaced_file(file) as temporary, temporary.open("wb") as stream:
+            numpy.savez(stream, **plain)
+    except OSError as error:
+        raise _bad(str(file), f"cannot be written: {error.strerror}", "give another file") from error
+
+
+def _numpy(where: str) -> Any:
+    try:
+        import numpy
+    except ImportError:
+        raise _bad(where, "arrays need NumPy beside envpack", "pip install numpy") from None
+    return numpy
+
+
+def _bad(where: str, reason: str, hint: str) -> InputError:
+    return InputError(reason, kind="bad-input", where=where, hint=hint)

@@ -1,0 +1,135 @@
+"""The socket between envpack and a model's process. ``stub_src/local/connection.h`` has the other side."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import socket
+import struct
+import threading
+from dataclasses import dataclass
+
+from envpack.local.values import Reader, Writer
+
+_HEADER = struct.Struct("<QQQ")  # kind, id, size of the content in bytes
+_MOST_PARTS = 512  # of one call of the kernel
+_MOST_BYTES = 1 << 36  # of one message
+
+
+class Kind(enum.IntEnum):
+    """What a message is."""
+
+    START = 1
+    AUTO_COMPLETE = 2
+    INITIALIZE = 3
+    EXECUTE = 4
+    FINALIZE = 5
+    ANSWER = 6
+    STREAM_RESPONSE = 7
+    READINESS = 8
+
+    COMPLETED = 100
+    INITIALIZED = 101
+    EXECUTED = 102
+    FINALIZED = 103
+    LOG = 104
+    IS_READY = 105
+
+    SEND = 200
+    DELETE_FACTORY = 201
+    IS_CANCELLED = 202
+    INFER = 203
+    END_STREAM = 204
+    CANCEL_STREAM = 205
+    CREATE_METRIC_FAMILY = 206
+    DELETE_METRIC_FAMILY = 207
+    CREATE_METRIC = 208
+    DELETE_METRIC = 209
+    CHANGE_METRIC = 210
+    METRIC_VALUE = 211
+    LOAD_MODEL = 212
+    UNLOAD_MODEL = 213
+    IS_MODEL_READY = 214
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message.
+
+    Attributes:
+        kind: what it is.
+        id: of a query, and of its answer.
+        content: what it holds.
+
+    """
+
+    kind: Kind
+    id: int
+    content: Reader
+
+
+class Connection:
+    """One end of the socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._sending = threading.Lock()
+
+    def send(self, kind: Kind, content: Writer | None = None, number: int = 0) -> None:
+        """Send a message; any thread.
+
+        Raises:
+            OSError: the other end is closed.
+
+        """
+        content = content or Writer()
+        parts: list[bytes | memoryview] = [_HEADER.pack(kind, number, content.size), *content.parts]
+        with self._sending:
+            while parts:
+                self._send_some(parts)
+
+    def receive(self) -> Message | None:
+        """Wait for the next message; None if the other end is closed. One thread.
+
+        Raises:
+            ValueError: the message is no message of a stub.
+
+        """
+        header = self._read(_HEADER.size)
+        if header is None:
+            return None
+        kind, number, size = _HEADER.unpack(header)
+        if size > _MOST_BYTES:
+            raise ValueError("a message is too large")
+        content = self._read(size)
+        return None if content is None else Message(Kind(kind), number, Reader(content))
+
+    def close(self) -> None:
+        """Close this end; a thread that waits for a message gets None."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _send_some(self, parts: list[bytes | memoryview]) -> None:
+        """Send the first parts, and remove what was sent."""
+        sent = self._socket.sendmsg(parts[:_MOST_PARTS])
+        done = 0
+        while done < len(parts) and sent >= len(parts[done]):
+            sent -= len(parts[done])
+            done += 1
+        del parts[:done]
+        if sent:
+            parts[0] = memoryview(parts[0])[sent:]
+
+    def _read(self, size: int) -> bytearray | None:
+        content = bytearray(size)
+        left = memoryview(content)
+        while left:
+            try:
+                count = self._socket.recv_into(left)
+            except OSError:
+                return None
+            if not count:
+                return None
+            left = left[count:]
+        return content

@@ -1,0 +1,92 @@
+"""What `envpack run` sends: samples, arrays, files as they are, or requests made up from the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from envpack.local.arrays import from_array, read_arrays
+from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request
+from envpack.server import ServedConfig, Tensor, encode
+from envpack.support.bounded_reading import read_bytes
+from envpack.support.errors import InputError
+from envpack.verification import SAMPLES_FILE, generate_requests, read_samples
+
+_MOST_BYTES = 2 << 30
+_ARRAYS = (".npy", ".npz")
+
+
+def read_requests(sources: Sequence[str], config: ServedConfig, model: str, folder: Path) -> list[Request]:
+    """Requests to a model.
+
+    Args:
+        sources: files, each with or without ``INPUT=`` before it: ``.json`` in perf_analyzer's format, ``.npy`` and
+            ``.npz``, and any other file as the content of an input of strings. None of them: the model's own samples,
+            or else requests made up from the configuration.
+        config: the model's configuration.
+        model: its name.
+        folder: its folder.
+
+    Raises:
+        InputError: a file cannot be read or does not fit the model (kinds ``bad-samples`` and ``bad-input``).
+
+    """
+    if not sources:
+        own = folder / SAMPLES_FILE
+        return list(_from_samples(own, config, model) if own.is_file() else _made_up(config, model))
+    if len(sources) == 1 and sources[0].endswith(".json"):
+        return list(_from_samples(Path(sources[0]), config, model))
+    inputs: dict[str, RawTensor] = {}
+    for source in sources:
+        inputs |= {tensor.name: tensor for tensor in _tensors(source, config)}
+    return [Request(tuple(inputs.values()), model=model)]
+
+
+def _from_samples(file: Path, config: ServedConfig, model: str) -> Iterator[Request]:
+    for sample in read_samples(file, config).samples:
+        yield _request(sample.inputs, sample.parameters, model)
+
+
+def _made_up(config: ServedConfig, model: str) -> Iterator[Request]:
+    for request in list(generate_requests(config))[:1]:
+        yield _request(request.inputs, request.parameters, model)
+
+
+def _request(inputs: Sequence[Tensor], parameters: Mapping[str, Any], model: str) -> Request:
+    flags = SEQUENCE_START * bool(parameters.get("sequence_start"))
+    flags |= SEQUENCE_END * bool(parameters.get("sequence_end"))
+    tensors = tuple(RawTensor(t.name, t.datatype, t.shape, encode(t.datatype, t.data)) for t in inputs)
+    return Request(tensors, correlation_id=parameters.get("sequence_id", 0), flags=flags, model=model)
+
+
+def _tensors(source: str, config: ServedConfig) -> Iterator[RawTensor]:
+    known = {entry.name: entry for entry in config.inputs}
+    name, equals, rest = source.partition("=")
+    named = bool(equals) and name in known
+    file = Path(rest if named else source)
+    if file.suffix in _ARRAYS:
+        yield from _arrays(file, name if named else "", config)
+        return
+    strings = [name] if named else [entry.name for entry in config.inputs if entry.datatype == "BYTES"]
+    if len(strings) != 1:
+        raise _bad(file, f"the model has {len(strings)} inputs of strings", "say which one: INPUT=FILE")
+    try:
+        content = read_bytes(file, most=_MOST_BYTES)
+    except (OSError, ValueError) as error:
+        raise _bad(file, f"cannot be read: {error}", "give a file that you can read") from error
+    shape = tuple(1 if size < 0 else size for size in known[strings[0]].dims)
+    yield RawTensor(strings[0], "BYTES", shape, encode("BYTES", (content,)))
+
+
+def _arrays(file: Path, name: str, config: ServedConfig) -> Iterator[RawTensor]:
+    inputs = {entry.name: entry for entry in config.inputs}
+    for own, array in read_arrays(file).items():
+        target = own or name or (config.inputs[0].name if len(config.inputs) == 1 else "")
+        if target not in inputs:
+            raise _bad(file, f"the model has no input {target!r}, only {', '.join(inputs)}", "say which: INPUT=FILE")
+        yield from_array(target, array, inputs[target].datatype)
+
+
+def _bad(file: Path, reason: str, hint: str) -> InputError:
+    return InputError(reason, kind="bad-input", where=str(file), hint=hint)

@@ -1,0 +1,220 @@
+"""Models that run without a server, and reach each other as they would on one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO
+
+from envpack.local.connection import Kind
+from envpack.local.ensemble import LocalEnsemble, Stream
+from envpack.local.local_model import LocalModel, ModelSource
+from envpack.local.metrics import Metrics
+from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
+from envpack.local.values import Reader, Request, Response, Writer
+from envpack.repository import Model
+
+# Before, a stream whose first response is an error has no further ones.
+_FIRST_WITH_ERRORS_IN_STREAMS = 2504
+
+Runnable = LocalModel | LocalEnsemble
+Find = Callable[[str], "ModelSource | Model | None"]
+
+
+class LocalServer:
+    """The models of one run. Each is started when it is first used, in a process of its own.
+
+    Args:
+        find: what a name stands for: a model, an ensemble, or None.
+        release: number of the Triton release whose features models see, for example 2410.
+        log: takes lines of the models' logs; any thread.
+        variables: variables that models get beside those of this process.
+        output: where standard output and error of models go; None for those of this process.
+
+    """
+
+    def __init__(
+        self,
+        find: Find,
+        *,
+        release: int,
+        log: Callable[[LogLine], None],
+        variables: Mapping[str, str] | None = None,
+        output: int | IO[bytes] | None = None,
+    ) -> None:
+        self.metrics = Metrics()
+        self._find = find
+        self._release = release
+        self._log = log
+        self._variables = variables
+        self._output = output
+        self._loading = threading.RLock()
+        self._models: dict[str, Runnable] = {}
+        self._found: dict[str, ModelSource | Model | None] = {}
+        self._streams = itertools.count(1)
+        self._open_streams: dict[int, Stream] = {}
+        self._answers: dict[Kind, Callable[[Reader, Writer], None]] = {
+            Kind.CREATE_METRIC_FAMILY: self._create_family,
+            Kind.DELETE_METRIC_FAMILY: lambda content, _: self.metrics.delete_family(content.number()),
+            Kind.CREATE_METRIC: self._create_metric,
+            Kind.DELETE_METRIC: lambda content, _: self.metrics.delete_metric(content.number()),
+            Kind.CHANGE_METRIC: lambda content, _: self.metrics.change(
+                content.number(), content.number(), content.fraction()
+            ),
+            Kind.METRIC_VALUE: lambda content, answer: answer.fraction(self.metrics.value(content.number())),
+            Kind.LOAD_MODEL: self._load,
+            Kind.UNLOAD_MODEL: lambda content, _: self.unload(content.text()),
+            Kind.IS_MODEL_READY: lambda content, answer: answer.number(content.text() in self._models),
+            Kind.END_STREAM: lambda content, _: self._end_stream(content.number()),
+            Kind.CANCEL_STREAM: lambda content, _: self._end_stream(content.number()),
+        }
+
+    def __enter__(self) -> LocalServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def prepare(self, name: str) -> None:
+        """Find out what a model runs on, and make that if need be, without starting it.
+
+        Raises:
+            EnvpackError: what ``find`` raises.
+
+        """
+        with self._loading:
+            if name not in self._found:
+                self._found[name] = self._find(name)
+
+    def model(self, name: str) -> Runnable:
+        """A model, started if it does not run.
+
+        Raises:
+            ModelFailed: there is none of this name, or it cannot be loaded.
+            ServerError: the stub cannot be started (kind ``stub-failed``).
+
+        """
+        with self._loading:
+            if name not in self._models:
+                self._models[name] = self._loaded(name)
+            return self._models[name]
+
+    def stream(self, request: Request) -> Stream:
+        """Run a request to the model that it names; as `LocalModel.stream`."""
+        return self.model(request.model).stream(request)
+
+    def infer(self, request: Request) -> Response:
+        """Run a request that has one response; an error is in the response.
+
+        Raises:
+            ModelFailed: a server rejects the request, or the model did not send one response.
+
+        """
+        responses = [
+            response
+            for response, is_last in self.stream(request)
+            if response.outputs or response.error is not None or not is_last
+        ]
+        if len(responses) != 1:
+            raise ModelFailed(f"expected a single response, got {len(responses)}")
+        return responses[0]
+
+    def unload(self, name: str) -> None:
+        """Stop a model, if it runs."""
+        with self._loading:
+            model = self._models.pop(name, None)
+        if model is not None:
+            model.stop()
+
+    def stop(self) -> None:
+        """Stop all models."""
+        for name in list(self._models):
+            self.unload(name)
+
+    def log(self, line: LogLine) -> None:
+        """Take a line of a model's log."""
+        self._log(line)
+
+    def answer(self, process: ModelProcess, kind: Kind, content: Reader, answer: Writer) -> Afterwards:
+        """Answer a query of a model."""
+        if kind is Kind.INFER:
+            return self._infer(process, content, answer)
+        self._answers[kind](content, answer)
+        return None
+
+    def _loaded(self, name: str) -> Runnable:
+        self.prepare(name)
+        found = self._found[name]
+        if found is None:
+            raise ModelFailed(f"Request for unknown model: '{name}' is not found")
+        if isinstance(found, Model):
+            return LocalEnsemble(found.config, name, self.stream)
+        return LocalModel(found, self, release=self._release, variables=self._variables, output=self._output)
+
+    def _infer(self, process: ModelProcess, content: Reader, answer: Writer) -> Afterwards:
+        decoupled, request = content.flag(), content.request()
+        model = self._asked(request)
+        if model.decoupled and not decoupled:
+            raise ModelFailed(
+                f"Model {request.model} is using the decoupled. The current BLS request call doesn't support models "
+                "using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or "
+                "'async_exec' calls for decoupled models."
+            )
+        responses = model.stream(request)
+        first, is_last = next(responses)
+        if not decoupled:
+            _write(answer, 0, first, is_last=True)
+            return None
+        stream = next(self._streams)
+        is_last = is_last or (first.error is not None and self._release < _FIRST_WITH_ERRORS_IN_STREAMS)
+        _write(answer, stream, first, is_last=is_last)
+        self._open_streams[stream] = responses
+        return None if is_last else lambda: self._pump(process, stream, responses)
+
+    def _asked(self, request: Request) -> Runnable:
+        """The model that another one sends a request to."""
+        name, version = request.model, request.version
+        try:
+            model = self.model(name)
+            if version not in (-1, int(model.version)):
+                raise ModelFailed(f"Request for unknown model: '{name}' version {version} is not found")
+        except ModelFailed as error:
+            raise ModelFailed(f"Model {name} - Error when running inference: {error.text}") from error
+        return model
+
+    def _pump(self, process: ModelProcess, stream: int, responses: Stream) -> None:
+        with contextlib.suppress(ValueError):  # closed by another thread
+            for response, is_last in responses:
+                content = Writer()
+                _write(content, stream, response, is_last=is_last)
+                process.send_stream_response(content)
+
+    def _end_stream(self, stream: int) -> None:
+        responses = self._open_streams.pop(stream, None)
+        if isinstance(responses, Iterator) and hasattr(responses, "close"):
+            with contextlib.suppress(ValueError):
+                responses.close()
+
+    def _create_family(self, content: Reader, answer: Writer) -> None:
+        name, description, kind = content.text(), content.text(), content.number()
+        answer.number(self.metrics.create_family(name, description, kind))
+
+    def _create_metric(self, content: Reader, answer: Writer) -> None:
+        family, labels, has_bounds = content.number(), content.text(), content.flag()
+        bounds = tuple(content.fraction() for _ in range(content.number()))
+        answer.number(self.metrics.create_metric(family, labels, bounds if has_bounds else None))
+
+    def _load(self, content: Reader, _: Writer) -> None:
+        name, config = content.text(), content.text()
+        if config or content.number():
+            raise ModelFailed("a configuration or files in load_model() need a server")
+        self.unload(name)
+        self.model(name)
+
+
+def _write(content: Writer, stream: int, response: Response, *, is_last: bool) -> None:
+    content.number(stream)
+    content.number(is_last)
+    content.response(response)

@@ -1,0 +1,294 @@
+"""The process of one model: our stub, with envpack at the other end of its connection instead of a server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+from envpack.local.connection import Connection, Kind, Message
+from envpack.local.values import Reader, Request, Writer
+from envpack.support.errors import ServerError
+
+_BACKEND = Path(__file__).with_name("python")
+_LAST_WITH_ACTIVATE = 2507  # later servers start stubs without the environment's activate
+_STOP_SECONDS = 15.0
+_COMMANDS = {Kind.COMPLETED, Kind.INITIALIZED, Kind.EXECUTED, Kind.FINALIZED}
+_THREADS = 32  # queries that a model can have open at the same time
+
+
+class ModelFailed(Exception):  # noqa: N818 - not a fault of envpack
+    """The model failed, or its process ended.
+
+    Args:
+        text: as a server reports it.
+
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+@dataclass(frozen=True)
+class Python:
+    """What a model's process runs on.
+
+    Attributes:
+        stub: our stub for this Python.
+        prefix: folder of the Python, with ``bin`` and ``lib``.
+        is_environment: whether that is an execution environment, not the machine's Python.
+
+    """
+
+    stub: Path
+    prefix: Path
+    is_environment: bool = True
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line that a model logs.
+
+    Attributes:
+        level: ``"info"``, ``"warning"``, ``"error"`` or ``"verbose"``.
+        text: the message.
+        place: file and line.
+
+    """
+
+    level: str
+    text: str
+    place: str
+
+
+_LEVELS = ("info", "warning", "error", "verbose")
+
+
+Afterwards = Callable[[], None] | None
+
+
+class Host(Protocol):
+    """What answers the queries of a model's process."""
+
+    def log(self, line: LogLine) -> None:
+        """Take a line of the model's log. Called in the thread that receives messages."""
+
+    def answer(self, process: ModelProcess, kind: Kind, content: Reader, answer: Writer) -> Afterwards:
+        """Write the answer to a query; any number of threads at the same time.
+
+        Returns:
+            What to do when the answer has been sent.
+
+        Raises:
+            ModelFailed: the error that the model gets.
+
+        """
+
+
+class ModelProcess:
+    """A running model.
+
+    Args:
+        python: what it runs on.
+        model_file: its ``model.py``.
+        name: name of the instance.
+        release: number of the Triton release whose features it sees, for example 2410.
+        host: answers its queries.
+        variables: variables that it gets beside those of this process.
+        output: where its standard output and error go; None for those of this process.
+
+    Raises:
+        ServerError: the stub cannot be started (kind ``stub-failed``).
+
+    """
+
+    def __init__(
+        self,
+        python: Python,
+        model_file: Path,
+        name: str,
+        *,
+        release: int,
+        host: Host,
+        variables: Mapping[str, str] | None = None,
+        output: int | IO[bytes] | None = None,
+    ) -> None:
+        self.name = name
+        self._host = host
+        self._answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._child = subprocess.Popen(
+                    _command_line(python, release, f"--local={theirs.fileno()}"),
+                    env=_environment(python, variables or {}),
+                    pass_fds=[theirs.fileno()],
+                    stdout=output,
+                    stderr=output,
+                )
+            except OSError as error:
+                ours.close()
+                raise ServerError(
+                    f"the stub cannot be started: {error.strerror}",
+                    kind="stub-failed",
+                    where=str(python.stub),
+                    hint="set ENVPACK_CACHE_DIR to a folder whose programs can be run",
+                ) from error
+        self._connection = Connection(ours)
+        self._receiver = threading.Thread(target=self._receive, name=f"{name}-receiver", daemon=True)
+        self._receiver.start()
+        start = Writer()
+        for text in (str(model_file), str(_BACKEND), name):
+            start.text(text)
+        start.number(release)
+        start.number(python.is_environment)
+        self._send(Kind.START, start)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._child.pid
+
+    def complete(self, config: str) -> str:
+        """Let the model complete its configuration; both are JSON.
+
+        Raises:
+            ModelFailed: the model cannot be imported, or raises.
+
+        """
+        content = Writer()
+        content.text(config)
+        answer = self._command(Kind.AUTO_COMPLETE, content, "the configuration was completed")
+        failure = answer.failure()
+        if failure is not None:
+            raise ModelFailed(failure)
+        return answer.text()
+
+    def initialize(self, arguments: Mapping[str, str], *, decoupled: bool, instance: str) -> None:
+        """Import and initialize the model.
+
+        Raises:
+            ModelFailed: the model cannot be imported, or raises.
+
+        """
+        content = Writer()
+        content.number(decoupled)
+        content.text(instance)
+        content.texts(arguments)
+        failure = self._command(Kind.INITIALIZE, content, "initialize() was running").failure()
+        if failure is not None:
+            raise ModelFailed(failure)
+
+    def execute(self, requests: Sequence[tuple[int, Request]]) -> Reader:
+        """Run a batch of numbered requests; returns the content of the answer.
+
+        Raises:
+            ModelFailed: the process ended.
+
+        """
+        content = Writer()
+        content.number(len(requests))
+        for number, request in requests:
+            content.request(number, request)
+        return self._command(Kind.EXECUTE, content, "execute() was running")
+
+    def send_stream_response(self, content: Writer) -> None:
+        """Send a response to a request of the model, after the first one."""
+        with contextlib.suppress(OSError):
+            self._connection.send(Kind.STREAM_RESPONSE, content)
+
+    def stop(self) -> None:
+        """Finalize the model and end the process; kills it if that takes too long."""
+        with contextlib.suppress(ModelFailed):
+            self._command(Kind.FINALIZE, Writer(), "the model was finalized")
+        try:
+            self._child.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self.close()
+
+    def close(self) -> None:
+        """End the process at once."""
+        if self._child.poll() is None:
+            self._child.kill()
+            self._child.wait()
+        self._connection.close()
+        self._receiver.join()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _command(self, kind: Kind, content: Writer, doing: str) -> Reader:
+        self._send(kind, content)
+        message = self._answers.get()
+        if message is None:
+            self._answers.put(None)  # for the next command
+            raise ModelFailed(self._death(doing))
+        return message.content
+
+    def _send(self, kind: Kind, content: Writer) -> None:
+        with contextlib.suppress(OSError):  # the receiver notices the end
+            self._connection.send(kind, content)
+
+    def _receive(self) -> None:
+        with contextlib.suppress(ValueError, RuntimeError):
+            while (message := self._connection.receive()) is not None:
+                if message.kind in _COMMANDS:
+                    self._answers.put(message)
+                elif message.kind is Kind.LOG:
+                    self._log(message.content)
+                else:
+                    self._pool.submit(self._answer, message)
+        self._answers.put(None)
+
+    def _log(self, content: Reader) -> None:
+        level, text, file, line = content.number(), content.text(), content.text(), content.number()
+        self._host.log(LogLine(_LEVELS[level], text, f"{file}:{line}"))
+
+    def _answer(self, message: Message) -> None:
+        answer = Writer()
+        answer.failure(None)
+        afterwards: Afterwards = None
+        try:
+            afterwards = self._host.answer(self, message.kind, message.content, answer)
+        except ModelFailed as error:
+            answer = Writer()
+            answer.failure(error.text)
+        with contextlib.suppress(OSError):
+            self._connection.send(Kind.ANSWER, answer, message.id)
+        if afterwards is not None:
+            afterwards()
+
+    def _death(self, doing: str) -> str:
+        status = self._child.wait()
+        how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+        return f"the process of '{self.name}' ended {how} while {doing}"
+
+
+def _command_line(python: Python, release: int, argument: str) -> list[str]:
+    """What starts the stub: itself or, as a server does it, a shell that activates the environment before."""
+    activate = python.prefix / "bin/activate"
+    if release > _LAST_WITH_ACTIVATE or not python.is_environment or not activate.is_file():
+        return [str(python.stub), argument]
+    return ["bash", "-c", 'source "$0" && exec "$1" "$2"', str(activate), str(python.stub), argument]
+
+
+def _environment(python: Python, variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process, as a server sets them for an execution environment."""
+    found = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    found.pop("VIRTUAL_ENV", None)
+    libraries = found.get("LD_LIBRARY_PATH", "")
+    found["LD_LIBRARY_PATH"] = f"{python.prefix}/lib:{libraries}" if libraries else f"{python.prefix}/lib"
+    found["PATH"] = f"{python.prefix}/bin:{found.get('PATH', os.defpath)}"
+    found["PYTHONNOUSERSITE"] = "1"
+    return {**found, **variables}

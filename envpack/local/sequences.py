@@ -1,0 +1,113 @@
+"""Models with sequence batching: the inputs that a server adds to each request, and the state between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from envpack.local.admission import datatype_of
+from envpack.local.model_process import ModelFailed
+from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, Response
+from envpack.server import Value, encode
+
+_FALSE_TRUE = (("int32_false_true", "INT32"), ("fp32_false_true", "FP32"), ("bool_false_true", "BOOL"))
+
+
+class Sequences:
+    """The sequences of one model.
+
+    Args:
+        config: its completed configuration, which has ``sequence_batching``.
+
+    """
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self._batching = config.sequence_batching
+        self._states: dict[int | str, dict[str, RawTensor]] = {}
+
+    def admit(self, request: Request) -> Request:
+        """A request with control inputs and state.
+
+        Raises:
+            ModelFailed: it is in no sequence, or in one that has not begun.
+
+        """
+        if self._batching.iterative_sequence:
+            return request  # one request, which the model reschedules
+        name, sequence = self._config.name, request.correlation_id
+        if self._config.max_batch_size and request.inputs and request.inputs[0].shape[0] != 1:
+            raise ModelFailed(
+                f"inference request to model '{name}' must specify batch-size 1 due to requirements of sequence batcher"
+            )
+        if not sequence:
+            raise ModelFailed(
+                f"inference request to model '{name}' must specify a non-zero or non-empty correlation ID"
+            )
+        if request.flags & SEQUENCE_START:
+            self._states[sequence] = {entry.input_name: self._initial(entry) for entry in self._batching.state}
+        elif sequence not in self._states:
+            raise ModelFailed(
+                f"inference request for sequence {sequence} to model '{name}' must specify the START flag on the first "
+                "request of the sequence"
+            )
+        added = (*self._controls(request), *self._states[sequence].values())
+        outputs = request.outputs | {entry.output_name for entry in self._batching.state}
+        return dataclasses.replace(request, inputs=(*added, *request.inputs), outputs=outputs)
+
+    def finish(self, request: Request, response: Response) -> Response:
+        """Keep the state that a response carries; returns the response without it."""
+        names = {entry.output_name: entry.input_name for entry in self._batching.state}
+        kept = self._states.get(request.correlation_id)
+        for tensor in response.outputs:
+            if kept is not None and tensor.name in names:
+                name = names[tensor.name]
+                kept[name] = dataclasses.replace(tensor, name=name, content=bytes(tensor.content))
+        if request.flags & SEQUENCE_END:
+            self._states.pop(request.correlation_id, None)
+        shown = {entry.name for entry in self._config.output}
+        outputs = tuple(t for t in response.outputs if t.name not in names or t.name in shown)
+        return dataclasses.replace(response, outputs=outputs)
+
+    def _shape(self, *dims: int) -> tuple[int, ...]:
+        return (1, *dims) if self._config.max_batch_size else dims
+
+    def _initial(self, entry: Any) -> RawTensor:
+        datatype = datatype_of(entry)
+        dims = tuple(max(size, 1) for size in entry.dims)
+        shape = self._shape(*dims)
+        zero: Value = b"" if datatype == "BYTES" else False if datatype == "BOOL" else 0
+        return RawTensor(entry.input_name, datatype, shape, encode(datatype, (zero,) * math.prod(shape)))
+
+    def _controls(self, request: Request) -> tuple[RawTensor, ...]:
+        return tuple(
+            self._control(entry.name, control, request)
+            for entry in self._batching.control_input
+            for control in entry.control
+        )
+
+    def _control(self, name: str, control: Any, request: Request) -> RawTensor:
+        kind = type(control).Kind.Name(control.kind)
+        if kind == "CONTROL_SEQUENCE_CORRID":
+            return self._correlation(name, control, request.correlation_id)
+        is_set = {
+            "CONTROL_SEQUENCE_START": bool(request.flags & SEQUENCE_START),
+            "CONTROL_SEQUENCE_END": bool(request.flags & SEQUENCE_END),
+            "CONTROL_SEQUENCE_READY": True,
+        }[kind]
+        for field, datatype in _FALSE_TRUE:
+            values = getattr(control, field)
+            if values:
+                return RawTensor(name, datatype, self._shape(1), encode(datatype, (values[is_set],)))
+        raise ModelFailed(f"the control input '{name}' of model '{self._config.name}' has no values for false and true")
+
+    def _correlation(self, name: str, control: Any, sequence: int | str) -> RawTensor:
+        datatype = datatype_of(control)
+        if datatype == "BYTES":
+            value: Value = str(sequence).encode()
+        elif isinstance(sequence, str):
+            raise ModelFailed(f"the sequence '{sequence}' is no number, which the input '{name}' needs")
+        else:
+            value = sequence
+        return RawTensor(name, datatype, self._shape(1), encode(datatype, (value,)))

@@ -1,0 +1,136 @@
+"""One run of a model: it is loaded, answers requests, and is judged as `envpack verify` judges it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envpack.local.inputs import read_requests
+from envpack.local.local_server import LocalServer
+from envpack.local.model_config import config_json
+from envpack.local.model_process import ModelFailed
+from envpack.local.values import RawTensor, Request, Response
+from envpack.server import ServedConfig, Tensor, decode, read_served_config
+from envpack.support.progress import NoProgress, Progress
+from envpack.verification import configuration_mismatch
+
+
+@dataclass
+class Answer:
+    """What a model answered to one request.
+
+    Attributes:
+        request: the request.
+        responses: the responses; more or fewer than one only from a decoupled model.
+        seconds: how long each run of it took.
+        fault: why `envpack verify` would refuse it, ``""`` if it would not.
+
+    """
+
+    request: Request
+    responses: tuple[Response, ...] = ()
+    seconds: list[float] = field(default_factory=list)
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a model.
+
+    Attributes:
+        model: its name.
+        config: the configuration that it ran with.
+        load_seconds: how long it took to start, import and initialize it.
+        answers: one for each request.
+
+    """
+
+    model: str
+    config: ServedConfig
+    load_seconds: float
+    answers: tuple[Answer, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing would be refused."""
+        return not any(answer.fault for answer in self.answers)
+
+
+def try_model(
+    server: LocalServer,
+    name: str,
+    folder: Path,
+    sources: Sequence[str] = (),
+    *,
+    repeat: int = 1,
+    progress: Progress | None = None,
+) -> Trial:
+    """Load a model, and send it requests.
+
+    Args:
+        server: runs it.
+        name: of the model.
+        folder: its folder, which may hold samples.
+        sources: what to send, see `read_requests`.
+        repeat: how often to send each request.
+        progress: receives each step.
+
+    Raises:
+        ModelFailed: the model cannot be loaded.
+        InputError: what is to be sent cannot be read or does not fit the model.
+        EnvpackError: its environment or stub cannot be made.
+
+    """
+    progress = progress or NoProgress()
+    server.prepare(name)
+    progress.begin(f"{name}: load")
+    started = time.perf_counter()
+    model = server.model(name)
+    load_seconds = time.perf_counter() - started
+    progress.end(f"ready in {load_seconds:.2f} s")
+    config = read_served_config(json.loads(config_json(model.config)))
+    answers = tuple(Answer(request) for request in read_requests(sources, config, name, folder))
+    for _ in range(repeat):
+        for answer in answers:
+            _ask(server, config, answer)
+    return Trial(name, config, load_seconds, answers)
+
+
+def _ask(server: LocalServer, config: ServedConfig, answer: Answer) -> None:
+    started = time.perf_counter()
+    try:
+        found = tuple(_with_content(server, answer.request))
+    except ModelFailed as error:
+        found = (Response(error=error.text),)
+    answer.seconds.append(time.perf_counter() - started)
+    answer.responses = found
+    answer.fault = answer.fault or _fault(found, config)
+
+
+def _with_content(server: LocalServer, request: Request) -> list[Response]:
+    """The responses but for an empty last one, which only says that no further one comes."""
+    return [
+        response
+        for response, is_last in server.stream(request)
+        if response.outputs or response.error is not None or not is_last
+    ]
+
+
+def _fault(responses: Sequence[Response], config: ServedConfig) -> str:
+    if not config.decoupled and len(responses) != 1:
+        return f"expected a single response, got {len(responses)}"
+    for response in responses:
+        if response.error is not None:
+            return response.error
+        mismatch = configuration_mismatch(config, tuple(map(readable, response.outputs)))
+        if mismatch:
+            return mismatch
+    return ""
+
+
+def readable(tensor: RawTensor) -> Tensor:
+    """A tensor with its elements as Python's values."""
+    return Tensor(tensor.name, tensor.datatype, tensor.shape, decode(tensor.datatype, bytes(tensor.content)))

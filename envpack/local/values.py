@@ -1,0 +1,269 @@
+"""What envpack and a model's process send to each other: requests, responses and their tensors, as bytes.
+
+``stub_src/local/values.h`` has the other side. Numbers have eight bytes, texts their size first; the bytes of a tensor
+begin at a multiple of 16.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+
+_NUMBER = struct.Struct("<Q")
+_SIGNED = struct.Struct("<q")
+_FRACTION = struct.Struct("<d")
+_ALIGNMENT = 16
+
+# Triton's numbers of the types, by KServe's names.
+_NUMBERS = {
+    name: number
+    for number, name in enumerate(
+        (
+            *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
+            *("FP16", "FP32", "FP64", "BYTES", "BF16"),
+        ),
+        start=1,
+    )
+}
+_NAMES = {number: name for name, number in _NUMBERS.items()}
+
+# Triton's codes of errors.
+INTERNAL = 1
+NOT_FOUND = 2
+INVALID = 3
+CANCELLED = 7
+
+SEQUENCE_START = 1
+SEQUENCE_END = 2
+
+
+@dataclass(frozen=True)
+class RawTensor:
+    """A named tensor.
+
+    Attributes:
+        name: name of the input or output.
+        datatype: KServe's name of the type, for example ``"FP32"``.
+        shape: dimensions.
+        content: elements in row-major order, little endian; each string follows its 4-byte length.
+
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    content: bytes | memoryview
+
+    @property
+    def size(self) -> int:
+        """Number of elements according to the shape."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to a model.
+
+    Attributes:
+        inputs: input tensors.
+        outputs: names of the requested outputs; empty for all.
+        id: the client's id of the request.
+        correlation_id: the sequence that the request belongs to; 0 for none.
+        flags: `SEQUENCE_START` and `SEQUENCE_END`.
+        timeout: microseconds that the request may wait; 0 for the model's default.
+        parameters: a JSON object.
+        model: name of the model.
+        version: version of the model; -1 for the newest.
+
+    """
+
+    inputs: tuple[RawTensor, ...]
+    _: KW_ONLY
+    outputs: frozenset[str] = frozenset()
+    id: str = ""
+    correlation_id: int | str = 0
+    flags: int = 0
+    timeout: int = 0
+    parameters: str = "{}"
+    model: str = ""
+    version: int = -1
+
+
+@dataclass(frozen=True)
+class Response:
+    """A response of a model.
+
+    Attributes:
+        outputs: output tensors; none with an error.
+        error: the text of an error, None without one.
+        code: Triton's code of the error.
+        parameters: a JSON object, or ``""``.
+
+    """
+
+    outputs: tuple[RawTensor, ...] = ()
+    error: str | None = None
+    code: int = INTERNAL
+    parameters: str = ""
+
+
+@dataclass
+class Writer:
+    """A row of values."""
+
+    parts: list[bytes | memoryview] = field(default_factory=list)
+    size: int = 0
+
+    def bytes_(self, value: bytes | memoryview) -> None:
+        self.parts.append(value)
+        self.size += len(value)
+
+    def number(self, value: int) -> None:
+        self.bytes_(_SIGNED.pack(value) if value < 0 else _NUMBER.pack(value))
+
+    def fraction(self, value: float) -> None:
+        self.bytes_(_FRACTION.pack(value))
+
+    def text(self, value: str | bytes) -> None:
+        content = value.encode() if isinstance(value, str) else value
+        self.number(len(content))
+        self.bytes_(content)
+
+    def texts(self, values: Mapping[str, str]) -> None:
+        self.number(len(values))
+        for name, value in values.items():
+            self.text(name)
+            self.text(value)
+
+    def failure(self, error: str | None) -> None:
+        self.number(error is not None)
+        if error is not None:
+            self.text(error)
+
+    def tensors(self, tensors: Sequence[RawTensor]) -> None:
+        self.number(len(tensors))
+        for tensor in tensors:
+            self.text(tensor.name)
+            self.number(_NUMBERS[tensor.datatype])
+            self.number(len(tensor.shape))
+            for size in tensor.shape:
+                self.number(size)
+            content = memoryview(tensor.content).cast("B")
+            self.number(len(content))
+            self.bytes_(bytes(-self.size % _ALIGNMENT))
+            self.bytes_(content)
+
+    def request(self, number: int, request: Request) -> None:
+        self.number(number)
+        self.number(number)  # of its response factory, which a server has
+        self.text(request.id)
+        self.number(isinstance(request.correlation_id, str))
+        if isinstance(request.correlation_id, str):
+            self.text(request.correlation_id)
+        else:
+            self.number(request.correlation_id)
+        self.text(request.model)
+        self.number(request.version)
+        self.number(request.flags)
+        self.number(request.timeout)
+        self.text(request.parameters)
+        self.text("")  # context of the trace
+        self.number(len(request.outputs))
+        for name in request.outputs:
+            self.text(name)
+        self.tensors(request.inputs)
+
+    def response(self, response: Response) -> None:
+        self.number(response.error is not None)
+        if response.error is not None:
+            self.number(response.code)
+            self.text(response.error)
+        self.text(response.parameters)
+        self.tensors(response.outputs)
+
+
+class Reader:
+    """Reads a row of values.
+
+    Raises:
+        struct.error: there is less than what is read.
+    """
+
+    def __init__(self, content: bytes | bytearray) -> None:
+        self._content = memoryview(content)
+        self._at = 0
+
+    def number(self) -> int:
+        (value,) = _NUMBER.unpack_from(self._content, self._at)
+        self._at += _NUMBER.size
+        return int(value)
+
+    def signed(self) -> int:
+        (value,) = _SIGNED.unpack_from(self._content, self._at)
+        self._at += _SIGNED.size
+        return int(value)
+
+    def fraction(self) -> float:
+        (value,) = _FRACTION.unpack_from(self._content, self._at)
+        self._at += _FRACTION.size
+        return float(value)
+
+    def flag(self) -> bool:
+        return self.number() != 0
+
+    def raw(self) -> bytes:
+        return bytes(self._bytes(self.number()))
+
+    def text(self) -> str:
+        return self.raw().decode("utf-8", "replace")
+
+    def failure(self) -> str | None:
+        failed, text = self.flag(), self.text()
+        return text if failed else None
+
+    def tensors(self) -> tuple[RawTensor, ...]:
+        return tuple(self._tensor() for _ in range(self.number()))
+
+    def response(self) -> Response:
+        error, code = None, INTERNAL
+        if self.flag():
+            code, error = self.number(), self.text()
+        parameters = self.text()
+        return Response(self.tensors(), error, code, parameters)
+
+    def request(self) -> Request:
+        self.number(), self.number()
+        name = self.text()
+        correlation_id = self.text() if self.flag() else self.number()
+        model, version, flags, timeout = self.text(), self.signed(), self.number(), self.number()
+        parameters = self.text()
+        self.text()  # context of the trace
+        outputs = frozenset(self.text() for _ in range(self.number()))
+        return Request(
+            self.tensors(),
+            outputs=outputs,
+            id=name,
+            correlation_id=correlation_id,
+            flags=flags,
+            timeout=timeout,
+            parameters=parameters,
+            model=model,
+            version=version,
+        )
+
+    def _tensor(self) -> RawTensor:
+        name = self.text()
+        datatype = _NAMES[self.number()]
+        shape = tuple(self.signed() for _ in range(self.number()))
+        size = self.number()
+        self._at += -self._at % _ALIGNMENT
+        return RawTensor(name, datatype, shape, self._bytes(size))
+
+    def _bytes(self, size: int) -> memoryview:
+        if size > len(self._content) - self._at:
+            raise struct.error("a message is shorter than it says")
+        taken = self._content[self._at : self._at + size]
+        self._at += size
+        return taken
