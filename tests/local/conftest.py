@@ -1,0 +1,96 @@
+"""The tests of the stub once more, without a server: their fixture `served` is another one here."""
+
+from pathlib import Path
+
+import pytest
+
+from envpack.pythons import interpreter_for
+from envpack.support.errors import EnvpackError
+from tests.cache import kept_cache
+from tests.local.served import LocalServed
+from tests.newer_pythons import is_newer, newer_root
+from tests.server.model_environments import ModelEnvironments
+from tests.server.stub.conftest import NUMPYS, Servers, numpy_name
+
+# The oldest, and the newest that needs no container.
+PYTHONS = ("3.8", "3.13")
+
+
+def pytest_generate_tests(metafunc):
+    if "numpy" in metafunc.fixturenames:
+        pairs = [(python, numpy) for python in PYTHONS for numpy in NUMPYS[python]]
+        metafunc.parametrize(("python", "numpy"), pairs, ids=[f"{p}-numpy{n}" for p, n in pairs])
+    elif "python" in metafunc.fixturenames:
+        metafunc.parametrize("python", PYTHONS)
+
+
+# Tests of what only a server has.
+NOT_HERE = {
+    "test_from_forked_workers": "a process that the model forks can only reach a server",
+    "test_a_pool_of_forked_workers_leaves_the_region_as_it_was": "likewise",
+    "test_requests_of_a_batch_are_answered_one_by_one": "nobody batches requests",
+    "test_it_lies_in_the_region_as_long_as_it_lives": "there is no region",
+    "test_log_lines_name_the_line_that_logs": "a server gives the lines their form",
+    "test_programs_started_by_the_model_see_the_library_path_of_the_server": "there is no server",
+}
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what is not here, and run all tests of one Python after each other."""
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    left_out = [item for item in here if item.originalname in NOT_HERE]
+    config.hook.pytest_deselected(items=left_out)
+    ordered = sorted((item for item in here if item not in left_out), key=_python)
+    items[:] = [item for item in items if item not in here] + ordered
+
+
+def _python(item):
+    return item.callspec.params.get("python", "") if hasattr(item, "callspec") else ""
+
+
+class LocalServers(Servers):
+    """The models of one Python at a time; no server."""
+
+    def __init__(self, model_environments, folder):
+        super().__init__(None, model_environments, folder)
+
+    def get(self, python):
+        if self.current is None or self.current.python != python:
+            self.close()
+            repository = self.folder / python
+            if not repository.is_dir():
+                self._fill(repository, python)
+            # An empty PYTHONNOUSERSITE is none: the stub alone decides about the user site.
+            variables = {"HOME": str(self._home_with_user_site(python)), "PYTHONNOUSERSITE": ""}
+            self.current = LocalServed(python, repository, self.folder / f"{python}.log", variables)
+            self._stack.callback(self.current.close)
+        return self.current
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory):
+    servers = LocalServers(ModelEnvironments(kept_cache()), tmp_path_factory.mktemp("repositories"))
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def interpreter(python):
+    if is_newer(python):
+        return newer_root()
+    try:
+        return interpreter_for(python)
+    except EnvpackError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def deepest(python):
+    """A script model that no other test code asks."""
+    return numpy_name("script", NUMPYS[python][0])
+
+
+@pytest.fixture
+def served(servers, interpreter, python):
+    """The models of this Python; the same for all its tests."""
+    return servers.get(python)

@@ -1,0 +1,1 @@
+from tests.server.stub.test_bls import *  # noqa: F403

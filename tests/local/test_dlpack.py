@@ -1,0 +1,1 @@
+from tests.server.stub.test_dlpack import *  # noqa: F403

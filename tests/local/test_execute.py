@@ -1,0 +1,1 @@
+from tests.server.stub.test_execute import *  # noqa: F403

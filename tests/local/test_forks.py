@@ -1,0 +1,1 @@
+from tests.server.stub.test_forks import *  # noqa: F403

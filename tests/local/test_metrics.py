@@ -1,0 +1,1 @@
+from tests.server.stub.test_metrics import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tests.server.stub.test_module import *  # noqa: F403

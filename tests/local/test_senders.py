@@ -1,0 +1,1 @@
+from tests.server.stub.test_senders import *  # noqa: F403

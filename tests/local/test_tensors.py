@@ -1,0 +1,1 @@
+from tests.server.stub.test_tensors import *  # noqa: F403
