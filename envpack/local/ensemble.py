@@ -48,38 +48,55 @@ class LocalEnsemble:
     def _responses(
         self, request: Request, tensors: Mapping[str, RawTensor], steps: Sequence[Any]
     ) -> Iterator[Response]:
-        step = next((step for step in steps if _is_ready(step, tensors, steps)), None)
+        step = next((step for step in steps if self._is_ready(step, tensors)), None)
         if step is None:
-            names = sorted(request.outputs, key=[entry.name for entry in self.config.output].index)
-            yield Response(tuple(tensors[name] for name in names if name in tensors))
+            yield self._outputs(request, tensors)
             return
         rest = [other for other in steps if other is not step]
+        wanted = self._wanted(request, step)
+        if not wanted:
+            yield from self._responses(request, tensors, rest)
+            return
         inputs = tuple(
             dataclasses.replace(tensors[name], name=own) for own, name in step.input_map.items() if name in tensors
         )
         own_request = dataclasses.replace(
             request,
             inputs=inputs,
-            outputs=frozenset(step.output_map),
+            outputs=wanted,
             model=step.model_name,
             version=step.model_version or -1,
         )
         for response, _ in self._run(own_request):
             if response.error is not None:
-                yield response
+                text = f"in ensemble '{self.config.name}', {response.error}"
+                yield dataclasses.replace(response, error=text)
                 return
-            made = {
-                step.output_map[tensor.name]: dataclasses.replace(tensor, name=step.output_map[tensor.name])
-                for tensor in response.outputs
-            }
+            made = {step.output_map[tensor.name]: tensor for tensor in response.outputs}
             if made:
-                yield from self._responses(request, {**tensors, **made}, rest)
+                named = {name: dataclasses.replace(tensor, name=name) for name, tensor in made.items()}
+                yield from self._responses(request, {**tensors, **named}, rest)
 
+    def _is_ready(self, step: Any, tensors: Mapping[str, RawTensor]) -> bool:
+        """Whether a step has all inputs, except those that are optional inputs of the ensemble."""
+        made = {name for other in self.config.ensemble_scheduling.step for name in other.output_map.values()}
+        return all(name in tensors or name not in made for name in step.input_map.values())
 
-def _is_ready(step: Any, tensors: Mapping[str, RawTensor], steps: Sequence[Any]) -> bool:
-    """Whether a step has all inputs, except optional ones that nobody makes."""
-    coming = {name for other in steps if other is not step for name in other.output_map.values()}
-    return all(name in tensors or name not in coming for name in step.input_map.values())
+    def _wanted(self, request: Request, step: Any) -> frozenset[str]:
+        """The outputs of a step, without those that are outputs of the ensemble which nobody asked for.
+
+        A server drops these even if another step needs them.
+        """
+        unasked = {entry.name for entry in self.config.output} - request.outputs
+        return frozenset(own for own, name in step.output_map.items() if name not in unasked)
+
+    def _outputs(self, request: Request, tensors: Mapping[str, RawTensor]) -> Response:
+        if not request.outputs <= set(tensors):
+            return Response(
+                error=f"in ensemble '{self.config.name}', [request id: {request.id or '<id_unknown>'}] unexpected "
+                "deadlock, at least one output is not set while no more ensemble steps can be made"
+            )
+        return Response(tuple(tensor for name, tensor in tensors.items() if name in request.outputs))
 
 
 def _with_last(responses: Iterator[Response]) -> Stream:

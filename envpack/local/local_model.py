@@ -186,8 +186,6 @@ class LocalModel:
             self._open.pop(number, None)
 
     def _delivered(self, request: Request, response: Response) -> Response:
-        if self._sequences is not None:
-            response = self._sequences.finish(request, response)
         wanted = tuple(tensor for tensor in response.outputs if tensor.name in request.outputs)
         return dataclasses.replace(response, outputs=deliver(wanted, self.config))
 

@@ -155,13 +155,7 @@ class LocalServer:
 
     def _infer(self, process: ModelProcess, content: Reader, answer: Writer) -> Afterwards:
         decoupled, request = content.flag(), content.request()
-        model = self._asked(request)
-        if model.decoupled and not decoupled:
-            raise ModelFailed(
-                f"Model {request.model} is using the decoupled. The current BLS request call doesn't support models "
-                "using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or "
-                "'async_exec' calls for decoupled models."
-            )
+        model = self._asked(request, decoupled=decoupled)
         responses = model.stream(request)
         first, is_last = next(responses)
         if not decoupled:
@@ -173,15 +167,22 @@ class LocalServer:
         self._open_streams[stream] = responses
         return None if is_last else lambda: self._pump(process, stream, responses)
 
-    def _asked(self, request: Request) -> Runnable:
-        """The model that another one sends a request to."""
-        name, version = request.model, request.version
+    def _asked(self, request: Request, *, decoupled: bool) -> Runnable:
+        """The model that another one sends a request to. The texts are those of a Triton 24.10 server."""
+        name = request.model
+        prefix = f"Model {name} - Error when running inference: "
         try:
             model = self.model(name)
-            if version not in (-1, int(model.version)):
-                raise ModelFailed(f"Request for unknown model: '{name}' version {version} is not found")
-        except ModelFailed as error:
-            raise ModelFailed(f"Model {name} - Error when running inference: {error.text}") from error
+        except ModelFailed:
+            model = None
+        if model is None or request.version not in (-1, int(model.version)):
+            raise ModelFailed(f"{prefix}Failed for execute the inference request. Model '{name}' is not ready.")
+        if model.decoupled and not decoupled:
+            raise ModelFailed(
+                f"{prefix}Model {name} is using the decoupled. The current BLS request call doesn't support models "
+                "using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or "
+                "'async_exec' calls for decoupled models.'"
+            )
         return model
 
     def _pump(self, process: ModelProcess, stream: int, responses: Stream) -> None:

@@ -30,15 +30,16 @@ def complete_config(config: ModelConfig, name: str) -> Any:
     """
     completed: Any = copy.deepcopy(config)
     completed.name = name
-    completed.backend = completed.backend or "python"
-    completed.default_model_filename = completed.default_model_filename or "model.py"
     if not completed.HasField("version_policy"):
         completed.version_policy.latest.num_versions = 1
     for memory in ("input_pinned_memory", "output_pinned_memory"):
         if not completed.optimization.HasField(memory):
             getattr(completed.optimization, memory).enable = True
     _complete_scheduler(completed)
-    _complete_groups(completed, name)
+    if not completed.HasField("ensemble_scheduling"):
+        completed.backend = completed.backend or "python"
+        completed.default_model_filename = completed.default_model_filename or "model.py"
+        _complete_groups(completed, name)
     return completed
 
 
@@ -82,7 +83,7 @@ def merge_completion(config: Any, answer: str) -> tuple[Any, str]:
     try:
         proposed = json_format.Parse(answer, type(config)())
     except json_format.ParseError:
-        return merged, answer
+        return merged, _compact(json.loads(answer))
     for field in _IO:
         merged.ClearField(field)
     merged.max_batch_size = proposed.max_batch_size
@@ -100,7 +101,11 @@ def merge_completion(config: Any, answer: str) -> tuple[Any, str]:
 
 def config_json(config: Any) -> str:
     """The JSON of a configuration, as a server writes it: all fields in the order of the schema."""
-    return json.dumps(_json(config), separators=(",", ":"), ensure_ascii=False)
+    return _compact(_json(config))
+
+
+def _compact(document: Any) -> str:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
 def _json(message: Any) -> dict[str, Any]:

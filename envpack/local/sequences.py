@@ -1,4 +1,4 @@
-"""Models with sequence batching: the inputs that a server adds to each request, and the state between them."""
+"""Models with sequence batching: what a server checks, and the inputs that it adds to each request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from envpack.local.admission import datatype_of
 from envpack.local.model_process import ModelFailed
-from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, Response
+from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request
 from envpack.server import Value, encode
 
 _FALSE_TRUE = (("int32_false_true", "INT32"), ("fp32_false_true", "FP32"), ("bool_false_true", "BOOL"))
@@ -25,10 +25,10 @@ class Sequences:
     def __init__(self, config: Any) -> None:
         self._config = config
         self._batching = config.sequence_batching
-        self._states: dict[int | str, dict[str, RawTensor]] = {}
+        self._begun: set[int | str] = set()
 
     def admit(self, request: Request) -> Request:
-        """A request with control inputs and state.
+        """A request with control inputs and state. The state is always the initial one: the backend keeps none.
 
         Raises:
             ModelFailed: it is in no sequence, or in one that has not begun.
@@ -46,29 +46,16 @@ class Sequences:
                 f"inference request to model '{name}' must specify a non-zero or non-empty correlation ID"
             )
         if request.flags & SEQUENCE_START:
-            self._states[sequence] = {entry.input_name: self._initial(entry) for entry in self._batching.state}
-        elif sequence not in self._states:
+            self._begun.add(sequence)
+        elif sequence not in self._begun:
             raise ModelFailed(
                 f"inference request for sequence {sequence} to model '{name}' must specify the START flag on the first "
                 "request of the sequence"
             )
-        added = (*self._controls(request), *self._states[sequence].values())
-        outputs = request.outputs | {entry.output_name for entry in self._batching.state}
-        return dataclasses.replace(request, inputs=(*added, *request.inputs), outputs=outputs)
-
-    def finish(self, request: Request, response: Response) -> Response:
-        """Keep the state that a response carries; returns the response without it."""
-        names = {entry.output_name: entry.input_name for entry in self._batching.state}
-        kept = self._states.get(request.correlation_id)
-        for tensor in response.outputs:
-            if kept is not None and tensor.name in names:
-                name = names[tensor.name]
-                kept[name] = dataclasses.replace(tensor, name=name, content=bytes(tensor.content))
         if request.flags & SEQUENCE_END:
-            self._states.pop(request.correlation_id, None)
-        shown = {entry.name for entry in self._config.output}
-        outputs = tuple(t for t in response.outputs if t.name not in names or t.name in shown)
-        return dataclasses.replace(response, outputs=outputs)
+            self._begun.discard(sequence)
+        states = map(self._initial, self._batching.state)
+        return dataclasses.replace(request, inputs=(*states, *self._controls(request), *request.inputs))
 
     def _shape(self, *dims: int) -> tuple[int, ...]:
         return (1, *dims) if self._config.max_batch_size else dims

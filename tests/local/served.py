@@ -30,7 +30,7 @@ def requested(model, tensors, parameters=None, **fields):
         correlation_id=parameters.pop("sequence_id", 0),
         flags=flags,
         timeout=parameters.pop("timeout", 0),
-        parameters=json.dumps(parameters, separators=(",", ":")),
+        parameters=json.dumps(parameters, separators=(",", ":"), ensure_ascii=False),
         model=model,
         **fields,
     )

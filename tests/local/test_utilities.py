@@ -1,0 +1,127 @@
+"""triton_python_backend_utils of ours and the server's: the same names, results and errors."""
+
+import copy
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+import envpack.local
+from envpack.server import find_server
+from envpack.support.errors import ServerError
+
+OURS = f"{envpack.local.__path__[0]}/python/triton_python_backend_utils.py"
+CONFIG = {
+    "name": "m",
+    "max_batch_size": 4,
+    "input": [{"name": "I", "data_type": "TYPE_FP32", "dims": [4]}],
+    "output": [{"name": "O", "data_type": "TYPE_FP32", "dims": [4]}],
+}
+TENSORS = [
+    {"name": "I", "data_type": "TYPE_FP32", "dims": [4]},
+    {"name": "O", "data_type": "TYPE_FP32", "dims": [4]},
+    {"name": "I", "data_type": "TYPE_INT32", "dims": [4]},
+    {"name": "O", "data_type": "TYPE_INT32", "dims": [4]},
+    {"name": "I", "data_type": "TYPE_FP32", "dims": [5]},
+    {"name": "O", "data_type": "TYPE_FP32", "dims": [5]},
+    {"name": "N", "data_type": "TYPE_FP32", "dims": [5], "optional": True},
+    {"name": "I", "data_type": "TYPE_FP32", "dims": [4], "optional": False},
+    {"data_type": "TYPE_FP32", "dims": [5]},
+    {"name": "N", "dims": [5]},
+    {"name": "N", "data_type": "TYPE_FP32"},
+    {"name": "N", "data_type": "TYPE_FP32", "dims": [5], "unknown": 1},
+    {},
+]
+KNOWN = [
+    [],
+    [{"name": "I", "data_type": "TYPE_INVALID", "dims": []}],
+    [{"name": "I", "data_type": "TYPE_FP32", "dims": [4], "optional": True}],
+    [{"name": "I"}],
+]
+POLICIES = [{"decoupled": True}, {"decoupled": False}, {}, {"unknown": 1}, {"decoupled": True, "unknown": 1}]
+ARRAYS = [
+    np.array([], dtype=object),
+    np.array([b"a", "é", None, 1.5], dtype=object),
+    np.array([[b"a"], [b"bc"]]),
+    np.array(["x"]),
+    np.array([1]),
+]
+ENCODED = [b"", b"\1\0\0\0a", b"\1\0", b"\5\0\0\0a", np.frombuffer(b"\1\0\0\0\xff", dtype=np.uint8)]
+TYPES = [np.bool_, bool, np.float32, np.object_, np.bytes_, np.dtype("f4"), np.dtype("S3"), str, np.uint64, np.int8]
+
+
+def loaded(file):
+    spec = importlib.util.spec_from_file_location("utilities", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def both():
+    try:
+        theirs = find_server().backends / "python/triton_python_backend_utils.py"
+    except ServerError as error:
+        pytest.skip(str(error))
+    return loaded(OURS), loaded(theirs)
+
+
+def outcome(action):
+    """What a call returns, or its error, in a form that can be compared."""
+    try:
+        return repr(action())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def configured(module, method, *arguments, **changed):
+    config = module.ModelConfig(json.dumps(copy.deepcopy(CONFIG) | changed))
+    getattr(config, method)(*arguments)
+    return config.as_dict()
+
+
+def calls(module):
+    """One outcome for each call."""
+    for size in (2, 4, 8, 0):
+        yield outcome(lambda: configured(module, "set_max_batch_size", size))
+    for scheduler in ({}, *({name: {}} for name in ("dynamic_batching", "sequence_batching", "ensemble_scheduling"))):
+        yield outcome(lambda: configured(module, "set_dynamic_batching", **scheduler))
+    for key in ("input", "output"):
+        for tensor in TENSORS:
+            yield outcome(lambda: configured(module, f"add_{key}", tensor))
+        for known in KNOWN:
+            yield outcome(lambda: configured(module, f"add_{key}", TENSORS[0], **{key: known}))
+    for policy in ({}, *({"model_transaction_policy": known} for known in POLICIES[:3])):
+        for new in POLICIES:
+            yield outcome(lambda: configured(module, "set_model_transaction_policy", new, **policy))
+        yield outcome(lambda: module.using_decoupled_model_transaction_policy(policy))
+    for array in ARRAYS:
+        yield outcome(lambda: module.serialize_byte_tensor(array))
+    for encoded in ENCODED[:2]:
+        yield outcome(lambda: module.deserialize_bytes_tensor(encoded).tolist())
+    for data_type in TYPES:
+        yield outcome(lambda: module.numpy_to_triton_type(data_type))
+    for number in range(16):
+        yield outcome(lambda: module.triton_to_numpy_type(number))
+    for name in (*module.TRITON_STRING_TO_NUMPY, "TYPE_BF16"):
+        yield outcome(lambda: module.triton_string_to_numpy(name))
+    for name in ("I", "O", "N"):
+        yield outcome(lambda: module.get_input_config_by_name(CONFIG, name))
+        yield outcome(lambda: module.get_output_config_by_name(CONFIG, name))
+
+
+def test_calls_end_alike(both):
+    ours, theirs = (list(calls(module)) for module in both)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("encoded", ENCODED[2:4])
+def test_damaged_strings_are_refused_alike(both, encoded):
+    kinds = {outcome(lambda: module.deserialize_bytes_tensor(encoded)).split(":")[0] for module in both}
+    assert kinds == {"error"}
+
+
+def test_names_are_the_same(both):
+    ours, theirs = ({name for name in vars(module) if not name.startswith("_")} for module in both)
+    assert ours == theirs
