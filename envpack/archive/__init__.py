@@ -24,6 +24,12 @@ if TYPE_CHECKING:
         is_rejected as is_rejected,
         refused_members as refused_members,
     )
+    from envpack.archive.layer import (
+        LayerMember as LayerMember,
+        LayerUnpacker as LayerUnpacker,
+        PackedLayer as PackedLayer,
+        pack_layer as pack_layer,
+    )
     from envpack.archive.manifest import (
         PlacedMetadata as PlacedMetadata,
         archive_metadata_file as archive_metadata_file,
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from envpack.archive.placed_files import changed_files as changed_files
     from envpack.archive.reading import is_archive as is_archive, opened_archive as opened_archive
     from envpack.archive.sbom import bill_of_materials as bill_of_materials
+    from envpack.archive.segments import compressor as compressor
     from envpack.archive.selection import Selection as Selection
     from envpack.archive.tarball import (
         PackerName as PackerName,

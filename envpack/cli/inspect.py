@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Check a stub, an environment or models by their files.")
-@click.argument("path", required=False, type=click.Path(path_type=Path), metavar="[PATH]")
+@click.argument("path", required=False, metavar="[PATH]")
 @click.option(
     "--environment",
     type=click.Path(path_type=Path, exists=True),
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @options.repository
 @options.with_console
 def command(
-    path: Path | None,
+    path: str | None,
     environment: Path | None,
     triton: str,
     require_signature: Path | None,
@@ -69,18 +69,29 @@ def command(
 ) -> int:
     """Identify a stub, an environment (folder or archive) or models, and list what is incompatible.
 
-    PATH is a file, a folder, or the name of a model; without it all models of the repository are inspected. Its content
-    decides what it is. Nothing is run or unpacked. Every file of an environment is compared with the environment's own
-    list. The exit status is 1 if something is incompatible or has changed.
+    PATH is a file, a folder, the name of a model, or the address of an image with models, oci://registry/name:tag;
+    without it all models of the repository are inspected. Its content decides what it is. Nothing is run, and only an
+    image is unpacked. Every file of an environment is compared with the environment's own list. The exit status is 1
+    if something is incompatible or has changed.
     """
+    backends = settings.pop("backends")
+    if path is not None and path.startswith("oci://"):
+        if environment or settings["sbom"]:
+            raise click.UsageError("--environment applies to stubs and --sbom to environments; this is an image.")
+        return _inspect_image(path, triton, require_signature, console, strict=settings["strict"])
+    place = _existing(Path(path) if path is not None else None, repository)
+    if require_signature is not None:
+        _require_signature(place, require_signature, console)
+    return _inspect_path(place, environment, triton, backends, console, **settings)
+
+
+def _inspect_path(
+    path: Path, environment: Path | None, triton: str, backends: Path | None, console: Console, **settings: Any
+) -> int:
     from envpack.archive import is_archive
     from envpack.inspection import is_repository
     from envpack.repository import looks_like_model
 
-    backends = settings.pop("backends")
-    path = _existing(path, repository)
-    if require_signature is not None:
-        _require_signature(path, require_signature, console)
     if path.is_dir() and (looks_like_model(path) or is_repository(path)):
         from envpack.cli.inspect_repository import inspect_repository_at
 
@@ -105,6 +116,24 @@ def _require_signature(path: Path, public_key: Path, console: Console) -> None:
     console.begin(f"compare {path} with what was signed")
     count = check_signed(path, read_public_key(public_key))
     console.end(counted(count, "file"))
+
+
+def _inspect_image(url: str, triton: str, public_key: Path | None, console: Console, *, strict: bool) -> int:
+    """Fetch the models of an image, and show every finding on them."""
+    from envpack.cli.inspect_repository import inspect_repository_at
+    from envpack.deployment import pull_image
+    from envpack.registry import parse_address
+    from envpack.signing import read_public_key
+    from envpack.support.temp_dirs import temp_dir
+
+    address = parse_address(url)
+    key = read_public_key(public_key) if public_key else None
+    with temp_dir("image") as folder:
+        (folder / "image").mkdir()
+        console.begin(f"fetch oci://{address}")
+        pulled = pull_image(address, folder / "image", console, key=key)
+        console.end("signed" if key else "")
+        return inspect_repository_at(pulled.models, triton, pulled.backends, console, strict=strict)
 
 
 def _existing(path: Path | None, repository: Path) -> Path:

@@ -1,9 +1,10 @@
-"""`envpack publish`: put a model repository into an object store, as a server reads it there."""
+"""`envpack publish`: put a model repository into an object store or a registry, as a server reads it there."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,8 +12,12 @@ from envpack.cli import options
 from envpack.cli.console import Console, plain
 from envpack.support.text import counted
 
+if TYPE_CHECKING:
+    from envpack.deployment import Deployment
+    from envpack.signing import SigningKey
 
-@click.command(short_help="Publish models to an object store that a server loads from.")
+
+@click.command(short_help="Publish models to an object store or a registry that a server loads from.")
 @click.argument("url")
 @options.models
 @click.option("--delete", is_flag=True, help="Remove what earlier publications sent and the repository has no more.")
@@ -22,7 +27,19 @@ from envpack.support.text import counted
     "--sign",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="KEY",
-    help="Sign a statement about each model with this private ed25519 key, and publish it beside the model.",
+    help="Sign a statement about each model, or the image, with this private ed25519 key, and publish it too.",
+)
+@click.option(
+    "--base",
+    default="",
+    metavar="IMAGE",
+    help="Base image of oci://, by its digest: registry/name@sha256:... Default: none, for an image volume.",
+)
+@click.option(
+    "--served-from",
+    default="",
+    metavar="PATH",
+    help="Path of the models on the server, for oci://. Default: that of envpack.toml, else /models.",
 )
 @options.triton
 @options.backends
@@ -38,35 +55,64 @@ def command(
     dry_run: bool,
     force: bool,
     sign: Path | None,
+    base: str,
+    served_from: str,
     triton: str,
     backends: Path | None,
     repository: Path,
 ) -> None:
-    """Publish each MODEL, by default all, to URL: s3://bucket/models, gs://, az:// or file://.
+    """Publish each MODEL, by default all, to URL: s3://bucket/models, gs://, az://, file:// or oci://registry/name:tag.
 
-    Environments become archives in the folders of their models. What is there already is not sent again, and the
-    configurations come last, so that a server never sees half a model.
+    In an object store, environments become archives in the folders of their models; configurations come last, so
+    that a server never sees half a model. In a registry, they become layers of an image. What is there already is not
+    sent again.
     """
-    from envpack.deployment import plan_deployment, publish, published_files
+    from envpack.deployment import plan_deployment
     from envpack.project import open_project
     from envpack.releases import DEFAULT_RELEASE, find_release
     from envpack.repository import backends_folder
     from envpack.signing import read_signing_key
-    from envpack.store import Objects, parse_location, server_address
 
+    as_image = url.startswith("oci://")
+    if as_image and (delete or force):
+        raise click.UsageError("--delete and --force are for object stores; a tag of an image is always replaced.")
+    if not as_image and (base or served_from):
+        raise click.UsageError("--base and --served-from are for images, oci://registry/name:tag.")
     key = read_signing_key(sign) if sign else None
     project = open_project(repository)
-    location = parse_location(url)
     names = options.model_names(project, models, every=every)
     release = find_release(triton or project.triton or DEFAULT_RELEASE)
-    served_from = project.served_from or str(project.repository)  # archives do not contain it
+    if not as_image:
+        served_from = project.served_from or str(project.repository)  # archives do not contain it
     plan = plan_deployment(project, backends_folder(project, backends), release, names, served_from=served_from)
+    if as_image:
+        _publish_image(plan, url, base, console, dry_run=dry_run, key=key)
+    else:
+        only = tuple(model.name for model in plan.models) if names else ()
+        _publish_objects(plan, url, only, console, dry_run=dry_run, delete=delete, force=force, key=key)
+
+
+def _publish_objects(
+    plan: Deployment,
+    url: str,
+    only: tuple[str, ...],
+    console: Console,
+    *,
+    dry_run: bool,
+    delete: bool,
+    force: bool,
+    key: SigningKey | None,
+) -> None:
+    from envpack.deployment import publish, published_files
+    from envpack.store import Objects, parse_location, server_address
+
+    location = parse_location(url)
     with published_files(plan, console) as publication:
         console.begin(f"publish {counted(len(plan.models), 'model')} to {location}")
         published = publish(
             publication,
             Objects(location),
-            only=tuple(model.name for model in plan.models) if names else (),
+            only=only,
             dry_run=dry_run,
             delete=delete,
             force=force,
@@ -92,3 +138,21 @@ def command(
     console.result(
         {"url": url, "dry_run": dry_run, "command": serve, "cautions": list(publication.cautions)} | document
     )
+
+
+def _publish_image(
+    plan: Deployment, url: str, base: str, console: Console, *, dry_run: bool, key: SigningKey | None
+) -> None:
+    from envpack.deployment import publish_image
+    from envpack.registry import parse_address
+
+    address, below = parse_address(url, tagged=True), parse_address(base, pinned=True) if base else None
+    published = publish_image(plan, address, base=below, dry_run=dry_run, key=key, progress=console)
+    for caution in published.cautions:
+        console.warned(caution)
+    for title in published.sent:
+        console.show(f"  {'would send' if dry_run else 'sent'} {plain(title)}")
+    if published.unchanged:
+        console.note(f"    the registry {'has' if dry_run else 'had'} {counted(published.unchanged, 'layer')} already")
+    console.show(plain(published.image))
+    console.result({"url": url, "dry_run": dry_run} | dataclasses.asdict(published))

@@ -158,7 +158,7 @@ def command(
 ) -> int:
     """Boot a real Triton server and prove that it serves each MODEL, by default all of the repository.
 
-    The address of a published repository, such as s3://bucket/models, may stand in front of the models.
+    The address of published models, such as s3://bucket/models or oci://registry/name:tag, may stand in front of them.
     """
     from envpack.project import open_project
 
@@ -188,13 +188,16 @@ def command(
 def _verdict_on_published(
     address: str, models: tuple[str, ...], choices: VerifyOptions, public_key: Path | None, console: Console
 ) -> Verdict:
+    from envpack.registry import parse_address
     from envpack.signing import read_public_key
     from envpack.store import parse_location
-    from envpack.verification import verify_published
+    from envpack.verification import verify_image, verify_published
 
     if choices.where.runtime == "docker" or choices.where.image:
-        raise click.UsageError("A server loads from an object store as a process of this machine, not in a container.")
+        raise click.UsageError("A server loads published models as a process of this machine, not in a container.")
     key = read_public_key(public_key) if public_key else None
+    if address.startswith("oci://"):
+        return verify_image(parse_address(address), models, options=choices, key=key, progress=console)
     return verify_published(parse_location(address), models, options=choices, key=key, progress=console)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         ImageOptions as ImageOptions,
         build_image as build_image,
     )
+    from envpack.deployment.image_publication import PublishedImage as PublishedImage, publish_image as publish_image
     from envpack.deployment.plan import (
         DeployedModel as DeployedModel,
         Deployment as Deployment,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     )
     from envpack.deployment.publication_copy import copy_publication as copy_publication
     from envpack.deployment.publishing import Published as Published, publish as publish
+    from envpack.deployment.pulled_image import PulledImage as PulledImage, pull_image as pull_image
     from envpack.deployment.signed_files import check_signed as check_signed
     from envpack.deployment.tree import MANIFEST_NAME as MANIFEST_NAME, assemble as assemble
 

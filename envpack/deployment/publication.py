@@ -18,6 +18,7 @@ from envpack.archive import (
     sha256_of,
     stored_archive,
 )
+from envpack.deployment.contents import has_credentials
 from envpack.deployment.plan import DeployedModel, Deployment
 from envpack.environment import Environment, read_environment
 from envpack.repository import (
@@ -31,16 +32,13 @@ from envpack.repository import (
     set_backend,
     set_execution_environment,
 )
-from envpack.support.bounded_reading import read_text
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import InputError
 from envpack.support.progress import Progress
-from envpack.support.redaction import has_secret, public_url
+from envpack.support.redaction import public_url
 
 _SUFFIXES = (".tar.gz", ".tar")
 _DIGITS = 12  # of the SHA-256 in an archive's name
-_TEXTS = (".txt", ".in", ".toml", ".yml", ".yaml", ".lock", ".cfg", ".json")
-_MOST_TEXT = 1 << 20  # bytes of a file that is searched for credentials
 _KEEP = ".envpack-keep"  # object stores have no empty folders, and a server requires those of versions
 
 
@@ -99,7 +97,7 @@ def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publ
     backends = {backend.name: backend for backend in deployment.backends}
     files: list[PublishedFile] = []
     cautions = list(deployment.cautions)
-    packages = {model.name: _packages(model.environment) for model in deployment.models if model.environment}
+    packages = packages_of(deployment)
     with contextlib.ExitStack() as kept:
         for model in deployment.models:
             archive = kept.enter_context(_archive(model, progress)) if model.environment else None
@@ -108,6 +106,11 @@ def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publ
         order = {model.name: not model.backend for model in deployment.models}  # ensembles after their members
         files.sort(key=lambda file: (file.is_config, file.is_config and order[file.path.split("/")[0]], file.path))
         yield Publication(tuple(files), tuple(cautions), deployment.release.name, packages)
+
+
+def packages_of(deployment: Deployment) -> dict[str, list[dict[str, str]]]:
+    """The packages in the environment of each model that has one, as `Publication` describes them."""
+    return {model.name: _packages(model.environment) for model in deployment.models if model.environment}
 
 
 def _packages(environment: Path) -> list[dict[str, str]]:
@@ -177,7 +180,7 @@ def _model_files(
         if (backend.folder / RELEASE_FILE).is_file():
             yield PublishedFile(f"{model.name}/{RELEASE_FILE}", backend.folder / RELEASE_FILE)
     for path, file in _walk(folder, model.name, left_out):
-        if _has_credentials(file):
+        if has_credentials(file):
             cautions.append(f"{path} contains credentials and is left out")
             continue
         yield PublishedFile(path, file)
@@ -231,11 +234,3 @@ def _walk(folder: Path, below: str, left_out: set[Path]) -> Iterator[tuple[str, 
         open_folders.pop()
 
     yield from entries(folder, below)
-
-
-def _has_credentials(file: Path) -> bool:
-    """Whether a text that installers read, such as requirements, has a password in an address."""
-    if not file.name.endswith(_TEXTS) or file.stat().st_size > _MOST_TEXT:
-        return False
-    text = read_text(file, errors="replace")
-    return any(has_secret(word) for word in text.split() if "://" in word)

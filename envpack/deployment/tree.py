@@ -10,8 +10,9 @@ from typing import TypedDict
 
 import envpack
 from envpack.archive import locked_destination
+from envpack.deployment.contents import content_of
 from envpack.deployment.plan import DeployedModel, Deployment, server_arguments
-from envpack.repository import PYTHON_BACKEND, STUB_NAME, Backend, python_of_backend
+from envpack.repository import STUB_NAME, Backend, python_of_backend
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError, UsageError
 from envpack.support.modes import FILE, PROGRAM, make_folder
@@ -108,76 +109,24 @@ def _fill(deployment: Deployment, tree: Path, transfer: Transfer) -> None:
     make_folder(tree / "models")
     make_folder(tree / "backends")
     for model in deployment.models:
-        _Copy(model.folder, model.environment, transfer).to(tree / "models" / model.name)
+        _copy_content(model.folder, model.environment, tree / "models" / model.name, transfer)
     for backend in deployment.backends:
-        _Copy(backend.folder, None, transfer).to(tree / "backends" / backend.name)
+        _copy_content(backend.folder, None, tree / "backends" / backend.name, transfer)
 
 
-class _Copy:
-    """Copies a folder without hidden files; an environment in it is transferred whole."""
-
-    def __init__(self, folder: Path, environment: Path | None, transfer: Transfer) -> None:
-        self._folder = folder
-        self._inside = folder.resolve()
-        self._environment = environment
-        self._transfer = transfer
-        self._open: list[Path] = []  # the real folders that are being copied, each in the one before it
-
-    def to(self, target: Path) -> None:
-        self._folder_to(self._folder, target, in_environment=False)
-
-    def _folder_to(self, folder: Path, target: Path, *, in_environment: bool) -> None:
-        real = folder.resolve()
-        if any(outer.is_relative_to(real) for outer in self._open):
-            raise InputError(
-                "this is a link to a folder that contains it, so that a copy would never end",
-                kind="endless-link",
-                where=str(folder),
-                hint="remove the link, or let it name only what the model needs",
-            )
-        self._open.append(real)
-        self._content_to(folder, target, in_environment=in_environment)
-        self._open.pop()
-
-    def _content_to(self, folder: Path, target: Path, *, in_environment: bool) -> None:
-        make_folder(target)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                path = Path(entry.path)
-                # An execution environment is copied whole: its hidden files belong to packages.
-                if in_environment or not entry.name.startswith("."):
-                    inside = in_environment or path == self._environment
-                    self._entry_to(path, target / entry.name, in_environment=inside)
-
-    def _entry_to(self, path: Path, target: Path, *, in_environment: bool) -> None:
-        original = path
-        if path.is_symlink():
-            if not in_environment or path == self._environment:
-                path = self._resolved(path)
-            if path.is_symlink():
-                target.symlink_to(path.readlink())
-                return
-        if path.is_dir():
-            self._folder_to(path, target, in_environment=in_environment)
-        elif not path.is_file():
-            raise InputError(
-                "this is neither a file nor a folder, and cannot be deployed",
-                kind="special-file",
-                where=str(original),
-                hint="remove it: a pipe, a socket or a device serves no model",
-            )
-        elif in_environment:
-            self._transfer(str(path), str(target))
+def _copy_content(folder: Path, environment: Path | None, target: Path, transfer: Transfer) -> None:
+    """Copy a folder of a deployment; an environment in it is transferred."""
+    for entry in content_of(folder, environment):
+        path = target / entry.path
+        if entry.kind == "folder":
+            make_folder(path)
+        elif entry.kind == "link":
+            path.symlink_to(entry.target)
+        elif entry.in_environment:
+            transfer(str(entry.source), str(path))
         else:
-            _copy(path, target)
-            target.chmod(PROGRAM | 0o200 if path.stat().st_mode & 0o100 else FILE | 0o200)
-
-    def _resolved(self, link: Path) -> Path:
-        """The target of a link if that is outside the folder and so missing in the tree, else the link itself."""
-        if str(link.readlink()).startswith(f"../{PYTHON_BACKEND}/"):
-            return link  # from a backend directory into the server's own
-        real = link.resolve()
-        return real if real.exists() and not real.is_relative_to(self._inside) else link
+            _copy(entry.source, path)
+            path.chmod(PROGRAM | 0o200 if entry.is_program else FILE | 0o200)
 
 
 def _copy(path: Path, target: Path) -> None:
@@ -199,6 +148,11 @@ def _copy(path: Path, target: Path) -> None:
 
 def _manifest(deployment: Deployment, tree: Path) -> DeploymentManifest:
     files = [Path(folder, name) for folder, _, names in os.walk(tree) for name in names]
+    return describe(deployment, len(files), sum(file.lstat().st_size for file in files))
+
+
+def describe(deployment: Deployment, files: int, size: int) -> DeploymentManifest:
+    """The manifest of a deployment with a number of files and bytes."""
     return {
         "schema": SCHEMA,
         "envpack": envpack.__version__,
@@ -206,8 +160,8 @@ def _manifest(deployment: Deployment, tree: Path) -> DeploymentManifest:
         "served_from": deployment.served_from,
         "models": [_model_entry(model) for model in deployment.models],
         "backends": [_backend_entry(backend) for backend in deployment.backends],
-        "files": len(files),
-        "size": sum(file.lstat().st_size for file in files),
+        "files": files,
+        "size": size,
         "command": list(server_arguments(deployment)),
     }
 

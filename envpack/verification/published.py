@@ -1,11 +1,12 @@
-"""Verifies a published repository: the real server loads it from the object store itself."""
+"""Verifies published models: the real server loads them from the object store itself, or from a pulled image."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from envpack.deployment import copy_publication
+from envpack.deployment import copy_publication, pull_image
+from envpack.registry import ImageAddress
 from envpack.repository import STUB_NAME
 from envpack.server import temporary_home
 from envpack.signing import PublicKey
@@ -60,3 +61,41 @@ def verify_published(
         options = dataclasses.replace(options, where=where)
         verdict = verify(copy, models, options=options, progress=progress)
     return dataclasses.replace(verdict, repository=str(location))
+
+
+def verify_image(
+    address: ImageAddress,
+    models: Sequence[str] = (),
+    *,
+    options: VerifyOptions | None = None,
+    key: PublicKey | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Verify the models of an image in a registry, in a server of this machine that loads them from its files.
+
+    Args:
+        address: the image.
+        models: as for `envpack.verification.verify`.
+        options: how to verify; the server is a process of this machine.
+        key: who must have signed the image, before any of it is fetched.
+        progress: receives each step.
+
+    Raises:
+        InputError: the image has no models (``image-without-models``), is not signed (``signature-invalid``), or a
+            model is invalid.
+        StorageError: the registry cannot be used.
+        ServerError: there is no server, or it could not be started.
+    """
+    options, progress = options or VerifyOptions(), progress or NoProgress()
+    with temporary_home() as home:
+        folder = home / "image"
+        folder.mkdir()
+        folder.chmod(FOLDER)
+        progress.begin(f"fetch oci://{address}")
+        pulled = pull_image(address, folder, progress, key=key)
+        progress.end("signed" if key else "")
+        backends = pulled.backends if pulled.backends.is_dir() else None
+        where = dataclasses.replace(options.where, runtime="process", extra_backends=backends)
+        options = dataclasses.replace(options, where=where)
+        verdict = verify(pulled.models, models, options=options, progress=progress)
+    return dataclasses.replace(verdict, repository=f"oci://{pulled.image}")

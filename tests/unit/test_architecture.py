@@ -32,6 +32,7 @@ ORDER = [
     "preflight",
     "inspection",
     "containers",
+    "registry",
     "deployment",
     "server",
     "verification",

@@ -1,0 +1,191 @@
+"""Layers of container images: files as a tar.gz, the same bytes for the same files, and how to unpack one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from envpack.archive.reading import opened_archive
+from envpack.archive.segments import compressed
+from envpack.archive.tar_members import END, PORTION, header, is_canonical, leaves, padding
+from envpack.environment import OWN, Entry
+from envpack.support.bounded_reading import opened
+from envpack.support.errors import InputError, StorageError
+from envpack.support.modes import FOLDER
+from envpack.support.processes import raise_if_stopped
+
+_MODES = {"file": 0o644, "program": 0o755}
+
+
+@dataclass(frozen=True)
+class LayerMember:
+    """A file, link or folder in a layer.
+
+    Attributes:
+        path: relative to the root of the image.
+        kind: ``"program"`` is an executable file.
+        size: bytes of the content.
+        source: the file with the content, None if that is ``content``.
+        content: the content of a file without source.
+        target: target of a link.
+    """
+
+    path: str
+    kind: Literal["file", "program", "link", "folder"]
+    size: int = 0
+    source: Path | None = None
+    content: bytes = b""
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class PackedLayer:
+    """A layer as a file.
+
+    Attributes:
+        sha256: SHA-256 of the file.
+        size: bytes of the file.
+        content_sha256: SHA-256 of the tar file in it.
+    """
+
+    sha256: str
+    size: int
+    content_sha256: str
+
+
+def pack_layer(members: Sequence[LayerMember], file: Path, report: Callable[[int], None]) -> PackedLayer:
+    """Write a layer. Files belong to root, and have one time stamp.
+
+    Args:
+        members: what is in it, folders before their content.
+        file: the file to write.
+        report: is called with the number of bytes that were packed since the last call.
+
+    Raises:
+        StorageError: kind ``file-unusable``: a file changed while it was packed.
+        OSError: a file cannot be read, or the disk is full.
+    """
+    whole, packed, size = hashlib.sha256(), hashlib.sha256(), 0
+    with file.open("wb") as out:
+        for portion in _portions(_blocks(members)):
+            raise_if_stopped()
+            whole.update(portion)
+            piece = compressed(portion)
+            packed.update(piece)
+            out.write(piece)
+            size += len(piece)
+            report(len(portion))
+    return PackedLayer(packed.hexdigest(), size, whole.hexdigest())
+
+
+def _blocks(members: Sequence[LayerMember]) -> Iterator[bytes]:
+    for member in members:
+        yield header(Entry(member.path, member.kind, OWN, member.size, target=member.target))
+        if member.source is None:
+            yield member.content
+        else:
+            yield from _content(member.source, member.size)
+        yield padding(member.size)
+    yield END
+
+
+def _content(source: Path, size: int) -> Iterator[bytes]:
+    left = size
+    with opened(source) as content:
+        while left and (piece := content.read(min(left, PORTION))):
+            left -= len(piece)
+            yield piece
+        if left or content.read(1):
+            raise StorageError(
+                "this file changed while it was published",
+                kind="file-unusable",
+                where=str(source),
+                hint="publish again when nothing writes to the repository",
+            )
+
+
+def _portions(blocks: Iterator[bytes]) -> Iterator[memoryview]:
+    """The bytes of some blocks in portions of equal size, which are compressed one by one."""
+    gathered = bytearray()
+    for block in blocks:
+        gathered += block
+        while len(gathered) >= PORTION:
+            yield memoryview(bytes(gathered[:PORTION]))
+            del gathered[:PORTION]
+    if gathered:
+        yield memoryview(bytes(gathered))
+
+
+class LayerUnpacker:
+    """Unpacks layers that `pack_layer` wrote into one folder. No name or link in them leads out of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._folders = {""}  # made here, so that none is a link
+
+    def unpack(self, layer: Path, limit: int) -> int:
+        """Unpack a layer.
+
+        Args:
+            layer: the file; nothing in it is trusted.
+            limit: maximum size of its files, in bytes.
+
+        Returns:
+            The size of its files.
+
+        Raises:
+            InputError: it is no such layer (``environment-unreadable``), or looks like a bomb (``archive-bomb``).
+            OSError: the disk is full.
+        """
+        written = 0
+        with opened_archive(layer, limit) as reader:
+            for member in reader:
+                path = member.name.rstrip("/")
+                if not is_canonical(path) or member.kind not in ("folder", "link", *_MODES):
+                    raise _no_layer(layer, member.name)
+                self._make(os.path.dirname(path), layer)  # noqa: PTH120 - names in archives are text
+                written += member.size
+                if member.kind == "folder":
+                    self._make(path, layer)
+                elif member.kind == "link" and leaves(path, member.target):
+                    raise _no_layer(layer, member.name)
+                else:
+                    self._write(path, member.kind, member.target, reader.content(), layer)
+        return written
+
+    def _make(self, path: str, layer: Path) -> None:
+        if path in self._folders:
+            return
+        self._make(os.path.dirname(path), layer)  # noqa: PTH120
+        try:
+            (self._folder / path).mkdir()
+        except FileExistsError:
+            raise _no_layer(layer, path) from None
+        (self._folder / path).chmod(FOLDER)
+        self._folders.add(path)
+
+    def _write(self, path: str, kind: str, target: str, content: Iterator[bytes], layer: Path) -> None:
+        try:
+            if kind == "link":
+                (self._folder / path).symlink_to(target)
+                return
+            handle = os.open(self._folder / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:
+            raise _no_layer(layer, path) from None
+        with os.fdopen(handle, "wb") as file:
+            for piece in content:
+                file.write(piece)
+            os.fchmod(handle, _MODES[kind])
+
+
+def _no_layer(layer: Path, name: str) -> InputError:
+    return InputError(
+        f"{name!r} does not belong in a layer of models",
+        kind="environment-unreadable",
+        where=str(layer),
+        hint="publish the image again with `envpack publish`",
+    )

@@ -1,0 +1,246 @@
+"""The layers of an image with models: one for each execution environment, stub, backend and model.
+
+What several models use lies in a folder that is named after its content, and links in the folders of the models lead
+there. So the layer is the same for all models and images that have it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from envpack.archive import LayerMember, PackedLayer, compressor, sha256_of
+from envpack.deployment.contents import ContentEntry, content_of, has_credentials
+from envpack.deployment.plan import SERVER_BACKENDS, Deployment
+from envpack.deployment.tree import MANIFEST_NAME, describe
+from envpack.repository import STUB_NAME
+from envpack.support.bounded_reading import read_json
+from envpack.support.cache_locations import cache_root
+from envpack.support.processes import raise_if_stopped
+from envpack.support.replacement import write_text
+from envpack.support.storage_errors import storage_errors
+
+SHARED = "opt/envpack"
+_SCHEMA = 1
+_DIGITS = 12  # of the SHA-256 in the name of a shared folder
+_MOST_REMEMBERED = 5000  # layers and contents
+
+
+@dataclass(frozen=True)
+class ImageLayer:
+    """A layer of an image.
+
+    Attributes:
+        title: what it is, for people.
+        members: what is in it.
+    """
+
+    title: str
+    members: tuple[LayerMember, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(member.size for member in self.members)
+
+
+class LayerMemory:
+    """What was computed from files that did not change since, by size, time stamp and inode of each."""
+
+    def __init__(self) -> None:
+        self._file = cache_root() / "publications" / "images.json"
+        self._known = self._read()
+        self._found: dict[str, Any] = {}
+
+    def content_of(self, members: Sequence[LayerMember]) -> str:
+        """A digest of some files, links and folders by their content."""
+        key = _fingerprint("content", members)
+        found = self._known.get(key)
+        if not isinstance(found, str):
+            found = _content_digest(members)
+        self._found[key] = found
+        return found
+
+    def packed(self, layer: ImageLayer) -> PackedLayer | None:
+        """What packing a layer gives; None if it was never packed."""
+        key = _fingerprint(compressor(), layer.members)
+        try:
+            sha256, size, content = self._known[key]
+        except (KeyError, TypeError, ValueError):
+            return None
+        self._found[key] = self._known[key]
+        return PackedLayer(str(sha256), int(size), str(content))
+
+    def remember(self, layer: ImageLayer, packed: PackedLayer) -> None:
+        """Note what packing a layer gave."""
+        key = _fingerprint(compressor(), layer.members)
+        self._found[key] = [packed.sha256, packed.size, packed.content_sha256]
+
+    def save(self) -> None:
+        """Keep what was found for the next time.
+
+        Raises:
+            StorageError: the disk is full.
+        """
+        entries = {name: entry for name, entry in self._known.items() if name not in self._found} | self._found
+        if entries == self._known:
+            return
+        with storage_errors(self._file):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(self._file, json.dumps(dict(list(entries.items())[-_MOST_REMEMBERED:])))
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = read_json(self._file)
+            return dict(found)
+        except (OSError, ValueError, TypeError):
+            return {}
+
+
+def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) -> tuple[ImageLayer, ...]:
+    """The layers of a deployment's image: environments, stubs, backends, models, and the manifest last.
+
+    Args:
+        deployment: what the image contains.
+        memory: remembers digests of files.
+        based: whether there is a base image, in which a server finds models and backends at its own paths.
+
+    Raises:
+        InputError: a model contains something that cannot be deployed.
+    """
+    models = deployment.served_from.strip("/") if based else "models"
+    backends = SERVER_BACKENDS.strip("/") if based else "backends"
+    shared: dict[str, ImageLayer] = {}
+    own: list[ImageLayer] = []
+    for model in deployment.models:
+        raise_if_stopped()
+        entries = list(content_of(model.folder, model.environment))
+        parts = _parts_of(entries, memory)
+        shared |= {part.folder: part.layer for part in parts}
+        own.append(_model_layer(model.name, [e for e in entries if not _is_left_out(e)], models, parts))
+    own += [
+        ImageLayer(f"backend {backend.name}", _below(f"{backends}/{backend.name}", content_of(backend.folder, None)))
+        for backend in deployment.backends
+    ]
+    layers = (*(shared[folder] for folder in sorted(shared)), *sorted(own, key=lambda layer: layer.title))
+    return (*layers, _description(deployment, layers, SHARED if based else ""))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a model that other models may have as well.
+
+    Attributes:
+        path: where it is in the model's folder.
+        folder: where it is in the image.
+        layer: the layer with it.
+    """
+
+    path: str
+    folder: str
+    layer: ImageLayer
+
+
+def files_with_credentials(deployment: Deployment) -> tuple[str, ...]:
+    """The text files of models that contain a password in an address, and are left out."""
+    return tuple(
+        f"{model.name}/{entry.path}"
+        for model in deployment.models
+        for entry in content_of(model.folder, model.environment)
+        if _is_left_out(entry)
+    )
+
+
+def _is_left_out(entry: ContentEntry) -> bool:
+    return entry.kind == "file" and not entry.in_environment and has_credentials(entry.source)
+
+
+def _parts_of(entries: Sequence[ContentEntry], memory: LayerMemory) -> list[_Part]:
+    """The execution environment and the stub of a model."""
+    parts = []
+    environment = [entry for entry in entries if entry.in_environment]
+    if environment and environment[0].kind != "link":
+        parts.append(_part(environment, "environments", f"environment {Path(environment[0].path).name}", memory))
+    stub = [entry for entry in entries if entry.path == STUB_NAME and entry.kind == "file"]
+    if stub:
+        parts.append(_part(stub, "stubs", "stub", memory))
+    return parts
+
+
+def _part(entries: Sequence[ContentEntry], kind: str, title: str, memory: LayerMemory) -> _Part:
+    root = entries[0].path
+    name = Path(root).name
+    members = [_member(replace(entry, path=name + entry.path[len(root) :])) for entry in entries]
+    digest = memory.content_of(members)[:_DIGITS]
+    folder = f"{SHARED}/{kind}/{digest}"
+    members = [replace(member, path=f"{folder}/{member.path}") for member in members]
+    return _Part(root, f"{folder}/{name}", ImageLayer(f"{title} {digest}", _with_parents(members)))
+
+
+def _model_layer(model: str, entries: Sequence[ContentEntry], models: str, parts: Sequence[_Part]) -> ImageLayer:
+    """The rest of a model, with links to its parts."""
+    folder = f"{models}/{model}"
+    elsewhere = {part.path: part.folder for part in parts}
+    members = []
+    for entry in entries:
+        path = f"{folder}/{entry.path}".rstrip("/")
+        if entry.path in elsewhere:
+            target = os.path.relpath(elsewhere[entry.path], os.path.dirname(path))  # noqa: PTH120
+            members.append(LayerMember(path, "link", target=target))
+        elif not any(entry.path.startswith(f"{part}/") for part in elsewhere):
+            members.append(_member(replace(entry, path=path)))
+    return ImageLayer(f"model {model}", _with_parents(members))
+
+
+def _description(deployment: Deployment, layers: Sequence[ImageLayer], folder: str) -> ImageLayer:
+    """The layer with the manifest of the deployment."""
+    files = [member for layer in layers for member in layer.members if member.kind != "folder"]
+    manifest = describe(deployment, len(files), sum(member.size for member in files))
+    content = f"{json.dumps(manifest, indent=1, sort_keys=True)}\n".encode()
+    path = f"{folder}/{MANIFEST_NAME}".lstrip("/")
+    return ImageLayer("manifest", _with_parents([LayerMember(path, "file", len(content), content=content)]))
+
+
+def _below(folder: str, entries: Iterator[ContentEntry]) -> tuple[LayerMember, ...]:
+    return _with_parents([_member(replace(entry, path=f"{folder}/{entry.path}".rstrip("/"))) for entry in entries])
+
+
+def _with_parents(members: Sequence[LayerMember]) -> tuple[LayerMember, ...]:
+    """Members, after the folders that lead to the first of them."""
+    parts = members[0].path.split("/")[:-1]
+    parents = ["/".join(parts[: number + 1]) for number in range(len(parts))]
+    return (*(LayerMember(path, "folder") for path in parents), *members)
+
+
+def _member(entry: ContentEntry) -> LayerMember:
+    if entry.kind == "folder":
+        return LayerMember(entry.path, "folder")
+    if entry.kind == "link":
+        return LayerMember(entry.path, "link", target=entry.target)
+    size = entry.source.stat().st_size
+    return LayerMember(entry.path, "program" if entry.is_program else "file", size, entry.source)
+
+
+def _fingerprint(purpose: str, members: Sequence[LayerMember]) -> str:
+    digest = hashlib.sha256(f"{_SCHEMA} {purpose}".encode())
+    for member in members:
+        stamp: list[Any] = [hashlib.sha256(member.content).hexdigest()]
+        if member.source is not None:
+            status = member.source.stat()
+            stamp = [status.st_mtime_ns, status.st_ino, status.st_dev]
+        digest.update(json.dumps([member.path, member.kind, member.size, member.target, *stamp]).encode())
+    return digest.hexdigest()
+
+
+def _content_digest(members: Sequence[LayerMember]) -> str:
+    digest = hashlib.sha256()
+    for member in members:
+        raise_if_stopped()
+        content = sha256_of(member.source) if member.source is not None else ""
+        digest.update(json.dumps([member.path, member.kind, member.target, content]).encode())
+    return digest.hexdigest()

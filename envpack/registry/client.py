@@ -1,0 +1,220 @@
+"""Reads and writes the blobs and manifests of one repository in a registry; every byte is compared with its digest."""
+
+from __future__ import annotations
+
+import contextlib
+import http
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from envpack.registry.address import ImageAddress
+from envpack.registry.connection import client_class, require_library
+from envpack.registry.credentials import account_at
+from envpack.registry.documents import INDEX, MANIFEST, Descriptor, digest_of, encoded, parse_index
+from envpack.registry.faults import faults_of, is_temporary, registry_corrupt
+from envpack.support.processes import raise_if_stopped
+
+TIMEOUT = 60.0  # seconds without a byte
+_ATTEMPTS = 3
+_PAUSE = 0.5  # seconds before the second attempt
+_PIECE = 1 << 20
+_ACCEPT = ", ".join(
+    (
+        *(MANIFEST, INDEX),
+        "application/vnd.docker.distribution.manifest.v2+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+    )
+)
+
+# Is called with the number of bytes that were transferred since the last call.
+Report = Callable[[int], None]
+
+
+@contextlib.contextmanager
+def connected(address: ImageAddress, *, timeout: float = TIMEOUT) -> Iterator[Registry]:
+    """Connect to the repository of an image during the block.
+
+    Raises:
+        UsageError: kind ``registry-client-missing``: the extra is not installed.
+        InputError: kind ``bad-docker-config``.
+        StorageError: kinds ``registry-unreachable``, ``registry-forbidden`` and ``registry-corrupt``: it does not
+            answer, refuses, or answers wrongly. So do all methods.
+    """
+    require_library(address)
+    account = account_at(address.registry)
+
+    def authenticate(client: Any, response: Any) -> None:
+        names = {"username": account.user, "password": account.password} if account else {}
+        client.authenticate(response=response, **names)
+
+    with faults_of(address):
+        insecure = address.is_local and not _is_encrypted(address, timeout)
+    with client_class()(address.host, address.repository, authenticate, insecure, timeout=timeout) as client:
+        yield Registry(address, client)
+
+
+def _is_encrypted(address: ImageAddress, timeout: float) -> bool:
+    """Whether a registry on this machine speaks TLS."""
+    import requests
+
+    try:
+        requests.head(f"https://{address.host}/v2/", timeout=timeout)
+    except requests.exceptions.SSLError as error:
+        return "CERTIFICATE_VERIFY_FAILED" in str(error)  # reported by the first request
+    except requests.exceptions.ConnectionError:
+        return False
+    return True
+
+
+class Registry:
+    """The repository of an image in a registry."""
+
+    def __init__(self, address: ImageAddress, client: Any) -> None:
+        self.address = address
+        self._client = client
+
+    def manifest(self, reference: str) -> bytes | None:
+        """A manifest or an index; None if there is none.
+
+        Args:
+            reference: its digest, which the content must have, or a tag.
+        """
+        with faults_of(self.address):
+            answer = self._get(f"manifests/{reference}", {"Accept": _ACCEPT})
+        if answer is None:
+            return None
+        content: bytes = answer.content
+        if reference.startswith("sha256:") and digest_of(content) != reference:
+            raise registry_corrupt(self.address, f"the manifest {reference} has another digest")
+        return content
+
+    def put_manifest(self, content: bytes, media_type: str, reference: str) -> None:
+        """Write a manifest under a tag or its digest, and check that the registry has it."""
+        with faults_of(self.address):
+            self._repeated(
+                lambda: self._client.request(
+                    "put", f"manifests/{reference}", data=content, headers={"Content-Type": media_type}
+                )
+            )
+        if self.manifest(reference) != content:
+            raise registry_corrupt(self.address, f"{reference} is not the manifest that was just written")
+
+    def has_blob(self, blob: Descriptor) -> bool:
+        """Whether the registry has a blob."""
+        with faults_of(self.address):
+            try:
+                size = self._repeated(lambda: self._client.blob_size(blob.digest))
+            except Exception as error:
+                if _status_of(error) == http.HTTPStatus.NOT_FOUND:
+                    return False
+                raise
+        if size != blob.size:
+            raise registry_corrupt(self.address, f"the blob {blob.digest} has {size} bytes instead of {blob.size}")
+        return True
+
+    def send_blob(self, blob: Descriptor, file: Path, report: Report = lambda _: None) -> None:
+        """Write a blob, and check that the registry has it."""
+
+        def reported(_digest: str, piece: bytes, _size: int) -> None:
+            raise_if_stopped()
+            report(len(piece))
+
+        with faults_of(self.address):
+            digest = self._repeated(lambda: self._client.push_blob(str(file), reported, check_exists=False))
+        if digest != blob.digest or not self.has_blob(blob):
+            raise registry_corrupt(self.address, f"the blob {blob.digest} is not there after it was sent")
+
+    def mount_blob(self, blob: Descriptor, source: ImageAddress) -> bool:
+        """Let this repository share a blob of another one in the same registry; whether it does now."""
+        from dxf.exceptions import DXFMountFailed
+
+        if source.registry != self.address.registry:
+            return False
+        with faults_of(self.address):
+            try:
+                self._client.mount_blob(source.repository, blob.digest)
+            except DXFMountFailed:
+                return False
+            except Exception as error:
+                if _status_of(error) is None:
+                    raise
+                return False
+        return self.has_blob(blob)
+
+    def blob(self, blob: Descriptor) -> Iterator[bytes]:
+        """The content of a blob; the last piece follows only if the digest is right."""
+        left = blob.size
+        with faults_of(self.address):
+            for piece in self._repeated(lambda: self._client.pull_blob(blob.digest, chunk_size=_PIECE)):
+                raise_if_stopped()
+                left -= len(piece)
+                if left < 0:
+                    raise registry_corrupt(self.address, f"the blob {blob.digest} has more than {blob.size} bytes")
+                yield piece
+        if left:
+            raise registry_corrupt(self.address, f"the blob {blob.digest} ends {left} bytes too early")
+
+    def read_blob(self, blob: Descriptor, most: int) -> bytes:
+        """The content of a small blob.
+
+        Raises:
+            StorageError: also kind ``registry-corrupt``: it is larger than ``most`` bytes.
+        """
+        if blob.size > most:
+            raise registry_corrupt(self.address, f"the blob {blob.digest} has more than {most} bytes")
+        return b"".join(self.blob(blob))
+
+    def referrers(self, digest: str) -> tuple[Descriptor, ...]:
+        """The artifacts about an image: from the referrers API, or the tag that replaces it where there is none."""
+        with faults_of(self.address):
+            answer = self._get(f"referrers/{digest}", {"Accept": INDEX})
+        content = answer.content if answer is not None else self.manifest(_referrers_tag(digest))
+        try:
+            return tuple(found for found, _ in parse_index(content)) if content else ()
+        except ValueError as error:
+            raise registry_corrupt(self.address, f"the list of artifacts about {digest} is damaged") from error
+
+    def add_referrer(self, digest: str, artifact: Descriptor) -> None:
+        """List an artifact about an image, unless the registry does so itself."""
+        with faults_of(self.address):
+            if self._get(f"referrers/{digest}", {"Accept": INDEX}) is not None:
+                return
+        listed = self.referrers(digest)
+        if artifact.digest in {found.digest for found in listed}:
+            return
+        manifests = [found.to_json() for found in (*listed, artifact)]
+        index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}
+        self.put_manifest(encoded(index), INDEX, _referrers_tag(digest))
+
+    def _get(self, path: str, headers: dict[str, str]) -> Any:
+        """The answer to a request; None if there is no such thing."""
+        try:
+            return self._repeated(lambda: self._client.request("get", path, headers=headers))
+        except Exception as error:
+            if _status_of(error) == http.HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    def _repeated(self, request: Callable[[], Any]) -> Any:
+        """The result of a request, which is repeated if it fails for a reason that may pass."""
+        for attempt in range(1, _ATTEMPTS):
+            raise_if_stopped()
+            try:
+                return request()
+            except Exception as error:
+                if not is_temporary(error):
+                    raise
+                time.sleep(_PAUSE * attempt)
+        return request()
+
+
+def _referrers_tag(digest: str) -> str:
+    return digest.replace(":", "-")
+
+
+def _status_of(error: BaseException) -> int | None:
+    """The HTTP status that an error is about; None if it is about none."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None

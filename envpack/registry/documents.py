@@ -1,0 +1,167 @@
+"""The documents of the OCI image specification: descriptors, manifests, indexes and configurations."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from envpack.support.bounded_reading import parse_json
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+EMPTY = "application/vnd.oci.empty.v1+json"
+IN_TOTO = "application/vnd.in-toto+json"
+DSSE = "application/vnd.dsse.envelope.v1+json"
+EMPTY_CONTENT = b"{}"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+# Docker's own types, for documents and layers with the same content.
+_OF_DOCKER = {
+    "application/vnd.docker.distribution.manifest.v2+json": MANIFEST,
+    "application/vnd.docker.distribution.manifest.list.v2+json": INDEX,
+    "application/vnd.docker.container.image.v1+json": CONFIG,
+    "application/vnd.docker.image.rootfs.diff.tar.gzip": LAYER,
+}
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A reference to content in a registry.
+
+    Attributes:
+        media_type: what it is.
+        digest: ``"sha256:…"``.
+        size: bytes.
+        artifact_type: what an artifact is, ``""`` of others.
+        annotations: by name.
+    """
+
+    media_type: str
+    digest: str
+    size: int
+    artifact_type: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, media_type: str, content: bytes) -> Descriptor:
+        """The descriptor of some content."""
+        return cls(media_type, digest_of(content), len(content))
+
+    def to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+        if self.artifact_type:
+            document["artifactType"] = self.artifact_type
+        if self.annotations:
+            document["annotations"] = dict(sorted(self.annotations.items()))
+        return document
+
+
+@dataclass(frozen=True)
+class Image:
+    """A manifest: an image, or an artifact.
+
+    Attributes:
+        config: its configuration.
+        layers: from the lowest to the highest.
+        artifact_type: what an artifact is, ``""`` of an image.
+        subject: digest of the image that an artifact is about, ``""`` if it is about none.
+        annotations: by name.
+    """
+
+    config: Descriptor
+    layers: Sequence[Descriptor]
+    artifact_type: str = ""
+    subject: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def digest_of(content: bytes) -> str:
+    """The digest of some content, as registries name it."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def encoded(document: Mapping[str, Any]) -> bytes:
+    """A document as JSON, the same bytes for the same content."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def parse_image(content: bytes) -> Image:
+    """Read a manifest.
+
+    Raises:
+        ValueError: it is none.
+    """
+    document = _document(content, MANIFEST)
+    try:
+        return Image(
+            _descriptor(document["config"]),
+            tuple(map(_descriptor, document["layers"])),
+            str(document.get("artifactType", "")),
+            _descriptor(document["subject"]).digest if document.get("subject") else "",
+            _texts(document.get("annotations")),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it is no manifest of an image") from error
+
+
+def parse_index(content: bytes) -> tuple[tuple[Descriptor, str], ...]:
+    """Read an index: the manifests in it, each with its platform, as ``"linux/amd64"``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    document = _document(content, INDEX)
+    try:
+        return tuple((_descriptor(entry), _platform(entry.get("platform"))) for entry in document["manifests"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it is no index of images") from error
+
+
+def is_index(content: bytes) -> bool:
+    """Whether a document is an index of several images."""
+    try:
+        document = parse_json(content)
+    except ValueError:
+        return False
+    if not isinstance(document, dict):
+        return False
+    return _canonical(document.get("mediaType", INDEX if "manifests" in document else MANIFEST)) == INDEX
+
+
+def _document(content: bytes, media_type: str) -> Mapping[str, Any]:
+    document = parse_json(content)
+    if not isinstance(document, dict) or document.get("schemaVersion") != 2:
+        raise ValueError("it is no document of the OCI image specification")
+    if _canonical(document.get("mediaType", media_type)) != media_type:
+        raise ValueError(f"it is not of the type {media_type}")
+    return document
+
+
+def _canonical(media_type: Any) -> str:
+    return _OF_DOCKER.get(str(media_type), str(media_type))
+
+
+def _descriptor(document: Mapping[str, Any]) -> Descriptor:
+    digest, size = document["digest"], document["size"]
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest) or not isinstance(size, int) or size < 0:
+        raise ValueError("it has a malformed digest or size")
+    return Descriptor(
+        _canonical(document["mediaType"]),
+        digest,
+        size,
+        str(document.get("artifactType", "")),
+        _texts(document.get("annotations")),
+    )
+
+
+def _texts(found: Any) -> dict[str, str]:
+    return {str(name): str(value) for name, value in (found or {}).items()}
+
+
+def _platform(found: Any) -> str:
+    return f"{found.get('os')}/{found.get('architecture')}" if found else ""
