@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from envpack.registry import LAYER, Descriptor, ImageAddress, Registry, is_index, parse_image, parse_index
@@ -55,7 +55,8 @@ def read_base(registry: Registry, architecture: str) -> BaseImage:
         raise _bad(address, f"it is for {platform}, and the models are for linux/{architecture}")
     if len(diff_ids) != len(image.layers) or any(layer.media_type not in _COMPRESSED for layer in image.layers):
         raise _bad(address, "it has layers that cannot be copied")
-    return BaseImage(address, config, image.layers, diff_ids)
+    layers = [replace(layer, annotations={}) for layer in image.layers]  # which are about another image's content
+    return BaseImage(address, config, layers, diff_ids)
 
 
 def _manifest(registry: Registry, reference: str, architecture: str) -> bytes:

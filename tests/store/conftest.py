@@ -4,7 +4,9 @@ import uuid
 
 import pytest
 
+from tests import registries
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, faulty, moto, rclone
+from tests.unit.deployment.conftest import project, release  # noqa: F401 - a small repository
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +27,8 @@ def credentials(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
+    for name in ("DOCKER_CONFIG", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
 
@@ -49,3 +53,28 @@ def url(s3, folder):
 @pytest.fixture
 def faulty_url(proxy, folder):
     return f"s3://{proxy.url}/{BUCKET}/{folder}"
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory):
+    """Host and port of a registry without TLS and accounts."""
+    if not registries.is_installed():
+        pytest.skip(registries.MISSING)
+    with registries.registry(tmp_path_factory.mktemp("registry")) as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def protected(tmp_path_factory):
+    """Host and port of a registry with TLS and an account, and its certificate."""
+    if not registries.is_installed():
+        pytest.skip(registries.MISSING)
+    place = tmp_path_factory.mktemp("protected")
+    with registries.registry(place, protected=True) as host:
+        yield host, place / "registry.crt"
+
+
+@pytest.fixture
+def registry_proxy(registry):
+    with faulty(f"http://{registry}") as found:
+        yield found
