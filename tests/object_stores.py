@@ -32,7 +32,8 @@ def free_port():
 
 
 @contextlib.contextmanager
-def _running(command, port, log):
+def running(command, port, log):
+    """Run a server of HTTP during the block; yields its address, once it answers there."""
     with log.open("wb") as output:
         child = subprocess.Popen(command, stdout=output, stderr=output)
     try:
@@ -59,7 +60,7 @@ def moto(folder):
     """Run moto's server during the block; yields its address. It has an empty bucket."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with _running(command, port, folder / "moto.log") as address:
+    with running(command, port, folder / "moto.log") as address:
         urllib.request.urlopen(urllib.request.Request(f"{address}/{BUCKET}", method="PUT"), timeout=60).close()
         yield address
 
@@ -72,7 +73,7 @@ def rclone(folder):
     program = Path(sys.executable).with_name("rclone")
     keys = f"{VARIABLES['AWS_ACCESS_KEY_ID']},{VARIABLES['AWS_SECRET_ACCESS_KEY']}"
     options = ["--addr", f"127.0.0.1:{port}", "--auth-key", keys, "--config", os.devnull]
-    with _running([program, "serve", "s3", folder / "served", *options], port, folder / "rclone.log") as address:
+    with running([program, "serve", "s3", folder / "served", *options], port, folder / "rclone.log") as address:
         yield address
 
 

@@ -1,0 +1,76 @@
+"""An Azure Blob service: as a store that machines share, and with a published repository."""
+
+import pytest
+
+from envpack.deployment import copy_publication, plan_deployment, publish, published_files
+from envpack.store import Objects, open_store, parse_location, server_address
+from envpack.store.claims import probe
+from envpack.support.errors import StorageError
+from envpack.support.progress import NoProgress
+from tests import azurite
+from tests.object_stores import BUCKET
+
+CONTENT = bytes(range(256)) * 40_000  # more than two parts
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory):
+    if not azurite.is_installable():
+        pytest.skip(azurite.MISSING)
+    with azurite.azurite(tmp_path_factory.mktemp("azurite"), BUCKET) as variables:
+        yield variables
+
+
+@pytest.fixture
+def url(service, folder, monkeypatch):
+    for name, value in service.items():
+        monkeypatch.setenv(name, value)
+    return f"az://{BUCKET}/{folder}"
+
+
+def test_what_was_put_there_comes_back(url, tmp_path):
+    (tmp_path / "file").write_bytes(CONTENT)
+    store = open_store(url, push=True)
+    assert store.add("package", "0", tmp_path / "file", sizes=[100, len(CONTENT) - 100]) == len(CONTENT)
+    assert store.add("package", "1", tmp_path / "file", sizes=[100, len(CONTENT) - 100]) == 0
+    store = open_store(url)
+    store.fetch(store.find("package", "0"), tmp_path / "back", NoProgress())
+    assert (tmp_path / "back").read_bytes() == CONTENT
+
+
+def test_the_service_honours_conditions(url):
+    store = open_store(url, push=True)
+    assert probe(store.objects)[0]
+    assert store.objects.create("a", b"1")
+    assert not store.objects.create("a", b"2")
+    tag = store.objects.head("a").tag
+    assert store.objects.replace("a", b"3", tag)
+    assert not store.objects.replace("a", b"4", tag)
+    assert store.objects.read("a", 10)[0] == b"3"
+
+
+def test_a_missing_container_and_a_wrong_key_are_named(url, monkeypatch):
+    with pytest.raises(StorageError) as raised:
+        open_store("az://absent/folder").find("stub", "a")
+    assert raised.value.kind == "store-absent"
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=")
+    with pytest.raises(StorageError) as raised:
+        open_store(url).find("stub", "a")
+    assert raised.value.kind == "store-forbidden"
+
+
+def test_a_repository_is_published_and_copied_back(url, project, release, tmp_path):
+    for path in project.repository.glob("*/python3.8"):  # no environment of the cache
+        path.rename(tmp_path / path.parent.name)
+        (path.parent / "config.pbtxt").write_text('backend: "python"\n')
+    objects = Objects(parse_location(url))
+    plan = plan_deployment(project, tmp_path / "backends", release)
+    with published_files(plan, NoProgress()) as publication:
+        assert publish(publication, objects).sent[-1] == "both/config.pbtxt"
+        assert publish(publication, objects).sent == ()
+    (tmp_path / "copy").mkdir()
+    copy_publication(objects, tmp_path / "copy", NoProgress())
+    assert (tmp_path / "copy/late/1/model.py").read_text() == "code"
+    assert (
+        server_address(objects.location) == f"as://{azurite.ACCOUNT}/{BUCKET}/{objects.location.prefix.split('/')[-1]}"
+    )
