@@ -1,10 +1,13 @@
-"""A repository in an object store: published, loaded from there by the real server, changed, and removed."""
+"""Published models: loaded from an object store by the real server, changed, and removed; and served from an image."""
+
+import shutil
 
 import pytest
 
 from envpack.pythons import interpreter_for
 from envpack.store import Objects, parse_location
 from envpack.support.errors import EnvpackError
+from tests import registries
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, moto
 from tests.signing_keys import write_pair
 
@@ -104,3 +107,28 @@ def test_the_server_loads_what_was_published(doubler, envpack_json, url):
 def test_a_server_in_a_container_is_refused(envpack_json, url):
     code, document = envpack_json("verify", url, "--runtime", "docker")
     assert (code, document["error"]["kind"]) == (2, "usage")
+
+
+def test_the_server_serves_a_published_image(doubler, envpack_json, tmp_path):
+    """The model has a backend for its Python; environment and stub are reached by links."""
+    if not registries.is_installed():
+        pytest.skip(registries.MISSING)
+    repository = doubler.parent
+    code, document = envpack_json("build", "doubler", "--repository", repository, "--python", PYTHON)
+    assert code == 0, document
+    shutil.copytree(doubler, repository / "again", symlinks=True)
+    assert envpack_json("build", "again", "--repository", repository, "--python", PYTHON, "--layout", "backend")[0] == 0
+    private, public = write_pair(tmp_path)
+    (tmp_path / "registry").mkdir()
+    with registries.registry(tmp_path / "registry") as host:
+        url = f"oci://{host}/models:1"
+        document = published(envpack_json, url, repository, "--sign", private)
+        titles = [layer["title"].split()[0] for layer in document["layers"]]
+        assert titles == ["environment", "stub", "backend", "model", "model", "manifest"]
+        code, document = envpack_json("verify", url, "--require-signature", public)
+    assert code == 0, document
+    verdict = document["verdict"]
+    assert verdict["repository"].startswith(f"oci://{host}/models@sha256:")
+    assert {model["name"]: model["ok"] for model in verdict["models"]} == {"doubler": True, "again": True}
+    stubs = {model["name"]: model["stub"]["executable"] for model in verdict["models"]}
+    assert all(str(repository) not in stub for stub in stubs.values())
