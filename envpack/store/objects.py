@@ -142,13 +142,25 @@ class Objects:
         exceptions = obstore.exceptions
         with self._errors():
             try:
-                mode = {"e_tag": tag}
+                mode = self._unchanged(path, tag)
+                if mode is None:
+                    return False
                 interruptible(lambda: obstore.put(self._store, path, content, mode=mode, use_multipart=False))
             except (NotImplementedError, exceptions.NotSupportedError):
                 interruptible(lambda: obstore.put(self._store, path, content, use_multipart=False))
             except (exceptions.PreconditionError, FileNotFoundError):
                 return False
         return True
+
+    def _unchanged(self, path: str, tag: str) -> dict[str, str] | None:
+        """The condition that an object was not written since it had a tag; None if it was.
+
+        Google Cloud Storage compares generations instead of tags.
+        """
+        if self.location.scheme != "gs":
+            return {"e_tag": tag}
+        meta = interruptible(lambda: self._library.head(self._store, path))
+        return {"version": str(meta["version"])} if meta["e_tag"] == tag else None
 
     def upload(self, path: str, content: Iterable[bytes]) -> str:
         """Write a large object in parts; it appears when it is complete. Returns its tag."""

@@ -8,6 +8,7 @@ from envpack.pythons import interpreter_for
 from envpack.store import Objects, parse_location
 from envpack.support.errors import EnvpackError
 from tests import registries
+from tests.gcs import gcs
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, moto
 from tests.signing_keys import write_pair
 
@@ -102,6 +103,21 @@ def test_the_server_loads_what_was_published(doubler, envpack_json, url):
     assert sorted(published(envpack_json, url, repository, *words)["outdated"]) == gone
     assert sorted(published(envpack_json, url, repository, *words, "--delete")["removed"]) == gone
     assert not [found for found in objects.list() if found.path.startswith("both")]
+
+
+def test_the_server_loads_from_google_cloud_storage(doubler, envpack_json, tmp_path, monkeypatch):
+    code, document = envpack_json("build", "doubler", "--repository", doubler.parent, "--python", PYTHON)
+    assert code == 0, document
+    with gcs(tmp_path, BUCKET) as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        address = f"gs://{BUCKET}/models"
+        assert published(envpack_json, address, doubler.parent)["sent"][-1] == "doubler/config.pbtxt"
+        assert published(envpack_json, address, doubler.parent)["sent"] == []
+        code, document = envpack_json("verify", address)
+        assert code == 0, document
+        assert document["verdict"]["repository"] == address
+        assert [model["ok"] for model in document["verdict"]["models"]] == [True]
 
 
 def test_a_server_in_a_container_is_refused(envpack_json, url):
