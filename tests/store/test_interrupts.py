@@ -50,3 +50,14 @@ def test_transfers_side_by_side_can_be_interrupted(proxy, faulty_url, tmp_path):
     _, said = child.communicate(timeout=50)
     assert child.returncode == 130
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_waits_for_a_registry_can_be_interrupted(project, registry_proxy, number, code):
+    registry_proxy.fault = lambda *_: None
+    url = f"oci://{registry_proxy.url.removeprefix('http://')}/models:1"
+    child = started(registry_proxy, "publish", url, "--repository", project.repository)
+    child.send_signal(number)
+    _, said = child.communicate(timeout=50)
+    assert child.returncode == code
+    assert "Traceback" not in said

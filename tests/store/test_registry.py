@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -268,6 +269,30 @@ def test_an_image_of_somebody_else_is_refused(address, tmp_path):
     with pytest.raises(InputError, match="does not have it") as raised:
         pulled(address, tmp_path / "pulled")
     assert raised.value.kind == "image-without-models"
+
+
+def test_podman_reads_the_image(plan, address, tmp_path):
+    """Another client of registries, with its own storage; a volume of Kubernetes is such a mount."""
+    if shutil.which("podman") is None or os.getuid() != 0:
+        pytest.skip("needs podman and root")
+    published = publish_image(plan, address)
+    with tempfile.TemporaryDirectory(prefix="podman-") as short:  # podman refuses long paths
+        podman = ["podman", "--root", tmp_path / "root", "--runroot", short, "--storage-driver", "vfs"]
+
+        def run(*words):
+            done = subprocess.run([*podman, *words], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            return done.stdout.strip()
+
+        run("pull", "--quiet", "--tls-verify=false", str(address))
+        assert run("image", "inspect", "--format", "{{.Digest}}", str(address)) == published.image.partition("@")[2]
+        mounted = Path(run("image", "mount", str(address)))
+        try:
+            assert (mounted / "models/early/python3.8/lib/.hidden").read_text() == "activate"
+            assert os.access(mounted / "models/late/triton_python_backend_stub", os.X_OK)
+            assert (mounted / "models/late/1/model.py").read_text() == "code"
+        finally:
+            run("image", "unmount", "--all")
 
 
 def log_in(host, folder, user, word):
