@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Install the Debian packages that the tests of containers, of clones, of stores and of the report use, if they are missing:
-# Docker, podman, a browser, shells, XFS, a registry, npm for the emulator of Azure. Nothing else in envpack needs them; without root or apt nothing is installed, and those tests skip.
+# Install the Debian packages that the tests of containers, of clones, of stores and of the report use, if they are missing: Docker,
+# podman, a browser, shells, XFS, a registry, npm for an emulator of Azure. Nothing else in envpack needs them; without root or
+# apt nothing is installed, and those tests skip.
 set -euo pipefail
 declare -A package_of=(
   [zstd]=zstd [dockerd]=docker.io [podman]=podman [chromium]=chromium [chromedriver]=chromium-driver [pkill]=procps [curl]=curl [zsh]=zsh [fish]=fish

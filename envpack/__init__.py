@@ -21,16 +21,21 @@ if TYPE_CHECKING:
     from envpack.deployment import (
         Deployment as Deployment,
         Published as Published,
+        PublishedImage as PublishedImage,
+        PulledImage as PulledImage,
         assemble as assemble,
         build_image as build_image,
         check_signed as check_signed,
         plan_deployment as plan_deployment,
         publish as publish,
+        publish_image as publish_image,
         published_files as published_files,
+        pull_image as pull_image,
     )
     from envpack.doctor import examine as examine
     from envpack.inspection import inspect_repository as inspect_repository
     from envpack.project import Project as Project, open_project as open_project
+    from envpack.registry import ImageAddress as ImageAddress, parse_image_address as parse_image_address
     from envpack.releases import Release as Release, find_release as find_release
     from envpack.signing import read_public_key as read_public_key, read_signing_key as read_signing_key
     from envpack.store import (
@@ -55,6 +60,7 @@ if TYPE_CHECKING:
         Verdict as Verdict,
         VerifyOptions as VerifyOptions,
         verify as verify,
+        verify_image as verify_image,
         verify_published as verify_published,
     )
     from envpack.workflow import (

@@ -122,11 +122,11 @@ def _inspect_image(url: str, triton: str, public_key: Path | None, console: Cons
     """Fetch the models of an image, and show every finding on them."""
     from envpack.cli.inspect_repository import inspect_repository_at
     from envpack.deployment import pull_image
-    from envpack.registry import parse_address
+    from envpack.registry import parse_image_address
     from envpack.signing import read_public_key
     from envpack.support.temp_dirs import temp_dir
 
-    address = parse_address(url)
+    address = parse_image_address(url)
     key = read_public_key(public_key) if public_key else None
     with temp_dir("image") as folder:
         (folder / "image").mkdir()

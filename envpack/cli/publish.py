@@ -144,9 +144,9 @@ def _publish_image(
     plan: Deployment, url: str, base: str, console: Console, *, dry_run: bool, key: SigningKey | None
 ) -> None:
     from envpack.deployment import publish_image
-    from envpack.registry import parse_address
+    from envpack.registry import parse_image_address
 
-    address, below = parse_address(url, tagged=True), parse_address(base, pinned=True) if base else None
+    address, below = parse_image_address(url, tagged=True), parse_image_address(base, pinned=True) if base else None
     published = publish_image(plan, address, base=below, dry_run=dry_run, key=key, progress=console)
     for caution in published.cautions:
         console.warned(caution)

@@ -188,7 +188,7 @@ def command(
 def _verdict_on_published(
     address: str, models: tuple[str, ...], choices: VerifyOptions, public_key: Path | None, console: Console
 ) -> Verdict:
-    from envpack.registry import parse_address
+    from envpack.registry import parse_image_address
     from envpack.signing import read_public_key
     from envpack.store import parse_location
     from envpack.verification import verify_image, verify_published
@@ -197,7 +197,7 @@ def _verdict_on_published(
         raise click.UsageError("A server loads published models as a process of this machine, not in a container.")
     key = read_public_key(public_key) if public_key else None
     if address.startswith("oci://"):
-        return verify_image(parse_address(address), models, options=choices, key=key, progress=console)
+        return verify_image(parse_image_address(address), models, options=choices, key=key, progress=console)
     return verify_published(parse_location(address), models, options=choices, key=key, progress=console)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.registry.address import ImageAddress as ImageAddress, parse_address as parse_address
+    from envpack.registry.address import ImageAddress as ImageAddress, parse_image_address as parse_image_address
     from envpack.registry.client import Registry as Registry, connected as connected
     from envpack.registry.documents import (
         CONFIG as CONFIG,

@@ -59,7 +59,7 @@ class ImageAddress:
         return f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.tag}"
 
 
-def parse_address(text: str, *, tagged: bool = False, pinned: bool = False) -> ImageAddress:
+def parse_image_address(text: str, *, tagged: bool = False, pinned: bool = False) -> ImageAddress:
     """Read the address of an image.
 
     Args:

@@ -14,7 +14,7 @@ import pytest
 
 from envpack.deployment import MANIFEST_NAME, assemble, plan_deployment, publish_image, pull_image
 from envpack.deployment.image_publication import CONTENT
-from envpack.registry import INDEX, connected, encoded, parse_address
+from envpack.registry import INDEX, connected, encoded, parse_image_address
 from envpack.repository import backends_folder
 from envpack.signing import read_public_key, read_signing_key
 from envpack.support.errors import InputError, StorageError
@@ -34,7 +34,7 @@ def plan(project, release):
 
 @pytest.fixture
 def address(registry, folder):
-    return parse_address(f"oci://{registry}/team/{folder}:1")
+    return parse_image_address(f"oci://{registry}/team/{folder}:1")
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def writes(proxy):
 
 
 def test_a_second_push_sends_nothing(plan, registry_proxy, folder):
-    address = parse_address(f"{registry_proxy.url.removeprefix('http://')}/{folder}:1")
+    address = parse_image_address(f"{registry_proxy.url.removeprefix('http://')}/{folder}:1")
     planned = publish_image(plan, address, dry_run=True)
     assert writes(registry_proxy) == []
     first = publish_image(plan, address)
@@ -165,13 +165,13 @@ def test_a_pulled_image_is_the_repository_again(plan, project, address, tmp_path
 
 
 def based(plan, address, base):
-    return publish_image(plan, address, base=parse_address(base, pinned=True))
+    return publish_image(plan, address, base=parse_image_address(base, pinned=True))
 
 
 def test_layers_go_on_top_of_a_base_image(plan, registry_proxy, folder, tmp_path, registry):
     host = registry_proxy.url.removeprefix("http://")
-    base = publish_image(plan, parse_address(f"{host}/{folder}/base:1")).image
-    address = parse_address(f"{host}/{folder}/server:1")
+    base = publish_image(plan, parse_image_address(f"{host}/{folder}/base:1")).image
+    address = parse_image_address(f"{host}/{folder}/server:1")
     registry_proxy.requests.clear()
     published = based(plan, address, base)
     reader = Reader(registry, address.repository)
@@ -192,8 +192,8 @@ def test_layers_go_on_top_of_a_base_image(plan, registry_proxy, folder, tmp_path
 def test_a_base_image_may_be_in_another_registry(plan, registry, folder, tmp_path):
     (tmp_path / "other").mkdir()
     with registries.registry(tmp_path / "other") as host:
-        base = publish_image(plan, parse_address(f"{host}/base:1")).image
-        address = parse_address(f"{registry}/{folder}:1")
+        base = publish_image(plan, parse_image_address(f"{host}/base:1")).image
+        address = parse_image_address(f"{registry}/{folder}:1")
         published = based(plan, address, base)
         assert sum(title.startswith("base") for title in published.sent) > 0
         assert based(plan, address, base).sent == ()
@@ -304,7 +304,7 @@ def log_in(host, folder, user, word):
 
 def test_accounts_come_from_docker_and_travel_encrypted(plan, protected, folder, tmp_path, monkeypatch):
     host, certificate = protected
-    address = parse_address(f"{host}/{folder}:1")
+    address = parse_image_address(f"{host}/{folder}:1")
     unusable(plan, address, "registry-unreachable", "certificate")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
     unusable(plan, address, "registry-forbidden", "no account")
@@ -330,10 +330,10 @@ def test_accounts_may_come_from_a_credential_helper(plan, protected, folder, tmp
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
-    assert publish_image(plan, parse_address(f"{host}/{folder}:1")).sent
+    assert publish_image(plan, parse_image_address(f"{host}/{folder}:1")).sent
     helper.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(InputError) as raised:
-        publish_image(plan, parse_address(f"{host}/{folder}:1"))
+        publish_image(plan, parse_image_address(f"{host}/{folder}:1"))
     assert raised.value.kind == "bad-docker-config"
 
 
@@ -370,12 +370,12 @@ import re, sys
 from pathlib import Path
 from envpack.deployment import plan_deployment, publish_image
 from envpack.project import Project
-from envpack.registry import parse_address
+from envpack.registry import parse_image_address
 from envpack.releases import find_release
 from envpack.repository import backends_folder
 project = Project(repository=Path(sys.argv[1]))
 plan = plan_deployment(project, backends_folder(project), find_release("24.10"))
-publish_image(plan, parse_address(sys.argv[2]))
+publish_image(plan, parse_image_address(sys.argv[2]))
 print(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1])
 """
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from envpack.deployment import plan_deployment, publish_image, pull_image
-from envpack.registry import client, parse_address
+from envpack.registry import client, parse_image_address
 from envpack.repository import backends_folder
 from envpack.support.errors import StorageError, UsageError
 from envpack.support.progress import NoProgress
@@ -26,7 +26,7 @@ def impatient(monkeypatch):
 
 @pytest.fixture
 def address(registry_proxy, folder):
-    return parse_address(f"{registry_proxy.url.removeprefix('http://')}/{folder}:1")
+    return parse_image_address(f"{registry_proxy.url.removeprefix('http://')}/{folder}:1")
 
 
 def unusable(plan, address, kind, reason):
@@ -108,7 +108,7 @@ def test_a_manifest_that_changes_on_the_way_is_noticed(plan, registry_proxy, add
     registry_proxy.fault = lambda m, p, status, headers, body: (
         (status, headers, body.replace(b"early", b"EARLY")) if "/manifests/" in p else (status, headers, body)
     )
-    pinned = parse_address(published.image, pinned=True)
+    pinned = parse_image_address(published.image, pinned=True)
     with pytest.raises(StorageError, match="another digest") as raised:
         pull_image(pinned, tmp_path, NoProgress())
     assert raised.value.kind == "registry-corrupt"
@@ -154,7 +154,7 @@ def test_cut_connections_are_named(plan):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            address = parse_address(f"127.0.0.1:{server.server_address[1]}/models:1")
+            address = parse_image_address(f"127.0.0.1:{server.server_address[1]}/models:1")
             unusable(plan, address, "registry-unreachable", "ends connections too early")
         finally:
             server.shutdown()
@@ -193,11 +193,13 @@ def test_a_fault_that_passes_is_overcome(plan, registry_proxy, address):
 
 
 def test_a_registry_that_is_not_there_is_named(plan):
-    unusable(plan, parse_address(f"127.0.0.1:{free_port()}/models:1"), "registry-unreachable", "refuses connections")
+    unusable(
+        plan, parse_image_address(f"127.0.0.1:{free_port()}/models:1"), "registry-unreachable", "refuses connections"
+    )
 
 
 def test_a_host_that_has_no_address_is_named(plan):
-    unusable(plan, parse_address("nowhere.invalid/models:1"), "registry-unreachable", "name cannot be resolved")
+    unusable(plan, parse_image_address("nowhere.invalid/models:1"), "registry-unreachable", "name cannot be resolved")
 
 
 def test_without_the_client_the_extra_is_named(plan, address, monkeypatch):

@@ -5,7 +5,7 @@ import json
 
 from hypothesis import given, strategies as st
 
-from envpack.registry import INDEX, MANIFEST, is_index, parse_address, parse_image, parse_index
+from envpack.registry import INDEX, MANIFEST, is_index, parse_image, parse_image_address, parse_index
 from tests.hostile import damaged, hostile, read_or_refused, with_one_value_replaced
 
 DESCRIPTOR = {
@@ -56,6 +56,6 @@ def test_indexes(content):
 @given(st.text(max_size=60) | st.from_regex(r"oci://[a-z.:\[\]@]{1,20}/[a-zA-Z:@/._-]{1,30}", fullmatch=True))
 def test_addresses(text):
     with read_or_refused():
-        parse_address(text)
+        parse_image_address(text)
     with read_or_refused():
-        parse_address(f"oci://registry.example/{text}", pinned=True)
+        parse_image_address(f"oci://registry.example/{text}", pinned=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envpack.registry import parse_address
+from envpack.registry import parse_image_address
 from envpack.support.errors import UsageError
 
 DIGEST = "sha256:" + "0" * 64
@@ -21,12 +21,12 @@ DIGEST = "sha256:" + "0" * 64
     ],
 )
 def test_parts_of_an_address(text, registry, repository, reference):
-    address = parse_address(text)
+    address = parse_image_address(text)
     assert (address.registry, address.repository, address.reference) == (registry, repository, reference)
 
 
 def test_docker_hub_answers_under_another_name():
-    assert parse_address("docker.io/team/models:1").host == "registry-1.docker.io"
+    assert parse_image_address("docker.io/team/models:1").host == "registry-1.docker.io"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_docker_hub_answers_under_another_name():
     ],
 )
 def test_only_this_machine_may_be_without_tls(registry, local):
-    assert parse_address(f"{registry}/models:1").is_local == local
+    assert parse_image_address(f"{registry}/models:1").is_local == local
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_only_this_machine_may_be_without_tls(registry, local):
 )
 def test_other_forms_are_refused(text, options):
     with pytest.raises(UsageError) as raised:
-        parse_address(text, **options)
+        parse_image_address(text, **options)
     assert raised.value.kind == "bad-image-address"
 
 
 def test_an_account_in_an_address_is_refused_and_not_shown():
     with pytest.raises(UsageError) as raised:
-        parse_address("oci://me:word@registry.example/models:1")
+        parse_image_address("oci://me:word@registry.example/models:1")
     assert raised.value.kind == "bad-image-address"
     assert "word" not in str(raised.value)
