@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Check a stub, an environment or models by their files.")
-@click.argument("path", required=False, metavar="[PATH]")
+@click.argument("path", required=False, type=click.Path(), metavar="[PATH]")
 @click.option(
     "--environment",
     type=click.Path(path_type=Path, exists=True),
