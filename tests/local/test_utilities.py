@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import itertools
 import json
 
 import numpy as np
@@ -67,48 +68,52 @@ def both():
     return loaded(OURS), loaded(theirs)
 
 
-def outcome(action):
+def outcome(function, *arguments):
     """What a call returns, or its error, in a form that can be compared."""
     try:
-        return repr(action())
+        return repr(function(*arguments))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
 
-def configured(module, method, *arguments, **changed):
+def configured(module, changed, method, *arguments):
     config = module.ModelConfig(json.dumps(copy.deepcopy(CONFIG) | changed))
     getattr(config, method)(*arguments)
     return config.as_dict()
 
 
+def completions():
+    """What auto_complete_config() can do: the changed configuration, a method, its arguments."""
+    yield from (({}, "set_max_batch_size", size) for size in (2, 4, 8, 0))
+    for scheduler in ("dynamic_batching", "sequence_batching", "ensemble_scheduling"):
+        yield {scheduler: {}}, "set_dynamic_batching"
+    yield {}, "set_dynamic_batching"
+    for key, tensor in itertools.product(("input", "output"), TENSORS):
+        yield {}, f"add_{key}", tensor
+    for key, known in itertools.product(("input", "output"), KNOWN):
+        yield {key: known}, f"add_{key}", TENSORS[0]
+    for known, new in itertools.product((None, *POLICIES[:3]), POLICIES):
+        yield {} if known is None else {"model_transaction_policy": known}, "set_model_transaction_policy", new
+
+
+FUNCTIONS = [
+    *(("using_decoupled_model_transaction_policy", {"model_transaction_policy": known}) for known in POLICIES[:3]),
+    ("using_decoupled_model_transaction_policy", {}),
+    *(("serialize_byte_tensor", array) for array in ARRAYS),
+    *(("deserialize_bytes_tensor", encoded) for encoded in ENCODED[:2]),
+    *(("numpy_to_triton_type", data_type) for data_type in TYPES),
+    *(("triton_to_numpy_type", number) for number in range(16)),
+    *(("triton_string_to_numpy", name) for name in ("TYPE_BOOL", "TYPE_FP16", "TYPE_STRING", "TYPE_BF16")),
+    *(("get_input_config_by_name", CONFIG, name) for name in ("I", "O")),
+    *(("get_output_config_by_name", CONFIG, name) for name in ("I", "O")),
+]
+
+
 def calls(module):
     """One outcome for each call."""
-    for size in (2, 4, 8, 0):
-        yield outcome(lambda: configured(module, "set_max_batch_size", size))
-    for scheduler in ({}, *({name: {}} for name in ("dynamic_batching", "sequence_batching", "ensemble_scheduling"))):
-        yield outcome(lambda: configured(module, "set_dynamic_batching", **scheduler))
-    for key in ("input", "output"):
-        for tensor in TENSORS:
-            yield outcome(lambda: configured(module, f"add_{key}", tensor))
-        for known in KNOWN:
-            yield outcome(lambda: configured(module, f"add_{key}", TENSORS[0], **{key: known}))
-    for policy in ({}, *({"model_transaction_policy": known} for known in POLICIES[:3])):
-        for new in POLICIES:
-            yield outcome(lambda: configured(module, "set_model_transaction_policy", new, **policy))
-        yield outcome(lambda: module.using_decoupled_model_transaction_policy(policy))
-    for array in ARRAYS:
-        yield outcome(lambda: module.serialize_byte_tensor(array))
-    for encoded in ENCODED[:2]:
-        yield outcome(lambda: module.deserialize_bytes_tensor(encoded).tolist())
-    for data_type in TYPES:
-        yield outcome(lambda: module.numpy_to_triton_type(data_type))
-    for number in range(16):
-        yield outcome(lambda: module.triton_to_numpy_type(number))
-    for name in (*module.TRITON_STRING_TO_NUMPY, "TYPE_BF16"):
-        yield outcome(lambda: module.triton_string_to_numpy(name))
-    for name in ("I", "O", "N"):
-        yield outcome(lambda: module.get_input_config_by_name(CONFIG, name))
-        yield outcome(lambda: module.get_output_config_by_name(CONFIG, name))
+    yield from (outcome(configured, module, *completion) for completion in completions())
+    yield from (outcome(getattr(module, name), *arguments) for name, *arguments in FUNCTIONS)
+    yield repr(module.TRITON_STRING_TO_NUMPY)
 
 
 def test_calls_end_alike(both):
@@ -118,7 +123,7 @@ def test_calls_end_alike(both):
 
 @pytest.mark.parametrize("encoded", ENCODED[2:4])
 def test_damaged_strings_are_refused_alike(both, encoded):
-    kinds = {outcome(lambda: module.deserialize_bytes_tensor(encoded)).split(":")[0] for module in both}
+    kinds = {outcome(module.deserialize_bytes_tensor, encoded).split(":")[0] for module in both}
     assert kinds == {"error"}
 
 
