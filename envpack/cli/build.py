@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
+from envpack.cli.cluster_view import on_cluster
 from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ _MEGA = 1e6
 @options.resolve
 @options.toolchain
 @options.store
+@options.on
 @options.repository
 @options.with_console
 def command(
@@ -105,9 +107,11 @@ def command(
     dry_run: bool,
     store: str,
     push: bool | None,
+    on: str,
     **settings: Any,
 ) -> None:
     """Build the execution environment of each MODEL, by default all, and put it beside the model."""
+    from envpack.fleet import build_tasks
     from envpack.project import open_project
     from envpack.workflow import BuildOptions, ResolveOptions, build_model, project_store, release_for
 
@@ -120,7 +124,9 @@ def command(
         _dry_run(project, names, build_options, console)
         return
     shared = project_store(project, store, push=push)
-    built = [build_model(project, name, build_options, console, store=shared) for name in names]
+    done = on_cluster(on, lambda: build_tasks(project, names, build_options, shared), console)
+    here = [name for name in names if name not in done.failed]
+    built = [build_model(project, name, build_options, console, store=shared) for name in here]
     for model in built:
         if model.changed and model.forms:
             console.note(_forms_line(model.name, model.forms))
@@ -130,7 +136,8 @@ def command(
     console.warned(_unpacked_at_once(project, built))
     if any(model.changed for model in built):
         console.next_step("envpack", "verify", *_repository_option(repository), *(models and names))
-    console.result({"models": [_as_json(dataclasses.asdict(model), sizes=sizes) for model in built]})
+    done.raise_first_error(console)
+    console.result({"models": [_as_json(dataclasses.asdict(model), sizes=sizes) for model in built]} | done.as_json())
 
 
 def _dry_run(project: Project, names: Sequence[str], build_options: BuildOptions, console: Console) -> None:

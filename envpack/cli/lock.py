@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
+from envpack.cli.cluster_view import on_cluster
 from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 )
 @options.resolve
 @options.store
+@options.on
 @options.repository
 @options.with_console
 def command(
@@ -36,12 +38,14 @@ def command(
     update: tuple[str, ...],
     store: str,
     push: bool | None,
+    on: str,
     **settings: Any,
 ) -> None:
     """Write envpack.lock into the folder of each MODEL, by default all: every package with its address and hash.
 
     `envpack build` then installs exactly these.
     """
+    from envpack.fleet import lock_tasks
     from envpack.project import open_project
     from envpack.workflow import ResolveOptions, lock_model, project_store, release_for
 
@@ -50,7 +54,13 @@ def command(
     resolve = ResolveOptions(**settings)
     console.warned(release_for(project, resolve).warning)
     shared = project_store(project, store, push=push)
-    locked = [lock_model(project, name, resolve, update=update, progress=console, store=shared) for name in names]
+    done = on_cluster(on, lambda: lock_tasks(project, names, resolve, update, shared), console)
+    locks = done.locks
+    locked = [
+        lock_model(project, name, resolve, update=update, progress=console, store=shared, resolved=locks.get(name))
+        for name in names
+        if name not in done.failed
+    ]
     for model in locked:
         for change in model.changes:
             console.show(f"    {plain(change)}")
@@ -59,7 +69,8 @@ def command(
     if any(model.changed for model in locked):
         repository_option = () if repository == Path() else ("--repository", str(repository))
         console.next_step("envpack", "build", *repository_option, *(models and names))
-    console.result({"models": [options.as_json(dataclasses.asdict(model)) for model in locked]})
+    done.raise_first_error(console)
+    console.result({"models": [options.as_json(dataclasses.asdict(model)) for model in locked]} | done.as_json())
 
 
 def _local_packages(model: LockedModel) -> str:

@@ -66,6 +66,13 @@ _store = click.option(
     help="Store that machines share: s3://, gs://, az:// or file://. It is looked into before anything is made. "
     "Default: that of envpack.toml; none for no store.",
 )
+on = click.option(
+    "--on",
+    default="",
+    metavar="CLUSTER",
+    help="Work on the workers of a dask cluster: local:2 for two on this machine, tcp://host:8786 or tls://host:8786 "
+    "for those of a scheduler, with --store.",
+)
 _push = click.option(
     "--push/--no-push",
     default=None,

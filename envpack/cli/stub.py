@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
+from envpack.cli.cluster_view import ClusterWork, on_cluster
 from envpack.cli.console import Console, Failure
 from envpack.cli.matrix_view import MissingPythons, missing_entries, result_entry, show_matrix, show_plans
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from envpack.fleet import Task
     from envpack.store import SharedStore
     from envpack.stub import Cell, Stub, ToolchainName
 
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
 @options.toolchain
 @options.glibc
 @options.store
+@options.on
 @options.with_console
 def command(console: Console, **given: Any) -> int:
     """Compile the stub for one Python, from envpack's own sources.
@@ -85,10 +90,11 @@ def command(console: Console, **given: Any) -> int:
         show_matrix(cells, missing, console)
     elif request.dry_run:
         _dry_run(cells, missing, request, console)
-    elif request.is_matrix:
-        return _build_matrix(cells, missing, request, console)
     else:
-        _build_one(cells[0], request, console)
+        done = _on_cluster(cells, request, console)
+        if request.is_matrix:
+            return _build_matrix(cells, missing, request, console, done)
+        _build_one(cells[0], request, console, done)
     return 0
 
 
@@ -113,6 +119,7 @@ class _StubRequest:
     glibc: str
     store: str
     push: bool | None
+    on: str
 
     @property
     def shared(self) -> SharedStore | None:
@@ -148,7 +155,21 @@ def _plan(request: _StubRequest, console: Console) -> tuple[tuple[Cell, ...], Mi
     return cells, missing
 
 
-def _build_one(cell: Cell, request: _StubRequest, console: Console) -> None:
+def _on_cluster(cells: Sequence[Cell], request: _StubRequest, console: Console) -> ClusterWork:
+    """Compile stubs on a cluster, so that what follows finds them in the cache or in the store."""
+    from envpack.fleet import stub_tasks
+
+    def tasks() -> Sequence[Task]:
+        toolchain = request.toolchain or "auto"
+        return stub_tasks(cells, abi=request.abi, toolchain=toolchain, glibc=request.glibc, store=request.shared)
+
+    _require_output(request.output.absolute().parent if request.is_matrix else request.output)
+    done = on_cluster(request.on, tasks, console)
+    done.raise_first_error(console)
+    return done
+
+
+def _build_one(cell: Cell, request: _StubRequest, console: Console, done: ClusterWork) -> None:
     from envpack.repository import looks_like_model
     from envpack.stub import STUB_NAME
     from envpack.support.entry_locks import kept
@@ -184,6 +205,7 @@ def _build_one(cell: Cell, request: _StubRequest, console: Console) -> None:
             "changed": placed,
             "seconds": round(stub.seconds, 3),
         }
+        | done.as_json()
     )
 
 
@@ -194,7 +216,9 @@ def _require_output(output: Path) -> None:
         raise InputError("this folder does not exist", kind="output-missing", where=str(output), hint="create it")
 
 
-def _build_matrix(cells: tuple[Cell, ...], missing: MissingPythons, request: _StubRequest, console: Console) -> int:
+def _build_matrix(
+    cells: tuple[Cell, ...], missing: MissingPythons, request: _StubRequest, console: Console, done: ClusterWork
+) -> int:
     from envpack.workflow import build_matrix
 
     results = build_matrix(
@@ -210,7 +234,8 @@ def _build_matrix(cells: tuple[Cell, ...], missing: MissingPythons, request: _St
     failures = [(result, Failure.of(result.error)) for result in results if result.error]
     for result, failure in failures:
         console.show_failure(dataclasses.replace(failure, message=f"{result.cell.identifier}: {failure.message}"))
-    console.result({"cells": [result_entry(result) for result in results], "missing": missing_entries(missing)})
+    entries = {"cells": [result_entry(result) for result in results], "missing": missing_entries(missing)}
+    console.result(entries | done.as_json())
     return failures[0][1].exit_code if failures else 0
 
 

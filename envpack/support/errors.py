@@ -71,6 +71,6 @@ class StorageError(EnvpackError):
 
 
 class ServerError(EnvpackError):
-    """A server or container could not be found, started or stopped."""
+    """A server, container or cluster could not be found, started or stopped."""
 
     exit_code = 6

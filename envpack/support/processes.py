@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +136,40 @@ def run(
             _end(child)
             raise
     return CompletedProcess(child.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
+
+
+def follow(command: Sequence[str | Path], *, env: Mapping[str, str], on_line: Callable[[str], None]) -> int:
+    """Run a program to its end, and pass on each line of its output and errors as soon as it is written.
+
+    Args:
+        command: as `run`.
+        env: as `run`.
+        on_line: receives a line without its end.
+
+    Returns:
+        The exit status; a negative number is the signal that ended it.
+
+    Raises:
+        FileNotFoundError: the program does not exist.
+        KeyboardInterrupt: it was stopped, see `stoppable`.
+    """
+    programs = _PROGRAMS.get()
+    with subprocess.Popen(
+        [str(part) for part in command],
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    ) as child:
+        try:
+            with programs.tracking(child) if programs else contextlib.nullcontext():
+                for line in child.stdout or ():
+                    on_line(line.decode("utf-8", "replace").rstrip("\n"))
+                return child.wait()
+        except BaseException:
+            _end(child)
+            raise
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.workflow.build import BuiltModel as BuiltModel, build_model as build_model
+    from envpack.workflow.build import (
+        BuiltModel as BuiltModel,
+        build_model as build_model,
+        made_ingredients as made_ingredients,
+    )
     from envpack.workflow.cache import (
         CacheEntry as CacheEntry,
         describe_kind as describe_kind,
@@ -19,11 +23,19 @@ if TYPE_CHECKING:
         DamagedEntry as DamagedEntry,
         verify_cache as verify_cache,
     )
-    from envpack.workflow.lock import LockedModel as LockedModel, lock_model as lock_model
+    from envpack.workflow.lock import (
+        LockedModel as LockedModel,
+        lock_model as lock_model,
+        resolve_lock as resolve_lock,
+    )
     from envpack.workflow.plan import ModelPlan as ModelPlan, PlannedChange as PlannedChange, plan_model as plan_model
     from envpack.workflow.requests import (
         BuildOptions as BuildOptions,
+        BuildRequest as BuildRequest,
+        LockRequest as LockRequest,
         ResolveOptions as ResolveOptions,
+        build_request as build_request,
+        lock_request as lock_request,
         release_for as release_for,
     )
     from envpack.workflow.running import local_server as local_server

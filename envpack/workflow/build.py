@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,24 +104,7 @@ def build_model(
 
 def build(request: BuildRequest, progress: Progress, store: SharedStore | None = None) -> BuiltModel:
     """Carry out a build; raises what `build_model` does."""
-    with storage_errors(request.model.folder), contextlib.ExitStack() as stack:
-        if isinstance(request.source, LockRequest) and not request.force:  # before the work, since it would be in vain
-            refuse_foreign(foreign_paths(request, request.source.target.python), force=False)
-        environment = stack.enter_context(
-            kept(lambda: environment_for(request, progress, store), lambda environment: environment.prefix)
-        )
-        facts = read_environment_facts(environment.prefix)
-        for mismatch in find_mismatches(None, facts, request.release, image_host(request.release)):
-            where = str(request.model.folder)
-            raise EnvironmentBuildError(mismatch.reason, kind=mismatch.kind, where=where, hint=mismatch.fix)
-        binary = None
-        if wants_stub(request, environment):
-            binary = stack.enter_context(
-                kept(
-                    lambda: _fitting_stub(facts, request.release, request.toolchain, progress, store),
-                    lambda stub: stub.parent,
-                )
-            )
+    with storage_errors(request.model.folder), made_ingredients(request, progress, store) as (environment, binary):
         progress.begin(
             f"{request.model.name}: Python {environment.python}, {counted(len(environment.packages), 'package')}"
         )
@@ -142,6 +126,36 @@ def build(request: BuildRequest, progress: Progress, store: SharedStore | None =
             forms=format_costs(metadata),
             sizes=package_sizes(environment, metadata),
         )
+
+
+@contextlib.contextmanager
+def made_ingredients(
+    request: BuildRequest, progress: Progress, store: SharedStore | None = None
+) -> Iterator[tuple[Environment, Path | None]]:
+    """What a build places: the environment and, if the model gets one, the stub; both stay in the cache in the block.
+
+    Raises:
+        EnvpackError: as `build_model`.
+    """
+    with contextlib.ExitStack() as stack:
+        if isinstance(request.source, LockRequest) and not request.force:  # before the work, since it would be in vain
+            refuse_foreign(foreign_paths(request, request.source.target.python), force=False)
+        environment = stack.enter_context(
+            kept(lambda: environment_for(request, progress, store), lambda environment: environment.prefix)
+        )
+        facts = read_environment_facts(environment.prefix)
+        for mismatch in find_mismatches(None, facts, request.release, image_host(request.release)):
+            where = str(request.model.folder)
+            raise EnvironmentBuildError(mismatch.reason, kind=mismatch.kind, where=where, hint=mismatch.fix)
+        binary = None
+        if wants_stub(request, environment):
+            binary = stack.enter_context(
+                kept(
+                    lambda: _fitting_stub(facts, request.release, request.toolchain, progress, store),
+                    lambda stub: stub.parent,
+                )
+            )
+        yield environment, binary
 
 
 def _start(request: BuildRequest) -> str:

@@ -58,6 +58,7 @@ def lock_model(
     update: tuple[str, ...] = (),
     progress: Progress | None = None,
     store: SharedStore | None = None,
+    resolved: Lock | None = None,
 ) -> LockedModel:
     """Resolve a model's packages and write them to ``envpack.lock`` in its folder.
 
@@ -71,6 +72,7 @@ def lock_model(
         progress: receives each step.
         store: a store that machines share. A model without lockfile gets the lock that it has for the same
             requirements.
+        resolved: the lock, if another machine has resolved it.
 
     Raises:
         InputError: the model, its requirements or its lockfile are wrong.
@@ -84,20 +86,37 @@ def lock_model(
     request = lock_request(project, model, options or ResolveOptions())
     file = request.lock_file
     before = read_lock(file)
-    fits = before is not None and before.target.python == request.target.python
-    lock_options = dataclasses.replace(request.options, previous=before if fits else None, update=update)
-    with storage_errors(file), ingredients_in_use(lock_options.cache):
-        asked = request.requirements, request.target, lock_options
-        key = lock_key(*asked) if store else ""
-        found = find_lock(store, key) if store and before is None and not update else None
-        lock = found or lock_requirements(*asked, progress or NoProgress())
+    with storage_errors(file):
+        lock = resolved or resolve_lock(request, before, update, progress or NoProgress(), store)
         changed = write_lock(lock, file)
-        if store and store.push and found is None:
-            push_lock(store, key, lock)
     conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
     wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]
     count = len(lock.conda) + len(lock.pip)
     return LockedModel(model.name, file, count, _changes(before, lock), changed, (*conda, *wheels))
+
+
+def resolve_lock(
+    request: LockRequest, before: Lock | None, update: tuple[str, ...], progress: Progress, store: SharedStore | None
+) -> Lock:
+    """Resolve the packages of a model; see `lock_model`.
+
+    Args:
+        request: the model and what its lock depends on.
+        before: its lock, whose packages are kept where they fit.
+        update: packages that are resolved anew.
+        progress: receives each step.
+        store: a store that machines share.
+    """
+    fits = before is not None and before.target.python == request.target.python
+    options = dataclasses.replace(request.options, previous=before if fits else None, update=update)
+    with ingredients_in_use(options.cache):
+        asked = request.requirements, request.target, options
+        key = lock_key(*asked) if store else ""
+        found = find_lock(store, key) if store and before is None and not update else None
+        lock = found or lock_requirements(*asked, progress)
+        if store and store.push and found is None:
+            push_lock(store, key, lock)
+    return lock
 
 
 def locked_environment(

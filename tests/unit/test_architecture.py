@@ -38,6 +38,7 @@ ORDER = [
     "verification",
     "local",
     "workflow",
+    "fleet",
     "doctor",
     "cli",
 ]

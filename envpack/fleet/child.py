@@ -1,0 +1,80 @@
+"""``python -m envpack.fleet.child TASK PRODUCT PARENT``: carries out one task in a process of its own.
+
+Both files are pickles, which the worker that starts this program writes and reads. Each step is one line of JSON on
+standard output. The program ends, with everything that it started, when its worker does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import os
+import pickle
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from envpack.fleet.tasks import Product, Task
+from envpack.support.errors import EnvpackError
+
+_SET_DEATH_SIGNAL = 1  # of prctl()
+
+
+class LineProgress:
+    """A `envpack.support.progress.Progress` that writes a line of JSON for each step and each detail."""
+
+    def __init__(self) -> None:
+        self._task, self._started = "", 0.0
+
+    def begin(self, task: str) -> None:
+        self._task, self._started = task, time.monotonic()
+        self._write(begin=task)
+
+    def detail(self, text: str) -> None:
+        self._write(detail=text)
+
+    def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
+        pass
+
+    def end(self, outcome: str) -> None:
+        self._write(end=self._task, outcome=outcome, seconds=time.monotonic() - self._started)
+
+    def _write(self, **fields: object) -> None:
+        sys.stdout.write(json.dumps(fields) + "\n")
+        sys.stdout.flush()
+
+
+def main(task_file: Path, product_file: Path, parent: int) -> None:
+    """Carry out the task in a file, and write its product."""
+    signal.signal(signal.SIGTERM, _end)
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
+    if os.getppid() != parent:  # it died before
+        sys.exit(128 + signal.SIGTERM)
+    task = pickle.loads(task_file.read_bytes())  # noqa: S301 - the worker wrote it
+    started = time.monotonic()
+    try:
+        product = _made(task, task_file.parent)
+    except EnvpackError as error:
+        fields = (type(error).__name__, error.message, error.kind, error.where, error.hint, error.details)
+        product = Product(error=fields)
+    product = dataclasses.replace(product, seconds=time.monotonic() - started)
+    product_file.write_bytes(pickle.dumps(product))
+
+
+def _made(task: Task, scratch: Path) -> Product:
+    from envpack.fleet.work import carry_out_order
+
+    return carry_out_order(task, scratch, LineProgress())
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+    """Let programs that were started end before this one does."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,192 @@
+"""Gives tasks to a cluster, shows what its workers do, and waits until all have ended."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from envpack.fleet.address import Address
+from envpack.fleet.cluster import connected, worker_abilities
+from envpack.fleet.tasks import Done, Product, Task
+from envpack.support.errors import EnvpackError, ServerError, UsageError
+from envpack.support.progress import Progress
+from envpack.support.text import counted
+
+_LOOK = 2.0  # seconds between two looks at the workers
+_PATIENCE = 60.0  # seconds without a worker that can carry out a task
+
+
+def carry_out_all(address: Address, tasks: Sequence[Task], progress: Progress) -> tuple[Done, ...]:
+    """Carry out tasks on a cluster.
+
+    Args:
+        address: of the cluster.
+        tasks: each with another key.
+        progress: receives what the workers do.
+
+    Returns:
+        How each task ended, in the same order. A task that fails does not keep the others from being carried out.
+
+    Raises:
+        UsageError: dask is not installed, or results cannot come back from there (``fleet-needs-store``).
+        ServerError: as `envpack.fleet.cluster.connected`; no worker can carry out a task (``no-worker-can``); the
+            scheduler was lost (``scheduler-lost``).
+        KeyboardInterrupt: what was running has been cancelled.
+    """
+    if address.scheduler and any(not task.store for task in tasks):
+        raise UsageError(
+            "results come back from another machine through a store only",
+            kind="fleet-needs-store",
+            where=str(address),
+            hint="add --store URL, or use --on local:2",
+        )
+    if not tasks:
+        return ()
+    progress.begin(f"connect to {address}")
+    with connected(address) as client:
+        workers = worker_abilities(client)
+        progress.end(counted(len(workers), "worker"))
+        _refuse_impossible(tasks, workers, address)
+        return _Run(client, address, tasks, progress).wait()
+
+
+class _Run:
+    """Tasks that a cluster carries out."""
+
+    def __init__(self, client: Any, address: Address, tasks: Sequence[Task], progress: Progress) -> None:
+        self._client, self._address, self._progress = client, address, progress
+        self._tasks = {task.key: task for task in tasks}
+        self._attempts: Counter[str] = Counter()
+        self._done: dict[str, Done] = {}
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._possible = time.monotonic()
+
+    def wait(self) -> tuple[Done, ...]:
+        from envpack.fleet.worker import SHARE, TOPIC, carry_out, version_ability
+
+        self._client.subscribe_topic(TOPIC, lambda event: self._inbox.put(lambda: self._report(event[1])))
+        futures = []
+        try:
+            for task in self._tasks.values():
+                needs = dict.fromkeys((*task.needs, version_ability(task.version)), SHARE)
+                future = self._client.submit(carry_out, task, key=task.key, resources=needs)
+                future.add_done_callback(lambda found: self._inbox.put(lambda: self._end(found)))
+                futures.append(future)
+            self._wait()
+        finally:
+            if len(self._done) < len(self._tasks):
+                with contextlib.suppress(Exception):  # the scheduler may be lost
+                    self._client.cancel(futures)
+        return tuple(self._done[key] for key in self._tasks)
+
+    def _wait(self) -> None:
+        looked = time.monotonic()
+        self._count()
+        while len(self._done) < len(self._tasks):
+            with contextlib.suppress(queue.Empty):
+                self._inbox.get(timeout=_LOOK)()
+            if time.monotonic() - looked >= _LOOK:
+                looked = time.monotonic()
+                self._look()
+
+    def _look(self) -> None:
+        """Notice that no worker is left for a task, which dask itself would wait for."""
+        if self._client.status != "running":
+            raise self._lost()
+        workers = worker_abilities(self._client)
+        left = [task for key, task in self._tasks.items() if key not in self._done]
+        if not any(_lacking(task, workers) for task in left):
+            self._possible = time.monotonic()
+        elif time.monotonic() - self._possible > _PATIENCE:
+            _refuse_impossible(left, workers, self._address)
+
+    def _report(self, event: Mapping[str, Any]) -> None:
+        """Show what a worker reported of a task of ours."""
+        task = self._tasks.get(event.get("key", ""))
+        if task is None or task.key in self._done:
+            return
+        label = f"{task.label} [{event['name']}]"
+        if "started" in event:
+            self._attempts[task.key] += 1
+        elif "detail" in event:
+            self._progress.detail(f"{label}: {event['detail']}")
+        elif "outcome" in event:
+            self._progress.begin(f"{label}: {event['end']}")
+            self._progress.end(f"{event['outcome']}, {event['seconds']:.1f} s")
+            self._count()
+
+    def _end(self, future: Any) -> None:
+        task = self._tasks[str(future.key)]
+        attempts = max(self._attempts[task.key], 1)
+        if future.status == "finished":
+            product: Product = future.result()
+            error = product.failure()
+        else:
+            product, error = Product(), self._failure(future, task)
+        self._done[task.key] = Done(task=task, product=product, attempts=attempts, error=error)
+        self._progress.begin(f"{task.label} [{product.worker}]")
+        self._progress.end(
+            "failed" if error else f"{'done' if product.made else 'up to date'}, {product.seconds:.1f} s"
+        )
+        self._count()
+
+    def _failure(self, future: Any, task: Task) -> EnvpackError:
+        """Why a task failed without a report of its worker."""
+        if future.status == "cancelled":
+            raise self._lost()
+        from distributed.scheduler import KilledWorker
+
+        error = future.exception()
+        if isinstance(error, KilledWorker):
+            return ServerError(
+                f"{task.label}: each worker that built it was lost",
+                kind="worker-lost",
+                where=str(self._address),
+                hint="look for what ended the workers, for example a limit of memory",
+            )
+        return ServerError(
+            f"{task.label}: {type(error).__name__}: {error}",
+            kind="worker-failed",
+            where=str(self._address),
+            hint="see the worker's log",
+        )
+
+    def _count(self) -> None:
+        left = len(self._tasks) - len(self._done)
+        if left:
+            self._progress.begin(f"{left} of {counted(len(self._tasks), 'task')} left on {self._address}")
+
+    def _lost(self) -> ServerError:
+        return ServerError(
+            "the connection to the scheduler was lost",
+            kind="scheduler-lost",
+            where=str(self._address),
+            hint="run the same command again; what was finished is not made again",
+        )
+
+
+def _refuse_impossible(tasks: Sequence[Task], workers: Mapping[str, frozenset[str]], address: Address) -> None:
+    """Refuse tasks that no worker can carry out, all of them in one error."""
+    lacking = {task: _lacking(task, workers) for task in tasks}
+    impossible = [f"{task.label} needs {', '.join(missing)}" for task, missing in lacking.items() if missing]
+    if impossible:
+        has = sorted(set().union(*workers.values())) if workers else ["nothing, since there is none"]
+        raise ServerError(
+            f"no worker can build {counted(len(impossible), 'task')}: {'; '.join(impossible)}",
+            kind="no-worker-can",
+            where=str(address),
+            hint=f"add such a worker; the workers have {', '.join(has)}",
+        )
+
+
+def _lacking(task: Task, workers: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
+    """What the best worker for a task lacks; nothing if one has all."""
+    from envpack.fleet.worker import version_ability
+
+    needs = (*task.needs, version_ability(task.version))
+    lacking = (tuple(need for need in needs if need not in has) for has in workers.values())
+    return min(lacking, key=len, default=needs)

@@ -1,0 +1,121 @@
+"""A connection to a dask cluster: workers of this machine, or a scheduler elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import envpack
+from envpack.fleet.address import Address
+from envpack.support.errors import ServerError, UsageError
+from envpack.support.installation import install_command
+from envpack.support.text import counted
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_CONNECT = 20  # seconds
+_FIRST_WORKER = 60  # seconds; a cluster may start its workers only now
+
+
+@contextlib.contextmanager
+def connected(address: Address) -> Iterator[Client]:
+    """Connect to a cluster whose workers all have this version of envpack, and have announced what they have.
+
+    Raises:
+        UsageError: dask is not installed (``dask-missing``).
+        ServerError: the scheduler does not answer (``scheduler-unreachable``), it has no workers (``no-workers``), a
+            worker has another version of envpack or none (``worker-version``).
+    """
+    dask = _distributed(address)
+    import dask as configuration
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_quiet())
+        settings = {"distributed.comm.timeouts.connect": f"{_CONNECT}s", "distributed.admin.log-format": "%(message)s"}
+        stack.enter_context(configuration.config.set(settings))
+        where: Any = address.scheduler
+        if address.workers:
+            where = stack.enter_context(
+                dask.LocalCluster(
+                    n_workers=address.workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",
+                    protocol="tcp://",
+                    dashboard_address=None,
+                    silence_logs=logging.CRITICAL,
+                    memory_limit=0,  # dask measures its own process, not those of tasks
+                )
+            )
+        try:
+            client = stack.enter_context(dask.Client(where, timeout=_CONNECT, set_as_default=False))
+        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+            reason = str(error.__cause__ or error).splitlines()[0]
+            raise ServerError(
+                f"the scheduler does not answer: {reason}",
+                kind="scheduler-unreachable",
+                where=str(address),
+                hint="check the address, the network, and for tls:// the certificates that dask's configuration names",
+            ) from error
+        _admit_workers(client, address)
+        yield client
+
+
+def worker_abilities(client: Client) -> dict[str, frozenset[str]]:
+    """What each worker has announced, by the worker's address."""
+    workers = client.scheduler_info()["workers"]
+    return {address: frozenset(found["resources"]) for address, found in workers.items()}
+
+
+def _admit_workers(client: Client, address: Address) -> None:
+    from envpack.fleet.worker import Announcement, describe
+
+    try:
+        client.wait_for_workers(1, timeout=_FIRST_WORKER)
+    except TimeoutError as error:
+        raise ServerError(
+            f"the cluster got no worker within {_FIRST_WORKER} s",
+            kind="no-workers",
+            where=str(address),
+            hint="start workers: dask worker ADDRESS --nworkers 2 --nthreads 1",
+        ) from error
+    versions = client.run(describe, on_error="return")
+    others = {worker: found for worker, found in versions.items() if found != envpack.__version__}
+    if others:
+        worker, found = min(others.items())
+        more = f", and {counted(len(others) - 1, 'other worker')} not either" if len(others) > 1 else ""
+        has = f"envpack {found}" if isinstance(found, str) else "no envpack that fits"
+        raise ServerError(
+            f"worker {worker} has {has}, not {envpack.__version__}{more}",
+            kind="worker-version",
+            where=str(address),
+            hint=f"install triton-envpack=={envpack.__version__} on all workers",
+        )
+    client.register_plugin(Announcement())
+
+
+def _distributed(address: Address) -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise UsageError(
+            f"{address} needs dask, which is not installed", kind="dask-missing", hint=install_command("dask")
+        ) from error
+    return distributed
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Dask logs what this package reports in a line of its own."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,187 @@
+"""What travels between a caller and the workers: orders and products, as data; no environment and no stub."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import envpack
+from envpack.support import errors
+from envpack.support.errors import EnvpackError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOrder:
+    """Make an environment and, if the model needs one, its stub.
+
+    Attributes:
+        requirements: what the model requires; `envpack.requirements.Requirements`.
+        target: what it is for; `envpack.requirements.Target`.
+        channels: conda channels.
+        sources: pip packages that may be built from source.
+        engine: what resolves conda packages.
+        lock: text of the lockfile, ``""`` if the model has none.
+        release: name of the Triton release.
+        abi: release whose stub ABI it uses, ``""`` for the known one.
+        strip: remove debug information.
+        stub: ``"auto"``, ``"always"`` or ``"never"``.
+        toolchain: compiler for the stub.
+    """
+
+    requirements: object
+    target: object
+    channels: tuple[str, ...]
+    sources: tuple[str, ...]
+    engine: str
+    lock: str
+    release: str
+    abi: str
+    strip: bool
+    stub: str
+    toolchain: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockOrder:
+    """Resolve packages; the fields are those of `BuildOrder`.
+
+    Attributes:
+        update: packages that are resolved anew.
+    """
+
+    requirements: object
+    target: object
+    channels: tuple[str, ...]
+    sources: tuple[str, ...]
+    engine: str
+    lock: str
+    update: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StubOrder:
+    """Compile the stub for a Python of the worker.
+
+    Attributes:
+        python: minor version.
+        release: name of the Triton release, ``""`` for all.
+        abi: release whose stub ABI it uses, ``""`` for the known one.
+        toolchain: which compiler.
+        glibc: the oldest glibc that the stub must run with.
+    """
+
+    python: str
+    release: str
+    abi: str
+    toolchain: str
+    glibc: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One piece of work.
+
+    Attributes:
+        key: name of what it makes; a cluster carries out tasks with the same key once.
+        names: the models or stubs that need it.
+        order: what to make.
+        needs: what a worker must have, as `envpack.fleet.abilities` names it.
+        store: address of the store that receives what is made, ``""`` for the cache of the worker's machine.
+        version: envpack's version.
+    """
+
+    key: str
+    names: tuple[str, ...]
+    order: BuildOrder | LockOrder | StubOrder
+    needs: tuple[str, ...] = ()
+    store: str = ""
+    version: str = envpack.__version__
+
+    @property
+    def label(self) -> str:
+        """Its name in messages: the first of `names`, and how many more there are."""
+        more = f" (and {len(self.names) - 1} more)" if len(self.names) > 1 else ""
+        return f"{self.names[0]}{more}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """What a worker reports of a task.
+
+    Attributes:
+        made: whether it was made now; otherwise it was in the cache or in the store.
+        digests: environments and stubs, by what they are: the environment's content, the stub's SHA-256.
+        lock: text of the lock, for a `LockOrder`.
+        error: class, message, kind, where, hint and details of the error that ended it; empty if there was none.
+        seconds: how long it took.
+        worker: name of the worker.
+        host: name of its machine.
+    """
+
+    made: bool = False
+    digests: dict[str, str] = dataclasses.field(default_factory=dict)
+    lock: str = ""
+    error: tuple[str, ...] = ()
+    seconds: float = 0.0
+    worker: str = ""
+    host: str = ""
+
+    def failure(self) -> EnvpackError | None:
+        """The error that ended the task."""
+        if not self.error:
+            return None
+        kind_of_error, message, kind, where, hint, details = self.error
+        found: type[EnvpackError] = getattr(errors, kind_of_error)
+        return found(message, kind=kind, where=where, hint=hint, details=details)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """How a task ended.
+
+    Attributes:
+        task: the task.
+        product: what the worker reported.
+        attempts: how often it was started; more than once if a worker was lost.
+        error: why it failed, ``None`` if it did not.
+    """
+
+    task: Task
+    product: Product
+    attempts: int
+    error: EnvpackError | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """What ``--json`` says of it."""
+        return {
+            "task": self.task.key,
+            "models": list(self.task.names),
+            "worker": self.product.worker,
+            "host": self.product.host,
+            "seconds": round(self.product.seconds, 3),
+            "attempts": self.attempts,
+            "made": self.product.made,
+            "digests": self.product.digests,
+            "error": self.error.kind if self.error else "",
+        }
+
+
+def task_key(kind: str, made: str, *parts: object) -> str:
+    """Key of a task: what it makes, and a digest of everything else that decides its result.
+
+    >>> task_key("environment", "0f3a", "24.10", "auto")
+    'envpack-environment-0f3a-2c4b7bfa'
+    """
+    digest = hashlib.sha256(repr((envpack.__version__, *parts)).encode()).hexdigest()
+    return f"envpack-{kind}-{made}-{digest[:8]}"
+
+
+def combined(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """One task for each key, with the names of all that need it."""
+    found: dict[str, Task] = {}
+    for task in tasks:
+        before = found.get(task.key)
+        found[task.key] = dataclasses.replace(before, names=(*before.names, *task.names)) if before else task
+    return tuple(found.values())
