@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 import envpack
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _CONNECT = 20  # seconds
+_SETTINGS = {
+    "distributed.comm.timeouts.connect": f"{_CONNECT}s",
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
 _FIRST_WORKER = 60  # seconds; a cluster may start its workers only now
 
 
@@ -34,24 +41,14 @@ def connected(address: Address) -> Iterator[Client]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(_quiet())
-        settings = {"distributed.comm.timeouts.connect": f"{_CONNECT}s", "distributed.admin.log-format": "%(message)s"}
-        stack.enter_context(configuration.config.set(settings))
+        stack.enter_context(configuration.config.set(_SETTINGS))
+        security = None
         where: Any = address.scheduler
         if address.workers:
-            where = stack.enter_context(
-                dask.LocalCluster(
-                    n_workers=address.workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    host="127.0.0.1",
-                    protocol="tcp://",
-                    dashboard_address=None,
-                    silence_logs=logging.CRITICAL,
-                    memory_limit=0,  # dask measures its own process, not those of tasks
-                )
-            )
+            security = dask.Security.temporary()  # other users of this machine must not give us work
+            where = stack.enter_context(_local_cluster(address, security))
         try:
-            client = stack.enter_context(dask.Client(where, timeout=_CONNECT, set_as_default=False))
+            client = stack.enter_context(dask.Client(where, timeout=_CONNECT, set_as_default=False, security=security))
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             reason = str(error.__cause__ or error).splitlines()[0]
             raise ServerError(
@@ -62,6 +59,27 @@ def connected(address: Address) -> Iterator[Client]:
             ) from error
         _admit_workers(client, address)
         yield client
+
+
+def _local_cluster(address: Address, security: Any) -> Any:
+    """Workers of this machine, which only this process can reach. Ctrl-C goes to this process alone."""
+    distributed: Any = _distributed(address)
+    resource_tracker.ensure_running()  # it would receive signals again
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # threads and processes inherit it
+    try:
+        return distributed.LocalCluster(
+            n_workers=address.workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            security=security,
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            silence_logs=logging.CRITICAL,
+            memory_limit=0,  # dask measures its own process, not those of tasks
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def worker_abilities(client: Client) -> dict[str, frozenset[str]]:
@@ -110,7 +128,7 @@ def _distributed(address: Address) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Dask logs what this package reports in a line of its own."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado")]
+    loggers = [logging.getLogger(name) for name in ("asyncio", "distributed", "tornado")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
