@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,8 @@ _NOT_IN_A_JOB = {
     "pull": "Kubernetes fetches the image",
     "keep": "the server ends with the Job",
     "report": "the file would end with the Job",
+    "on": "each Job starts its own server",
+    "group": "a Job has one server",
     "backends": "backends are found beside the models that the Job mounts",
 }
 _PASSED_ON = {
@@ -143,11 +146,21 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="WHEEL",
     help="Or the wheel of envpack that such a Job installs: an address, or a path as the Job sees the repository.",
 )
+@options.on
+@click.option(
+    "--group",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="With --on: how many models share a server. Default: 1.",
+)
 @options.repository
 @options.with_console
 def command(
     models: tuple[str, ...],
     emit: str | None,
+    on: str,
+    group: int,
     report: Path | None,
     require_signature: Path | None,
     repository: Path,
@@ -175,9 +188,18 @@ def command(
         raise click.UsageError("--emit kubernetes mounts a repository; give no address.")
     if emit:
         return _emit_job(models, job, repository, console)
+    if on:
+        _refuse_on_cluster(require_signature, **settings)
     choices = _verify_options(repository, **settings)
     if report is not None and not report.absolute().parent.is_dir():
         raise click.UsageError(f"--report: there is no folder {report.absolute().parent}.")
+    if on:
+        from envpack.cli.verify_on import verdict_of_cluster
+        from envpack.store import parse_location
+
+        place = parse_location(address) if address else repository.absolute()
+        verdict, cluster = verdict_of_cluster(on, place, models, choices, group, console)
+        return _show(verdict, report, console, cluster)
     if address:
         return _show(_verdict_on_published(address, models, choices, require_signature, console), report, console)
     from envpack.verification import verify
@@ -201,13 +223,21 @@ def _verdict_on_published(
     return verify_published(parse_location(address), models, options=choices, key=key, progress=console)
 
 
-def _show(verdict: Verdict, report: Path | None, console: Console) -> int:
+def _refuse_on_cluster(require_signature: Path | None, *, keep: bool, port: int | None, **_: Any) -> None:
+    given = {"--require-signature": require_signature, "--keep": keep, "--port": port}
+    for option in (option for option, value in given.items() if value):
+        raise click.UsageError(f"{option} is for a server of this machine, and does not go with --on.")
+
+
+def _show(
+    verdict: Verdict, report: Path | None, console: Console, more: Mapping[str, Any] = MappingProxyType({})
+) -> int:
     from envpack.cli.verdict_view import draw
     from envpack.verification import write_report
 
     for part in draw(verdict):
         console.show(part, even_if_quiet=not verdict.ok)
-    document: dict[str, Any] = {"verdict": verdict.to_json()}
+    document: dict[str, Any] = {"verdict": verdict.to_json(), **more}
     code = 0 if verdict.ok else 1
     if report is not None:
         try:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
         Product as Product,
         StubOrder as StubOrder,
         Task as Task,
+        VerifyOrder as VerifyOrder,
         combined as combined,
     )
+    from envpack.fleet.verify_orders import verify_tasks as verify_tasks
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

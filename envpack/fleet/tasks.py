@@ -6,10 +6,15 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import envpack
 from envpack.support import errors
 from envpack.support.errors import EnvpackError
+
+if TYPE_CHECKING:
+    from envpack.requirements import Requirements, Target
+    from envpack.verification import Verdict, VerifyOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +22,8 @@ class BuildOrder:
     """Make an environment and, if the model needs one, its stub.
 
     Attributes:
-        requirements: what the model requires; `envpack.requirements.Requirements`.
-        target: what it is for; `envpack.requirements.Target`.
+        requirements: what the model requires.
+        target: what it is for.
         channels: conda channels.
         sources: pip packages that may be built from source.
         engine: what resolves conda packages.
@@ -30,8 +35,8 @@ class BuildOrder:
         toolchain: compiler for the stub.
     """
 
-    requirements: object
-    target: object
+    requirements: Requirements
+    target: Target
     channels: tuple[str, ...]
     sources: tuple[str, ...]
     engine: str
@@ -51,8 +56,8 @@ class LockOrder:
         update: packages that are resolved anew.
     """
 
-    requirements: object
-    target: object
+    requirements: Requirements
+    target: Target
     channels: tuple[str, ...]
     sources: tuple[str, ...]
     engine: str
@@ -80,6 +85,21 @@ class StubOrder:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VerifyOrder:
+    """Verify models in a server of the worker.
+
+    Attributes:
+        repository: path of the repository, which the worker's machine must have too, or address of a published one.
+        models: names of their folders.
+        options: how to verify.
+    """
+
+    repository: str
+    models: tuple[str, ...]
+    options: VerifyOptions
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """One piece of work.
 
@@ -94,10 +114,15 @@ class Task:
 
     key: str
     names: tuple[str, ...]
-    order: BuildOrder | LockOrder | StubOrder
+    order: BuildOrder | LockOrder | StubOrder | VerifyOrder
     needs: tuple[str, ...] = ()
     store: str = ""
     version: str = envpack.__version__
+
+    @property
+    def makes_files(self) -> bool:
+        """Whether its result is more than what a `Product` contains."""
+        return not isinstance(self.order, VerifyOrder)
 
     @property
     def label(self) -> str:
@@ -114,6 +139,7 @@ class Product:
         made: whether it was made now; otherwise it was in the cache or in the store.
         digests: environments and stubs, by what they are: the environment's content, the stub's SHA-256.
         lock: text of the lock, for a `LockOrder`.
+        verdict: the verdict, for a `VerifyOrder`.
         error: class, message, kind, where, hint and details of the error that ended it; empty if there was none.
         seconds: how long it took.
         worker: name of the worker.
@@ -123,6 +149,7 @@ class Product:
     made: bool = False
     digests: dict[str, str] = dataclasses.field(default_factory=dict)
     lock: str = ""
+    verdict: Verdict | None = None
     error: tuple[str, ...] = ()
     seconds: float = 0.0
     worker: str = ""

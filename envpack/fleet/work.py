@@ -8,14 +8,14 @@ from typing import Any, cast
 
 from envpack.archive import Selection
 from envpack.conda import read_conda_settings
-from envpack.fleet.tasks import BuildOrder, LockOrder, Product, StubOrder, Task
+from envpack.fleet.tasks import BuildOrder, LockOrder, Product, StubOrder, Task, VerifyOrder
 from envpack.lock import LOCK_NAME, LockOptions, format_lock, parse_lock
 from envpack.releases import find_release
 from envpack.repository import Model, parse_config
-from envpack.requirements import Requirements, Target
-from envpack.store import SharedStore, open_store
+from envpack.store import SharedStore, open_store, parse_location
 from envpack.stub import ToolchainName, target_from_interpreter
 from envpack.support.cache_locations import cache_root
+from envpack.support.errors import InputError
 from envpack.support.progress import Progress
 from envpack.workflow import BuildRequest, LockRequest, made_ingredients, resolve_lock, stub_for
 
@@ -40,6 +40,8 @@ def carry_out_order(task: Task, scratch: Path, progress: Progress) -> Product:
             return _lock(order, task.names[0], scratch, progress, store)
         case StubOrder():
             return _stub(order, progress, store)
+        case VerifyOrder():
+            return _verify(order, progress)
 
 
 def _build(order: BuildOrder, name: str, scratch: Path, progress: Progress, store: SharedStore | None) -> Product:
@@ -92,6 +94,26 @@ def _stub(order: StubOrder, progress: Progress, store: SharedStore | None) -> Pr
     return Product(made=stub.fresh, digests={"stub": hashlib.sha256(stub.path.read_bytes()).hexdigest()})
 
 
+def _verify(order: VerifyOrder, progress: Progress) -> Product:
+    from envpack.verification import verify, verify_published
+
+    if "://" in order.repository:
+        location = parse_location(order.repository)
+        return Product(
+            made=True, verdict=verify_published(location, order.models, options=order.options, progress=progress)
+        )
+    repository = Path(order.repository)
+    absent = [name for name in order.models if not (repository / name).is_dir()]
+    if absent:
+        raise InputError(
+            f"the worker's machine has no model {absent[0]} there",
+            kind="repository-not-shared",
+            where=order.repository,
+            hint="publish the repository and verify its address, or keep it on a file system that all workers mount",
+        )
+    return Product(made=True, verdict=verify(repository, order.models, options=order.options, progress=progress))
+
+
 def _lock_request(order: BuildOrder | LockOrder, name: str, scratch: Path) -> LockRequest:
     """The request as the caller's machine has it, with this machine's settings and cache."""
     folder = scratch / name
@@ -100,8 +122,8 @@ def _lock_request(order: BuildOrder | LockOrder, name: str, scratch: Path) -> Lo
         (folder / LOCK_NAME).write_text(order.lock, encoding="utf-8")
     return LockRequest(
         model=Model(name, folder, parse_config("", folder), is_ensemble=False, backend="python"),
-        requirements=cast("Requirements", order.requirements),
-        target=cast("Target", order.target),
+        requirements=order.requirements,
+        target=order.target,
         options=LockOptions(
             channels=order.channels,
             settings=read_conda_settings(),

@@ -41,6 +41,12 @@ class Tensor(Protocol):
     name: str
 
 
+class InstanceGroup(Protocol):
+    """Instances of a model on one kind of device."""
+
+    kind: int
+
+
 class ModelConfig(Protocol):
     """The part of Triton's ``inference.ModelConfig`` that envpack uses; the object is the real protobuf message."""
 
@@ -53,6 +59,7 @@ class ModelConfig(Protocol):
     output: Sequence[Tensor]
     parameters: MutableMapping[str, Parameter]
     ensemble_scheduling: EnsembleScheduling
+    instance_group: Sequence[InstanceGroup]
 
     def HasField(self, field_name: str) -> bool:  # noqa: N802 - protobuf's name
         """Whether an optional message field is set."""

@@ -14,6 +14,7 @@ from envpack.repository.starting import starting_faults
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
 
+_KIND_GPU = 1  # of Triton's ModelInstanceGroup
 CONFIG_NAME = "config.pbtxt"
 DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
@@ -49,6 +50,11 @@ class Model:
     def steps(self) -> tuple[str, ...]:
         """Names of the models that an ensemble runs; empty for every other model."""
         return tuple(dict.fromkeys(step.model_name for step in self.config.ensemble_scheduling.step))
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether its configuration asks for instances on GPUs."""
+        return any(group.kind == _KIND_GPU for group in self.config.instance_group)
 
 
 def open_model(folder: Path) -> Model:

@@ -70,6 +70,11 @@ def test_the_server_loads_what_was_published(doubler, envpack_json, url):
     assert stub["executable"].endswith("/triton_python_backend_stub")
     assert str(repository) not in stub["executable"]
 
+    code, document = envpack_json("verify", url, "--on", "local:2")
+    assert code == 0, document
+    assert [model["name"] for model in document["verdict"]["models"]] == ["doubler", "both"]
+    assert {task["worker"] for task in document["cluster"]["tasks"]} == {"0", "1"}
+
     private, public = write_pair(repository.parent)
     signed = published(envpack_json, url, repository, "--sign", private)
     assert signed["sent"] == ["both/.envpack-statement.json", "doubler/.envpack-statement.json"]

@@ -1,0 +1,62 @@
+"""Which models share a server, and which workers may verify them."""
+
+import pytest
+
+from envpack.cli.main import run
+from envpack.fleet import verify_tasks
+from envpack.server import RuntimeOptions
+from envpack.verification import VerifyOptions
+from tests.faults.catalogue import CONFIG
+
+from .conftest import GPU
+
+ENSEMBLE = """platform: "ensemble"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+ensemble_scheduling { step [ { model_name: "fast" model_version: -1
+  input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "OUT" } } ] }
+"""
+
+
+def planned(folder, *names, group=1, **where):
+    tasks = verify_tasks(folder, names, VerifyOptions(RuntimeOptions(**where)), group=group)
+    return {task.names: task for task in tasks}
+
+
+def test_each_model_has_a_server_of_its_own_or_as_many_as_asked_share_one(add_model, tmp_path):
+    for name in "abc":
+        add_model(name)
+    assert set(planned(tmp_path)) == {("a",), ("b",), ("c",)}
+    assert set(planned(tmp_path, group=2)) == {("a", "b"), ("c",)}
+    assert set(planned(tmp_path, "b")) == {("b",)}
+    keys = {task.key for _ in range(2) for task in planned(tmp_path).values()}
+    assert len(keys) == 6, "two callers must not share a verdict"
+
+
+def test_a_model_on_gpus_goes_to_a_worker_with_one_and_so_does_an_ensemble_with_it(add_model, tmp_path):
+    add_model("fast", config=CONFIG + GPU)
+    add_model("plain")
+    add_model("chain", config=ENSEMBLE)
+    tasks = planned(tmp_path, group=4)
+    assert set(tasks) == {("chain", "fast"), ("plain",)}
+    assert "gpu" in tasks["chain", "fast"].needs
+    assert tasks["chain", "fast"].order.options.where.gpu
+    assert "gpu" not in tasks["plain",].needs
+    assert not tasks["plain",].order.options.where.gpu
+    assert all("gpu" in task.needs for task in planned(tmp_path, gpu=True).values())
+    assert set(planned(tmp_path, "chain")[("chain",)].needs) == {"platform linux-64", "server", "gpu"}
+
+
+def test_a_container_needs_a_worker_with_docker(add_model, tmp_path):
+    add_model("a")
+    for where in ({"runtime": "docker"}, {"image": "triton:1"}):
+        assert "docker" in planned(tmp_path, **where)["a",].needs
+    assert "server" in planned(tmp_path, runtime="process")["a",].needs
+
+
+@pytest.mark.parametrize("option", [("--keep",), ("--port", "8000"), ("--require-signature", "key.pub")])
+def test_options_for_one_server_are_refused(add_model, tmp_path, capsys, option):
+    add_model("a")
+    place = ("s3://bucket/models",) if option[0] == "--require-signature" else ("--repository", str(tmp_path))
+    assert run(["verify", "--on", "local:2", *place, *option]) == 2
+    assert f"{option[0]} is for a server of this machine" in capsys.readouterr().err
