@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli import options
+from envpack.cli.build_jobs import emit_build_jobs, job_options, take_job_options
 from envpack.cli.cluster_view import on_cluster
 from envpack.cli.console import Console, plain
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from envpack.archive import Format
+    from envpack.fleet import Task
     from envpack.project import Project
     from envpack.workflow import BuildOptions, BuiltModel, ModelPlan
 
@@ -95,6 +97,10 @@ _MEGA = 1e6
 @options.toolchain
 @options.store
 @options.on
+@click.option(
+    "--store-only", is_flag=True, help="With --on: leave what the workers make in the store, and place nothing here."
+)
+@job_options
 @options.repository
 @options.with_console
 def command(
@@ -108,15 +114,19 @@ def command(
     store: str,
     push: bool | None,
     on: str,
+    store_only: bool,
+    emit: str | None,
     **settings: Any,
 ) -> None:
     """Build the execution environment of each MODEL, by default all, and put it beside the model."""
-    from envpack.fleet import build_tasks
     from envpack.project import open_project
     from envpack.workflow import BuildOptions, ResolveOptions, build_model, project_store, release_for
 
     project = open_project(repository)
     names = options.chosen_models(project, models, every=every)
+    if store_only and not (on and project_store(project, store)):
+        raise click.UsageError("--store-only is for --on and --store.")
+    job = take_job_options(settings, emit=emit, on=on, dry_run=dry_run)
     resolve = ResolveOptions(**{field.name: settings.pop(field.name) for field in dataclasses.fields(ResolveOptions)})
     build_options = BuildOptions(resolve=resolve, **settings)
     console.warned(release_for(project, resolve).warning)
@@ -124,8 +134,17 @@ def command(
         _dry_run(project, names, build_options, console)
         return
     shared = project_store(project, store, push=push)
-    done = on_cluster(on, lambda: build_tasks(project, names, build_options, shared), console)
-    here = [name for name in names if name not in done.failed]
+    if emit:
+        emit_build_jobs(project, names, build_options, shared, job, console)
+        return
+
+    def tasks() -> Sequence[Task]:
+        from envpack.fleet import build_tasks
+
+        return build_tasks(project, names, build_options, shared)
+
+    done = on_cluster(on, tasks, console)
+    here = [] if store_only else [name for name in names if name not in done.failed]
     built = [build_model(project, name, build_options, console, store=shared) for name in here]
     for model in built:
         if model.changed and model.forms:

@@ -9,6 +9,13 @@ from envpack.support.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from envpack.fleet.address import Address as Address, parse_address as parse_address
     from envpack.fleet.client import carry_out_all as carry_out_all
+    from envpack.fleet.kubernetes import (
+        DEFAULT_IMAGE as DEFAULT_IMAGE,
+        DEFAULT_SECRET as DEFAULT_SECRET,
+        BuildJobOptions as BuildJobOptions,
+        build_jobs as build_jobs,
+        jobs_yaml as jobs_yaml,
+    )
     from envpack.fleet.orders import (
         build_task as build_task,
         build_tasks as build_tasks,

@@ -1,0 +1,100 @@
+"""`envpack build --emit kubernetes` prints one Job for each environment, and no secret."""
+
+import json
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from envpack.cli.main import run
+
+STORE = "s3://bucket/envpack"
+
+
+@pytest.fixture
+def emit(tmp_path, capsys):
+    def emit(*words, store=("--store", STORE)):
+        place = ("--repository", str(tmp_path), "--python", "3.10", "--channel", "https://channel.example/conda")
+        code = run(["build", "--emit", "kubernetes", *place, *store, *words])
+        return code, capsys.readouterr()
+
+    return emit
+
+
+@pytest.mark.parametrize("version", ["1.25", "1.30", kubernetes_validate.latest_version()])
+def test_equal_environments_share_a_job_and_all_is_valid(add_model, emit, version):
+    for name, requirements in {"a": "numpy\n", "b": "scipy\n", "c": "numpy\n"}.items():
+        add_model(name, requirements)
+    code, shown = emit()
+    assert code == 0
+    documents = list(yaml.safe_load_all(shown.out))
+    for document in documents:
+        kubernetes_validate.validate(document, version, strict=True)
+    assert [document["kind"] for document in documents] == ["ConfigMap", "Job"] * 2
+    assert len({document["metadata"]["name"] for document in documents}) == 2
+
+
+def test_a_job_names_the_store_the_image_and_the_secret(add_model, emit):
+    add_model("a")
+    _, shown = emit("--image", "registry.example/envpack:1", "--secret", "bucket", "--memory", "1g", "--json")
+    config_map, job = json.loads(shown.out)["jobs"]
+    assert config_map["data"]["file-0"] == "numpy\n"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    words = container["command"]
+    assert words[words.index("--store") + 1] == STORE
+    assert words[words.index("--channel") + 1] == "https://channel.example/conda"
+    assert words[-2:] == ["--", "a"]
+    assert container["image"] == "registry.example/envpack:1"
+    assert container["envFrom"] == [{"secretRef": {"name": "bucket", "optional": True}}]
+    assert container["resources"]["limits"] == {"memory": "1024Mi"}
+    _, default = emit("--json")
+    (container,) = json.loads(default.out)["jobs"][1]["spec"]["template"]["spec"]["containers"]
+    assert container["image"].startswith("triton-envpack:")
+    assert container["envFrom"][0]["secretRef"]["name"] == "envpack-store"
+
+
+@pytest.mark.parametrize(
+    "requirements", ["--index-url https://me:word@index.example/simple\nnumpy\n", "-e ./project\n"]
+)
+def test_what_must_not_travel_is_refused(add_model, emit, requirements):
+    folder = add_model("a", requirements)
+    (folder / "project").mkdir()
+    (folder / "project/pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')
+    code, shown = emit()
+    assert code == 3
+    assert shown.out == ""
+    assert "(not-portable)" in shown.err
+    assert "word" not in shown.err.replace("password", "")
+
+
+def test_requirements_outside_of_the_repository_are_refused(add_model, emit, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other") / "base.txt"
+    other.write_text("numpy\n")
+    add_model("a", f"-r {other}\n")
+    code, shown = emit()
+    assert code == 3
+    assert "outside of the model repository" in shown.err
+
+
+def test_a_job_needs_a_store_that_other_machines_reach(add_model, emit, tmp_path):
+    add_model("a")
+    for store in ((), ("--store", f"file://{tmp_path}")):
+        code, shown = emit(store=store)
+        assert (code, shown.out) == (2, "")
+        assert "(fleet-needs-store)" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--emit", "kubernetes", "--on", "local:2"), "--on does not go with --emit"),
+        (("--emit", "kubernetes", "--dry-run"), "--dry-run does not go with --emit"),
+        (("--image", "x"), "--image is for the Jobs"),
+        (("--store-only",), "--store-only is for --on and --store"),
+        (("--on", "local:2", "--store-only"), "--store-only is for --on and --store"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(add_model, tmp_path, capsys, words, says):
+    add_model("a")
+    assert run(["build", "--repository", str(tmp_path), *words]) == 2
+    assert says in capsys.readouterr().err
