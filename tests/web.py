@@ -15,6 +15,7 @@ class Site:
     account: ``"user:password"`` that every request must contain, ``""`` for none.
     truncated: how many responses to cut off in the middle, by the end of the path.
     pause: seconds before each response.
+    gate: while it is not set, responses wait.
     requested: paths of all requests so far.
     """
 
@@ -23,6 +24,8 @@ class Site:
         self.account = ""
         self.truncated: dict[str, int] = {}
         self.pause = 0.0
+        self.gate = threading.Event()
+        self.gate.set()
         self.requested: list[str] = []
         self.port = 0
 
@@ -42,6 +45,7 @@ def serve(folder: Path):
         try:
             yield site
         finally:
+            site.gate.set()
             server.shutdown()
             thread.join()
 
@@ -57,6 +61,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     def do_GET(self):
         self.site.requested.append(self.path)
         time.sleep(self.site.pause)
+        self.site.gate.wait()
         if self.site.account and self.headers["Authorization"] != _basic(self.site.account):
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="test"')

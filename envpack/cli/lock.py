@@ -13,6 +13,9 @@ from envpack.cli.cluster_view import on_cluster
 from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from envpack.fleet import Task
     from envpack.workflow import LockedModel
 
 
@@ -45,7 +48,6 @@ def command(
 
     `envpack build` then installs exactly these.
     """
-    from envpack.fleet import lock_tasks
     from envpack.project import open_project
     from envpack.workflow import ResolveOptions, lock_model, project_store, release_for
 
@@ -54,7 +56,13 @@ def command(
     resolve = ResolveOptions(**settings)
     console.warned(release_for(project, resolve).warning)
     shared = project_store(project, store, push=push)
-    done = on_cluster(on, lambda: lock_tasks(project, names, resolve, update, shared), console)
+
+    def tasks() -> Sequence[Task]:
+        from envpack.fleet import lock_tasks
+
+        return lock_tasks(project, names, resolve, update, shared)
+
+    done = on_cluster(on, tasks, console)
     locks = done.locks
     locked = [
         lock_model(project, name, resolve, update=update, progress=console, store=shared, resolved=locks.get(name))

@@ -157,9 +157,10 @@ def _plan(request: _StubRequest, console: Console) -> tuple[tuple[Cell, ...], Mi
 
 def _on_cluster(cells: Sequence[Cell], request: _StubRequest, console: Console) -> ClusterWork:
     """Compile stubs on a cluster, so that what follows finds them in the cache or in the store."""
-    from envpack.fleet import stub_tasks
 
     def tasks() -> Sequence[Task]:
+        from envpack.fleet import stub_tasks
+
         toolchain = request.toolchain or "auto"
         return stub_tasks(cells, abi=request.abi, toolchain=toolchain, glibc=request.glibc, store=request.shared)
 

@@ -37,7 +37,7 @@ def carry_out_all(address: Address, tasks: Sequence[Task], progress: Progress) -
             scheduler was lost (``scheduler-lost``).
         KeyboardInterrupt: what was running has been cancelled.
     """
-    if address.scheduler and any(not task.store for task in tasks):
+    if address.scheduler and any(task.makes_files and not task.store for task in tasks):
         raise UsageError(
             "results come back from another machine through a store only",
             kind="fleet-needs-store",
@@ -64,6 +64,7 @@ class _Run:
         self._done: dict[str, Done] = {}
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._possible = time.monotonic()
+        self._able: set[str] = set()
 
     def wait(self) -> tuple[Done, ...]:
         from envpack.fleet.worker import SHARE, TOPIC, carry_out, version_ability
@@ -98,11 +99,21 @@ class _Run:
         if self._client.status != "running":
             raise self._lost()
         workers = worker_abilities(self._client)
+        self._offer(workers)
         left = [task for key, task in self._tasks.items() if key not in self._done]
         if not any(_lacking(task, workers) for task in left):
             self._possible = time.monotonic()
         elif time.monotonic() - self._possible > _PATIENCE:
             _refuse_impossible(left, workers, self._address)
+
+    def _offer(self, workers: Mapping[str, frozenset[str]]) -> None:
+        """Have tasks that wait for a worker scheduled if one has announced its abilities since the last look."""
+        from envpack.fleet.worker import schedule_waiting
+
+        able = {address for address, found in workers.items() if found}
+        if able - self._able:
+            self._client.run_on_scheduler(schedule_waiting)
+        self._able = able
 
     def _report(self, event: Mapping[str, Any]) -> None:
         """Show what a worker reported of a task of ours."""
@@ -171,12 +182,12 @@ class _Run:
 
 def _refuse_impossible(tasks: Sequence[Task], workers: Mapping[str, frozenset[str]], address: Address) -> None:
     """Refuse tasks that no worker can carry out, all of them in one error."""
-    lacking = {task: _lacking(task, workers) for task in tasks}
-    impossible = [f"{task.label} needs {', '.join(missing)}" for task, missing in lacking.items() if missing]
+    lacking = ((task.label, _lacking(task, workers)) for task in tasks)
+    impossible = [f"{label} needs {', '.join(missing)}" for label, missing in lacking if missing]
     if impossible:
         has = sorted(set().union(*workers.values())) if workers else ["nothing, since there is none"]
         raise ServerError(
-            f"no worker can build {counted(len(impossible), 'task')}: {'; '.join(impossible)}",
+            f"no worker can carry out {counted(len(impossible), 'task')}: {'; '.join(impossible)}",
             kind="no-worker-can",
             where=str(address),
             hint=f"add such a worker; the workers have {', '.join(has)}",

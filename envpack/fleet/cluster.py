@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import time
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,14 @@ from envpack.support.text import counted
 if TYPE_CHECKING:
     from distributed import Client
 
-_CONNECT = 20  # seconds
+_CONNECT = 10  # seconds
 _SETTINGS = {
     "distributed.comm.timeouts.connect": f"{_CONNECT}s",
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
+    "distributed.scheduler.worker-ttl": "60s",  # until a worker of this machine that does not answer is lost
 }
+_ANNOUNCED, _PAUSE = 30.0, 0.1  # seconds
 _FIRST_WORKER = 60  # seconds; a cluster may start its workers only now
 
 
@@ -50,9 +53,9 @@ def connected(address: Address) -> Iterator[Client]:
         try:
             client = stack.enter_context(dask.Client(where, timeout=_CONNECT, set_as_default=False, security=security))
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-            reason = str(error.__cause__ or error).splitlines()[0]
+            texts = filter(None, (str(error.__cause__ or ""), str(error), f"no connection within {_CONNECT} s"))
             raise ServerError(
-                f"the scheduler does not answer: {reason}",
+                f"the scheduler does not answer: {next(texts).splitlines()[0]}",
                 kind="scheduler-unreachable",
                 where=str(address),
                 hint="check the address, the network, and for tls:// the certificates that dask's configuration names",
@@ -84,7 +87,7 @@ def _local_cluster(address: Address, security: Any) -> Any:
 
 def worker_abilities(client: Client) -> dict[str, frozenset[str]]:
     """What each worker has announced, by the worker's address."""
-    workers = client.scheduler_info()["workers"]
+    workers = client.scheduler_info(n_workers=-1)["workers"]
     return {address: frozenset(found["resources"]) for address, found in workers.items()}
 
 
@@ -113,6 +116,16 @@ def _admit_workers(client: Client, address: Address) -> None:
             hint=f"install triton-envpack=={envpack.__version__} on all workers",
         )
     client.register_plugin(Announcement())
+    _wait_for_abilities(client)
+
+
+def _wait_for_abilities(client: Client) -> None:
+    """Wait until all workers have announced what they have: another client may have asked them only now."""
+    from envpack.fleet.worker import version_ability
+
+    own, end = version_ability(envpack.__version__), time.monotonic() + _ANNOUNCED
+    while time.monotonic() < end and not all(own in found for found in worker_abilities(client).values()):
+        time.sleep(_PAUSE)
 
 
 def _distributed(address: Address) -> Any:
@@ -128,7 +141,9 @@ def _distributed(address: Address) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Dask logs what this package reports in a line of its own."""
-    loggers = [logging.getLogger(name) for name in ("asyncio", "distributed", "tornado")]
+    # Dask gives some of its loggers a level of their own.
+    loggers = [logging.getLogger(name) for name in ("asyncio", "distributed", "distributed.client", "tornado")]
+    loggers += [logging.getLogger(f"tornado.{name}") for name in ("application", "general")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)

@@ -69,7 +69,7 @@ def build_task(request: BuildRequest, options: BuildOptions, store: SharedStore 
             stub=stub,
             toolchain=request.toolchain,
         ),
-        needs=_needs(source, lock),
+        needs=(*_needs(source, lock), *(("compiler",) if stub == "always" else ())),
         store=_address(store),
     )
 

@@ -11,6 +11,7 @@ import pickle
 import socket
 import sys
 import threading
+import time
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker
@@ -65,6 +66,17 @@ class Announcement(WorkerPlugin):
 def version_ability(version: str) -> str:
     """The ability to carry out tasks of a version of envpack."""
     return f"envpack {version}"
+
+
+def schedule_waiting(dask_scheduler: Any) -> None:
+    """Schedule tasks that a worker has become able to carry out; dask itself does so only when a worker connects.
+
+    Runs in the scheduler.
+    """
+    for worker in list(dask_scheduler.workers.values()):
+        waiting = dask_scheduler.bulk_schedule_unrunnable_after_adding_worker(worker)
+        if waiting:
+            dask_scheduler.transitions(waiting, stimulus_id=f"{TOPIC}-{time.time()}")
 
 
 def carry_out(task: Task) -> Product:

@@ -15,8 +15,10 @@ from envpack.pythons import available_interpreters, interpreter_for
 from envpack.pythons.channels import local_channel
 from envpack.requirements import Requirements
 from tests.cache import kept_cache
+from tests.clusters import cluster
 from tests.web import serve
 
+from .fleets import Caller
 from .sources import PYTHON, fill_channel, fill_index, small_python
 
 CODE = Path(envpack.__file__).parent
@@ -117,4 +119,23 @@ def own_index(served, monkeypatch, tmp_path):
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     served.account, served.truncated, served.pause = "", {}, 0.0
+    served.gate.set()
     served.requested.clear()
+
+
+@pytest.fixture
+def caller(tmp_path, served):
+    return Caller(tmp_path, served.url("/conda"))
+
+
+@pytest.fixture
+def folder_store(tmp_path):
+    (tmp_path / "store").mkdir()
+    return ("--store", f"file://{tmp_path}/store")
+
+
+@pytest.fixture
+def two_workers(tmp_path):
+    """A cluster of two workers with one cache."""
+    with cluster(tmp_path, "east", "west", ENVPACK_CACHE_DIR=str(tmp_path / "workers")) as found:
+        yield found

@@ -15,6 +15,7 @@ import pytest
 from envpack.pythons.interpreters import SUPPORTED
 from envpack.repository import RELEASE_FILE
 from envpack.stub import STUB_NAME, target_from_interpreter
+from tests.clusters import children_of, runs, task_processes, worker_of
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
 
 from .compiler import closed, remembering_compiler
@@ -359,3 +360,33 @@ def test_a_placement_that_is_killed_leaves_the_old_stub_and_the_next_one_cleans_
     ended = envpack("stub", "--json", "--python", "3.10", "--triton", "24.10", "--output", folder, changes=changes)
     assert ended.document["changed"]
     assert {path.name for path in folder.iterdir()} == {STUB_NAME, RELEASE_FILE}
+
+
+def test_workers_of_a_cluster_compile_a_matrix(raced, compiler, tmp_path):
+    changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": compiler}
+    words = (*CELLS, "--output", tmp_path / "dist", "--on", "local:2")
+    ended = envpack(*words, changes=changes)
+    assert ended.code == 0, ended.err
+    assert [(tmp_path / "dist" / name / STUB_NAME).is_file() for name in NAMES] == [True, True]
+    tasks = ended.document["cluster"]["tasks"]
+    assert [(task["models"], task["made"]) for task in tasks] == [([name], True) for name in NAMES]
+    again = envpack(*words, changes=changes)
+    assert [task["made"] for task in again.document["cluster"]["tasks"]] == [False, False]
+
+
+def test_the_compilers_of_a_worker_die_with_it_and_another_one_compiles(compiler, tmp_path):
+    gate = tmp_path / "gate"
+    waiting = str(remembering_compiler(tmp_path / "c++", gate=gate))
+    changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": waiting}
+    with closed(gate):
+        child = start(*CELLS, "--only", "cp310-*", "--output", tmp_path / "dist", "--on", "local:1", changes=changes)
+        wait_until(lambda: any(".cc" in words for words in programs_in(tmp_path / "cache")) or child.poll() is not None)
+        (task,) = task_processes(child.pid)
+        before = {*children_of(task)}
+        assert before
+        os.kill(worker_of(task), signal.SIGKILL)
+        wait_until(lambda: not any(map(runs, {task, *before})))
+    out, err = child.communicate(timeout=120)
+    assert child.returncode == 0, err.decode()
+    (done,) = json.loads(out)["cluster"]["tasks"]
+    assert done["attempts"] == 2

@@ -72,7 +72,7 @@ def assert_refused(ended: Ended, code: int, kind: str, *says: str) -> None:
     fixes = [line for line in lines if line.startswith("  fix: ")]
     assert ended.code == code, ended
     assert (len(errors), len(fixes)) == (1, 1), ended.err
-    assert "Traceback" not in ended.err
+    assert "Traceback" not in ended.err, ended.err
     assert "\x1b" not in ended.err
     assert errors[0].endswith(f" ({kind})")
     told = ended.document

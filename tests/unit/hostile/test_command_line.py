@@ -8,6 +8,7 @@ from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.main import cli, run
 from envpack.conda import CondaSettings
 from envpack.environment import Entry
+from envpack.fleet import parse_address
 from envpack.releases import find_release
 from envpack.support.home_folders import expand_home
 from tests.faults.bad_input import MODEL, BadInput
@@ -108,6 +109,13 @@ def test_addresses_of_channels(name):
     with read_or_refused():
         channels = CondaSettings().resolve([name])
         assert not any("5ecret@" in url for url in channels.urls)
+
+
+@hostile
+@given(st.text() | st.lists(st.sampled_from(["local:", "tcp://", "tls://", "h", "[", "]", ":", "9", "²"])).map("".join))
+def test_addresses_of_clusters(text):
+    with read_or_refused():
+        assert str(parse_address(text)) == text or text.startswith("local:0")
 
 
 @hostile
