@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.clusters import children_of, runs, task_processes
 from tests.faults.catalogue import DOUBLE, GOOD, HANGS, Broken, write_model
 from tests.faults.command_line import assert_refused, command, envpack, listing, variables
+from tests.waiting import soon
 
 DEEP = """import triton_python_backend_utils as pb_utils
 
@@ -119,6 +121,22 @@ def test_an_interrupted_verification_stops_the_server_and_leaves_nothing_behind(
     assert not [pid for pid in started if Path(f"/proc/{pid}/exe").exists()]
     assert not list(scratch.iterdir())
     assert not list(Path("/dev/shm").glob(f"*{home.name.removeprefix('envpack-verify-')}*"))
+    assert listing(repository) == before
+
+
+def test_an_interrupted_verification_on_a_worker_stops_the_worker_s_server(environment, repository):
+    write_model(repository, HANGS, environment)
+    before = listing(repository)
+    words = command("verify", "--json", "--repository", repository, "--runtime", "process", "--on", "local:1")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    child = subprocess.Popen(words, env=variables(), text=True, cwd="/", **pipes)
+    assert soon(lambda: child.poll() is not None or any(map(has_stub, task_processes(child.pid))))
+    started = children_of(child.pid)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert json.loads(out)["error"]["kind"] == "interrupted"
+    assert soon(lambda: not any(map(runs, started)))
     assert listing(repository) == before
 
 
