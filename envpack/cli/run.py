@@ -15,9 +15,14 @@ from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
     from envpack.local import Answer, LogLine, Trial
+    from envpack.project import Project
     from envpack.server import Tensor
+    from envpack.store import SharedStore
+    from envpack.workflow import BuildOptions, Instruments
 
+_MOST_INPUT = 1 << 30  # bytes
 _SHOWN_TEXT = 100
+_SHOWN_FUNCTIONS = 15
 _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 _STDERR = 2
 
@@ -43,6 +48,26 @@ _STDERR = 2
 @click.option(
     "--repeat", type=click.IntRange(1), default=1, metavar="N", help="Send the requests N times and time them."
 )
+@click.option("--profile", is_flag=True, help="Show which Python functions took how long.")
+@click.option(
+    "--memory", is_flag=True, help="Show the most memory it had; with memray in its environment, keep a record."
+)
+@click.option(
+    "--debug",
+    type=click.IntRange(1, 65535),
+    is_flag=False,
+    flag_value=5678,
+    default=None,
+    metavar="[PORT]",
+    help="Wait for a debugger (debugpy) on this port of this machine, by default 5678, before the model is imported.",
+)
+@click.option(
+    "--server",
+    "url",
+    default="",
+    metavar="URL",
+    help="A server that answers for models which the repository does not have, for example http://127.0.0.1:8000.",
+)
 @click.option("--python", default="", metavar="X.Y", help="Python minor version, for a model without an environment.")
 @options.triton
 @options.store
@@ -55,6 +80,10 @@ def command(
     inputs: tuple[str, ...],
     output: Path | None,
     repeat: int,
+    profile: bool,
+    memory: bool,
+    debug: int | None,
+    url: str,
     python: str,
     triton: str,
     store: str,
@@ -66,32 +95,97 @@ def command(
     No server runs, and the repository is not changed. Ensembles are run step by step, and what the model asks of other
     models goes to those of the repository.
     """
-    from envpack.local import ModelFailed, save_arrays, try_model
+    from envpack.local import save_arrays
     from envpack.project import open_project
     from envpack.repository import model_name
-    from envpack.support.errors import InputError
-    from envpack.workflow import BuildOptions, ResolveOptions, local_server, project_store
+    from envpack.workflow import BuildOptions, ResolveOptions, opened_instruments, project_store
 
     project = open_project(repository)
     name = model_name(project.repository, model)
     chosen = BuildOptions(ResolveOptions(python=python, triton=triton))
     shared = project_store(project, store, push=push)
-    log = _Log(console)
-    server = local_server(project, chosen, log=log, progress=console, store=shared, output=_STDERR)
-    try:
-        with server:
-            trial = try_model(server, name, project.repository / name, inputs, repeat=repeat, progress=console)
-            metrics = server.metrics.lines()
-    except ModelFailed as error:
-        where = str(project.repository / name)
-        hint = "correct the model; its own lines are named above"
-        raise InputError(error.text, kind="model-failed", where=where, hint=hint) from error
+    with opened_instruments(debug_port=debug or 0, profile=profile, memory=memory) as tools:
+        run = _Run(project, name, chosen, shared, console)
+        sources = tuple(_standard_input(tools.folder) if source == "-" else source for source in inputs)
+        trial = run.trial(sources, repeat, tools, url)
+        functions = tools.functions()
+        record = _kept(tools.memray_file, f"{name}.memray") if memory else None
     if output is not None and trial.answers and trial.answers[-1].responses:
         save_arrays(trial.answers[-1].responses[-1].outputs, output)
-    _show(trial, metrics, console)
-    console.result(_document(trial, metrics, log.lines))
+    _show(trial, console)
+    if memory:
+        _show_memory(trial, record, console)
+    if functions:
+        console.show(_functions(functions))
+    for line in run.metrics:
+        console.show(plain(line))
+    extra = {"metrics": run.metrics, "functions": functions, "memory_record": str(record or "")}
+    console.result(_document(trial, run.log.lines) | extra)
     if not trial.ok:
         sys.exit(1)
+
+
+class _Run:
+    """One run of a model."""
+
+    def __init__(
+        self, project: Project, name: str, chosen: BuildOptions, store: SharedStore | None, console: Console
+    ) -> None:
+        self._project = project
+        self._name = name
+        self._chosen = chosen
+        self._store = store
+        self._console = console
+        self.log = _Log(console)
+        self.metrics: list[str] = []
+
+    def trial(self, inputs: tuple[str, ...], repeat: int, tools: Instruments, url: str) -> Trial:
+        from envpack.local import ModelFailed, try_model
+        from envpack.repository import open_model
+        from envpack.support.errors import InputError
+        from envpack.workflow import local_server
+
+        folder = self._project.repository / self._name
+        open_model(folder)  # what is wrong with it is an error before anything is made
+        server = local_server(
+            self._project,
+            self._chosen,
+            log=self.log,
+            progress=self._console,
+            store=self._store,
+            output=_STDERR,
+            instruments={self._name: tools},
+            url=url,
+        )
+        try:
+            with server:
+                trial = try_model(server, self._name, folder, inputs, repeat=repeat, progress=self._console)
+                self.metrics = server.metrics.lines()  # models remove them when they end
+        except ModelFailed as error:
+            hint = "correct the model; its own lines are named above"
+            raise InputError(error.text, kind="model-failed", where=str(folder), hint=hint) from error
+        return trial
+
+
+def _standard_input(folder: Path) -> str:
+    """A file with what is on standard input."""
+    file = folder / "standard-input.json"
+    file.write_bytes(sys.stdin.buffer.read(_MOST_INPUT))
+    return str(file)
+
+
+def _kept(made: Path, name: str) -> Path | None:
+    """Keep a file in the working folder; None if it was not made."""
+    import shutil
+
+    from envpack.support.replacement import replaced_file
+
+    if not made.is_file():
+        return None
+    kept = Path(name).absolute()
+    with replaced_file(kept) as temporary:
+        shutil.copyfile(made, temporary)
+    return kept
 
 
 class _Log:
@@ -108,7 +202,7 @@ class _Log:
         self._console.note(f"    [{_LEVELS[line.level]}]{line.level}: {plain(line.text)}[/]")
 
 
-def _show(trial: Trial, metrics: list[str], console: Console) -> None:
+def _show(trial: Trial, console: Console) -> None:
     if not trial.answers:
         console.warned(f"nothing was sent to {trial.model}: give --input, since no request can be made up")
     for answer in trial.answers:
@@ -122,8 +216,24 @@ def _show(trial: Trial, metrics: list[str], console: Console) -> None:
     seconds = [time for answer in trial.answers for time in answer.seconds]
     if len(seconds) > 1:
         console.show(_latency(seconds))
-    for line in metrics:
-        console.show(plain(line))
+
+
+def _show_memory(trial: Trial, record: Path | None, console: Console) -> None:
+    if trial.peak_memory:
+        console.show(f"most memory: {trial.peak_memory / 2**20:.0f} MiB")
+    if record:
+        console.show(f"recorded by memray: {plain(str(record))}; for example: memray flamegraph {plain(str(record))}")
+
+
+def _functions(functions: list[dict[str, Any]]) -> Any:
+    from rich.table import Table
+
+    table = Table("own s", "with calls s", "calls", "function", "where", box=None, header_style="dim")
+    for found in functions[:_SHOWN_FUNCTIONS]:
+        where = f"{found['file']}:{found['line']}" if found["line"] else ""
+        own, total = f"{found['own_seconds']:.3f}", f"{found['seconds']:.3f}"
+        table.add_row(own, total, str(found["calls"]), plain(found["function"]), plain(where))
+    return table
 
 
 def _readable(tensor: Any) -> Tensor:
@@ -156,14 +266,14 @@ def _latency(seconds: list[float]) -> str:
     return f"{len(seconds)} requests: mean {statistics.mean(seconds) * 1e3:.3f} ms, {', '.join(parts)}"
 
 
-def _document(trial: Trial, metrics: list[str], log: list[LogLine]) -> dict[str, Any]:
+def _document(trial: Trial, log: list[LogLine]) -> dict[str, Any]:
     return {
         "model": trial.model,
         "ok": trial.ok,
         "load_seconds": trial.load_seconds,
+        "peak_memory": trial.peak_memory,
         "answers": [_answer(answer) for answer in trial.answers],
         "log": [{"level": line.level, "text": line.text, "place": line.place} for line in log],
-        "metrics": metrics,
     }
 
 

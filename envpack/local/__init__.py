@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from envpack.local.local_server import LocalServer as LocalServer
     from envpack.local.model_config import config_json as config_json
     from envpack.local.model_process import LogLine as LogLine, ModelFailed as ModelFailed, Python as Python
-    from envpack.local.trial import Answer as Answer, Trial as Trial, readable as readable, try_model as try_model
-    from envpack.local.values import RawTensor as RawTensor, Request as Request, Response as Response
+    from envpack.local.trial import Answer as Answer, Trial as Trial, try_model as try_model
+    from envpack.local.values import (
+        RawTensor as RawTensor,
+        Request as Request,
+        Response as Response,
+        raw as raw,
+        readable as readable,
+    )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -27,7 +27,6 @@ class LocalEnsemble:
     def __init__(self, config: ModelConfig, name: str, run: Callable[[Request], Stream]) -> None:
         self.config = complete_config(config, name)
         self.decoupled = False
-        self.version = "1"
         self._run = run
 
     def stream(self, request: Request) -> Stream:
@@ -41,6 +40,10 @@ class LocalEnsemble:
         tensors = {tensor.name: tensor for tensor in admitted.inputs}
         steps = tuple(self.config.ensemble_scheduling.step)
         return _with_last(self._responses(admitted, tensors, steps))
+
+    def serves(self, version: int) -> bool:
+        """Whether requests may name this version; -1 stands for any."""
+        return version in (-1, 1)
 
     def stop(self) -> None:
         """Does nothing: its models are stopped by themselves."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from envpack.local.arrays import from_array, read_arrays
-from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request
+from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, raw
 from envpack.server import ServedConfig, Tensor, encode
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
@@ -56,8 +56,7 @@ def _made_up(config: ServedConfig, model: str) -> Iterator[Request]:
 def _request(inputs: Sequence[Tensor], parameters: Mapping[str, Any], model: str) -> Request:
     flags = SEQUENCE_START * bool(parameters.get("sequence_start"))
     flags |= SEQUENCE_END * bool(parameters.get("sequence_end"))
-    tensors = tuple(RawTensor(t.name, t.datatype, t.shape, encode(t.datatype, t.data)) for t in inputs)
-    return Request(tensors, correlation_id=parameters.get("sequence_id", 0), flags=flags, model=model)
+    return Request(tuple(map(raw, inputs)), correlation_id=parameters.get("sequence_id", 0), flags=flags, model=model)
 
 
 def _tensors(source: str, config: ServedConfig) -> Iterator[RawTensor]:

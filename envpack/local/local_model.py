@@ -41,6 +41,7 @@ class ModelSource:
         version: its version.
         config: the content of its config.pbtxt.
         python: what it runs on.
+        variables: variables that it gets beside those of all models.
 
     """
 
@@ -49,6 +50,7 @@ class ModelSource:
     version: str
     config: ModelConfig
     python: Python
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def file(self) -> Path:
@@ -93,7 +95,7 @@ class LocalModel:
             source.name,
             release=release,
             host=self,
-            variables=variables,
+            variables={**(variables or {}), **source.variables},
             output=output,
         )
         try:
@@ -107,6 +109,10 @@ class LocalModel:
     def decoupled(self) -> bool:
         """Whether a request can have any number of responses."""
         return bool(self.config.model_transaction_policy.decoupled)
+
+    def serves(self, version: int) -> bool:
+        """Whether requests may name this version; -1 stands for any."""
+        return version in (-1, int(self.version))
 
     def _initialize(self, completed: Any, source: ModelSource) -> Any:
         config, text = merge_completion(completed, self.process.complete(config_json(completed)))
@@ -155,7 +161,7 @@ class LocalModel:
             self._take_response(content)
         elif kind is Kind.IS_CANCELLED:
             open_ = self._open.get(content.number())
-            answer.number(open_ is not None and open_.is_cancelled)
+            answer.number(open_ is None or open_.is_cancelled)
         elif kind is not Kind.DELETE_FACTORY:
             return self._host.answer(process, kind, content, answer)
         return None
@@ -175,15 +181,14 @@ class LocalModel:
         finally:
             opened[1].is_cancelled = True
             runner.join()
+            self._open.pop(opened[0], None)
 
     def _drain(self, number: int, open_: _Open) -> Iterator[tuple[Response, bool]]:
         is_last = False
-        try:
-            while not is_last:
-                response, is_last = open_.responses.get()
-                yield self._delivered(open_.request, response), is_last
-        finally:
-            self._open.pop(number, None)
+        while not is_last:
+            response, is_last = open_.responses.get()
+            yield self._delivered(open_.request, response), is_last
+        self._open.pop(number, None)
 
     def _delivered(self, request: Request, response: Response) -> Response:
         wanted = tuple(tensor for tensor in response.outputs if tensor.name in request.outputs)

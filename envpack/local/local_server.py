@@ -13,13 +13,15 @@ from envpack.local.ensemble import LocalEnsemble, Stream
 from envpack.local.local_model import LocalModel, ModelSource
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
+from envpack.local.remote import RemoteModel
 from envpack.local.values import Reader, Request, Response, Writer
 from envpack.repository import Model
+from envpack.server import Client
 
 # Before, a stream whose first response is an error has no further ones.
 _FIRST_WITH_ERRORS_IN_STREAMS = 2504
 
-Runnable = LocalModel | LocalEnsemble
+Runnable = LocalModel | LocalEnsemble | RemoteModel
 Find = Callable[[str], "ModelSource | Model | None"]
 
 
@@ -32,6 +34,7 @@ class LocalServer:
         log: takes lines of the models' logs; any thread.
         variables: variables that models get beside those of this process.
         output: where standard output and error of models go; None for those of this process.
+        remote: a server that has models which ``find`` does not know.
 
     """
 
@@ -43,6 +46,7 @@ class LocalServer:
         log: Callable[[LogLine], None],
         variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
+        remote: Client | None = None,
     ) -> None:
         self.metrics = Metrics()
         self._find = find
@@ -50,6 +54,7 @@ class LocalServer:
         self._log = log
         self._variables = variables
         self._output = output
+        self._remote = remote
         self._loading = threading.RLock()
         self._models: dict[str, Runnable] = {}
         self._found: dict[str, ModelSource | Model | None] = {}
@@ -101,6 +106,18 @@ class LocalServer:
                 self._models[name] = self._loaded(name)
             return self._models[name]
 
+    def own_model(self, name: str) -> LocalModel | LocalEnsemble:
+        """A model of this run, not of a server; started if it does not run.
+
+        Raises:
+            ModelFailed: as `model`, or only a server has it.
+
+        """
+        model = self.model(name)
+        if isinstance(model, RemoteModel):
+            raise ModelFailed(f"Request for unknown model: '{name}' is not found")
+        return model
+
     def stream(self, request: Request) -> Stream:
         """Run a request to the model that it names; as `LocalModel.stream`."""
         return self.model(request.model).stream(request)
@@ -147,6 +164,8 @@ class LocalServer:
     def _loaded(self, name: str) -> Runnable:
         self.prepare(name)
         found = self._found[name]
+        if found is None and self._remote is not None:
+            return RemoteModel(self._remote, name)
         if found is None:
             raise ModelFailed(f"Request for unknown model: '{name}' is not found")
         if isinstance(found, Model):
@@ -175,7 +194,7 @@ class LocalServer:
             model = self.model(name)
         except ModelFailed:
             model = None
-        if model is None or request.version not in (-1, int(model.version)):
+        if model is None or not model.serves(request.version):
             raise ModelFailed(f"{prefix}Failed for execute the inference request. Model '{name}' is not ready.")
         if model.decoupled and not decoupled:
             raise ModelFailed(

@@ -160,6 +160,15 @@ class ModelProcess:
         """The process id."""
         return self._child.pid
 
+    def peak_memory(self) -> int:
+        """The most physical memory that the process has had, in bytes; 0 if that is unknown."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return 0
+        peak = next((line for line in status.splitlines() if line.startswith("VmHWM:")), "")
+        return int(peak.split()[1]) * 1024 if peak else 0
+
     def complete(self, config: str) -> str:
         """Let the model complete its configuration; both are JSON.
 

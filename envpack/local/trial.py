@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.local.inputs import read_requests
+from envpack.local.local_model import LocalModel
 from envpack.local.local_server import LocalServer
 from envpack.local.model_config import config_json
 from envpack.local.model_process import ModelFailed
-from envpack.local.values import RawTensor, Request, Response
-from envpack.server import ServedConfig, Tensor, decode, read_served_config
+from envpack.local.values import Request, Response, readable
+from envpack.server import ServedConfig, read_served_config
 from envpack.support.progress import NoProgress, Progress
 from envpack.verification import configuration_mismatch
 
@@ -45,6 +46,7 @@ class Trial:
         config: the configuration that it ran with.
         load_seconds: how long it took to start, import and initialize it.
         answers: one for each request.
+        peak_memory: the most physical memory that its process has had, in bytes; 0 for an ensemble.
 
     """
 
@@ -52,6 +54,7 @@ class Trial:
     config: ServedConfig
     load_seconds: float
     answers: tuple[Answer, ...]
+    peak_memory: int = 0
 
     @property
     def ok(self) -> bool:
@@ -88,7 +91,7 @@ def try_model(
     server.prepare(name)
     progress.begin(f"{name}: load")
     started = time.perf_counter()
-    model = server.model(name)
+    model = server.own_model(name)
     load_seconds = time.perf_counter() - started
     progress.end(f"ready in {load_seconds:.2f} s")
     config = read_served_config(json.loads(config_json(model.config)))
@@ -96,7 +99,8 @@ def try_model(
     for _ in range(repeat):
         for answer in answers:
             _ask(server, config, answer)
-    return Trial(name, config, load_seconds, answers)
+    peak = model.process.peak_memory() if isinstance(model, LocalModel) else 0
+    return Trial(name, config, load_seconds, answers, peak)
 
 
 def _ask(server: LocalServer, config: ServedConfig, answer: Answer) -> None:
@@ -129,8 +133,3 @@ def _fault(responses: Sequence[Response], config: ServedConfig) -> str:
         if mismatch:
             return mismatch
     return ""
-
-
-def readable(tensor: RawTensor) -> Tensor:
-    """A tensor with its elements as Python's values."""
-    return Tensor(tensor.name, tensor.datatype, tensor.shape, decode(tensor.datatype, bytes(tensor.content)))

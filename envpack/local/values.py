@@ -11,6 +11,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from envpack.server import Tensor, decode, encode
+
 _NUMBER = struct.Struct("<Q")
 _SIGNED = struct.Struct("<q")
 _FRACTION = struct.Struct("<d")
@@ -60,6 +62,16 @@ class RawTensor:
     def size(self) -> int:
         """Number of elements according to the shape."""
         return math.prod(self.shape)
+
+
+def raw(tensor: Tensor) -> RawTensor:
+    """A tensor with its elements as bytes."""
+    return RawTensor(tensor.name, tensor.datatype, tensor.shape, encode(tensor.datatype, tensor.data))
+
+
+def readable(tensor: RawTensor) -> Tensor:
+    """A tensor with its elements as Python's values."""
+    return Tensor(tensor.name, tensor.datatype, tensor.shape, decode(tensor.datatype, bytes(tensor.content)))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         DamagedEntry as DamagedEntry,
         verify_cache as verify_cache,
     )
+    from envpack.workflow.instruments import Instruments as Instruments, opened_instruments as opened_instruments
     from envpack.workflow.lock import (
         LockedModel as LockedModel,
         lock_model as lock_model,

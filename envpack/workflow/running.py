@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
+import envpack
 from envpack.local import LocalServer, LogLine, ModelSource, Python
 from envpack.project import Project
-from envpack.repository import Model, environment_of, looks_like_model, open_model, version_folders
+from envpack.repository import (
+    Model,
+    backends_folder,
+    environment_of,
+    looks_like_model,
+    open_model,
+    version_folders,
+)
+from envpack.server import Client
 from envpack.store import SharedStore
-from envpack.stub import target_from_prefix
+from envpack.stub import STUB_NAME, inspect_stub, target_from_prefix, this_machine
+from envpack.support.errors import StubError
 from envpack.support.progress import NoProgress, Progress
 from envpack.workflow.build import environment_for
+from envpack.workflow.instruments import Instruments
 from envpack.workflow.requests import BuildOptions, build_request, release_for
 from envpack.workflow.stubs import stub_for
 
@@ -26,6 +38,8 @@ def local_server(
     store: SharedStore | None = None,
     variables: Mapping[str, str] | None = None,
     output: int | IO[bytes] | None = None,
+    instruments: Mapping[str, Instruments] | None = None,
+    url: str = "",
 ) -> LocalServer:
     """The models of a repository, to run without a server. A model runs in the environment that it has, or else in one
     that is built for it in the cache; the repository is not changed.
@@ -38,12 +52,14 @@ def local_server(
         store: a store that machines share, as `project_store` opens it.
         variables: variables that models get beside those of this process.
         output: where standard output and error of models go; None for those of this process.
+        instruments: what to do to models, by name.
+        url: address of a server that answers for models which the repository does not have, ``""`` for none.
 
     Raises:
         UsageError: an unknown Python version or release.
 
     """
-    options = options or BuildOptions()
+    options, shown = options or BuildOptions(), progress or NoProgress()
     release = release_for(project, options.resolve)
 
     def find(name: str) -> ModelSource | Model | None:
@@ -54,13 +70,20 @@ def local_server(
         if model.is_ensemble:
             return model
         versions = sorted(version_folders(folder), key=lambda version: int(version.name))
-        python = python_of(project, model, options, progress or NoProgress(), store)
+        python = python_of(project, model, options, shown, store)
+        own = (instruments or {}).get(model.name)
         return ModelSource(
-            name=model.name, folder=model.folder, version=versions[-1].name, config=model.config, python=python
+            name=model.name,
+            folder=model.folder,
+            version=versions[-1].name,
+            config=model.config,
+            python=python,
+            variables=own.variables(python, shown) if own else {},
         )
 
     number = int(release.name.replace(".", ""))
-    return LocalServer(find, release=number, log=log, variables=variables, output=output)
+    remote = Client(url.rstrip("/")) if url else None
+    return LocalServer(find, release=number, log=log, variables=variables, output=output, remote=remote)
 
 
 def python_of(
@@ -76,8 +99,24 @@ def python_of(
     prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
         prefix = environment_for(build_request(project, model, options), progress, store).prefix
-    stub = stub_for(target_from_prefix(prefix), None, progress=progress, store=store)
-    return Python(stub.path, prefix)
+    stub = _placed_stub(project, model)
+    if stub is None:
+        stub = stub_for(target_from_prefix(prefix), None, progress=progress, store=store).path
+    return Python(stub, prefix)
+
+
+def _placed_stub(project: Project, model: Model) -> Path | None:
+    """The stub that a server would take for a model, if it is of this version of envpack and can be run here."""
+    for stub in (model.folder / STUB_NAME, backends_folder(project) / model.backend / STUB_NAME):
+        if not os.access(stub, os.X_OK):
+            continue
+        try:
+            facts = inspect_stub(stub)
+        except StubError:
+            continue  # the release's own
+        if (facts.version, facts.machine) == (envpack.__version__, this_machine()):
+            return stub
+    return None
 
 
 def _is_prefix(folder: Path) -> bool:

@@ -6,8 +6,12 @@ NumPy 1 and 2. Names, results and texts of errors are those of Triton 23.11 to 2
 
 import json
 import struct
+from os import environ as _environ
 
 import numpy as np
+
+if "ENVPACK_RUN" in _environ:
+    import envpack_run  # noqa: F401 - the stub imports this module before the model
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2

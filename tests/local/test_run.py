@@ -1,0 +1,235 @@
+"""`envpack run` as people type it, on a repository whose models have an environment."""
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from envpack.server import find_server
+from envpack.server.process import ProcessRuntime
+from envpack.support.errors import ServerError
+from tests.cache import kept_cache
+from tests.local.faithful_models import ENSEMBLES
+from tests.local.test_faithful import repository_of
+from tests.server.model_environments import ModelEnvironments
+from tests.waiting import soon
+
+
+def pytest_generate_tests(metafunc):
+    """Not the Pythons of the other modules."""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    return repository_of(tmp_path_factory.mktemp("run"), ModelEnvironments(kept_cache()))
+
+
+@pytest.fixture
+def command(repository, tmp_path):
+    def started(*arguments, **options):
+        environment = os.environ | {"ENVPACK_CACHE_DIR": str(kept_cache()), "NO_COLOR": "1"}
+        line = [sys.executable, "-m", "envpack.cli", "run", "--repository", repository, *arguments]
+        return subprocess.Popen(line, env=environment, cwd=tmp_path, text=True, **options)
+
+    return started
+
+
+@pytest.fixture
+def run(command):
+    """Run a model; returns the exit status, standard output and standard error."""
+
+    def ended(*arguments, sent=""):
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with command(*arguments, **pipes) as child:
+            output, errors = child.communicate(sent, timeout=120)
+        return child.returncode, output, errors
+
+    return ended
+
+
+def document(run, *arguments, status=0, sent=""):
+    code, output, errors = run(*arguments, "--json", sent=sent)
+    assert code == status, errors
+    return json.loads(output)
+
+
+def outputs(answer):
+    (response,) = answer["responses"]
+    return {tensor["name"]: tensor["data"] for tensor in response["outputs"]}
+
+
+def test_a_request_is_made_up_and_the_answer_is_a_table(run):
+    code, output, _ = run("default")
+    assert code == 0
+    assert output.splitlines()[1].split() == ["Y", "FP32", "[1]", "2"]
+
+
+def test_samples_come_from_standard_input(run):
+    found = document(run, "default", "--input", "-", sent='{"data": [{"X": [1.5]}, {"X": [4]}]}')
+    assert [outputs(answer) for answer in found["answers"]] == [{"Y": [3.0]}, {"Y": [8.0]}]
+
+
+def test_arrays_go_in_and_out(run, tmp_path):
+    np.save(tmp_path / "x.npy", np.array([1, 2], dtype=np.float32))
+    code, _, errors = run("default", "--input", "X=x.npy", "--output", "out.npz")
+    assert code == 0, errors
+    assert np.load(tmp_path / "out.npz")["Y"].tolist() == [2, 4]
+
+
+def test_any_file_is_the_content_of_an_input_of_strings(run, tmp_path):
+    (tmp_path / "cat.jpg").write_bytes(b"\xff\xd8cat")
+    found = document(run, "bytes", "--input", "cat.jpg")
+    assert outputs(found["answers"][0]) == {"Y": ["\\xff\\xd8cat"]}
+
+
+def test_a_decoupled_model_streams(run):
+    found = document(run, "stream")
+    responses = found["answers"][0]["responses"]
+    assert [response["outputs"][0]["data"] for response in responses] == [[0.0], [1.0], [2.0]]
+
+
+def test_an_ensemble_runs_step_by_step(run):
+    found = document(run, "pipeline", "--input", "-", sent='{"data": [{"IN": [1, 2]}]}')
+    assert outputs(found["answers"][0]) == {"MIDDLE": [2.0, 4.0], "OUT": [4.0, 8.0]}
+
+
+def test_an_error_of_the_model_is_shown_with_its_lines(run):
+    code, output, _ = run("raises")
+    assert code == 1
+    assert output.startswith("wrong: Failed to process the request(s) for model 'raises_0', message: ValueError: größe")
+    assert "raises/1/model.py(8): execute" in output
+
+
+def test_an_output_that_the_configuration_does_not_declare_is_wrong(run):
+    found = document(run, "undeclared", status=1)
+    assert found["answers"][0]["fault"] == "the output Y is INT32, not FP32"
+
+
+def test_a_file_that_is_no_array_is_one_line(run, tmp_path):
+    (tmp_path / "x.npy").write_text("text")
+    code, output, errors = run("default", "--input", "x.npy")
+    assert (code, output) == (3, "")
+    assert errors.splitlines()[-2].startswith("error: x.npy: cannot be read: ")
+
+
+def test_a_model_that_is_not_there_is_one_line(run):
+    code, _, errors = run("nobody")
+    assert code == 3
+    assert "model 'nobody' not found" in errors
+
+
+def test_metrics_are_shown(run):
+    assert 'm_COUNTER{a="b"} 2.5' in document(run, "metrics")["metrics"]
+
+
+def test_time_and_memory_are_shown(run):
+    found = document(run, "default", "--repeat", "20", "--profile", "--memory")
+    assert len(found["answers"][0]["seconds"]) == 20
+    assert found["peak_memory"] > 10 << 20
+    calls = {function["function"]: function["calls"] for function in found["functions"]}
+    assert calls.get("execute") == 20
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Debugger:
+    """The client's side of the debug adapter protocol."""
+
+    def __init__(self, connection):
+        self._numbers = itertools.count(1)
+        self._stream = connection.makefile("rwb")
+
+    def send(self, command, **arguments):
+        message = {"seq": next(self._numbers), "type": "request", "command": command, "arguments": arguments}
+        body = json.dumps(message).encode()
+        self._stream.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        self._stream.flush()
+
+    def wait_for(self, event):
+        while True:
+            size = int(self._stream.readline().split(b":")[1])
+            self._stream.readline()
+            if json.loads(self._stream.read(size)).get("event") == event:
+                return
+
+
+def test_a_debugger_is_awaited_before_the_model_is_imported(command):
+    port = free_port()
+    with command("default", "--debug", str(port), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        line = next(line for line in child.stderr if "waiting for a debugger" in line)
+        assert line == f"envpack: waiting for a debugger at 127.0.0.1:{port}\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            debugger = Debugger(connection)
+            debugger.send("initialize", adapterID="test")
+            debugger.send("attach", justMyCode=True)
+            debugger.wait_for("initialized")
+            debugger.send("configurationDone")
+            assert "FP32" in child.stdout.read()
+    assert child.returncode == 0
+
+
+def copied(repository, name, source):
+    """The model `default`, with another source."""
+    shutil.copytree(repository / "default", repository / name, symlinks=True)
+    (repository / name / "1/model.py").write_text(source)
+
+
+def test_a_breakpoint_works_on_the_terminal(repository, run):
+    source = (repository / "default/1/model.py").read_text()
+    copied(repository, "stops", source.replace("return [self", "breakpoint()\n        return [self"))
+    code, _, errors = run("stops", sent="p len(requests) + 41\ncontinue\n")
+    assert code == 0
+    assert "(Pdb) 42" in errors
+
+
+def test_ctrl_c_cancels_the_request_and_ends_the_model(repository, command, tmp_path):
+    copied(
+        repository,
+        "patient",
+        "import os, time\n"
+        "import triton_python_backend_utils as pb_utils\n\n"
+        "class TritonPythonModel:\n"
+        "    def execute(self, requests):\n"
+        f"        open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "        while not requests[0].is_cancelled():\n"
+        "            time.sleep(0.01)\n"
+        f"        open({str(tmp_path / 'cancelled')!r}, 'w').close()\n"
+        "        raise RuntimeError('cancelled')\n",
+    )
+    with command("patient", stderr=subprocess.DEVNULL) as child:
+        assert soon(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
+    assert (tmp_path / "cancelled").exists()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+        pytest.fail("the model still runs")
+
+
+def test_a_server_answers_for_models_that_the_repository_does_not_have(repository, run, tmp_path):
+    try:
+        runtime = ProcessRuntime(find_server())
+    except ServerError as error:
+        pytest.skip(str(error))
+    own = tmp_path / "own"
+    (own / "pipeline/1").mkdir(parents=True)
+    (own / "pipeline/config.pbtxt").write_text(ENSEMBLES["pipeline"])
+    with runtime.start(repository) as server:
+        from envpack.server.kserve import Client
+
+        Client(server.url).load("default", timeout=120)
+        sent = '{"data": [{"IN": [1, 2]}]}'
+        found = document(run, "pipeline", "--repository", str(own), "--server", server.url, "--input", "-", sent=sent)
+    assert outputs(found["answers"][0]) == {"MIDDLE": [2.0, 4.0], "OUT": [4.0, 8.0]}
