@@ -29,6 +29,7 @@ _COMMANDS = (
         "channel",
         "releases",
         "run",
+        "dev",
         "layout",
         "publish",
         "verify",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         generate_requests as generate_requests,
         read_samples as read_samples,
     )
+    from envpack.verification.stub_processes import instances as instances
     from envpack.verification.verdict import (
         SCHEMA as SCHEMA,
         Check as Check,

@@ -39,6 +39,7 @@ ORDER = [
     "local",
     "workflow",
     "fleet",
+    "development",
     "doctor",
     "cli",
 ]
