@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from envpack.local.model_process import LogLine as LogLine, ModelFailed as ModelFailed, Python as Python
     from envpack.local.trial import Answer as Answer, Trial as Trial, try_model as try_model
     from envpack.local.values import (
+        SEQUENCE_END as SEQUENCE_END,
+        SEQUENCE_START as SEQUENCE_START,
         RawTensor as RawTensor,
         Request as Request,
         Response as Response,

@@ -34,14 +34,17 @@ def from_array(name: str, array: Any, datatype: str = "") -> RawTensor:
 
     Args:
         name: of the input.
-        array: the array, or what NumPy makes one of.
+        array: the array, or numbers and lists, which become one of the declared type.
         datatype: the type that the model declares, ``""`` if that is unknown; decides between UINT16 and BF16.
 
     Raises:
-        InputError: the model has no such type, or NumPy is missing (kind ``bad-input``).
+        InputError: the model has no such type, lists do not fit it, or NumPy is missing (kind ``bad-input``).
 
     """
-    array = _numpy(name).asarray(array)
+    if not hasattr(array, "dtype"):
+        array = _converted(name, array, datatype)
+        if datatype == "BF16":
+            return RawTensor(name, datatype, array.shape, encode(datatype, array.ravel().tolist()))
     if array.dtype.kind in "SUO":
         elements = [item if isinstance(item, bytes) else str(item).encode() for item in array.ravel().tolist()]
         return RawTensor(name, "BYTES", array.shape, encode("BYTES", elements))
@@ -51,6 +54,16 @@ def from_array(name: str, array: Any, datatype: str = "") -> RawTensor:
         raise _bad(name, f"arrays of {array.dtype} fit no type of a model", "convert the array")
     content = array.astype(_TYPES[own], order="C", copy=False).tobytes()
     return RawTensor(name, "BF16" if (own, datatype) == ("UINT16", "BF16") else own, array.shape, content)
+
+
+def _converted(name: str, values: Any, datatype: str) -> Any:
+    """Numbers or lists as an array; BF16 as floats."""
+    numpy = _numpy(name)
+    types = {**_TYPES, "BYTES": object, "BF16": "<f4", "": None}
+    try:
+        return numpy.asarray(values, dtype=types[datatype])
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _bad(name, f"no array of {datatype}: {error}", "correct the values") from error
 
 
 def to_array(tensor: RawTensor) -> Any:

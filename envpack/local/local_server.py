@@ -145,6 +145,12 @@ class LocalServer:
         if model is not None:
             model.stop()
 
+    def forget(self, name: str) -> None:
+        """Stop a model, if it runs; its next use finds out anew what its name stands for."""
+        with self._loading:
+            self._found.pop(name, None)
+        self.unload(name)
+
     def stop(self) -> None:
         """Stop all models."""
         for name in list(self._models):

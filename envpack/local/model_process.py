@@ -63,12 +63,14 @@ class LogLine:
         level: ``"info"``, ``"warning"``, ``"error"`` or ``"verbose"``.
         text: the message.
         place: file and line.
+        model: name of the model.
 
     """
 
     level: str
     text: str
     place: str
+    model: str
 
 
 _LEVELS = ("info", "warning", "error", "verbose")
@@ -262,7 +264,7 @@ class ModelProcess:
 
     def _log(self, content: Reader) -> None:
         level, text, file, line = content.number(), content.text(), content.text(), content.number()
-        self._host.log(LogLine(_LEVELS[level], text, f"{file}:{line}"))
+        self._host.log(LogLine(_LEVELS[level], text, f"{file}:{line}", self.name))
 
     def _answer(self, message: Message) -> None:
         answer = Writer()

@@ -124,6 +124,8 @@ class Client:
         *,
         binary: bool | None = None,
         parameters: Mapping[str, object] | None = None,
+        request_id: str = "",
+        outputs: Sequence[str] = (),
     ) -> tuple[Tensor, ...]:
         """Send an inference request.
 
@@ -133,6 +135,8 @@ class Client:
             binary: send and request tensors in binary form, or as JSON; None selects binary if a tensor is larger than
                 64 KiB or has a type that JSON cannot represent.
             parameters: additional parameters of the request, for example ``sequence_id``.
+            request_id: id of the request; the server's errors name it.
+            outputs: names of the requested outputs; none for all.
 
         Returns:
             The output tensors.
@@ -143,7 +147,12 @@ class Client:
         """
         if binary is None:
             binary = any(needs_binary(tensor) for tensor in inputs)
-        header, tail = _request(inputs, binary, parameters or {})
+        described, tail = _request(inputs, binary, parameters or {})
+        if request_id:
+            described["id"] = request_id
+        if outputs:
+            described["outputs"] = [{"name": name} for name in outputs]
+        header = json.dumps(described).encode()
         headers = {_HEADER_LENGTH: str(len(header))} if binary else {"Content-Type": "application/json"}
         response = self._send("POST", f"{self._path(model)}/infer", body=header + tail, headers=headers)
         try:
@@ -271,7 +280,9 @@ def _is_text(item: bytes) -> bool:
     return True
 
 
-def _request(inputs: Sequence[Tensor], binary: bool, parameters: Mapping[str, object]) -> tuple[bytes, bytes]:
+def _request(
+    inputs: Sequence[Tensor], binary: bool, parameters: Mapping[str, object]
+) -> tuple[dict[str, object], bytes]:
     described = []
     tail = b""
     for tensor in inputs:
@@ -283,8 +294,7 @@ def _request(inputs: Sequence[Tensor], binary: bool, parameters: Mapping[str, ob
         else:
             entry["data"] = [item.decode("utf-8") if isinstance(item, bytes) else item for item in tensor.data]
         described.append(entry)
-    request = {"inputs": described, "parameters": {**parameters, "binary_data_output": binary}}
-    return json.dumps(request).encode(), tail
+    return {"inputs": described, "parameters": {**parameters, "binary_data_output": binary}}, tail
 
 
 def _outputs(content: bytes, header_length: int) -> tuple[Tensor, ...]:

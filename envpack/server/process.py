@@ -75,6 +75,10 @@ class ProcessServer:
         """Process id of the server."""
         return self._pid
 
+    def other_ports(self) -> frozenset[int]:
+        """The TCP ports on which the server listens beside that of HTTP."""
+        return procfs.listening_ports(self.pid) - {self.port}
+
     def log(self, since: int = 0) -> str:
         return excerpt(self._log, since)
 

@@ -133,6 +133,13 @@ def listens(pid: int, port: int) -> bool:
     return False
 
 
+def listening_ports(pid: int) -> frozenset[int]:
+    """The TCP ports on which a process listens."""
+    lines = (_read(pid, "net/tcp") + _read(pid, "net/tcp6")).decode().splitlines()
+    ports = {int(fields[1].rpartition(":")[2], 16) for fields in map(str.split, lines) if fields[3] == _LISTENING}
+    return frozenset(port for port in ports if listens(pid, port))
+
+
 def all_pids() -> list[int]:
     """Ids of all processes, zombies included."""
     return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]

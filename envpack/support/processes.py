@@ -172,6 +172,31 @@ def follow(command: Sequence[str | Path], *, env: Mapping[str, str], on_line: Ca
             raise
 
 
+def run_in_foreground(command: Sequence[str | Path], *, env: Mapping[str, str], output: int | None = None) -> int:
+    """Run a program that uses the caller's terminal, and return its exit status.
+
+    Ctrl-C reaches the program too. It is given time to end before KeyboardInterrupt is raised here.
+
+    Args:
+        command: program and arguments; never passed through a shell.
+        env: the complete environment of the program.
+        output: descriptor for its standard output; None for that of this process.
+
+    Raises:
+        FileNotFoundError: the program does not exist.
+    """
+    with subprocess.Popen([str(part) for part in command], env=dict(env), stdout=output) as child:
+        try:
+            return child.wait()
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_GRACE_PERIOD)
+            child.kill()
+            raise
+
+
 def _end(child: subprocess.Popen[bytes]) -> None:
     for number in _STOP_SIGNALS:
         _signal_group(child, number)
