@@ -58,7 +58,7 @@ class Console:
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
-        self._quiet = quiet
+        self.quiet = quiet
         self._status: Status | None = None
         self._task = ""
         self._started = self._advanced = 0.0
@@ -75,13 +75,13 @@ class Console:
 
     def begin(self, task: str) -> None:
         self._task, self._started = task, time.monotonic()
-        if not self._quiet and self.terminal.is_terminal:
+        if not self.quiet and self.terminal.is_terminal:
             self._stop_status()
             self._status = self.terminal.status(plain(task))
             self._status.start()
 
     def detail(self, text: str) -> None:
-        if self._quiet:
+        if self.quiet:
             return
         if self._status is not None:
             self._status.update(f"{plain(self._task)} [dim]({plain(text)})[/dim]")
@@ -97,7 +97,7 @@ class Console:
 
     def end(self, outcome: str) -> None:
         self._stop_status()
-        if not self._quiet:
+        if not self.quiet:
             seconds = time.monotonic() - self._started
             timed = seconds >= _SHORTEST and not _SECONDS.search(outcome)
             took = f" [dim]{seconds:.1f} s[/dim]" if timed else ""
@@ -106,13 +106,13 @@ class Console:
     def show(self, what: RenderableType, *, even_if_quiet: bool = False) -> None:
         """Write a result: a line, a table or anything else that rich can draw."""
         self._stop_status()
-        if even_if_quiet or not self._quiet:
+        if even_if_quiet or not self.quiet:
             _print(self.output, what)
 
     def note(self, what: RenderableType) -> None:
         """Write a remark that goes with the progress."""
         self._stop_status()
-        if not self._quiet:
+        if not self.quiet:
             _print(self.terminal, what)
 
     def next_step(self, *command: str) -> None:

@@ -30,6 +30,7 @@ _COMMANDS = (
         "releases",
         "run",
         "dev",
+        "test",
         "layout",
         "publish",
         "verify",

@@ -40,6 +40,7 @@ ORDER = [
     "workflow",
     "fleet",
     "development",
+    "testing",
     "doctor",
     "cli",
 ]

@@ -1,0 +1,151 @@
+"""What a test sees of a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from envpack.local import SEQUENCE_END, SEQUENCE_START, Request, from_array, to_array
+from envpack.server import ServedConfig, read_served_config
+from envpack.testing.models import ModelError, Models, Outputs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = dict[str, NDArray[Any]]
+
+__tracebackhide__ = True  # pytest shows the line of the test instead
+
+
+class ModelUnderTest:
+    """A loaded model, as the fixture ``triton_model`` returns it.
+
+    Args:
+        name: of the model.
+        models: runs it.
+        since: where the log ended when the test began.
+
+    """
+
+    def __init__(self, name: str, models: Models, since: int) -> None:
+        self.name = name
+        self._models = models
+        self._since = since
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration with which the model runs, completed as by a server."""
+        return self._models.config(self.name)
+
+    @property
+    def logs(self) -> list[str]:
+        """The messages that the model has logged since the test began."""
+        return self._models.logged(self.name, self._since)
+
+    def request(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        id: str = "",  # noqa: A002 - the server's name
+        parameters: Mapping[str, object] | None = None,
+        outputs: Collection[str] = (),
+        sequence_id: int | str = 0,
+        sequence_start: bool = False,
+        sequence_end: bool = False,
+        **arrays: Any,
+    ) -> Request:
+        """A request to the model, for `infer_batch`.
+
+        Args:
+            inputs: inputs by name, for names that cannot be keyword arguments: arrays, numbers or lists. Numbers and
+                lists become arrays of the type that the model declares.
+            id: id of the request.
+            parameters: parameters of the request: booleans, numbers and strings.
+            outputs: names of the requested outputs; none for all.
+            sequence_id: the sequence that the request belongs to; 0 for none.
+            sequence_start: whether it is the first one of its sequence.
+            sequence_end: whether it is the last one of its sequence.
+            arrays: inputs by name.
+
+        Raises:
+            InputError: a value does not fit (kind ``bad-input``).
+
+        """
+        declared = {entry.name: entry.datatype for entry in self._served().inputs}
+        tensors = (
+            from_array(name, value, declared.get(name, "")) for name, value in {**(inputs or {}), **arrays}.items()
+        )
+        return Request(
+            tuple(tensors),
+            outputs=frozenset(outputs),
+            id=id,
+            correlation_id=sequence_id,
+            flags=SEQUENCE_START * sequence_start | SEQUENCE_END * sequence_end,
+            parameters=json.dumps(dict(parameters or {}), separators=(",", ":"), ensure_ascii=False),
+            model=self.name,
+        )
+
+    def infer(self, inputs: Mapping[str, Any] | None = None, /, **options: Any) -> Arrays:
+        """Send one request; returns the outputs by name. Takes what `request` takes.
+
+        Raises:
+            ModelError: the model failed, or rejects the request.
+            InputError: a value does not fit (kind ``bad-input``).
+
+        """
+        return _arrays(self._models.infer(self.request(inputs, **options)))
+
+    @overload
+    def infer_batch(
+        self, requests: Sequence[Request | Mapping[str, Any]], *, return_errors: Literal[False] = False
+    ) -> list[Arrays]: ...
+
+    @overload
+    def infer_batch(
+        self, requests: Sequence[Request | Mapping[str, Any]], *, return_errors: Literal[True]
+    ) -> list[Arrays | ModelError]: ...
+
+    def infer_batch(
+        self, requests: Sequence[Request | Mapping[str, Any]], *, return_errors: bool = False
+    ) -> list[Arrays] | list[Arrays | ModelError]:
+        """Send requests that the model gets in one call of ``execute()``; returns the outputs of each.
+
+        On a real server the requests are sent at the same time, and the server decides which of them go together.
+
+        Args:
+            requests: inputs by name, or results of `request`.
+            return_errors: put the error of a request in the place of its outputs, instead of raising the first one.
+
+        Raises:
+            ModelError: the model failed, or rejects a request.
+            InputError: a value does not fit (kind ``bad-input``).
+
+        """
+        made = [request if isinstance(request, Request) else self.request(request) for request in requests]
+        answers = self._models.infer_batch(made) if made else []
+        for answer in answers:
+            if isinstance(answer, ModelError) and not return_errors:
+                raise answer
+        return [answer if isinstance(answer, ModelError) else _arrays(answer) for answer in answers]
+
+    def stream(self, inputs: Mapping[str, Any] | None = None, /, **options: Any) -> Iterator[Arrays]:
+        """Send one request; yields the outputs of each response as it comes. Takes what `request` takes.
+
+        Closing the iterator cancels the request.
+
+        Raises:
+            ModelError: the model failed, or rejects the request.
+            InputError: a value does not fit (kind ``bad-input``).
+
+        """
+        for outputs in self._models.stream(self.request(inputs, **options)):
+            yield _arrays(outputs)
+
+    def _served(self) -> ServedConfig:
+        return read_served_config(self.config)  # type: ignore[arg-type]
+
+
+def _arrays(outputs: Outputs) -> Arrays:
+    return {tensor.name: to_array(tensor) for tensor in outputs}

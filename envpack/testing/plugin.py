@@ -1,0 +1,75 @@
+"""The pytest plugin: the fixture `triton_model`. Everything else is imported when a test uses it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from envpack.testing.model import ModelUnderTest
+    from envpack.testing.session import Session
+
+_INI = "envpack_repository"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("envpack", "models of Triton's Python backend")
+    group.addoption(
+        "--envpack-repository",
+        metavar="DIR",
+        help="model repository of the fixture triton_model; default: the setting envpack_repository, else the nearest "
+        "folder above the test that holds envpack.toml or model folders",
+    )
+    group.addoption(
+        "--triton", action="store_true", help="run the models of the fixture triton_model on a real Triton server"
+    )
+    group.addoption(
+        "--triton-server",
+        metavar="PATH",
+        help="with --triton: the tritonserver program or installation; default: the one found on this machine",
+    )
+    group.addoption("--envpack-outcomes", metavar="FILE", help=argparse.SUPPRESS)
+    parser.addini(_INI, "model repository of the fixture triton_model", type="string", default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record the outcome of each test, if `envpack test` is the caller."""
+    file = config.getoption("--envpack-outcomes")
+    if file and not hasattr(config, "workerinput"):  # xdist's workers report to the first process
+        from envpack.testing.outcomes import Outcomes
+
+        config.pluginmanager.register(Outcomes(Path(file)))
+
+
+@pytest.fixture(scope="session")
+def _envpack_session(request: pytest.FixtureRequest) -> Iterator[Session]:
+    from envpack.testing.session import Session
+
+    server = request.config.getoption("--triton-server")
+    on_server = request.config.getoption("--triton") or bool(server)
+    session = Session(on_server=on_server, server=Path(server) if server else None)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def triton_model(request: pytest.FixtureRequest, _envpack_session: Session) -> Callable[[str], ModelUnderTest]:
+    """Loads models of the repository by name, for example to send requests to them.
+
+    Each model runs in one process for the whole session, in its execution environment, and is loaded again when its
+    code changed. A model that cannot be loaded raises envpack.testing.ModelError.
+    """
+    return _envpack_session.models_for(_named_repository(request.config), request.path)
+
+
+def _named_repository(config: pytest.Config) -> Path | None:
+    given = config.getoption("--envpack-repository")
+    if given:
+        return Path(config.invocation_params.dir, given)
+    setting = config.getini(_INI)
+    return Path(config.inipath.parent if config.inipath else config.rootpath, setting) if setting else None

@@ -1,0 +1,172 @@
+"""Models for tests on a real server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from envpack.local import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, readable
+from envpack.project import Project
+from envpack.repository import CONFIG_NAME, backends_folder, looks_like_model, version_folders
+from envpack.server import Client, ProcessRuntime, RequestError, encode, find_server, read_model_error
+from envpack.support.bounded_reading import read_text
+from envpack.testing.grpc_streams import GRPC_ARGUMENTS, stream_by_grpc
+from envpack.testing.models import ModelError, Outputs
+
+__tracebackhide__ = True  # pytest shows the line of the test instead
+_LOAD_SECONDS = 300.0
+_ANSWER_SECONDS = 300.0
+_QUIET_SECONDS = 0.1  # the server writes what a model logs after the model has answered
+_MOST_BYTES = 1 << 20  # of a source that is searched for names of models
+_LINE = re.compile(r"^[IWEF]\d{4} [\d:.]+ \d+ (?P<file>[^:\s]+):\d+\] (?P<text>.*)$", re.MULTILINE)
+
+
+class ServedModels:
+    """Implements `envpack.testing.models.Models` by a server, which is started when it is first used.
+
+    Args:
+        project: the model repository and its settings.
+        program: the server; None searches for one.
+
+    """
+
+    def __init__(self, project: Project, program: Path | None) -> None:
+        self._repository = project.repository
+        self._loaded: set[str] = set()
+        self._configs: dict[str, dict[str, Any]] = {}
+        self._stack = contextlib.ExitStack()
+        runtime = ProcessRuntime(
+            find_server(program), extra_backends=backends_folder(project), arguments=GRPC_ARGUMENTS
+        )
+        self._server = self._stack.enter_context(runtime.start(self._repository))
+        self._client = Client(self._server.url, timeout=_ANSWER_SECONDS)
+
+    def load(self, model: str) -> None:
+        if model in self._loaded:
+            return
+        for needed in self._mentioned(model):
+            with contextlib.suppress(ModelError):  # an error only for a test that uses it
+                self._load(needed)
+        self._load(model)
+
+    def forget(self, model: str) -> None:
+        self._loaded.discard(model)
+        self._configs.pop(model, None)
+
+    def config(self, model: str) -> dict[str, Any]:
+        if model not in self._configs:
+            self._configs[model] = dict(self._client.config(model))
+        return self._configs[model]
+
+    def infer(self, request: Request) -> Outputs:
+        self.load(request.model)
+        try:
+            outputs = self._client.infer(
+                request.model,
+                tuple(map(readable, request.inputs)),
+                binary=True,
+                parameters=_parameters(request),
+                request_id=request.id,
+                outputs=sorted(request.outputs),
+            )
+        except RequestError as error:
+            raise ModelError(error.message) from None
+        return tuple(RawTensor(t.name, t.datatype, t.shape, encode(t.datatype, t.data)) for t in outputs)
+
+    def infer_batch(self, requests: Sequence[Request]) -> list[Outputs | ModelError]:
+        with ThreadPoolExecutor(len(requests)) as pool:
+            return list(pool.map(self._answer, requests))
+
+    def stream(self, request: Request) -> Iterator[Outputs]:
+        self.load(request.model)
+        (port,) = self._server.other_ports()
+        yield from stream_by_grpc(port, request, _parameters(request))
+
+    def position(self) -> int:
+        return self._server.log_size()
+
+    def logged(self, model: str, since: int) -> list[str]:
+        # A line of the log names the file that logs, not the model.
+        names = {source.name for source in self._sources(self._repository / model)}
+        return [_text(line["text"]) for line in _LINE.finditer(self._quiet_log(since)) if line["file"] in names]
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _answer(self, request: Request) -> Outputs | ModelError:
+        try:
+            return self.infer(request)
+        except ModelError as error:
+            return error
+
+    def _load(self, model: str) -> None:
+        if model in self._loaded:
+            return
+        try:
+            self._client.load(model, timeout=_LOAD_SECONDS)
+        except RequestError as error:
+            raise ModelError(read_model_error(error.message, str(self._repository / model)).text) from None
+        self._loaded.add(model)
+
+    def _mentioned(self, model: str) -> list[str]:
+        """The models whose names are in the sources of a model, and those in theirs, the innermost first.
+
+        A server loads no model because another one sends requests to it.
+        """
+        known = {folder.name for folder in self._repository.iterdir() if folder.is_dir() and looks_like_model(folder)}
+        found: dict[str, None] = {}
+
+        def search(name: str) -> None:
+            words = {word for file in self._sources(self._repository / name) for word in _words(file)}
+            for other in sorted(words & known - {*found, model}):
+                found[other] = None
+                search(other)
+
+        if model in known:
+            search(model)
+        return list(reversed(found))
+
+    def _sources(self, folder: Path) -> list[Path]:
+        if not folder.is_dir():
+            return []
+        sources = [source for version in version_folders(folder) for source in version.rglob("*.py")]
+        return [*sources, folder / CONFIG_NAME]
+
+    def _quiet_log(self, since: int) -> str:
+        """The log, once nothing has been added to it for a moment."""
+        size = -1
+        while size != self._server.log_size():
+            size = self._server.log_size()
+            time.sleep(_QUIET_SECONDS)
+        return self._server.log(since)
+
+
+def _parameters(request: Request) -> dict[str, object]:
+    """The parameters of a request as clients send them, with those that a server keeps for itself."""
+    parameters: dict[str, object] = json.loads(request.parameters)
+    if request.correlation_id:
+        parameters["sequence_id"] = request.correlation_id
+        parameters["sequence_start"] = bool(request.flags & SEQUENCE_START)
+        parameters["sequence_end"] = bool(request.flags & SEQUENCE_END)
+    return parameters
+
+
+def _words(file: Path) -> set[str]:
+    try:
+        return set(re.findall(r"[\w.-]+", read_text(file, most=_MOST_BYTES)))
+    except (OSError, ValueError):
+        return set()
+
+
+def _text(logged: str) -> str:
+    """The message of a log line; newer servers write it as a JSON string."""
+    with contextlib.suppress(ValueError):
+        if logged.startswith('"'):
+            return str(json.loads(logged))
+    return logged

@@ -1,0 +1,167 @@
+"""The pytest plugin and `envpack test`, as users run them: pytest in a process of its own."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from envpack.server import find_server
+from envpack.support.errors import ServerError
+from tests.cache import kept_cache
+from tests.local.tested_repository import TESTS, write, write_repository
+from tests.server.model_environments import ModelEnvironments
+
+TEST_COUNT = sum(text.count("def test_") for text in TESTS.values())
+
+
+def pytest_generate_tests(metafunc):
+    """Not the Pythons of the other modules."""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    return write_repository(tmp_path_factory.mktemp("tested") / "models", ModelEnvironments(kept_cache()))
+
+
+@pytest.fixture
+def run_pytest(tmp_path):
+    def run(*arguments, folder=tmp_path):
+        options = ("-p", "no:randomly", "-p", "no:cacheprovider", "--import-mode=importlib")
+        command = [sys.executable, "-m", "pytest", *options, *map(str, arguments)]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def run_envpack(*arguments, **variables):
+    command = [sys.executable, "-m", "envpack.cli", "test", *map(str, arguments)]
+    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("where", ["local", "server"])
+def test_the_tests_of_a_repository(repository, where):
+    if where == "server":
+        try:
+            find_server()
+        except ServerError as error:
+            pytest.skip(str(error))
+    on_server = ("--triton",) if where == "server" else ()
+    done = run_envpack("--repository", repository, "--json", *on_server, "--", "-p", "no:randomly")
+    document = json.loads(done.stdout)
+    tests = [test for model in document["models"] for test in model["tests"]]
+    assert {test["id"]: test["outcome"] for test in tests if test["outcome"] != "passed"} == {}, done.stderr
+    assert len(tests) == TEST_COUNT
+    assert (done.returncode, document["ok"], document["on_server"]) == (0, True, where == "server")
+    assert [model["name"] for model in document["models"]] == sorted({name.partition("/")[0] for name in TESTS})
+    assert list(repository.glob(".*")) == []
+
+
+def test_plain_pytest_finds_the_repository_above_the_test(repository, run_pytest):
+    done = run_pytest(repository / "caller", repository / "double/tests", "-k", "other_models or batches")
+    assert "2 passed" in done.stdout
+
+
+@pytest.mark.parametrize("how", ["option", "setting"])
+def test_the_repository_can_be_elsewhere(repository, run_pytest, tmp_path, how):
+    write(tmp_path / "test_it.py", TESTS["caller/test_caller.py"].replace("\n        ", "\n"))
+    given = os.path.relpath(repository, tmp_path)
+    if how == "setting":
+        write(tmp_path / "pytest.ini", f"[pytest]\nenvpack_repository = {given}\n")
+    done = run_pytest("test_it.py", *([f"--envpack-repository={given}"] if how == "option" else []))
+    assert "1 passed" in done.stdout
+
+
+def test_a_failure_shows_the_traceback_of_the_model_and_what_it_prints(repository, run_pytest, tmp_path):
+    source = (repository / "double/1/model.py").read_text().replace("self.calls += 1", "print('from the model')")
+    write(tmp_path / "models/wrong/1/model.py", source)
+    config = (repository / "double/config.pbtxt").read_text()
+    write(tmp_path / "models/wrong/config.pbtxt", config)
+    write(
+        tmp_path / "models/wrong/test_it.py",
+        "def test_it(triton_model):\n    triton_model('wrong').infer(X=[])\n",
+    )
+    done = run_pytest(tmp_path / "models")
+    assert done.returncode == 1
+    assert re.search(r"^> +triton_model\('wrong'\)\.infer\(X=\[\]\)$", done.stdout, re.MULTILINE)
+    assert "ValueError: nothing to double" in done.stdout
+    assert f"{tmp_path}/models/wrong/1/model.py" in done.stdout
+    assert "from the model" in done.stdout
+    assert "envpack/testing" not in done.stdout
+
+
+def test_outcomes_and_exit_codes(tmp_path):
+    """Of tests without a model, since nothing of this depends on one."""
+    write(tmp_path / "model/1/model.py", "")
+    write(
+        tmp_path / "model/tests/test_it.py",
+        "import pytest\n"
+        "def test_right(): pass\n"
+        "def test_wrong(): assert 1 == 2\n"
+        "def test_skipped(): pytest.skip('not today')\n"
+        "@pytest.fixture\ndef failing(): raise ValueError('no')\n"
+        "def test_error(failing): pass\n"
+        "@pytest.mark.xfail\ndef test_expected(): assert False\n",
+    )
+    write(tmp_path / "model/test_unreadable.py", "def\n")
+    write(tmp_path / "untested/1/model.py", "")
+
+    def outcomes(*arguments):
+        done = run_envpack("--repository", tmp_path, "--json", *arguments)
+        document = json.loads(done.stdout)
+        if "error" in document:
+            return done.returncode, document["error"]["kind"]
+        tests = [test for model in document["models"] for test in model["tests"]]
+        return done.returncode, {test["id"].rpartition("test_")[2]: test["outcome"] for test in tests}
+
+    assert outcomes() == (1, {"unreadable.py": "error"})
+    (tmp_path / "model/test_unreadable.py").unlink()
+    expected = {"right": "passed", "wrong": "failed", "skipped": "skipped", "error": "error", "expected": "xfailed"}
+    assert outcomes() == (1, expected)
+    assert outcomes("model", "--", "-k", "right") == (0, {"right": "passed"})
+    assert outcomes("untested") == (3, "tests-missing")
+    assert outcomes("--", "-k", "no_such_test") == (3, "tests-missing")
+    assert outcomes("--", "--no-such-option") == (2, "pytest-usage")
+    assert outcomes("nobody") == (3, "model-missing")
+    assert outcomes("--triton", "--server", tmp_path / "nowhere")[0] == 6
+    assert outcomes("--server", tmp_path) == (2, "usage")
+
+
+def test_without_pytest(tmp_path):
+    write(tmp_path / "model/1/model.py", "")
+    write(tmp_path / "model/test_it.py", "def test_it(): pass\n")
+    write(tmp_path / "none/sitecustomize.py", "import sys\nsys.modules['pytest'] = None\n")
+    done = run_envpack("--repository", tmp_path, PYTHONPATH=str(tmp_path / "none"))
+    assert done.returncode == 2
+    assert "tests need pytest beside envpack (pytest-missing)" in done.stderr
+    assert "-m pip install pytest" in done.stderr
+
+
+def test_streams_on_a_server_name_what_they_lack(tmp_path, repository, run_pytest):
+    code = (
+        "import sys\n"
+        "import pytest\n"
+        "from envpack.local import Request\n"
+        "from envpack.testing.grpc_streams import stream_by_grpc\n"
+        "def test_it(monkeypatch):\n"
+        "    monkeypatch.setitem(sys.modules, 'grpc', None)\n"
+        "    with pytest.raises(Exception, match=\"'count' on a real server needs gRPC.*pip install\"):\n"
+        "        next(stream_by_grpc(1, Request((), model='count'), {}))\n"
+    )
+    write(tmp_path / "test_it.py", code)
+    assert "1 passed" in run_pytest("test_it.py").stdout
+
+
+def test_the_plugin_imports_nothing_until_a_test_uses_it(tmp_path):
+    code = (
+        "import sys, pytest\n"
+        "before = set(sys.modules)\n"
+        "import envpack.testing.plugin\n"
+        "print(*sorted(set(sys.modules) - before))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ours = {name for name in done.stdout.split() if name.startswith("envpack.")}
+    assert ours == {"envpack.support", "envpack.support.lazy_imports", "envpack.testing", "envpack.testing.plugin"}
+    assert not {"numpy", "click", "google.protobuf", "requests"} & set(done.stdout.split())
