@@ -179,16 +179,20 @@ class LocalModel:
         try:
             yield from self._drain(*opened)
         finally:
-            opened[1].is_cancelled = True
             runner.join()
             self._open.pop(opened[0], None)
 
     def _drain(self, number: int, open_: _Open) -> Iterator[tuple[Response, bool]]:
         is_last = False
-        while not is_last:
-            response, is_last = open_.responses.get()
-            yield self._delivered(open_.request, response), is_last
-        self._open.pop(number, None)
+        try:
+            while not is_last:
+                response, is_last = open_.responses.get()
+                yield self._delivered(open_.request, response), is_last
+        finally:
+            if is_last:
+                self._open.pop(number, None)
+            else:  # the model can see that until it ends the request
+                open_.is_cancelled = True
 
     def _delivered(self, request: Request, response: Response) -> Response:
         wanted = tuple(tensor for tensor in response.outputs if tensor.name in request.outputs)
@@ -229,3 +233,5 @@ class LocalModel:
         is_last = bool(flags & _FINAL)
         if has_response or is_last:
             open_.responses.put((content.response() if has_response else Response(), is_last))
+        if is_last and open_.is_cancelled:
+            self._open.pop(number, None)

@@ -6,7 +6,7 @@ from tests.newer_pythons import target_of
 from tests.server.model_environments import NUMPYS
 
 PYTHON = "3.8"  # with which pytest does not run
-HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n"
+HEAD = "import time\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n"
 
 
 def config(datatype="FP32", dims="-1", output_dims=""):
@@ -77,16 +77,26 @@ MODELS = {
     ),
     "count": (
         """
+        def initialize(self, args):
+            self.was_cancelled = False
+
+        def wait(self, sender):
+            until = time.monotonic() + 60
+            while not sender.is_cancelled() and time.monotonic() < until:
+                time.sleep(0.01)
+            self.was_cancelled = sender.is_cancelled()
+
         def execute(self, requests):
             for request in requests:
                 x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
                 sender = request.get_response_sender()
-                for number in range(int(x[0])):
-                    y = np.full((number + 1, 1), number, np.float32)
+                for number in range(int(abs(x[0]))):
+                    y = np.full((number + 1, 1), -1 if self.was_cancelled else number, np.float32)
                     sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", y)]))
                 if x[0] == 0:
                     error = pb_utils.TritonError("nothing to count")
                     sender.send(pb_utils.InferenceResponse(error=error))
+                self.wait(sender) if x[0] < 0 else None
                 sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         """,
         config(dims="1", output_dims="-1, 1") + "model_transaction_policy { decoupled: true }",
@@ -194,6 +204,13 @@ TESTS = {
         def test_errors_in_streams(triton_model):
             with pytest.raises(ModelError, match="nothing to count"):
                 list(triton_model("count").stream(X=[0]))
+
+        def test_a_closed_stream_is_cancelled(triton_model):
+            model = triton_model("count")
+            stream = model.stream(X=[-1])
+            assert next(stream)["Y"].tolist() == [[0]]
+            stream.close()
+            assert [outputs["Y"].tolist() for outputs in model.stream(X=[1])] == [[[-1]]]
 
         def test_one_response_cannot_be_asked_for(triton_model):
             with pytest.raises(ModelError) as caught:
