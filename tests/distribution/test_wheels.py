@@ -50,6 +50,13 @@ def test_a_checkout_does_not_require_the_stubs(tmp_path):
     assert stubs_required(wheel) == []
 
 
+def test_the_wheel_brings_the_pytest_plugin(dist):
+    (wheel,) = dist.glob("triton_envpack-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))
+        assert "[pytest11]\nenvpack = envpack.testing.plugin\n" in archive.read(name).decode()
+
+
 def test_the_wheel_is_small(dist):
     (wheel,) = dist.glob("triton_envpack-*.whl")
     assert wheel.stat().st_size < 2e6
