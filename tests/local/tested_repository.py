@@ -115,7 +115,16 @@ MODELS = {
     ),
     "broken": ("def initialize(self, args):\n    raise RuntimeError('weights are missing')", config()),
 }
-# What hold alike without a server and on one.
+ENSEMBLE = """
+platform: "ensemble"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+ensemble_scheduling { step [ {
+    model_name: "double" model_version: -1
+    input_map { key: "X" value: "IN" } output_map { key: "Y" value: "OUT" }
+} ] }
+"""
+# What holds without a server and on one.
 TESTS = {
     "double/tests/test_answers.py": """
         import numpy as np
@@ -221,6 +230,17 @@ TESTS = {
         def test_other_models_answer(triton_model):
             assert triton_model("caller").infer(X=[4])["Y"].tolist() == [8]
     """,
+    "pipeline/test_pipeline.py": """
+        import pytest
+        from envpack.testing import ModelError
+
+        def test_ensembles(triton_model):
+            model = triton_model("pipeline")
+            assert model.infer(IN=[1, 2])["OUT"].tolist() == [2, 4]
+            assert [outputs["OUT"].tolist() for outputs in model.infer_batch([{"IN": [1]}, {"IN": [2]}])] == [[2], [4]]
+            with pytest.raises(ModelError, match="in ensemble 'pipeline', .*nothing to double"):
+                model.infer(IN=[])
+    """,
     "broken/test_broken.py": """
         import pytest
         from envpack.testing import ModelError
@@ -264,6 +284,8 @@ def write_repository(folder, environments):
         parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}'
         write(folder / name / "config.pbtxt", f'backend: "python"\n{config}\n{parameter}\n')
         (folder / name / stub.name).symlink_to(stub)
+    (folder / "pipeline/1").mkdir(parents=True)
+    write(folder / "pipeline/config.pbtxt", ENSEMBLE)
     for name, text in TESTS.items():
         write(folder / name, textwrap.dedent(text))
     return folder
