@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 Phase = Literal["waiting", "building", "loading", "ready", "failed"]
@@ -26,6 +26,7 @@ class ModelState:
     """
 
     name: str
+    _: KW_ONLY
     phase: Phase = "waiting"
     error: str = ""
     loads: int = 0

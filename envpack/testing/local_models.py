@@ -39,7 +39,7 @@ class LocalModels:
         self._server.forget(model)
 
     def config(self, model: str) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(config_json(self._server.model(model).config))
+        document: dict[str, Any] = json.loads(config_json(self._server.own_model(model).config))
         return document
 
     def infer(self, request: Request) -> Outputs:
