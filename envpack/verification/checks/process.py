@@ -90,7 +90,7 @@ def check_start(server: Server, model: Model, running: StubState, stub: StubIden
         return warning("start", "not warm: only envpack's stub starts models warm", f"{build} warm")
     found = instances(server, model.name)
     started = zip(found, reports(server, found), strict=True)
-    cold = [instance.name for instance, report in started if report.start != "warm"]
+    cold = sorted(instance.name for instance, report in started if report.start != "warm")
     if not cold:
         pids = ", ".join(str(pid) for pid in sorted({instance.template for instance in found}))
         return passed("start", f"warm: {counted(len(found), 'instance')} of the template, process {pids}")
