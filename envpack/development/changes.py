@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,8 +31,23 @@ class Change:
     requires_build: bool
 
 
+Snapshot = Mapping[Path, tuple[int, int]]
+
+
+def snapshot(project: Project, models: Mapping[str, Model]) -> Snapshot:
+    """The files that concern models, each with its time of change and its size."""
+    found = {}
+    for model in models.values():
+        files = {path for path in model.folder.rglob("*") if _concerns(model, path)}
+        for file in files | _requirement_files(project, model):
+            with contextlib.suppress(OSError):
+                status = file.stat()
+                found[file] = (status.st_mtime_ns, status.st_size)
+    return found
+
+
 def watch(
-    project: Project, models: Mapping[str, Model], stop: threading.Event, pause: float
+    project: Project, models: Mapping[str, Model], stop: threading.Event, pause: float, since: Snapshot
 ) -> Iterator[tuple[Change, ...]]:
     """Wait for changes; yields them, or nothing after each pause without one, until `stop` is set.
 
@@ -40,6 +56,7 @@ def watch(
         models: to watch, by name.
         stop: ends the iteration.
         pause: seconds.
+        since: the files before they were first loaded; what has changed since then comes first.
 
     """
     import watchfiles
@@ -58,6 +75,9 @@ def watch(
         raise_interrupt=True,
     ):
         paths = {Path(path) for _, path in found}
+        if since:  # the watch may have begun after these changes
+            now, before, since = snapshot(project, models), since, {}
+            paths |= {file for file in {*now, *before} if now.get(file) != before.get(file)}
         changes = (_change(model, paths, requirements[name]) for name, model in models.items())
         yield tuple(change for change in changes if change is not None)
 

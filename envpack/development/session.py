@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envpack.development.changes import Change, watch
+from envpack.development.changes import Change, snapshot, watch
 from envpack.development.state import ModelState, Phase
 from envpack.project import Project
 from envpack.repository import Model, in_loading_order, named_models, open_model
@@ -80,9 +80,10 @@ class Session:
         with self._runtime.start(self._project.repository) as server:
             self._server, self.url = server, server.url
             client = Client(server.url)
+            before = snapshot(self._project, self._models)
             for name in self._models:
                 self._load(client, name, time.monotonic())
-            for changes in watch(self._project, self._models, stop, _LOOK_SECONDS):
+            for changes in watch(self._project, self._models, stop, _LOOK_SECONDS, before):
                 for change in changes:
                     self._follow(client, change)
                 self._look(client, server)

@@ -19,7 +19,7 @@ from envpack.server import (
     read_model_error,
 )
 from envpack.verification.fault_catalogue import explain
-from envpack.verification.stub_processes import abort_stubs, dead_stubs, describe_exit
+from envpack.verification.stub_processes import abort_stubs, abort_workers, dead_stubs, describe_exit
 from envpack.verification.verdict import Failure
 
 _POLL_SECONDS = 0.05
@@ -203,10 +203,17 @@ def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failur
 def abort_and_read_frames(server: Server, model: Model) -> tuple[str, ...]:
     """Abort a blocked model's stubs and return their Python frames, innermost first; empty for another stub."""
     start = server.log_size()
+    abort_workers(server, model.name)
+    frames = _abort_frames(server, model, start)  # before the stubs end, which pass them on
     abort_stubs(server, model.name)
+    return (frames or _abort_frames(server, model, start))[:_FRAMES]
+
+
+def _abort_frames(server: Server, model: Model, start: int) -> tuple[str, ...]:
+    """The frames in the log from a position on, now or soon: a container's log arrives with a delay."""
     until = time.monotonic() + _LOG_SECONDS
-    while True:  # a container's log arrives with a delay
+    while True:
         frames = read_abort_frames(server.log(start), server.server_path(model.folder))
         if frames or time.monotonic() >= until:
-            return frames[:_FRAMES]
+            return frames
         time.sleep(_POLL_SECONDS)

@@ -161,15 +161,19 @@ def _in_words(status: int) -> str:
     return f"it was ended by {signal.Signals(number).name if known else f'signal {number}'}"
 
 
-def abort_stubs(server: Server, model: str) -> None:
-    """Abort the stubs of a blocked model; envpack's stub then writes its Python stack to the log.
+def abort_workers(server: Server, model: str) -> None:
+    """Abort the workers of a blocked model, or the template that imports it; they write their Python stacks.
 
-    Workers are aborted first, or the template that imports the model. Their stubs pass on what they write when they
-    notice the end.
+    Their stubs pass on what they write, to the log, when they notice the end.
     """
     found = instances(server, model)
     running = tuple(process for instance in found for process in _running(server, instance))
     _abort(server, running, lambda: _below(server, found))
+
+
+def abort_stubs(server: Server, model: str) -> None:
+    """Abort a blocked model's workers, then its stubs, which write their stacks if they run the model themselves."""
+    abort_workers(server, model)
     _abort(server, _stubs(server, model), lambda: _stubs(server, model))
 
 
