@@ -23,8 +23,8 @@ DEFAULT_SECRET = "envpack-store"  # noqa: S105 - the name of a Secret
 _NOBODY = 65534
 _RETRIES = 2
 _MOST_BYTES = 1_000_000  # of a ConfigMap, whose limit is 1 MiB
-_SENT, _COPY = "/project", "/work/repository"
-_WORK = "/work"
+_SENT, _WORK = "/project", "/scratch"  # of the Job's container
+_COPY = f"{_WORK}/repository"
 _ARCHITECTURES = {"linux-64": "amd64", "linux-aarch64": "arm64"}
 # A ConfigMap is read-only and has no folders. The code of a model does not travel, but a model needs some.
 _SCRIPT = f'mkdir -p "{_COPY}/$1/1" && cp -rL {_SENT}/. {_COPY} && : > "{_COPY}/$1/1/model.py" && shift && exec "$@"'

@@ -34,7 +34,7 @@ def describe() -> str:
 
 
 class Announcement(WorkerPlugin):
-    """Gives a worker its abilities as resources of dask, and ends the process of a task that nobody waits for.
+    """Gives a worker its abilities as resources of dask, and ends the process of a task that was cancelled.
 
     A worker with another version of envpack than the caller gets none, so that it receives no task.
     """

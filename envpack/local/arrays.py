@@ -1,4 +1,4 @@
-"""Tensors as NumPy arrays, for whoever has NumPy beside envpack."""
+"""Tensors as NumPy arrays. NumPy is optional, so it is imported inside functions."""
 
 from __future__ import annotations
 

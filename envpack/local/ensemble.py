@@ -86,7 +86,7 @@ class LocalEnsemble:
         return all(name in tensors or name not in made for name in step.input_map.values())
 
     def _wanted(self, request: Request, step: Any) -> frozenset[str]:
-        """The outputs of a step, without those that are outputs of the ensemble which nobody asked for.
+        """The outputs of a step, without outputs of the ensemble that the request does not name.
 
         A server drops these even if another step needs them.
         """

@@ -171,4 +171,4 @@ def test_a_kubernetes_job_puts_the_same_environment_into_the_store(caller, tmp_p
 
 def moved(word, folder):
     """A word of a Job's command, with folders of this test for those of the container."""
-    return word.replace("/project", f"{folder}/project").replace("/work", f"{folder}/work")
+    return word.replace("/project", f"{folder}/project").replace("/scratch", f"{folder}/scratch")

@@ -4,13 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import interpreter_for
-from envpack.support.errors import EnvpackError
 from tests.cache import kept_cache
 from tests.local.served import LocalServed
-from tests.newer_pythons import is_newer, newer_root
 from tests.server.model_environments import ModelEnvironments
-from tests.server.stub.conftest import NUMPYS, Servers, numpy_name
+from tests.server.stub.conftest import NUMPYS, Servers, deepest, interpreter, served  # noqa: F401 - fixtures
 
 # The oldest, and the newest that needs no container.
 PYTHONS = ("3.8", "3.13")
@@ -72,25 +69,3 @@ def servers(tmp_path_factory):
     servers = LocalServers(ModelEnvironments(kept_cache()), tmp_path_factory.mktemp("repositories"))
     yield servers
     servers.close()
-
-
-@pytest.fixture
-def interpreter(python):
-    if is_newer(python):
-        return newer_root()
-    try:
-        return interpreter_for(python)
-    except EnvpackError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-def deepest(python):
-    """A script model that no other test code asks."""
-    return numpy_name("script", NUMPYS[python][0])
-
-
-@pytest.fixture
-def served(servers, interpreter, python):
-    """The models of this Python; the same for all its tests."""
-    return servers.get(python)

@@ -103,6 +103,7 @@ def test_outcomes_and_exit_codes(tmp_path):
         "def test_skipped(): pytest.skip('not today')\n"
         "@pytest.fixture\ndef failing(): raise ValueError('no')\n"
         "def test_error(failing): pass\n"
+        # Not a test of ours: one of the outcomes that `envpack test` counts.
         "@pytest.mark.xfail\ndef test_expected(): assert False\n",
     )
     write(tmp_path / "model/test_unreadable.py", "def\n")
