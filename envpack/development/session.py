@@ -11,7 +11,7 @@ from typing import Any
 from envpack.development.changes import Change, snapshot, watch
 from envpack.development.state import ModelState, Phase
 from envpack.project import Project
-from envpack.repository import Model, in_loading_order, named_models, open_model
+from envpack.repository import Model, called_models, in_loading_order, named_models, open_model
 from envpack.server import Client, RequestError, Runtime, Server
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import Progress
@@ -61,7 +61,11 @@ class Session:
         self._show, self._progress = show, progress
         chosen = named_models(project.repository, names)
         folder = project.repository
-        ordered = in_loading_order(chosen, lambda name: open_model(folder / name) if (folder / name).is_dir() else None)
+        ordered = in_loading_order(
+            chosen,
+            lambda name: open_model(folder / name) if (folder / name).is_dir() else None,
+            lambda model: called_models(model.folder),
+        )
         self._models: dict[str, Model] = {model.name: model for model in ordered}
         self._counts = {name: _Counts() for name in self._models}
         self._server: Server | None = None

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.repository.config import ModelConfig as ModelConfig, parse_config as parse_config
+    from envpack.repository.calls import called_models as called_models
+    from envpack.repository.config import (
+        ModelConfig as ModelConfig,
+        parse_config as parse_config,
+        parse_json_config as parse_json_config,
+    )
     from envpack.repository.config_editor import (
         get_string_parameter as get_string_parameter,
         remove_parameter as remove_parameter,
@@ -15,7 +20,11 @@ if TYPE_CHECKING:
         set_execution_environment as set_execution_environment,
         set_string_parameter as set_string_parameter,
     )
-    from envpack.repository.ensembles import find_cycles as find_cycles, in_loading_order as in_loading_order
+    from envpack.repository.ensembles import (
+        find_cycles as find_cycles,
+        in_loading_order as in_loading_order,
+        needed_first as needed_first,
+    )
     from envpack.repository.model import (
         CONFIG_NAME as CONFIG_NAME,
         DEFAULT_CONFIG as DEFAULT_CONFIG,

@@ -1,4 +1,4 @@
-"""The models that ensembles run: circles among them, and an order in which they can be loaded."""
+"""The models that others need: circles of ensembles, and an order in which models can be loaded."""
 
 from __future__ import annotations
 
@@ -33,23 +33,33 @@ def find_cycles(steps: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]
             return
 
 
-def in_loading_order(wanted: Sequence[Model], model_named: Callable[[str], Model | None]) -> tuple[Model, ...]:
-    """Models and those that they run, each after those that it runs.
+def in_loading_order(
+    wanted: Sequence[Model],
+    model_named: Callable[[str], Model | None],
+    called: Callable[[Model], Sequence[str]] = lambda _: (),
+) -> tuple[Model, ...]:
+    """Models and those that they need, each after those that it needs.
+
+    An ensemble needs the models that it runs, and code the models that it calls. Code may call in a circle.
 
     Args:
         wanted: the models.
-        model_named: finds a model that another runs; None if the repository does not have it.
+        model_named: finds a model that another needs; None if the repository does not have it.
+        called: names of the models that the code of a model calls.
 
     Raises:
         InputError: ensembles run each other (``ensemble-cycle``), or what ``model_named`` raises.
     """
     known = {model.name: model for model in wanted}
+    needs: dict[str, tuple[str, ...]] = {}
     pending = list(wanted)
     while pending:
-        for step in pending.pop().steps:
-            found = None if step in known else model_named(step)
+        model = pending.pop()
+        needs[model.name] = tuple(dict.fromkeys((*model.steps, *called(model))))
+        for name in needs[model.name]:
+            found = None if name in known else model_named(name)
             if found is not None:
-                known[step] = found
+                known[name] = found
                 pending.append(found)
     for circle in find_cycles({name: model.steps for name, model in known.items()}):
         raise InputError(
@@ -58,14 +68,26 @@ def in_loading_order(wanted: Sequence[Model], model_named: Callable[[str], Model
             where=str(known[circle[0]].folder),
             hint="remove one of them from the steps of another",
         )
-    ordered: dict[str, Model] = {}
+    names = needed_first([model.name for model in wanted], lambda name: needs.get(name, ()))
+    return tuple(known[name] for name in names if name in known)
+
+
+def needed_first(wanted: Sequence[str], needs: Callable[[str], Sequence[str]]) -> tuple[str, ...]:
+    """Names and those that they need, each after those that it needs, as far as these do not need it themselves.
+
+    Args:
+        wanted: names, in the order that holds where nothing is needed.
+        needs: what a name needs.
+    """
+    ordered: dict[str, None] = {}
+    entered: set[str] = set()  # those that are not ordered yet are on the way from a wanted name to the current one
     stack = list(reversed(wanted))
     while stack:
-        model = stack[-1]
-        missing = [known[step] for step in model.steps if step in known and step not in ordered]
+        entered.add(name := stack[-1])
+        missing = [needed for needed in needs(name) if needed not in entered]
         if missing:
             stack += reversed(missing)
         else:
-            ordered.setdefault(model.name, model)
+            ordered.setdefault(name)
             stack.pop()
-    return tuple(ordered.values())
+    return tuple(ordered)

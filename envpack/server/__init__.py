@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         find_server as find_server,
     )
     from envpack.server.log import (
+        STUB_REPORT as STUB_REPORT,
         StubReport as StubReport,
         configuration_error as configuration_error,
         last_lines as last_lines,

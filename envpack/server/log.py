@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from envpack.support.text import clipped
 
-MARKER = "envpack-stub "
+STUB_REPORT = "envpack-stub "  # begins the line in which a stub says what it runs
 _LONGEST_REPORT = 4096  # characters of what a stub reports; a real one has 300
 _LONGEST_DURATION = 1e6  # seconds
 _STARTS = ("cold", "warm")
@@ -158,7 +158,7 @@ def stub_reports(log: str) -> dict[str, StubReport]:
     """The reports of envpack's stubs in a log, by model instance; later reports win."""
     found: dict[str, StubReport] = {}
     for line in log.splitlines():
-        _, marker, rest = line.partition(MARKER)
+        _, marker, rest = line.partition(STUB_REPORT)
         entry = _first_object(rest) or _first_object(_unescaped(rest)) if marker else None
         if entry is not None and isinstance(entry.get("instance"), str):
             report = _read_report(entry)

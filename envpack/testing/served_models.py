@@ -13,9 +13,8 @@ from typing import Any
 
 from envpack.local import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, readable
 from envpack.project import Project
-from envpack.repository import CONFIG_NAME, backends_folder, looks_like_model, version_folders
-from envpack.server import Client, ProcessRuntime, RequestError, encode, find_server, read_model_error
-from envpack.support.bounded_reading import read_text
+from envpack.repository import backends_folder, called_models, needed_first, version_folders
+from envpack.server import STUB_REPORT, Client, ProcessRuntime, RequestError, encode, find_server, read_model_error
 from envpack.testing.grpc_streams import GRPC_ARGUMENTS, stream_by_grpc
 from envpack.testing.models import ModelError, Outputs
 
@@ -23,7 +22,6 @@ __tracebackhide__ = True  # pytest shows the line of the test instead
 _LOAD_SECONDS = 300.0
 _ANSWER_SECONDS = 300.0
 _QUIET_SECONDS = 0.1  # the server writes what a model logs after the model has answered
-_MOST_BYTES = 1 << 20  # of a source that is searched for names of models
 _LINE = re.compile(r"^[IWEF]\d{4} [\d:.]+ \d+ (?P<file>[^:\s]+):\d+\] (?P<text>.*)$", re.MULTILINE)
 
 
@@ -50,7 +48,9 @@ class ServedModels:
     def load(self, model: str) -> None:
         if model in self._loaded:
             return
-        for needed in self._mentioned(model):
+        # A server loads no model because another one sends requests to it.
+        *called, _ = needed_first([model], lambda name: called_models(self._repository / name))
+        for needed in called:
             with contextlib.suppress(ModelError):  # an error only for a test that uses it
                 self._load(needed)
         self._load(model)
@@ -92,9 +92,11 @@ class ServedModels:
         return self._server.log_size()
 
     def logged(self, model: str, since: int) -> list[str]:
-        # A line of the log names the file that logs, not the model.
-        names = {source.name for source in self._sources(self._repository / model)}
-        return [_text(line["text"]) for line in _LINE.finditer(self._quiet_log(since)) if line["file"] in names]
+        # A line of the log names the file that logs, not the model; what a stub says of itself is not the model's.
+        versions = version_folders(self._repository / model)
+        names = {source.name for version in versions for source in version.rglob("*.py")}
+        lines = (_text(line["text"]) for line in _LINE.finditer(self._quiet_log(since)) if line["file"] in names)
+        return [line for line in lines if not line.startswith(STUB_REPORT)]
 
     def close(self) -> None:
         self._stack.close()
@@ -114,30 +116,6 @@ class ServedModels:
             raise ModelError(read_model_error(error.message, str(self._repository / model)).text) from None
         self._loaded.add(model)
 
-    def _mentioned(self, model: str) -> list[str]:
-        """The models whose names are in the sources of a model, and those in theirs, the innermost first.
-
-        A server loads no model because another one sends requests to it.
-        """
-        known = {folder.name for folder in self._repository.iterdir() if folder.is_dir() and looks_like_model(folder)}
-        found: dict[str, None] = {}
-
-        def search(name: str) -> None:
-            words = {word for file in self._sources(self._repository / name) for word in _words(file)}
-            for other in sorted(words & known - {*found, model}):
-                found[other] = None
-                search(other)
-
-        if model in known:
-            search(model)
-        return list(reversed(found))
-
-    def _sources(self, folder: Path) -> list[Path]:
-        if not folder.is_dir():
-            return []
-        sources = [source for version in version_folders(folder) for source in version.rglob("*.py")]
-        return [*sources, folder / CONFIG_NAME]
-
     def _quiet_log(self, since: int) -> str:
         """The log, once nothing has been added to it for a moment."""
         size = -1
@@ -155,13 +133,6 @@ def _parameters(request: Request) -> dict[str, object]:
         parameters["sequence_start"] = bool(request.flags & SEQUENCE_START)
         parameters["sequence_end"] = bool(request.flags & SEQUENCE_END)
     return parameters
-
-
-def _words(file: Path) -> set[str]:
-    try:
-        return set(re.findall(r"[\w.-]+", read_text(file, most=_MOST_BYTES)))
-    except (OSError, ValueError):
-        return set()
 
 
 def _text(logged: str) -> str:

@@ -15,7 +15,16 @@ from envpack.inspection import BuildState, build_state
 from envpack.preflight import Mismatch, find_unsafe_archive, preflight_model
 from envpack.project import Project, open_project
 from envpack.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
-from envpack.repository import STUB_NAME, Model, environment_of, find_models, in_loading_order, no_models, open_model
+from envpack.repository import (
+    STUB_NAME,
+    Model,
+    called_models,
+    environment_of,
+    find_models,
+    in_loading_order,
+    no_models,
+    open_model,
+)
 from envpack.server import (
     Client,
     RequestError,
@@ -68,7 +77,7 @@ def verify(
 
     Args:
         repository: the model repository.
-        models: names of the models to verify, in addition to the models that their ensembles run; all by default.
+        models: names of the models to verify, in addition to those that they run as ensembles or call; all by default.
         options: how to verify.
         progress: receives each step.
         runtime: how to run the server; chosen according to ``options.where`` by default.
@@ -289,7 +298,7 @@ def _outcome(verdict: ModelVerdict) -> str:
 
 
 def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
-    """The named models and the models that they run, each after those that it runs."""
+    """The named models and the models that they need, each after those that it needs."""
     wanted = [open_model(repository / name) for name in names] or list(find_models(repository))
     if not wanted:
         raise no_models(repository)
@@ -297,4 +306,4 @@ def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[Model, ..
     def model_named(name: str) -> Model | None:
         return open_model(repository / name) if (repository / name).is_dir() else None
 
-    return in_loading_order(wanted, model_named)
+    return in_loading_order(wanted, model_named, lambda model: called_models(model.folder))

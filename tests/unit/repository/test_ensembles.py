@@ -32,15 +32,30 @@ def test_each_circle_is_found_once(steps, cycles):
     assert sorted(find_cycles(steps)) == cycles
 
 
-def order(models, *wanted):
+def order(models, *wanted, calls=None):
     known = {model.name: model for model in models}
-    return [model.name for model in in_loading_order([known[name] for name in wanted], known.get)]
+
+    def called(model):
+        return (calls or {}).get(model.name, ())
+
+    return [model.name for model in in_loading_order([known[name] for name in wanted], known.get, called)]
 
 
 def test_models_come_after_those_that_they_run_and_in_the_order_asked_for():
     models = [Node("a", ("c", "b")), Node("b", ("d",)), Node("c"), Node("d"), Node("e", ("missing",))]
     assert order(models, "e", "a") == ["e", "c", "d", "b", "a"]
     assert order(models, "d", "b") == ["d", "b"]
+
+
+def test_models_come_after_those_that_they_call():
+    models = [Node("a"), Node("b", ("e",)), Node("c"), Node("d"), Node("e")]
+    calls = {"a": ("b", "missing"), "e": ("d",)}
+    assert order(models, "c", "a", calls=calls) == ["c", "d", "e", "b", "a"]
+
+
+def test_models_may_call_each_other_in_a_circle():
+    calls = {"a": ("b",), "b": ("c", "d"), "c": ("a",)}
+    assert order([Node(name) for name in "abcd"], "a", calls=calls) == ["c", "d", "b", "a"]
 
 
 def test_a_circle_is_named():

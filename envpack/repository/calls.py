@@ -1,0 +1,49 @@
+"""The models that the code of a model sends requests to (business logic scripting)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from envpack.repository.model import CONFIG_NAME, looks_like_model, version_folders
+from envpack.support.bounded_reading import read_text
+
+_MOST_BYTES = 1 << 20  # of a source that is searched
+_DOCSTRING = re.compile(r'"""(?:\\.|[^\\])*?"""', re.DOTALL)
+_QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
+_NAME = re.compile(r"\w[\w.-]*")
+
+
+def called_models(folder: Path) -> tuple[str, ...]:
+    """Names of the models of its repository that a model has in a string of its code or configuration, sorted.
+
+    A server loads no model because another one sends requests to it, and nothing declares these requests. A name that
+    code puts together at run time is not found; a string that happens to be a model's name is.
+
+    Args:
+        folder: of the model, in its repository.
+    """
+    if not folder.is_dir():
+        return ()
+    words = {word for source in _sources(folder) for word in _quoted_words(source)}
+    return tuple(sorted(name for name in words - {folder.name} if _is_model(folder.parent / name)))
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    yield folder / CONFIG_NAME
+    for version in version_folders(folder):
+        yield from version.rglob("*.py")
+
+
+def _quoted_words(source: Path) -> Iterator[str]:
+    try:
+        text = read_text(source, most=_MOST_BYTES)
+    except (OSError, ValueError):  # what is wrong with a file is said by those who load it
+        return
+    for quoted in _QUOTED.finditer(_DOCSTRING.sub("", text)):
+        yield from _NAME.findall(quoted[2])
+
+
+def _is_model(folder: Path) -> bool:
+    return folder.is_dir() and looks_like_model(folder)

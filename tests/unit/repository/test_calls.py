@@ -1,0 +1,51 @@
+"""The models that code calls: their names are in its strings and its configuration."""
+
+import pytest
+
+from envpack.repository import called_models
+
+CONFIG = 'backend: "python"\n'
+
+
+@pytest.fixture
+def asker(tmp_path):
+    """The folder of a model, in a repository with the models `scale`, `other.v2` and `core`."""
+    for name in ("asker", "scale", "other.v2", "core"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(CONFIG)
+    (tmp_path / "docs").mkdir()
+    return tmp_path / "asker"
+
+
+@pytest.mark.parametrize(
+    ("code", "called"),
+    [
+        ('pb_utils.InferenceRequest(model_name="scale", inputs=[])', ("scale",)),
+        ("NAMES = ['scale', 'other.v2', 'scales', 'asker', 'docs', '..']", ("other.v2", "scale")),
+        ('NAMES = "scale,core".split(",")', ("core", "scale")),
+        ("core = 1  # what core does", ()),
+        ('"""Says what core does."""', ()),
+        ('text = """\nscale\n"""\nname = "core"', ("core",)),
+        ("it = 'a\\'b'; name = 'core'", ("core",)),
+    ],
+)
+def test_names_in_strings_of_the_code(asker, code, called):
+    (asker / "1" / "model.py").write_text(code)
+    assert called_models(asker) == called
+
+
+def test_names_in_the_configuration_and_beside_the_model(asker):
+    parameter = 'parameters { key: "to" value { string_value: "scale" } }'
+    (asker / "config.pbtxt").write_text(CONFIG + parameter)
+    (asker / "1" / "routes.py").write_text('ROUTES = {"a": "core"}')
+    assert called_models(asker) == ("core", "scale")
+
+
+def test_a_source_that_cannot_be_read_names_nothing(asker):
+    (asker / "1" / "model.py").write_bytes(b'name = "core"\xff')
+    (asker / "1" / "large.py").write_text('name = "core"' + " " * (1 << 20))
+    assert called_models(asker) == ()
+
+
+def test_a_folder_that_does_not_exist_calls_nothing(tmp_path):
+    assert called_models(tmp_path / "missing") == ()
