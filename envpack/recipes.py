@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from envpack.support.errors import InputError, UsageError
+from envpack.support.installation import shipped_folder
 from envpack.support.replacement import replaced_folder
 
 
@@ -38,6 +39,4 @@ def copy_recipe(name: str, destination: Path) -> None:
 
 
 def _recipes() -> Path:
-    package = Path(__file__).parent
-    packaged = package / "_source" / "recipes"
-    return packaged if packaged.is_dir() else package.parent / "recipes"
+    return shipped_folder("recipes")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import importlib.util
 import shlex
 import shutil
@@ -56,6 +55,13 @@ class Installation:
         return shlex.join([*words, *(["--editable"] if self.editable else []), requirement])
 
 
+def shipped_folder(name: str) -> Path:
+    """A folder that comes with envpack beside its modules, for example ``"recipes"``."""
+    package = Path(__file__).parents[1]
+    packaged = package / "_source" / name
+    return packaged if packaged.is_dir() else package.parent / name
+
+
 def install_command(*extras: str) -> str:
     """The command that adds extras to the copy of envpack that runs: ``uv tool install 'triton-envpack[all]'``."""
     return this_installation().add(*extras)
@@ -83,6 +89,8 @@ def _installer(prefix: Path) -> Installer:
 
 def _source() -> tuple[Path | None, bool]:
     """The local folder or file of the installation, and whether it is editable (PEP 610)."""
+    import importlib.metadata
+
     try:
         recorded = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
         origin = parse_json(recorded or "{}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.testing.model import ModelUnderTest as ModelUnderTest
+    from envpack.testing.model import ModelUnderTest as ModelUnderTest, TritonModel as TritonModel
     from envpack.testing.models import ModelError as ModelError
     from envpack.testing.runner import (
         TestedModel as TestedModel,

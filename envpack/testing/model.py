@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from envpack.local import SEQUENCE_END, SEQUENCE_START, Request, from_array, to_array
@@ -145,6 +145,10 @@ class ModelUnderTest:
 
     def _served(self) -> ServedConfig:
         return read_served_config(self.config)  # type: ignore[arg-type]
+
+
+TritonModel = Callable[[str], ModelUnderTest]
+"""The type of the fixture ``triton_model``: returns a model by its name."""
 
 
 def _arrays(outputs: Outputs) -> Arrays:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from envpack.testing.model import ModelUnderTest
+    from envpack.testing.model import TritonModel
     from envpack.testing.session import Session
 
 _INI = "envpack_repository"
@@ -58,7 +58,7 @@ def _envpack_session(request: pytest.FixtureRequest) -> Iterator[Session]:
 
 
 @pytest.fixture
-def triton_model(request: pytest.FixtureRequest, _envpack_session: Session) -> Callable[[str], ModelUnderTest]:
+def triton_model(request: pytest.FixtureRequest, _envpack_session: Session) -> TritonModel:
     """Loads models of the repository by name, for example to send requests to them.
 
     Each model runs in one process for the whole session, in its execution environment, and is loaded again when its

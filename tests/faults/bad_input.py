@@ -100,6 +100,14 @@ CATALOGUE = (
         "unknown-release",
         ("'1.0'", "a year and a month"),
     ),
+    BadInput(
+        "unknown template", "init --json --template x REPOSITORY/new", 2, "unknown-template", ("'x'", "decoupled")
+    ),
+    BadInput(
+        "model with a hyphen", "init --json --template bls REPOSITORY/my-m", 3, "bad-model-name", ("'my-m'", "letters")
+    ),
+    BadInput("model that exists", "init --json --template bls REPOSITORY/m", 3, "not-empty", ("exists",)),
+    _usage("recipe and template", "init --json --recipe digits --template bls REPOSITORY/new", "not both"),
     BadInput("unknown recipe", "init --json --recipe nope REPOSITORY/new", 2, "unknown-recipe", ("'nope'", "digits")),
     *(
         BadInput(f"Python {version}", f"{_BUILD} m --python {version}", 2, "bad-python-version", (version, "3.8, 3.9"))

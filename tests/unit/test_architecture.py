@@ -19,6 +19,7 @@ ORDER = [
     "releases",
     "project",
     "recipes",
+    "templates",
     "signing",
     "requirements",
     "conda",

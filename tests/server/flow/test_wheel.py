@@ -19,7 +19,7 @@ def test_the_wheel_holds_the_stub_sources_the_recipes_and_the_data(tmp_path):
         archive.extractall(tmp_path / "installed")  # our own wheel, just built
     assert {"envpack/releases.toml", "envpack/py.typed", "envpack/_source/CMakeLists.txt"} <= names
     assert {f"{module}_python_backend_utils-stubs/__init__.pyi" for module in ("c", "triton")} <= names
-    for folder in ("stub_src", "recipes"):
+    for folder in ("stub_src", "recipes", "templates"):
         tracked = subprocess.run(
             ["git", "ls-files", folder], cwd=CHECKOUT, capture_output=True, text=True, check=True
         ).stdout.split()

@@ -1,0 +1,70 @@
+"""Models to begin with, which are part of envpack: typed code, configuration, requirements, samples and a test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from envpack.support.bounded_reading import read_text
+from envpack.support.errors import InputError, UsageError
+from envpack.support.installation import shipped_folder
+from envpack.support.replacement import replaced_folder
+
+_PLACEHOLDER = "MODEL"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # it becomes part of the name of a Python file
+
+
+def template_names() -> tuple[str, ...]:
+    """Names of the templates, sorted."""
+    return tuple(sorted(folder.name for folder in shipped_folder("templates").iterdir() if folder.is_dir()))
+
+
+def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
+    """Write a model, and the models that it asks, into a repository.
+
+    Args:
+        template: name of the template.
+        folder: of the model; it does not exist. Its name is the model's, and the folder above it the repository.
+
+    Returns:
+        The folders of the models, that of the model first.
+
+    Raises:
+        UsageError: kind ``unknown-template``.
+        InputError: one of the folders exists (``not-empty``), or the name is no Python name (``bad-model-name``).
+        OSError: the repository cannot be written.
+    """
+    if template not in template_names():
+        known = ", ".join(template_names())
+        raise UsageError(f"unknown template {template!r}", kind="unknown-template", hint=f"known: {known}")
+    folder = folder.absolute()
+    if not _NAME.fullmatch(folder.name):
+        raise InputError(
+            f"{folder.name!r} cannot be the name of the model",
+            kind="bad-model-name",
+            where=str(folder),
+            hint="use letters, digits and _, and begin with a letter",
+        )
+    sources = sorted((shipped_folder("templates") / template).iterdir(), key=lambda source: len(source.name))
+    targets = tuple(folder.parent / _named(source.name, folder.name) for source in sources)
+    for target in targets:
+        if target.exists():
+            raise InputError(
+                "this folder exists", kind="not-empty", where=str(target), hint="choose another name, or remove it"
+            )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for source, target in zip(reversed(sources), reversed(targets), strict=True):  # what is asked comes first
+        _copy(source, target, folder.name)
+    return targets
+
+
+def _copy(source: Path, target: Path, name: str) -> None:
+    with replaced_folder(target) as partial:
+        for file in sorted(path for path in source.rglob("*") if path.is_file() and path.suffix != ".pyc"):
+            copy = partial / _named(str(file.relative_to(source)), name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(_named(read_text(file), name), encoding="utf-8")
+
+
+def _named(text: str, name: str) -> str:
+    return text.replace(_PLACEHOLDER, name)

@@ -1,0 +1,22 @@
+"""Multiplies what it gets by a factor from config.pbtxt."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args: dict[str, str]) -> None:
+        config = json.loads(args["model_config"])
+        self.factor = np.float32(config["parameters"]["factor"]["string_value"])
+
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+        return [self.respond(request) for request in requests]
+
+    def respond(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
+        numbers = pb_utils.get_input_tensor_by_name(request, "X")
+        assert numbers is not None  # the server checks requests by config.pbtxt
+        return pb_utils.InferenceResponse([pb_utils.Tensor("Y", numbers.as_numpy() * self.factor)])
