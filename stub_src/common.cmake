@@ -3,7 +3,7 @@
 #   wire         the rest of the connection to the server; in the half that embeds Python
 #   epoch_<N>    the wire of one epoch; in the half that embeds Python
 #   launcher     the executable's own code: the front, and what finds libpython and the server's release
-#   warm         what front and template send to each other; in both halves
+#   warm         what front and template send to each other, and messages as bytes; in both halves
 #   template     forks workers; in the half that embeds Python
 #   local        the wire without a server; in the half that embeds Python
 #   gpu          NVIDIA's driver; in the half that embeds Python
@@ -107,6 +107,7 @@ add_library(launcher OBJECT
   front/worker.cc)
 add_library(warm OBJECT
   files.cc
+  packing.cc
   warm/order.cc
   warm/processes.cc)
 add_library(template OBJECT warm/template_service.cc)

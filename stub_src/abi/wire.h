@@ -99,6 +99,9 @@ class Wire : public Session {
   // log messages before.
   virtual void Log(const LogLine& line) = 0;
 
+  // Whether Log() does not wait for the server.
+  virtual bool LogsAtOnce() const { return false; }
+
   // Sends a response, or only flags, for a request that the server is waiting for. With kResponseFinal the
   // server deletes the request's response factory. Any thread. Throws ServerError.
   virtual void Send(const Origin& origin, const std::optional<Response>& response, std::uint32_t flags) = 0;

@@ -61,7 +61,7 @@ void LogForwarder::Add(abi::LogLine line) {
 }
 
 bool LogForwarder::TryWrite(abi::LogLine& line) {
-  if (!owner_process_.IsThisProcess()) return false;
+  if (wire_.LogsAtOnce() || !owner_process_.IsThisProcess()) return false;
   const std::lock_guard lock(mutex_);
   if (stop_ || !HasRoom()) return false;
   Add(std::move(line));
@@ -76,9 +76,20 @@ void LogForwarder::Write(abi::LogLine line) {
   }
   std::unique_lock lock(mutex_);
   has_room_.wait(lock, [this] { return stop_ || HasRoom(); });
-  if (!stop_) return Add(std::move(line));
+  const bool stopped = stop_;
+  if (!stopped && !wire_.LogsAtOnce()) return Add(std::move(line));
   lock.unlock();
-  StderrLog().Write(std::move(line));
+  if (stopped) return StderrLog().Write(std::move(line));
+  Send(std::move(line));
+}
+
+void LogForwarder::Send(abi::LogLine line) {
+  try {
+    wire_.Log(line);
+  } catch (const std::exception&) {
+    // Keep the line and the process when the region is full.
+    StderrLog().Write(std::move(line));
+  }
 }
 
 void LogForwarder::Run() {
@@ -91,12 +102,7 @@ void LogForwarder::Run() {
     bytes_ -= line.message.size();
     has_room_.notify_one();
     lock.unlock();
-    try {
-      wire_.Log(line);
-    } catch (const std::exception&) {
-      // Keep the line and the process when the region is full.
-      StderrLog().Write(std::move(line));
-    }
+    Send(std::move(line));
     lock.lock();
   }
 }

@@ -36,7 +36,8 @@ class StderrLog final : public LogSink {
 
 // The server, in order, through a separate thread. The server takes about ten thousand lines in a second, and
 // none while it loads a model for this one. A model that logs faster waits: no line is lost, and the memory
-// of the lines and the time that the last ones take have a limit.
+// of the lines and the time that the last ones take have a limit. Where writing does not wait, a line is
+// written by who logs it, so that it comes before the answer that follows it.
 class LogForwarder final : public LogSink {
  public:
   explicit LogForwarder(abi::Wire& wire);
@@ -52,6 +53,7 @@ class LogForwarder final : public LogSink {
 
  private:
   void Run();
+  void Send(abi::LogLine line);
   bool HasRoom() const;
   void Add(abi::LogLine line);
 

@@ -85,10 +85,11 @@ void LocalWire::Run() {
 void LocalWire::Sort(Message message) {
   const std::lock_guard lock(mutex_);
   if (message.kind == Kind::kAnswer) {
-    const auto found = waiting_.find(message.id);
-    if (found == waiting_.end()) return;
-    found->second->answer = std::move(message);
-    found->second->arrived.notify_one();
+    for (Waiting& waiting : waiting_) {
+      if (waiting.id != message.id) continue;
+      waiting.answer = std::move(message);
+      return waiting.arrived.notify_one();
+    }
     return;
   }
   const bool is_command = message.kind < Kind::kAnswer;
@@ -114,10 +115,11 @@ abi::Command LocalWire::ReadCommand(const Message& message) {
       return ReadInitialize(unpacker);
     case Kind::kExecute: {
       abi::ExecuteCommand command;
+      const std::lock_guard lock(mutex_);
       batch_.clear();
       for (std::uint64_t left = unpacker.Number(); left > 0; --left) {
         command.requests.push_back(UnpackRequest(unpacker, message.owner));
-        batch_.push_back(command.requests.back().origin.request);
+        batch_.push_back({command.requests.back().origin.request, abi::kReleaseAll});
       }
       return command;
     }
@@ -163,19 +165,17 @@ void LocalWire::AnswerFinalize() {
 // For each request whether there is a response, and what becomes of the request.
 void LocalWire::AnswerExecute(const abi::ExecuteAnswer& answer) {
   const auto* failure = std::get_if<abi::ExecuteFailure>(&answer);
+  const auto* responses = std::get_if<std::vector<std::optional<abi::Response>>>(&answer);
   Packer packer;
   Pack(packer, failure != nullptr ? std::optional(abi::Failure{failure->text}) : std::nullopt);
+  std::unique_lock lock(mutex_);
   for (std::size_t i = 0; i < batch_.size(); ++i) {
-    {
-      const std::lock_guard lock(mutex_);
-      const auto flags = release_flags_.extract(batch_[i]);
-      packer.Add(std::uint64_t{flags.empty() ? abi::kReleaseAll : flags.mapped()});
-    }
-    const auto* responses = std::get_if<std::vector<std::optional<abi::Response>>>(&answer);
+    packer.Add(std::uint64_t{batch_[i].release_flags});
     const bool has_response = responses != nullptr && i < responses->size() && (*responses)[i];
     packer.Add(std::uint64_t{has_response});
-    if (has_response) Pack(packer, OnHost(*(*responses)[i]));
+    if (has_response) Pack(packer, *(*responses)[i], gpu_);
   }
+  lock.unlock();
   connection_.Send(Kind::kExecuted, 0, packer);
 }
 
@@ -194,7 +194,7 @@ void LocalWire::Send(const abi::Origin& origin, const std::optional<abi::Respons
   packer.Add(Bits(origin.request));
   packer.Add(std::uint64_t{flags});
   packer.Add(std::uint64_t{response.has_value()});
-  if (response) Pack(packer, OnHost(*response));
+  if (response) Pack(packer, *response, gpu_);
   Ask(Kind::kSend, packer);
 }
 
@@ -208,15 +208,15 @@ bool LocalWire::IsCancelled(const abi::Origin& origin) {
 
 void LocalWire::SetReleaseFlags(const abi::Origin& origin, std::uint32_t flags) {
   const std::lock_guard lock(mutex_);
-  release_flags_[origin.request] = flags;
+  for (ReceivedRequest& request : batch_) {
+    if (request.address == origin.request) request.release_flags = flags;
+  }
 }
 
 abi::InferResponse LocalWire::Infer(const abi::Request& request, bool decoupled) {
-  abi::Request sent = request;
-  sent.inputs = OnHost(std::move(sent.inputs));
   Packer packer;
   packer.Add(std::uint64_t{decoupled});
-  Pack(packer, sent);
+  Pack(packer, request, gpu_);
   const Message answer = Ask(Kind::kInfer, packer);
   Unpacker unpacker(answer.bytes);
   unpacker.Number();  // no error
@@ -330,18 +330,18 @@ Message LocalWire::Ask(Kind kind, const Packer& content) {
   if (forks::Depth() > 0) {
     throw abi::ServerError("A process that the model has forked can only reach a server, and this is none.");
   }
-  Waiting waiting;
   std::unique_lock lock(mutex_);
-  const std::uint64_t id = ++last_id_;
-  waiting_.emplace(id, &waiting);
+  const auto waiting = waiting_.emplace(waiting_.end(), ++last_id_);
   lock.unlock();
-  connection_.Send(kind, id, content);
+  connection_.Send(kind, waiting->id, content);
   lock.lock();
-  waiting.arrived.wait(lock, [&] { return waiting.answer.has_value(); });
-  waiting_.erase(id);
-  Unpacker unpacker(waiting.answer->bytes);
+  waiting->arrived.wait(lock, [&] { return waiting->answer.has_value(); });
+  Message answer = *std::move(waiting->answer);
+  waiting_.erase(waiting);
+  lock.unlock();
+  Unpacker unpacker(answer.bytes);
   if (unpacker.Number() != 0) throw abi::ServerError(unpacker.Text());
-  return *std::move(waiting.answer);
+  return answer;
 }
 
 std::uint64_t LocalWire::AskForNumber(Kind kind, const Packer& content) {
@@ -349,23 +349,6 @@ std::uint64_t LocalWire::AskForNumber(Kind kind, const Packer& content) {
   Unpacker unpacker(answer.bytes);
   unpacker.Number();  // no error
   return unpacker.Number();
-}
-
-abi::Response LocalWire::OnHost(abi::Response response) const {
-  if (!response.error) response.outputs = OnHost(std::move(response.outputs));
-  return response;
-}
-
-std::vector<abi::Tensor> LocalWire::OnHost(std::vector<abi::Tensor> tensors) const {
-  for (abi::Tensor& tensor : tensors) {
-    if (tensor.memory_type != abi::MemoryType::kGpu || tensor.byte_size == 0) continue;
-    if (tensor.data == nullptr) throw abi::GpuError(tensor.unreachable);
-    const std::shared_ptr<char> bytes(new char[tensor.byte_size], std::default_delete<char[]>());
-    gpu_.Copy(tensor.memory_type_id, bytes.get(), tensor.data, tensor.byte_size);
-    tensor.data = bytes.get();
-    tensor.owner = bytes;
-  }
-  return tensors;
 }
 
 }  // namespace envpack::local

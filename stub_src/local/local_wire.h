@@ -4,8 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -43,6 +42,7 @@ class LocalWire final : public abi::Wire {
   void AnswerExecute(const abi::ExecuteAnswer& answer) override;
   bool FailureDeletesFactories() const override { return false; }
   void Log(const abi::LogLine& line) override;
+  bool LogsAtOnce() const override { return true; }
   void Send(const abi::Origin& origin, const std::optional<abi::Response>& response,
             std::uint32_t flags) override;
   void DeleteResponseFactory(const abi::Origin& origin) override;
@@ -67,8 +67,16 @@ class LocalWire final : public abi::Wire {
   std::uint64_t FreeBytes() override;
 
  private:
+  struct ReceivedRequest {
+    std::int64_t address;
+    std::uint32_t release_flags;
+  };
+
   // A query of this process that the host has not answered.
   struct Waiting {
+    explicit Waiting(std::uint64_t query) : id(query) {}
+
+    const std::uint64_t id;
     std::optional<Message> answer;
     std::condition_variable arrived;
   };
@@ -81,8 +89,6 @@ class LocalWire final : public abi::Wire {
   // Sends a query and waits for the answer. Throws ServerError if that is an error.
   Message Ask(Kind kind, const Packer& content);
   std::uint64_t AskForNumber(Kind kind, const Packer& content);
-  abi::Response OnHost(abi::Response response) const;
-  std::vector<abi::Tensor> OnHost(std::vector<abi::Tensor> tensors) const;
 
   abi::GpuMemory& gpu_;
   Connection connection_;
@@ -91,14 +97,13 @@ class LocalWire final : public abi::Wire {
   bool uses_environment_ = false;
   bool decoupled_ = false;
   bool has_readiness_ = false;
-  std::vector<std::int64_t> batch_;  // the requests of the command last received
 
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<Message> commands_;
-  std::deque<Message> server_messages_;
-  std::map<std::uint64_t, Waiting*> waiting_;
-  std::map<std::int64_t, std::uint32_t> release_flags_;  // of requests for which a model has set them
+  std::list<Message> commands_;
+  std::list<Message> server_messages_;
+  std::list<Waiting> waiting_;
+  std::vector<ReceivedRequest> batch_;  // of the command last received
   std::uint64_t last_id_ = 0;
   bool is_over_ = false;  // the host has been told that the model is finalized
 

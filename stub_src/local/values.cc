@@ -11,19 +11,27 @@ namespace {
 
 std::uint64_t Bits(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 
-void Pack(Packer& packer, const abi::Tensor& tensor) {
+void PackBytes(Packer& packer, const abi::Tensor& tensor, abi::GpuMemory& gpu) {
+  packer.Align(kAlignment);
+  if (tensor.memory_type != abi::MemoryType::kGpu || tensor.byte_size == 0) {
+    return packer.AddBytes({static_cast<const char*>(tensor.data), tensor.byte_size});
+  }
+  if (tensor.data == nullptr) throw abi::GpuError(tensor.unreachable);
+  gpu.Copy(tensor.memory_type_id, packer.AddRoom(tensor.byte_size), tensor.data, tensor.byte_size);
+}
+
+void Pack(Packer& packer, const abi::Tensor& tensor, abi::GpuMemory& gpu) {
   packer.Add(tensor.name);
   packer.Add(Bits(static_cast<std::int64_t>(tensor.dtype)));
   packer.Add(tensor.dims.size());
   for (const std::int64_t size : tensor.dims) packer.Add(Bits(size));
   packer.Add(tensor.byte_size);
-  packer.Align(kAlignment);
-  packer.AddBytes({static_cast<const char*>(tensor.data), tensor.byte_size});
+  PackBytes(packer, tensor, gpu);
 }
 
-void Pack(Packer& packer, const std::vector<abi::Tensor>& tensors) {
+void Pack(Packer& packer, const std::vector<abi::Tensor>& tensors, abi::GpuMemory& gpu) {
   packer.Add(tensors.size());
-  for (const abi::Tensor& tensor : tensors) Pack(packer, tensor);
+  for (const abi::Tensor& tensor : tensors) Pack(packer, tensor, gpu);
 }
 
 abi::Tensor UnpackTensor(Unpacker& unpacker, const Owner& owner) {
@@ -67,14 +75,15 @@ void Pack(Packer& packer, const std::optional<abi::Failure>& failure) {
   packer.Add(failure ? failure->text : std::string_view());
 }
 
-void Pack(Packer& packer, const abi::Response& response) {
+void Pack(Packer& packer, const abi::Response& response, abi::GpuMemory& gpu) {
   packer.Add(std::uint64_t{response.error.has_value()});
   if (response.error) {
     packer.Add(Bits(static_cast<std::int64_t>(response.error->code)));
     packer.Add(response.error->message);
   }
   packer.Add(response.parameters);
-  Pack(packer, response.error ? std::vector<abi::Tensor>() : response.outputs);
+  if (response.error) return packer.Add(std::uint64_t{0});  // outputs
+  Pack(packer, response.outputs, gpu);
 }
 
 abi::Response UnpackResponse(Unpacker& unpacker, const Owner& owner) {
@@ -88,7 +97,7 @@ abi::Response UnpackResponse(Unpacker& unpacker, const Owner& owner) {
   return response;
 }
 
-void Pack(Packer& packer, const abi::Request& request) {
+void Pack(Packer& packer, const abi::Request& request, abi::GpuMemory& gpu) {
   packer.Add(Bits(request.origin.request));
   packer.Add(Bits(request.origin.response_factory));
   packer.Add(request.id);
@@ -101,7 +110,7 @@ void Pack(Packer& packer, const abi::Request& request) {
   packer.Add(request.trace.context);
   packer.Add(request.requested_outputs.size());
   for (const std::string& name : request.requested_outputs) packer.Add(name);
-  Pack(packer, request.inputs);
+  Pack(packer, request.inputs, gpu);
 }
 
 abi::Request UnpackRequest(Unpacker& unpacker, const Owner& owner) {

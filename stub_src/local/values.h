@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "abi/gpu_memory.h"
 #include "abi/values.h"
 #include "packing.h"
 
@@ -16,9 +17,9 @@ inline constexpr std::size_t kAlignment = 16;
 
 void Pack(Packer& packer, const std::optional<abi::Failure>& failure);
 
-// The tensors lie in host memory.
-void Pack(Packer& packer, const abi::Response& response);
-void Pack(Packer& packer, const abi::Request& request);
+// Throws GpuError if a tensor on a device cannot be copied.
+void Pack(Packer& packer, const abi::Response& response, abi::GpuMemory& gpu);
+void Pack(Packer& packer, const abi::Request& request, abi::GpuMemory& gpu);
 
 // The tensors refer to the bytes of the message, which `owner` keeps.
 using Owner = std::shared_ptr<const void>;
