@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from envpack.local.local_server import LocalServer as LocalServer
     from envpack.local.model_config import config_json as config_json
     from envpack.local.model_process import LogLine as LogLine, ModelFailed as ModelFailed, Python as Python
+    from envpack.local.overrides import Override as Override
     from envpack.local.trial import Answer as Answer, Trial as Trial, try_model as try_model
     from envpack.local.values import (
         SEQUENCE_END as SEQUENCE_END,

@@ -6,6 +6,8 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
 from envpack.local.connection import Kind
@@ -13,23 +15,53 @@ from envpack.local.ensemble import LocalEnsemble, Stream
 from envpack.local.local_model import LocalModel, ModelSource
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
+from envpack.local.overrides import Override, Stamp, no_version, not_found, opened_override, stamp_of
 from envpack.local.remote import RemoteModel
 from envpack.local.values import Reader, Request, Response, Writer
 from envpack.repository import Model
 from envpack.server import Client
+from envpack.support.errors import EnvpackError
 
 # Before, a stream whose first response is an error has no further ones.
 _FIRST_WITH_ERRORS_IN_STREAMS = 2504
 
 Runnable = LocalModel | LocalEnsemble | RemoteModel
-Find = Callable[[str], "ModelSource | Model | None"]
+Find = Callable[[str, "Override | None"], "ModelSource | Model | None"]
+
+
+@dataclass
+class _Loaded:
+    """A model that runs.
+
+    Attributes:
+        model: the model.
+        folder: its folder in the repository; None if its files are elsewhere.
+        stamp: what the files there were when it was loaded.
+        given: the files that it was given instead.
+
+    """
+
+    model: Runnable
+    folder: Path | None = None
+    stamp: Stamp = ()
+    given: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def is_current(self) -> bool:
+        """Whether loading it again would change nothing."""
+        return self.folder is not None and self.stamp == stamp_of(self.folder)
+
+    def stop(self) -> None:
+        """Stop the model."""
+        self.model.stop()
+        self.given.close()
 
 
 class LocalServer:
     """The models of one run. Each is started when it is first used, in a process of its own.
 
     Args:
-        find: what a name stands for: a model, an ensemble, or None.
+        find: what a name stands for: a model, an ensemble, or None. The second argument is what a model gives in
+            place of what the repository has, if it does.
         release: number of the Triton release whose features models see, for example 2410.
         log: takes lines of the models' logs; any thread.
         variables: variables that models get beside those of this process.
@@ -55,9 +87,11 @@ class LocalServer:
         self._variables = variables
         self._output = output
         self._remote = remote
-        self._loading = threading.RLock()
-        self._models: dict[str, Runnable] = {}
+        self._changing = threading.Lock()  # of what follows
+        self._loading: dict[str, threading.RLock] = {}  # a model that is loaded may load others
+        self._models: dict[str, _Loaded] = {}
         self._found: dict[str, ModelSource | Model | None] = {}
+        self._retired: list[threading.Thread] = []
         self._streams = itertools.count(1)
         self._open_streams: dict[int, Stream] = {}
         self._answers: dict[Kind, Callable[[Reader, Writer], None]] = {
@@ -69,8 +103,8 @@ class LocalServer:
                 content.number(), content.number(), content.fraction()
             ),
             Kind.METRIC_VALUE: lambda content, answer: answer.fraction(self.metrics.value(content.number())),
-            Kind.LOAD_MODEL: self._load,
-            Kind.UNLOAD_MODEL: lambda content, _: self.unload(content.text()),
+            Kind.LOAD_MODEL: lambda content, _: self._load(content),
+            Kind.UNLOAD_MODEL: lambda content, _: self._retire(self._pop(content.text())),
             Kind.IS_MODEL_READY: lambda content, answer: answer.number(content.text() in self._models),
             Kind.END_STREAM: lambda content, _: self._end_stream(content.number()),
             Kind.CANCEL_STREAM: lambda content, _: self._end_stream(content.number()),
@@ -89,9 +123,9 @@ class LocalServer:
             EnvpackError: what ``find`` raises.
 
         """
-        with self._loading:
+        with self._lock(name):
             if name not in self._found:
-                self._found[name] = self._find(name)
+                self._found[name] = self._find(name, None)
 
     def model(self, name: str) -> Runnable:
         """A model, started if it does not run.
@@ -101,10 +135,11 @@ class LocalServer:
             ServerError: the stub cannot be started (kind ``stub-failed``).
 
         """
-        with self._loading:
+        with self._lock(name):
             if name not in self._models:
-                self._models[name] = self._loaded(name)
-            return self._models[name]
+                self.prepare(name)
+                self._models[name] = self._started(name, self._found[name])
+            return self._models[name].model
 
     def own_model(self, name: str) -> LocalModel | LocalEnsemble:
         """A model of this run, not of a server; started if it does not run.
@@ -140,14 +175,13 @@ class LocalServer:
 
     def unload(self, name: str) -> None:
         """Stop a model, if it runs."""
-        with self._loading:
-            model = self._models.pop(name, None)
-        if model is not None:
-            model.stop()
+        loaded = self._pop(name)
+        if loaded is not None:
+            loaded.stop()
 
     def forget(self, name: str) -> None:
         """Stop a model, if it runs; its next use finds out anew what its name stands for."""
-        with self._loading:
+        with self._lock(name):
             self._found.pop(name, None)
         self.unload(name)
 
@@ -155,6 +189,8 @@ class LocalServer:
         """Stop all models."""
         for name in list(self._models):
             self.unload(name)
+        while self._retired:
+            self._retired.pop().join()
 
     def log(self, line: LogLine) -> None:
         """Take a line of a model's log."""
@@ -167,16 +203,32 @@ class LocalServer:
         self._answers[kind](content, answer)
         return None
 
-    def _loaded(self, name: str) -> Runnable:
-        self.prepare(name)
-        found = self._found[name]
+    def _lock(self, name: str) -> threading.RLock:
+        with self._changing:
+            return self._loading.setdefault(name, threading.RLock())
+
+    def _started(self, name: str, found: ModelSource | Model | None) -> _Loaded:
         if found is None and self._remote is not None:
-            return RemoteModel(self._remote, name)
+            return _Loaded(RemoteModel(self._remote, name))
         if found is None:
             raise ModelFailed(f"Request for unknown model: '{name}' is not found")
+        stamp = stamp_of(found.folder)
         if isinstance(found, Model):
-            return LocalEnsemble(found.config, name, self.stream)
-        return LocalModel(found, self, release=self._release, variables=self._variables, output=self._output)
+            model: Runnable = LocalEnsemble(found.config, name, self.stream)
+        else:
+            model = LocalModel(found, self, release=self._release, variables=self._variables, output=self._output)
+        return _Loaded(model, found.folder, stamp)
+
+    def _pop(self, name: str) -> _Loaded | None:
+        with self._lock(name):
+            return self._models.pop(name, None)
+
+    def _retire(self, loaded: _Loaded | None) -> None:
+        """Stop a model once it has answered, without waiting for that: the one that asks may be this model."""
+        if loaded is not None:
+            thread = threading.Thread(target=loaded.stop)
+            self._retired.append(thread)
+            thread.start()
 
     def _infer(self, process: ModelProcess, content: Reader, answer: Writer) -> Afterwards:
         decoupled, request = content.flag(), content.request()
@@ -196,10 +248,13 @@ class LocalServer:
         """The model that another one sends a request to. The texts are those of a Triton 24.10 server."""
         name = request.model
         prefix = f"Model {name} - Error when running inference: "
+        model = None
         try:
             model = self.model(name)
-        except ModelFailed:
-            model = None
+        except ModelFailed as error:
+            self._log(LogLine("error", error.text, "", name))
+        except EnvpackError as error:
+            self._log(LogLine("error", str(error), "", name))
         if model is None or not model.serves(request.version):
             raise ModelFailed(f"{prefix}Failed for execute the inference request. Model '{name}' is not ready.")
         if model.decoupled and not decoupled:
@@ -232,12 +287,36 @@ class LocalServer:
         bounds = tuple(content.fraction() for _ in range(content.number()))
         answer.number(self.metrics.create_metric(family, labels, bounds if has_bounds else None))
 
-    def _load(self, content: Reader, _: Writer) -> None:
+    def _load(self, content: Reader) -> None:
+        """Load a model as a server does: if that fails, the one that runs is left alone."""
         name, config = content.text(), content.text()
-        if config or content.number():
-            raise ModelFailed("a configuration or files in load_model() need a server")
-        self.unload(name)
-        self.model(name)
+        files = {content.text(): bytes(content.raw()) for _ in range(content.number())}
+        with self._lock(name), contextlib.ExitStack() as made:
+            running = self._models.get(name)
+            override = made.enter_context(opened_override(name, config, files)) if config or files else None
+            if override is None and running is not None and running.is_current():
+                return
+            self._found.pop(name, None)
+            loaded = self._started_by_query(name, override)
+            if override is not None and override.folder is not None:
+                loaded = _Loaded(loaded.model, given=made.pop_all())
+            self._models[name] = loaded
+        self._retire(running)
+
+    def _started_by_query(self, name: str, override: Override | None) -> _Loaded:
+        try:
+            found = self._find(name, override)
+        except EnvpackError as error:
+            self._log(LogLine("error", str(error), "", name))
+            raise (no_version(name) if error.kind == "model-without-code" else not_found(name)) from error
+        if found is None and (override is not None or self._remote is None):
+            raise not_found(name)
+        version = found.version if isinstance(found, ModelSource) else "1"
+        try:
+            return self._started(name, found)
+        except ModelFailed as error:
+            reason = f"version {version} is at UNAVAILABLE state: Internal: {error.text};"
+            raise ModelFailed(f"load failed for model '{name}': {reason}\n") from error
 
 
 def _write(content: Writer, stream: int, response: Response, *, is_last: bool) -> None:

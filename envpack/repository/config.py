@@ -47,6 +47,18 @@ class InstanceGroup(Protocol):
     kind: int
 
 
+class SpecificVersions(Protocol):
+    """Versions by number."""
+
+    versions: Sequence[int]
+
+
+class VersionPolicy(Protocol):
+    """Which versions a server loads; the message has other kinds of policies too."""
+
+    specific: SpecificVersions
+
+
 class ModelConfig(Protocol):
     """The part of Triton's ``inference.ModelConfig`` that envpack uses; the object is the real protobuf message."""
 
@@ -55,6 +67,7 @@ class ModelConfig(Protocol):
     backend: str
     max_batch_size: int
     default_model_filename: str
+    version_policy: VersionPolicy
     input: Sequence[Tensor]
     output: Sequence[Tensor]
     parameters: MutableMapping[str, Parameter]
@@ -96,6 +109,24 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
             where=f"{where}:{line}" if line else str(where),
             hint="see Triton's model configuration guide; a field may be newer than envpack's schema",
         ) from error
+    parsed: ModelConfig = message
+    return parsed
+
+
+def parse_json_config(text: str) -> ModelConfig:
+    """Parse the JSON of a configuration, as a server takes it from clients.
+
+    Raises:
+        ValueError: it is no configuration.
+
+    """
+    from google.protobuf import json_format
+
+    message = message_class()()
+    try:
+        json_format.Parse(text, message)
+    except json_format.ParseError as error:
+        raise ValueError(str(error)) from error
     parsed: ModelConfig = message
     return parsed
 

@@ -57,15 +57,19 @@ class Model:
         return any(group.kind == _KIND_GPU for group in self.config.instance_group)
 
 
-def open_model(folder: Path) -> Model:
+def open_model(folder: Path, config: ModelConfig | None = None) -> Model:
     """Read the model in ``folder``, and check for errors that would fail on the server.
+
+    Args:
+        folder: of the model.
+        config: its configuration, in place of the one in the folder.
 
     Raises:
         InputError: kinds ``model-missing``, ``bad-path``, ``bad-config``, ``model-name-mismatch``,
             ``not-a-python-model`` and ``model-without-code``.
 
     """
-    model, faults = examine_model(folder)
+    model, faults = examine_model(folder, config)
     for fault in faults:
         raise fault
     if model is None:
@@ -73,8 +77,12 @@ def open_model(folder: Path) -> Model:
     return model
 
 
-def examine_model(folder: Path) -> tuple[Model | None, tuple[InputError, ...]]:
+def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Model | None, tuple[InputError, ...]]:
     """Read the model in ``folder`` as far as possible, and return all of its errors, not only the first.
+
+    Args:
+        folder: of the model.
+        config: its configuration, in place of the one in the folder.
 
     Returns:
         The model, None if its configuration cannot be read, and the errors that `open_model` would raise.
@@ -85,7 +93,7 @@ def examine_model(folder: Path) -> tuple[Model | None, tuple[InputError, ...]]:
         return None, (_missing(folder),)
     faults = list(_path_faults(folder))
     try:
-        config = parse_config(config_text(folder), folder / CONFIG_NAME)
+        config = config or parse_config(config_text(folder), folder / CONFIG_NAME)
     except InputError as error:
         return None, (*faults, error)
     if config.name and config.name != folder.name:

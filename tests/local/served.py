@@ -133,11 +133,11 @@ class LocalServed(Served):
         with self._lock:
             self._output.write(f'{line.level[0].upper()} {line.place}] "{line.text}"\n'.encode())
 
-    def _find(self, name):
-        folder = self.repository / name
+    def _find(self, name, override):
+        folder = override.folder if override and override.folder else self.repository / name
         if not folder.is_dir():
             return None
-        return source_of(open_model(folder))
+        return source_of(open_model(folder, override.config if override else None))
 
 
 def source_of(model: Model):

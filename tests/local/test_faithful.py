@@ -63,7 +63,7 @@ def real(repository):
 @pytest.fixture(scope="module")
 def local(repository):
     with LocalServer(
-        lambda name: source_of(open_model(repository / name)) if (repository / name).is_dir() else None,
+        lambda name, _: source_of(open_model(repository / name)) if (repository / name).is_dir() else None,
         release=RELEASE,
         log=print,
     ) as server:
