@@ -12,8 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from envpack.stub import target_from_interpreter
-from envpack.stub.build import STUB_NAME
+from envpack.stub import STUB_NAME, target_from_interpreter
 from envpack.stub.headers import header_folders
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_tool

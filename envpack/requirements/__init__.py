@@ -12,12 +12,13 @@ if TYPE_CHECKING:
         PipPackage as PipPackage,
         Requirements as Requirements,
     )
-    from envpack.requirements.parsing import YamlTable as YamlTable, parse_yaml as parse_yaml
+    from envpack.requirements.parsing import YamlTable as YamlTable
     from envpack.requirements.pixi_lock import (
         default_environment as default_environment,
         locked_entries as locked_entries,
     )
     from envpack.requirements.read import find_requirements as find_requirements, read_requirements as read_requirements
     from envpack.requirements.target import Target as Target, host_platform as host_platform
+    from envpack.requirements.yaml_reading import parse_yaml as parse_yaml
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -86,8 +86,8 @@ def _read_toml(text: str, path: Path, target: Target) -> Requirements:
 def _read_yaml(text: str, path: Path, target: Target) -> Requirements:
     from envpack.requirements.conda_environment import is_python_env, read_conda_environment, read_python_env
     from envpack.requirements.conda_lock import is_conda_lock, read_conda_lock
-    from envpack.requirements.parsing import parse_yaml
     from envpack.requirements.pixi_lock import is_pixi_lock, read_pixi_lock
+    from envpack.requirements.yaml_reading import parse_yaml
 
     content = parse_yaml(text, path)
     if is_pixi_lock(content):

@@ -7,11 +7,12 @@ import platform as host
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from typing import TYPE_CHECKING
 
 from envpack.support.platforms import MACHINES, platform_name, platform_of_machine
+
+if TYPE_CHECKING:
+    from packaging.tags import Tag
 
 _LEGACY_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _NEWEST_PATCH = 99
@@ -66,6 +67,8 @@ class Target:
 @functools.lru_cache
 def wheel_tags(target: Target) -> tuple[Tag, ...]:
     """Tags of the wheels that a target accepts, best first; its Python must be known."""
+    from packaging.tags import compatible_tags, cpython_tags
+
     major, minor = (int(part) for part in target.minor.split("."))
     version, platforms = (major, minor), list(_platforms(target))
     abi = f"cp{major}{minor}" + ("m" if version < (3, 8) else "")
@@ -111,6 +114,8 @@ def single_minor(specifier: str) -> str:
     Raises:
         ValueError: it is not a version specifier.
     """
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
     try:
         allowed = SpecifierSet(specifier)
     except InvalidSpecifier as error:

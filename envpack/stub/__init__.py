@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from envpack.repository import STUB_NAME as STUB_NAME
     from envpack.stub.build import (
-        STUB_NAME as STUB_NAME,
         Stub as Stub,
         build_from_recipe as build_from_recipe,
         build_stub as build_stub,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import envpack
 from envpack.pythons import pybind11_for
+from envpack.repository import STUB_NAME
 from envpack.stub.cache import ensure_entry, is_intact
 from envpack.stub.cmake import BuildTree
 from envpack.stub.inspection import StubFacts, check_compiled_stub, inspect_stub
@@ -21,8 +22,6 @@ from envpack.support.cache_locations import cache_root
 from envpack.support.entry_locks import kept
 from envpack.support.errors import StubError, UsageError
 from envpack.support.progress import NoProgress, Progress
-
-STUB_NAME = "triton_python_backend_stub"
 
 
 @dataclass(frozen=True)

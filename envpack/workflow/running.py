@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import envpack
-from envpack.local import LocalServer, LogLine, ModelSource, Python
+from envpack.local import LocalServer, LogLine, ModelSource, Override, Python
 from envpack.project import Project
 from envpack.repository import (
+    STUB_NAME,
     Model,
     backends_folder,
     environment_of,
@@ -19,14 +20,14 @@ from envpack.repository import (
     version_folders,
 )
 from envpack.server import Client
-from envpack.store import SharedStore
-from envpack.stub import STUB_NAME, inspect_stub, target_from_prefix, this_machine
-from envpack.support.errors import StubError
+from envpack.stub import inspect_stub, this_machine
+from envpack.support.errors import InputError, StubError
 from envpack.support.progress import NoProgress, Progress
-from envpack.workflow.build import environment_for
 from envpack.workflow.instruments import Instruments
 from envpack.workflow.requests import BuildOptions, build_request, release_for
-from envpack.workflow.stubs import stub_for
+
+if TYPE_CHECKING:
+    from envpack.store import SharedStore
 
 
 def local_server(
@@ -62,20 +63,19 @@ def local_server(
     options, shown = options or BuildOptions(), progress or NoProgress()
     release = release_for(project, options.resolve)
 
-    def find(name: str) -> ModelSource | Model | None:
-        folder = project.repository / name
+    def find(name: str, override: Override | None = None) -> ModelSource | Model | None:
+        folder = override.folder if override and override.folder else project.repository / name
         if not folder.is_dir() or not looks_like_model(folder):
             return None
-        model = open_model(folder)
+        model = open_model(folder, override.config if override else None)
         if model.is_ensemble:
             return model
-        versions = sorted(version_folders(folder), key=lambda version: int(version.name))
         python = python_of(project, model, options, shown, store)
         own = (instruments or {}).get(model.name)
         return ModelSource(
             name=model.name,
             folder=model.folder,
-            version=versions[-1].name,
+            version=_served_version(model),
             config=model.config,
             python=python,
             variables=own.variables(python, shown) if own else {},
@@ -98,11 +98,31 @@ def python_of(
     placed = environment_of(model)
     prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
+        from envpack.workflow.build import environment_for  # with all that builds one
+
         prefix = environment_for(build_request(project, model, options), progress, store).prefix
     stub = _placed_stub(project, model)
     if stub is None:
+        from envpack.stub import target_from_prefix
+        from envpack.workflow.stubs import stub_for
+
         stub = stub_for(target_from_prefix(prefix), None, progress=progress, store=store).path
     return Python(stub, prefix)
+
+
+def _served_version(model: Model) -> str:
+    """The highest version that the model's version policy allows."""
+    allowed = model.config.version_policy.specific.versions
+    numbers = [int(version.name) for version in version_folders(model.folder)]
+    served = [number for number in numbers if not allowed or number in allowed]
+    if not served:
+        raise InputError(
+            "no version folder is one of those that version_policy names",
+            kind="model-without-code",
+            where=str(model.folder),
+            hint=f"known versions: {', '.join(map(str, sorted(numbers)))}",
+        )
+    return str(max(served))
 
 
 def _placed_stub(project: Project, model: Model) -> Path | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from envpack.project import Project
-from envpack.store import SharedStore, open_store
 from envpack.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from envpack.store import SharedStore
 
 NO_STORE = "none"
 
@@ -31,4 +35,6 @@ def project_store(project: Project, url: str = "", *, push: bool | None = None) 
                 "there is no store to push to", kind="usage", hint="add --store URL, or name a store in envpack.toml"
             )
         return None
+    from envpack.store import open_store
+
     return open_store(address, push=project.push if push is None else push)

@@ -13,8 +13,7 @@ from filelock import FileLock
 
 from envpack.environment.relocation import write_activation
 from envpack.pythons import interpreter_for
-from envpack.stub import build_stub
-from envpack.stub.build import STUB_NAME
+from envpack.stub import STUB_NAME, build_stub
 from envpack.support.replacement import replaced_file
 from tests.newer_pythons import is_newer, newer_environment, target_of
 

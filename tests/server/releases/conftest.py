@@ -23,7 +23,7 @@ from envpack.repository import set_backend
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
-from envpack.stub.build import STUB_NAME
+from envpack.stub import STUB_NAME
 from envpack.support.errors import EnvpackError
 from tests.cache import kept_cache
 from tests.newer_pythons import server_for, target_of
