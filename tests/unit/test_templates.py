@@ -12,7 +12,7 @@ from envpack.repository import called_models, open_model
 from envpack.support.errors import InputError
 from envpack.templates import copy_template, template_names
 
-TYPINGS = Path(__file__).parents[2] / "typings"
+CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,10 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def typings(tmp_path_factory):
-    """The type stubs where tools look for them when they are not installed."""
+    """What an installation of the wheel adds to the search path of type checkers: envpack and its type stubs."""
     folder = tmp_path_factory.mktemp("typings")
-    for stubs in TYPINGS.iterdir():
+    (folder / "envpack").symlink_to(CHECKOUT / "envpack")
+    for stubs in (CHECKOUT / "typings").iterdir():
         (folder / stubs.name.removesuffix("-stubs")).symlink_to(stubs)
     return folder
 
