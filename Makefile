@@ -9,13 +9,14 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadscope
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint style types quick-tests docs dist clean
+.PHONY: help demo check test lint style types quick-tests docs recipes dist clean
 
 help:
 	@echo "make demo   build three environments and stubs, boot the real server, classify real images"
 	@echo "make check  the inner loop: style, types, unit tests, the stub's wire; a minute or two"
 	@echo "make test   everything that must hold: style, types, unit, native and server tests"
 	@echo "make docs   the documentation as a site, in build/site; every link, command and generated part is checked"
+	@echo "make recipes  build, test and verify all recipes on the real server; gigabytes of packages"
 	@echo "make mutants  put small faults into the code and show which of them no test notices; half an hour"
 	@echo "make dist   build the sdist and the wheels into dist/"
 	@echo "make clean  remove what the others have made here"
@@ -68,6 +69,9 @@ mutants: .venv/for-test
 # One ring of `make test`: test-container, test-portability (aarch64 and older Debians), test-server/stub …
 test-%: .venv/for-test
 	$(BIN)/pytest $(SIDE_BY_SIDE) tests/$*
+
+recipes: .venv/for-test
+	$(BIN)/python ci/recipes.py
 
 dist: .venv/for-test
 	$(BIN)/python ci/make_dist.py dist

@@ -1,16 +1,19 @@
-"""Models to begin with, which are part of envpack: typed code, configuration, requirements, samples and a test."""
+"""New models, which `envpack init --template` writes: typed code, configuration, requirements, samples and tests."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
+from envpack.recipes import Example
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError, UsageError
 from envpack.support.installation import shipped_folder
 from envpack.support.replacement import replaced_folder
 
 _PLACEHOLDER = "MODEL"
+_CODE = "MODEL/1/model.py"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # it becomes part of the name of a Python file
 
 
@@ -19,15 +22,20 @@ def template_names() -> tuple[str, ...]:
     return tuple(sorted(folder.name for folder in shipped_folder("templates").iterdir() if folder.is_dir()))
 
 
+def templates() -> tuple[Example, ...]:
+    """The templates, sorted by name; their titles are the docstrings of their models."""
+    return tuple(Example(name, _title(shipped_folder("templates") / name / _CODE)) for name in template_names())
+
+
 def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
-    """Write a model, and the models that it asks, into a repository.
+    """Write a model, and the models that it sends requests to, into a repository.
 
     Args:
         template: name of the template.
         folder: of the model; it does not exist. Its name is the model's, and the folder above it the repository.
 
     Returns:
-        The folders of the models, that of the model first.
+        The folders of the models, first that of the model itself.
 
     Raises:
         UsageError: kind ``unknown-template``.
@@ -43,7 +51,7 @@ def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
             f"{folder.name!r} cannot be the name of the model",
             kind="bad-model-name",
             where=str(folder),
-            hint="use letters, digits and _, and begin with a letter",
+            hint="use letters, digits and _; the first character is no digit",
         )
     sources = sorted((shipped_folder("templates") / template).iterdir(), key=lambda source: len(source.name))
     targets = tuple(folder.parent / _named(source.name, folder.name) for source in sources)
@@ -53,7 +61,9 @@ def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
                 "this folder exists", kind="not-empty", where=str(target), hint="choose another name, or remove it"
             )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for source, target in zip(reversed(sources), reversed(targets), strict=True):  # what is asked comes first
+    for source, target in zip(
+        reversed(sources), reversed(targets), strict=True
+    ):  # the model itself is complete once it exists
         _copy(source, target, folder.name)
     return targets
 
@@ -64,6 +74,10 @@ def _copy(source: Path, target: Path, name: str) -> None:
             copy = partial / _named(str(file.relative_to(source)), name)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(_named(read_text(file), name), encoding="utf-8")
+
+
+def _title(code: Path) -> str:
+    return (ast.get_docstring(ast.parse(read_text(code))) or "").rstrip(".")
 
 
 def _named(text: str, name: str) -> str:

@@ -13,8 +13,11 @@ from typing import Any
 import click
 
 import envpack
+from ci.recipe_records import records
 from envpack.cli.main import cli
+from envpack.recipes import Example, recipe_names, recipes
 from envpack.releases import Release, all_releases
+from envpack.templates import templates
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _MARK = re.compile(r"^<!-- generated: ([a-z-]+)(?: (\S+))? -->$", re.MULTILINE)
@@ -177,10 +180,37 @@ def home(name: str) -> str:
     return f"{module}.{qualified}"
 
 
+def example_table(examples: tuple[Example, ...]) -> str:
+    """Names of recipes or templates, and what they show."""
+    rows = [f"| `{example.name}` | {_cell(example.title)} |" for example in examples]
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def ran_table(_: str) -> str:
+    """When each recipe last ran."""
+    heads = ["recipe", "date", "Triton", "Pythons", "disk", "seconds", "packages"]
+    rows = [
+        [
+            f"`{name}`" if name in recipe_names() else f"template `{name}`",
+            ran.date,
+            ran.release,
+            ", ".join(ran.pythons),
+            f"{ran.megabytes} MB",
+            " / ".join(str(round(seconds)) for seconds in ran.seconds.values()),
+            ran.packages,
+        ]
+        for name, ran in records().items()
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows])
+
+
 GENERATED = {
     "command-list": command_list,
     "command": command_page,
     "releases": releases_table,
     "verdict-schema": verdict_table,
     "api": api,
+    "recipes": lambda _: example_table(recipes()),
+    "templates": lambda _: example_table(templates()),
+    "recipes-ran": ran_table,
 }

@@ -1,47 +1,72 @@
-"""`envpack init`: copy a model repository that builds, or begin a model."""
+"""`envpack init`: copy a model repository that builds, or write a new model."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from envpack.cli import options
-from envpack.cli.console import Console
+from envpack.cli.console import Console, plain
+
+if TYPE_CHECKING:
+    from envpack.recipes import Example
+
+_LIST = ""  # the value of --recipe and --template without a name
 
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path), default=Path())
 @click.option(
     "--recipe",
-    default="",
-    metavar="NAME",
-    help="Name of the recipe: digits or in_place. Default: digits.",
+    is_flag=False,
+    flag_value=_LIST,
+    default=None,
+    metavar="[NAME]",
+    help="Name of the recipe. Without a name: list the recipes. Default: digits.",
 )
 @click.option(
     "--template",
-    default="",
-    metavar="NAME",
-    help="Begin a model instead: model, async, bls, decoupled or torch. DIRECTORY is the folder of the model.",
+    is_flag=False,
+    flag_value=_LIST,
+    default=None,
+    metavar="[NAME]",
+    help="Write a new model instead; DIRECTORY is its folder. Without a name: list the templates.",
 )
 @options.with_console
-def command(directory: Path, recipe: str, template: str, console: Console) -> None:
-    """Copy a model repository that builds to DIRECTORY, or begin a model in it."""
+def command(directory: Path, recipe: str | None, template: str | None, console: Console) -> None:
+    """Copy a model repository that builds to DIRECTORY, or write a new model into it."""
     from envpack.support.storage_errors import storage_errors
 
-    if recipe and template:
+    if recipe is not None and template is not None:
         raise click.UsageError("Give --recipe or --template, not both.")
+    if _LIST in (recipe, template):
+        _list("recipes" if template is None else "templates", console)
+        return
     with storage_errors(directory):
-        if template:
-            _begin_model(directory, template, console)
+        if template is not None:
+            _write_model(directory, template, console)
         else:
             _copy_recipe(directory, recipe or "digits", console)
 
 
-def _begin_model(folder: Path, template: str, console: Console) -> None:
+def _list(kind: str, console: Console) -> None:
+    from envpack.recipes import recipes
+    from envpack.templates import templates
+
+    found: tuple[Example, ...] = recipes() if kind == "recipes" else templates()
+    width = max(len(example.name) for example in found)
+    for example in found:
+        console.show(f"{plain(example.name):{width}}  {plain(example.title)}")
+    console.next_step("envpack", "init", f"--{kind[:-1]}", found[0].name, "DIRECTORY")
+    console.result({kind: [{"name": example.name, "title": example.title} for example in found]})
+
+
+def _write_model(folder: Path, template: str, console: Console) -> None:
     from envpack.templates import copy_template
 
-    console.begin(f"begin a model from template {template}")
+    console.begin(f"write a model from template {template}")
     models = copy_template(template, folder)
     console.end(", ".join(model.name for model in models))
     console.next_step("envpack", "build", "--repository", str(models[0].parent))

@@ -1,4 +1,4 @@
-"""Waits for several things at the same time, and answers when all of them are there."""
+"""Waits for several services at the same time (coroutines)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks another model, and adds to its answer (business logic scripting)."""
+"""Sends a request to another model and adds 1 to its answer (business logic scripting)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class TritonPythonModel:
         return [self.respond(request) for request in requests]
 
     def respond(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
-        asked = pb_utils.InferenceRequest(model_name=self.other, inputs=request.inputs(), requested_output_names=["Y"])
-        answer = asked.exec()
+        call = pb_utils.InferenceRequest(model_name=self.other, inputs=request.inputs(), requested_output_names=["Y"])
+        answer = call.exec()
         if answer.has_error():
             return pb_utils.InferenceResponse(error=answer.error())
         numbers = pb_utils.get_output_tensor_by_name(answer, "Y")

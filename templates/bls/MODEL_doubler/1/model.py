@@ -1,4 +1,4 @@
-"""The model that MODEL asks."""
+"""Doubles an input; MODEL sends its requests here."""
 
 from __future__ import annotations
 

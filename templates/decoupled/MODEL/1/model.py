@@ -1,4 +1,4 @@
-"""Answers a request with one response for each word of a text."""
+"""Sends one response for each word of a text (decoupled)."""
 
 from __future__ import annotations
 

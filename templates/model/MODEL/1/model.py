@@ -1,4 +1,4 @@
-"""Multiplies what it gets by a factor from config.pbtxt."""
+"""Multiplies an input by a factor from config.pbtxt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a PyTorch module on all requests of a batch at once, on the GPU of its instance if it has one."""
+"""Runs a PyTorch module on all requests of a batch at once, on a GPU if there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `envpack init --template` writes passes its own tests and the verification at once."""
+"""What `envpack init` writes passes its own tests and the verification at once."""
 
 import pytest
 
@@ -26,3 +26,17 @@ def test_a_new_model_passes_its_tests_and_is_verified(tmp_path, envpack_json, te
     assert code == 0, document
     code, document = envpack_json("verify", "--repository", repository)
     assert code == 0, document
+
+
+def test_a_recipe_passes_its_tests_and_is_verified(tmp_path, envpack_json):
+    """The one with requests between three Pythons; `make recipes` runs the others, whose packages are large."""
+    for python in ("3.8", "3.12", "3.13"):
+        try:
+            interpreter_for(python)
+        except EnvpackError as error:
+            pytest.skip(f"needs Python {python}: {error}")
+    repository = tmp_path / "router"
+    for command in (["init", repository, "--recipe", "router"], ["build"], ["test"], ["test", "--triton"], ["verify"]):
+        options = [] if command[0] == "init" else ["--repository", repository]
+        code, document = envpack_json(*command, *options)
+        assert code == 0, document

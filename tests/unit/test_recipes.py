@@ -1,0 +1,81 @@
+"""The recipes: each can be copied, says how to run it, has tests and samples, and ran as it is."""
+
+import json
+import re
+import tomllib
+
+import pytest
+
+from ci.recipe_records import digest_of, records
+from ci.recipes import LARGE_TEMPLATE, commands_of
+from envpack.cli.main import run
+from envpack.recipes import copy_recipe, recipe_names, recipes
+from envpack.repository import Model, looks_like_model, open_model
+from envpack.requirements import find_requirements
+from envpack.templates import template_names
+
+NAMES = recipe_names()
+
+
+@pytest.fixture(params=NAMES)
+def recipe(request, tmp_path):
+    """The folder of a copied recipe."""
+    copy_recipe(request.param, tmp_path / request.param)
+    return tmp_path / request.param
+
+
+def models_of(recipe) -> list[Model]:
+    return [open_model(folder) for folder in sorted(recipe.iterdir()) if folder.is_dir() and looks_like_model(folder)]
+
+
+def test_there_are_as_many_as_the_documentation_promises():
+    assert len(NAMES) >= 8
+    assert [recipe.name for recipe in recipes()] == list(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_readme_has_a_title_and_the_commands(name):
+    (title,) = (recipe.title for recipe in recipes() if recipe.name == name)
+    assert 10 < len(title) < 80
+    commands = commands_of(name)
+    assert commands[0].startswith("envpack build")
+    assert {"envpack test", "envpack verify"} <= set(commands)
+
+
+def test_each_model_has_requirements_and_a_python(recipe):
+    settings = tomllib.loads((recipe / "envpack.toml").read_text())
+    for model in models_of(recipe):
+        own = settings.get("models", {}).get(model.name, {})
+        assert model.is_ensemble or find_requirements(model.folder) or (recipe / own["requirements"]).is_file()
+    assert settings["triton"]
+
+
+def test_its_models_have_tests_and_samples(recipe):
+    """Samples are there, or a script writes them."""
+    tested = {test.parts[-3] for test in recipe.glob("*/tests/test_*.py")}
+    called = {name for model in models_of(recipe) for name in _called(model)}
+    assert {model.name for model in models_of(recipe)} <= tested | called
+    scripts = "".join(script.read_text() for script in recipe.glob("*/training/*.py"))
+    assert "smoke.json" in scripts or list(recipe.glob("*/envpack/smoke.json"))
+
+
+def _called(model: Model) -> set[str]:
+    """The models that an ensemble or a model that makes requests runs: its tests test them too."""
+    code = "".join(file.read_text() for file in model.folder.glob("1/*.py"))
+    return {*model.steps, *re.findall(r'"(stable|candidate)"', code)}
+
+
+@pytest.mark.parametrize("name", [*NAMES, LARGE_TEMPLATE])
+def test_it_ran_as_it_is(name):
+    assert records()[name].digest == digest_of(name), f"run: python ci/recipes.py {name} --record"
+
+
+@pytest.mark.parametrize(("option", "names"), [("--recipe", NAMES), ("--template", template_names())])
+def test_an_option_without_a_name_lists_what_there_is(capsys, option, names):
+    assert run(["init", option, "--json"]) == 0
+    kind = f"{option.removeprefix('--')}s"
+    assert [example["name"] for example in json.loads(capsys.readouterr().out)[kind]] == list(names)
+    assert run(["init", option]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(names)
+    assert all(len(line.split(maxsplit=1)[1]) > 10 for line in lines)
