@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError, UsageError
-from envpack.support.installation import shipped_folder
+from envpack.support.examples import example_files
 from envpack.support.replacement import replaced_folder
 
 
@@ -27,12 +25,12 @@ class Example:
 
 def recipes() -> tuple[Example, ...]:
     """The recipes, sorted by name; their titles are the first lines of their README files."""
-    return tuple(Example(name, _title(_recipes() / name / "README.md")) for name in recipe_names())
+    return tuple(Example(name, _title(files["README.md"])) for name, files in example_files("recipes").items())
 
 
 def recipe_names() -> tuple[str, ...]:
     """Names of the recipes, sorted."""
-    return tuple(sorted(folder.name for folder in _recipes().iterdir() if folder.is_dir()))
+    return tuple(example_files("recipes"))
 
 
 def copy_recipe(name: str, destination: Path) -> None:
@@ -55,12 +53,10 @@ def copy_recipe(name: str, destination: Path) -> None:
         )
     destination.parent.mkdir(parents=True, exist_ok=True)
     with replaced_folder(destination) as partial:
-        shutil.copytree(_recipes() / name, partial, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        for path, content in example_files("recipes")[name].items():
+            (partial / path).parent.mkdir(parents=True, exist_ok=True)
+            (partial / path).write_bytes(content)
 
 
-def _title(readme: Path) -> str:
-    return read_text(readme).partition("\n")[0].removeprefix("# ")
-
-
-def _recipes() -> Path:
-    return shipped_folder("recipes")
+def _title(readme: bytes) -> str:
+    return readme.decode().partition("\n")[0].removeprefix("# ")

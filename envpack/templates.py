@@ -7,9 +7,8 @@ import re
 from pathlib import Path
 
 from envpack.recipes import Example
-from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError, UsageError
-from envpack.support.installation import shipped_folder
+from envpack.support.examples import Files, example_files
 from envpack.support.replacement import replaced_folder
 
 _PLACEHOLDER = "MODEL"
@@ -19,12 +18,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # it becomes part of the name of 
 
 def template_names() -> tuple[str, ...]:
     """Names of the templates, sorted."""
-    return tuple(sorted(folder.name for folder in shipped_folder("templates").iterdir() if folder.is_dir()))
+    return tuple(example_files("templates"))
 
 
 def templates() -> tuple[Example, ...]:
     """The templates, sorted by name; their titles are the docstrings of their models."""
-    return tuple(Example(name, _title(shipped_folder("templates") / name / _CODE)) for name in template_names())
+    return tuple(Example(name, _title(files[_CODE])) for name, files in example_files("templates").items())
 
 
 def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
@@ -53,31 +52,32 @@ def copy_template(template: str, folder: Path) -> tuple[Path, ...]:
             where=str(folder),
             hint="use letters, digits and _; the first character is no digit",
         )
-    sources = sorted((shipped_folder("templates") / template).iterdir(), key=lambda source: len(source.name))
-    targets = tuple(folder.parent / _named(source.name, folder.name) for source in sources)
+    files = example_files("templates")[template]
+    sources = sorted({path.partition("/")[0] for path in files}, key=len)
+    targets = tuple(folder.parent / _named(source, folder.name) for source in sources)
     for target in targets:
         if target.exists():
             raise InputError(
                 "this folder exists", kind="not-empty", where=str(target), hint="choose another name, or remove it"
             )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for source, target in zip(
-        reversed(sources), reversed(targets), strict=True
-    ):  # the model itself is complete once it exists
-        _copy(source, target, folder.name)
+    for source, target in zip(reversed(sources), reversed(targets), strict=True):  # the model itself comes last
+        _write(files, source, target, folder.name)
     return targets
 
 
-def _copy(source: Path, target: Path, name: str) -> None:
+def _write(files: Files, source: str, target: Path, name: str) -> None:
     with replaced_folder(target) as partial:
-        for file in sorted(path for path in source.rglob("*") if path.is_file() and path.suffix != ".pyc"):
-            copy = partial / _named(str(file.relative_to(source)), name)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(_named(read_text(file), name), encoding="utf-8")
+        for path, content in files.items():
+            top, _, rest = path.partition("/")
+            if top == source:
+                copy = partial / _named(rest, name)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_text(_named(content.decode(), name), encoding="utf-8")
 
 
-def _title(code: Path) -> str:
-    return (ast.get_docstring(ast.parse(read_text(code))) or "").rstrip(".")
+def _title(code: bytes) -> str:
+    return (ast.get_docstring(ast.parse(code)) or "").rstrip(".")
 
 
 def _named(text: str, name: str) -> str:

@@ -55,13 +55,6 @@ class Installation:
         return shlex.join([*words, *(["--editable"] if self.editable else []), requirement])
 
 
-def shipped_folder(name: str) -> Path:
-    """A folder that comes with envpack beside its modules, for example ``"recipes"``."""
-    package = Path(__file__).parents[1]
-    packaged = package / "_source" / name
-    return packaged if packaged.is_dir() else package.parent / name
-
-
 def install_command(*extras: str) -> str:
     """The command that adds extras to the copy of envpack that runs: ``uv tool install 'triton-envpack[all]'``."""
     return this_installation().add(*extras)
