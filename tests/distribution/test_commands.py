@@ -14,6 +14,7 @@ from envpack.support.errors import ServerError
 from tests.distribution.conftest import run
 from tests.server.flow.conftest import CONFIG, MODEL
 
+CHECKOUT = Path(__file__).parents[2]
 STUB = "triton_python_backend_stub"
 
 
@@ -62,6 +63,18 @@ def test_build_stub_and_verify(installed, python, repository, variables, tmp_pat
     verdict = json.loads(run(*command, cwd=repository, env=variables))["verdict"]
     assert verdict["ok"]
     assert [(model["name"], model["ok"]) for model in verdict["models"]] == [("doubler", True)]
+
+
+def test_recipes_and_templates_come_with_it(installed, variables, tmp_path):
+    """The same files as in the checkout."""
+    run(installed / "envpack", "init", "--recipe", "router", tmp_path / "router", env=variables)
+    for file in (CHECKOUT / "recipes/router").rglob("*"):
+        if file.is_file() and file.suffix != ".pyc":
+            assert (
+                tmp_path / "router" / file.relative_to(CHECKOUT / "recipes/router")
+            ).read_bytes() == file.read_bytes()
+    run(installed / "envpack", "init", "--template", "bls", tmp_path / "models/first", env=variables)
+    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["first", "first_doubler"]
 
 
 def test_a_compiled_stub_is_used_without_a_compiler(installed, python, without_compiler, tmp_path):
