@@ -15,6 +15,8 @@ from envpack.requirements.location import Location, quote
 from envpack.requirements.parsing import HINT, Value, YamlList, YamlTable
 
 _MAX_DEPTH = 40
+_TOO_DEEP = "is nested too deeply"
+_PARSER_DEPTH = "nesting depth"  # of PyYAML 6.0.4 and newer, whose parser reads ahead and reaches its own limit first
 _NULL = {"", "~", "null", "Null", "NULL"}
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -30,8 +32,11 @@ def parse_yaml(text: str, path: Path) -> YamlTable:
         value = _build(yaml.parse(text, Loader=_LOADER), location)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        place = location.at(mark.line + 1 if mark else 0)
+        if _PARSER_DEPTH in (error.problem or ""):
+            raise place.error(_TOO_DEEP, hint=HINT) from error
         problem = quote(error.problem or "unknown").strip("'\"")
-        raise location.at(mark.line + 1 if mark else 0).error(f"not valid YAML: {problem}", hint=HINT) from error
+        raise place.error(f"not valid YAML: {problem}", hint=HINT) from error
     except (yaml.YAMLError, UnicodeError) as error:
         raise location.error("not valid YAML: it contains control characters", hint=HINT) from error
     if not isinstance(value, YamlTable):
@@ -67,7 +72,7 @@ class _Builder:
 
     def begin(self, container: YamlTable | YamlList) -> None:
         if len(self.open) >= _MAX_DEPTH:
-            raise container.location.error("is nested too deeply", hint=HINT)
+            raise container.location.error(_TOO_DEEP, hint=HINT)
         self.put(container, container.location)
         self.open.append(container)
         self.keys.append(None)
