@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,14 @@ from pathlib import Path
 from envpack.project import Project
 from envpack.repository import version_folders
 from envpack.requirements import find_requirements, read_requirements
+from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvpackError
 
 _STEP = 30  # milliseconds without a change after which those so far are one; editors write files in several steps
 _MOST = 400  # milliseconds
 _GENERATED = ("build", "dist")  # what building a project makes
+_MOST_BYTES = 1 << 20  # of a file of requirements
+_INCLUDE = re.compile(r"^\s*(?:-\s+)?(?:-r|-c|--requirement|--constraint)[ =]+(\S+)", re.MULTILINE)
 _MARKS = ("conda-meta", "pyvenv.cfg")  # of an environment, which only a build changes
 
 Stamp = tuple[int, int, int]  # time of change, size, inode
@@ -77,7 +80,7 @@ class Snapshot:
             before = self.models.get(name)
             if before is None or files.requirements != before.requirements:
                 yield Change(name, of_requirements=True)
-            elif files.sources != before.sources:
+            elif (files.sources, files.folders) != (before.sources, before.folders):
                 yield Change(name, of_requirements=False)
 
 
@@ -126,9 +129,11 @@ class FileFinder:
         if known is not None and known[0] == _stamps(known[1]):
             return known[1], known[2]
         files, projects = known[1:] if known is not None else (frozenset(), frozenset())
-        with contextlib.suppress(EnvpackError, OSError):  # the build reports it; those known so far still matter
+        try:
             read = read_requirements(file)
             files, projects = frozenset(map(Path.absolute, read.files)), frozenset(read.projects)
+        except (EnvpackError, OSError):  # the build reports it; those known so far still matter
+            files |= _included(file)
         files |= {file.absolute()}
         self._read[file] = _stamps(files), files, projects
         return files, projects
@@ -187,6 +192,15 @@ def wait_for_changes(folders: frozenset[Path], stop: threading.Event, pause: flo
     )
     for _ in found:
         yield
+
+
+def _included(file: Path) -> frozenset[Path]:
+    """The files that a file of requirements includes; a missing one may be what is wrong with it."""
+    try:
+        text = read_text(file, most=_MOST_BYTES)
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(Path(os.path.abspath(file.parent / name)) for name in _INCLUDE.findall(text))  # noqa: PTH100
 
 
 def _stamps(files: frozenset[Path]) -> Files:

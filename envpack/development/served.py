@@ -69,6 +69,7 @@ class Served:
     def unload(self, name: str) -> None:
         """Unload a model that is gone."""
         self._loader.discard(name)
+        self._states[name].serves = False
         with contextlib.suppress(RequestError):  # it may never have been loaded
             self._client.unload(name)
 

@@ -164,6 +164,7 @@ class Session:
         if changes or self._models.would_change():
             self._models.refresh()
             changes += self._take_note_of_models(served, set(before))
+            changes = [change for change in changes if change.model in self.states]
         if not changes:
             return
         self._deaths = 0
@@ -172,6 +173,9 @@ class Session:
         self._must_complete = self._completes or any(map(may_complete, self._models.models()))
         if self._must_complete != self._completes:
             return  # the next server loads all models
+        for name in filter(self._models.is_gone, ready):
+            served.unload(name)
+            self._built.pop(name, None)
         affected = {other for name in ready for other in self._models.affected_by(name)}
         served.load([name for name in self._models.order() if name in affected and self._may_load(name)], started)
 
