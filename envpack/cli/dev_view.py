@@ -29,11 +29,20 @@ _STYLES = {
 }
 _WORDS = {"attaching": "waits for a debugger"}
 _WIDE = 100  # columns from which all figures have room
-_LOG_LINES = 5  # that errors leave to the log
+_NARROW = 60  # columns below which only the most important ones have
+_LOG_SHARE = 4  # a part of the height that errors leave to the log
 _ERROR_LINES = 20
 _LOG_HEAD = re.compile(r"(?P<level>[IWEF])\d{4} (?P<time>\d\d:\d\d:\d\d)\.\d+ \d+ (?P<place>[\w.]+:\d+)\] ?")
+_TABLES = "+|"  # begin lines of the tables that a server writes at its start
 _LEVELS = {"W": "yellow", "E": "red", "F": "red"}
-_NOISE = ("envpack-stub {", "ignore version directory", "Returning canonical path")
+_NOISE = (  # what is nothing to worry about, or shown as the model's error
+    "envpack-stub {",
+    "ignore version directory",
+    "pinned memory pool",
+    "CudaDriverHelper",
+    "Failed to create instance",
+    "failed to load '",
+)
 
 
 class View(Protocol):
@@ -150,7 +159,7 @@ class _Page:
         if self._session.trouble:
             found.insert(0, ("server", self._session.trouble, False))
         for number, (name, error, serves) in enumerate(found):
-            share = (room - _LOG_LINES - len(errors)) // (len(found) - number)
+            share = (room - room // _LOG_SHARE - len(errors)) // (len(found) - number)
             errors += _panel_lines(console, fixed, (name, error, serves), share)
         rest = height - len(top) - len(errors) - 1
         shown = [*top, *errors]
@@ -187,7 +196,8 @@ def _table(states: list[ModelState], width: int) -> Any:
     table.add_column("state", overflow="ellipsis", no_wrap=True, min_width=8)
     for title in ("loads", "requests") if wide else ():
         table.add_column(title, justify="right", no_wrap=True)
-    for title in ("per second", "latency", "memory"):
+    narrow = width < _NARROW
+    for title in ("per second", "memory") if narrow else ("per second", "latency", "memory"):
         table.add_column(title, justify="right", no_wrap=True, overflow="ellipsis")
     for state in states:
         took = f" in {state.seconds:.2f} s" if state.phase in ("ready", "failed") and state.seconds else ""
@@ -197,7 +207,7 @@ def _table(states: list[ModelState], width: int) -> Any:
             f"[{_STYLES[state.phase]}]{_WORDS.get(state.phase, state.phase)}{took}[/]",
             *counts,
             f"{state.per_second:.1f}" if state.serves else "",
-            f"{state.latency * 1e3:.2f} ms" if state.latency else "",
+            *(() if narrow else (f"{state.latency * 1e3:.2f} ms" if state.latency else "",)),
             _memory(state.memory),
         )
     return table
@@ -220,14 +230,14 @@ def _panel_lines(
     name, text, serves = error
     lines = [printable_line(line) for line in text.splitlines()]
     shown = Text("\n").join(
-        _line(Text(line, style="bold" if not number else "" if _is_place(line) else "dim"))
-        for number, line in enumerate(lines[: max(1, most - 2)])
+        Text(line, style="bold" if not number else "" if _is_place(line) else "dim")
+        for number, line in enumerate(lines)
     )
-    shown.no_wrap, shown.overflow = True, "ellipsis"
     note = "the server goes on with what it had" if serves else None
     aligned: dict[str, Any] = {"title_align": "left", "subtitle_align": "left"}
     panel = Panel(shown, title=plain(name), subtitle=note, border_style="red", **aligned)
-    return console.render_lines(panel, options)
+    drawn = console.render_lines(panel, options)
+    return drawn if len(drawn) <= most else [*drawn[: max(1, most - 1)], drawn[-1]]
 
 
 def _is_place(line: str) -> bool:
@@ -236,16 +246,18 @@ def _is_place(line: str) -> bool:
 
 
 def _log_lines(log: str, count: int) -> list[Text]:
+    """The last lines that models wrote, and warnings and errors of the server."""
     from rich.text import Text
 
-    lines = [line for line in log.splitlines() if line.strip() and not any(noise in line for noise in _NOISE)]
     shown = []
-    for line in lines[-count:]:
+    for line in log.splitlines():
         head = _LOG_HEAD.match(line)
+        if not line.strip() or line[0] in _TABLES or any(noise in line for noise in _NOISE):
+            continue
         if head is None:
             shown.append(_line(Text(printable_line(line))))
-            continue
-        message = line[head.end() :].strip().removeprefix('"').removesuffix('"')
-        style = _LEVELS.get(head["level"], "dim")
-        shown.append(_line(Text(printable_line(f"{head['time']} {head['place']}  {message}"), style=style)))
-    return shown
+        elif head["level"] in _LEVELS or not head["place"].partition(":")[0].endswith(".cc"):
+            message = line[head.end() :].strip().removeprefix('"').removesuffix('"')
+            text = printable_line(f"{head['time']} {head['place']}  {message}")
+            shown.append(_line(Text(text, style=_LEVELS.get(head["level"], ""))))
+    return shown[-count:]

@@ -56,6 +56,10 @@ class ModelFiles:
     requirements: Files
     folders: frozenset[Path]
 
+    def names(self) -> frozenset[Path]:
+        """All files."""
+        return frozenset((*self.sources, *self.requirements))
+
     def with_sources(self, later: ModelFiles) -> ModelFiles:
         """The same requirements, with the sources of a later time."""
         return ModelFiles(later.sources, self.requirements, later.folders)
@@ -82,6 +86,12 @@ class Snapshot:
                 yield Change(name, of_requirements=True)
             elif (files.sources, files.folders) != (before.sources, before.folders):
                 yield Change(name, of_requirements=False)
+
+    def lost_in(self, now: Snapshot) -> bool:
+        """Whether files of a model are gone in a later snapshot."""
+        return any(
+            self.models[name].names() - files.names() for name, files in now.models.items() if name in self.models
+        )
 
 
 class FileFinder:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from envpack.development.changes import Change, FileFinder, wait_for_changes
+from envpack.development.changes import Change, FileFinder, Snapshot, wait_for_changes
 from envpack.development.completion import may_complete
 from envpack.development.debugger import UTILITIES, Debugger
 from envpack.development.models import ServedModels, in_lines
@@ -153,7 +153,7 @@ class Session:
     def _carry_out(self, served: Served) -> None:
         """Build and load what has changed since the last call."""
         started = time.monotonic()
-        now = self._finder.snapshot(self.states)
+        now = self._settled_snapshot()
         if now.settings != self._seen.settings:
             self._read_settings()
             now = self._finder.snapshot(self.states)
@@ -178,6 +178,19 @@ class Session:
             self._built.pop(name, None)
         affected = {other for name in ready for other in self._models.affected_by(name)}
         served.load([name for name in self._models.order() if name in affected and self._may_load(name)], started)
+
+    def _settled_snapshot(self) -> Snapshot:
+        """The files now; if some are gone, when nothing has changed for a second, since a folder may be being removed.
+
+        A build would write into what is left of it.
+        """
+        now = self._finder.snapshot(self.states)
+        while self._seen.lost_in(now):
+            time.sleep(_LOOK_SECONDS)
+            before, now = now, self._finder.snapshot(self.states)
+            if now == before:
+                break
+        return now
 
     def _take_note_of_models(self, served: Served, before: set[str]) -> Iterator[Change]:
         """Forget models that are gone, and report those that have come."""

@@ -22,13 +22,13 @@ def _is_debugged(settings):
     """Whether this process runs an instance of the model. A stub that completes a configuration has another name."""
     with open("/proc/self/cmdline", "rb") as file:
         words = os.fsdecode(file.read()).split("\0")
-    if not settings["name"] or len(words) <= _ARGUMENTS or words[_INSTANCE] == settings["name"]:
+    if not settings["name"] or len(words) <= _ARGUMENTS:
         return False
     if os.path.dirname(os.path.dirname(words[_MODEL_FILE])) != settings["folder"]:
         return False
     if "--template" in words[_ARGUMENTS:]:
-        os._exit(0)  # its fork could not be debugged from the start; the stub then starts the model without a template
-    return True
+        os._exit(0)  # its forks could not be debugged from the start; stubs then start the model without a template
+    return words[_INSTANCE] != settings["name"]
 
 
 def _claimed(name):

@@ -42,6 +42,7 @@ class Debugger:
 
     def attach(self, file, line):
         """Attach with a breakpoint, and let the model go on."""
+        self._file = file
         self.send("initialize", adapterID="test")
         self.send("attach", justMyCode=False)
         self.wait_for("event", "initialized")
@@ -53,6 +54,7 @@ class Debugger:
         thread = self.wait_for("event", "stopped")["threadId"]
         self.send("stackTrace", threadId=thread)
         line = self.wait_for("command", "stackTrace")["stackFrames"][0]["line"]
+        self.send("setBreakpoints", source={"path": str(self._file)}, breakpoints=[])
         self.send("continue", threadId=thread)
         return line
 
