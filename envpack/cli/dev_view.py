@@ -206,11 +206,16 @@ def _table(states: list[ModelState], width: int) -> Any:
             plain(state.name),
             f"[{_STYLES[state.phase]}]{_WORDS.get(state.phase, state.phase)}{took}[/]",
             *counts,
-            f"{state.per_second:.1f}" if state.serves else "",
+            _rate(state) if state.serves else "",
             *(() if narrow else (f"{state.latency * 1e3:.2f} ms" if state.latency else "",)),
             _memory(state.memory),
         )
     return table
+
+
+def _rate(state: ModelState) -> str:
+    failed = f" [red]{state.failures} failed[/]" if state.failures else ""
+    return f"{state.per_second:.1f}{failed}"
 
 
 def _memory(sizes: tuple[int, ...]) -> str:

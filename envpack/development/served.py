@@ -146,7 +146,7 @@ class Served:
         else:
             state.loads += 1
             state.serves, state.phase = True, "ready"
-            state.requests, self._counts[name] = 0, _Counts(time.monotonic())
+            state.requests, state.failures, self._counts[name] = 0, 0, _Counts(time.monotonic())
         state.seconds = time.monotonic() - started
         self._changed()
 
@@ -159,6 +159,7 @@ class Served:
         requests, nanoseconds = _totals(entry)
         new = max(0, requests - before.requests)
         state.requests = requests
+        state.failures = int(entry.get("inference_stats", {}).get("fail", {}).get("count", 0))
         state.per_second = new / max(now - before.at, 1e-3)
         state.latency = (nanoseconds - before.nanoseconds) / new / 1e9 if new else 0.0
         self._counts[name] = _Counts(now, requests, nanoseconds)

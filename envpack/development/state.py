@@ -20,6 +20,7 @@ class ModelState:
         loads: how often it was loaded.
         seconds: from the moment when a change was noticed to the end of what it caused.
         requests: how many requests it has answered since it was loaded.
+        failures: how many requests to it have failed since then.
         per_second: requests in a second, since the last look.
         latency: mean time of a request in seconds, since the last look; 0 without requests.
         memory: memory of each instance in bytes, with its share of what it shares with others (PSS).
@@ -34,6 +35,7 @@ class ModelState:
     loads: int = 0
     seconds: float = 0.0
     requests: int = 0
+    failures: int = 0
     per_second: float = 0.0
     latency: float = 0.0
     memory: tuple[int, ...] = ()
