@@ -21,6 +21,9 @@ from envpack.verification import instances
 
 _LOAD_SECONDS = 7 * 24 * 3600.0  # a debugger can hold a model for any time; a change of the model, or Ctrl-C, ends it
 _LOG_BYTES = 64 << 10
+_ENDING_SECONDS = (
+    5.0  # in which the instances of an earlier load, or of one that failed, are not counted as the model's
+)
 
 
 @dataclass
@@ -56,6 +59,7 @@ class Served:
         self._changed, self._prepare = changed, prepare
         self._client = Client(server.url)
         self._counts: dict[str, _Counts] = {}
+        self._ending: dict[str, tuple[float, frozenset[int]]] = {}  # stubs that have to end, until this time
         self._log_start = 0
         self._ended: StopResult | None = None
         self.last_output = ""
@@ -88,7 +92,9 @@ class Served:
         for name, state in list(self._states.items()):
             if state.serves:
                 self._count(name, state)
-                found = instances(self._server, name)
+                until, ending = self._ending.get(name, (0.0, frozenset()))
+                every = time.monotonic() > until
+                found = [each for each in instances(self._server, name) if every or each.stub.pid not in ending]
                 state.memory = tuple(self._server.memory_bytes(instance.worker.pid) for instance in found)
             if state.phase == "loading" and WAITING in self._server.log(self._log_start):
                 state.phase = "attaching"
@@ -131,6 +137,7 @@ class Served:
         state.phase, state.error = "loading", ""
         self._log_start = self._server.log_size()
         self._changed()
+        before = self._stubs(name)
         try:
             self._prepare(name)
             self._client.load(name, timeout=_LOAD_SECONDS)
@@ -139,16 +146,21 @@ class Served:
                 return  # not the model's fault, and reported by who notices the end
             folder = self._repository / name
             log = self._server.log(self._log_start)
+            self._ending[name] = time.monotonic() + _ENDING_SECONDS, self._stubs(name) - before
             state.error = load_failure(error.message, folder, self._server.server_path(folder), log)
             state.phase = "failed"
         except EnvpackError as error:
             state.phase, state.error = "failed", in_lines(error)
         else:
             state.loads += 1
+            self._ending[name] = time.monotonic() + _ENDING_SECONDS, before
             state.serves, state.phase = True, "ready"
             state.requests, state.failures, self._counts[name] = 0, 0, _Counts(time.monotonic())
         state.seconds = time.monotonic() - started
         self._changed()
+
+    def _stubs(self, name: str) -> frozenset[int]:
+        return frozenset(instance.stub.pid for instance in instances(self._server, name))
 
     def _count(self, name: str, state: ModelState) -> None:
         try:
