@@ -200,7 +200,10 @@ def wait_for_changes(folders: frozenset[Path], stop: threading.Event, pause: flo
         raise_interrupt=True,
         ignore_permission_denied=True,
     )
-    for _ in found:
+    try:
+        for _ in found:
+            yield
+    except FileNotFoundError:  # a folder went before it was watched
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from envpack.local import Python
 from envpack.repository import Model
-from envpack.server import Client, Server, is_free
+from envpack.server import Client, RequestError, Server, is_free
 from envpack.support.errors import ServerError
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
@@ -85,7 +86,8 @@ class Debugger:
             ServerError: something else listens there (``port-taken``).
 
         """
-        client.unload(self.model)
+        with contextlib.suppress(RequestError):  # it may not be loaded
+            client.unload(self.model)
         until = time.monotonic() + _RELEASE_SECONDS
         while instances(server, self.model) or not is_free(self.tools.debug_port):
             if time.monotonic() > until:

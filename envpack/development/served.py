@@ -80,8 +80,7 @@ class Served:
     def release(self, debugger: Debugger) -> None:
         """Let the next instance of a model wait for a debugger; raises what `Debugger.release` does."""
         self._states[debugger.model].serves = False
-        with contextlib.suppress(RequestError):
-            debugger.release(self._client, self._server)
+        debugger.release(self._client, self._server)
 
     def is_blocked(self, seconds: float) -> bool:
         """Whether a model that has changed since has been loading for longer than this."""

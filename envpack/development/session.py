@@ -86,8 +86,8 @@ class Session:
         self._completes = self._must_complete = False
         self._deaths = 0
         self.states = {name: ModelState(name) for name in self._models.order()}
+        self._fault = self._death = ""  # of the settings; of the server
         self.url = ""
-        self.trouble = ""  # what is wrong beside a model
 
     def run(self, stop: threading.Event) -> None:
         """Build and load all models, then follow changes until `stop` is set or Ctrl-C is pressed.
@@ -104,6 +104,11 @@ class Session:
                 self._serve(stop)
         except KeyboardInterrupt:  # the usual end
             return
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong beside a model, in lines; ``""`` for nothing."""
+        return "\n".join(filter(None, (self._fault, self._death)))
 
     def log(self) -> str:
         """The latest output of the server and the models."""
@@ -160,14 +165,14 @@ class Session:
             changes = [Change(name, of_requirements=True) for name in self.states]
         else:
             changes = list(self._seen.changes_to(now))
-        before, self._seen = self._models.order(), now
+        self._seen = now
         if changes or self._models.would_change():
             self._models.refresh()
-            changes += self._take_note_of_models(served, set(before))
-            changes = [change for change in changes if change.model in self.states]
+        changes += self._take_note_of_models(served)
+        changes = [change for change in changes if change.model in self.states]
         if not changes:
             return
-        self._deaths = 0
+        self._deaths, self._death = 0, ""
         built = {change.model for change in changes if self._wants_build(change)}
         ready = {change.model for change in changes if change.model not in built or self._build(change.model)}
         self._must_complete = self._completes or any(map(may_complete, self._models.models()))
@@ -192,15 +197,15 @@ class Session:
                 break
         return now
 
-    def _take_note_of_models(self, served: Served, before: set[str]) -> Iterator[Change]:
+    def _take_note_of_models(self, served: Served) -> Iterator[Change]:
         """Forget models that are gone, and report those that have come."""
         names = self._models.order()
-        for name in before - set(names):
+        for name in self.states.keys() - set(names):
             served.unload(name)
             self._built.pop(name, None)
             del self.states[name]
         for name in names:
-            if name in before:
+            if name in self.states:
                 continue
             self.states[name] = ModelState(name)
             self._seen.models[name] = self._finder.files(name)
@@ -208,11 +213,11 @@ class Session:
 
     def _read_settings(self) -> None:
         """Read ``envpack.toml`` again; a wrong one changes nothing."""
-        self.trouble = ""
+        self._fault = ""
         try:
             self._project = self._finder.project = open_project(self._project.repository)
         except InputError as error:
-            self.trouble = in_lines(error)
+            self._fault = in_lines(error)
 
     def _wants_build(self, change: Change) -> bool:
         """Whether a model has to be built: it never was, what it requires changed, or it lost its environment."""
@@ -245,6 +250,8 @@ class Session:
 
     def _may_load(self, name: str) -> bool:
         """Whether nothing that can be seen in its files makes a load of the model fail."""
+        if name not in self.states:
+            return False  # it has come during a build, and is built and loaded later
         fault = self._models.fault(name)
         if fault:
             self._enter(name, "removed" if self._models.is_gone(name) else "failed", fault)
@@ -261,7 +268,7 @@ class Session:
 
     def _folders(self) -> frozenset[Path]:
         found = frozenset(folder for files in self._seen.models.values() for folder in files.folders)
-        return found | {self._project.repository}
+        return frozenset(filter(Path.is_dir, found)) | {self._project.repository}
 
     def _count_death(self, how: str, output: str, seconds: float) -> None:
         """Report the end of a server, which is then started again.
@@ -278,7 +285,7 @@ class Session:
                 kind="server-ended",
                 hint="correct the model that it was loading; if it was killed, free memory",
             )
-        self.trouble = f"the server ended {how}, and was started again; its last lines:\n{lines}"
+        self._death = f"the server ended {how}, and was started again; its last lines:\n{lines}"
         self._changed()
 
     def _enter(self, name: str, phase: Phase, error: str = "") -> None:
