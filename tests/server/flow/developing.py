@@ -1,10 +1,12 @@
 """Runs `envpack dev` as a user does; its lines are its events."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +20,12 @@ class Development:
     """A running `envpack dev`."""
 
     def __init__(self, repository, *options):
+        self.temporary = repository.parent / "temporary"
+        self.temporary.mkdir(exist_ok=True)
         python = find_release(DEFAULT_RELEASE).python
         self.process = subprocess.Popen(
             [sys.executable, "-m", "envpack.cli", "dev", "--repository", repository, "--python", python, *options],
-            env=os.environ | {"ENVPACK_CACHE_DIR": str(kept_cache()), "NO_COLOR": "1"},
+            env=os.environ | {"ENVPACK_CACHE_DIR": str(kept_cache()), "NO_COLOR": "1", "TMPDIR": str(self.temporary)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -46,6 +50,15 @@ class Development:
         """What a model answers to (1, 2)."""
         (output,) = self.client.infer(model, [Tensor(name, "FP32", (2,), (1, 2))])
         return output.data
+
+    def left(self):
+        """The processes that this command has started and that still run, and its temporary files."""
+        running = []
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if process.name.isdigit() and os.fsencode(self.temporary) in (process / "environ").read_bytes():
+                    running.append(process.name)
+        return [*running, *(file.name for file in self.temporary.iterdir())]
 
     def end(self):
         """Press Ctrl-C; returns the states of the models by name, which need --json."""

@@ -44,7 +44,9 @@ def test_changes_of_code_configuration_and_requirements_reach_the_server(require
     running.wait_until_ready("doubler")
     assert running.client.config("doubler")["input"][0]["dims"] == [-1]
 
+    assert running.left()
     states = running.end()
+    assert running.left() == []
     assert states["doubler"]["loads"] == 4
     assert states["doubler"]["memory"][0] > 1 << 20
     with pytest.raises(RequestError):
