@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,23 @@ from envpack.cli import options
 from envpack.cli.console import Console
 
 if TYPE_CHECKING:
-    from envpack.server import RuntimeName
+    from envpack.development import Debugger, ServerNeeds
+    from envpack.project import Project
+    from envpack.server import Runtime, RuntimeName
 
 
 @click.command(short_help="Serve models, and load them again when they change.")
 @options.models
+@click.option(
+    "--debug",
+    type=click.IntRange(1, 65535),
+    is_flag=False,
+    flag_value=5678,
+    default=None,
+    metavar="[PORT]",
+    help="Let the first instance of MODEL wait for a debugger (debugpy) on this port of this machine, by default 5678, "
+    "before it imports the model; again after each load. One MODEL must be named.",
+)
 @click.option(
     "--runtime",
     type=click.Choice(["process", "docker", "auto"]),
@@ -37,6 +49,7 @@ def command(
     console: Console,
     *,
     every: bool,
+    debug: int | None,
     runtime: RuntimeName,
     port: int | None,
     backends: Path | None,
@@ -51,32 +64,69 @@ def command(
     from envpack.cli.dev_view import view
     from envpack.development import Session
     from envpack.project import open_project
-    from envpack.repository import backends_folder, named_models
+    from envpack.repository import backends_folder
     from envpack.server import RuntimeOptions, choose_runtime
     from envpack.workflow import BuildOptions, ResolveOptions
 
     project = open_project(repository)
     names = options.model_names(project, models, every=every)
-    chosen = named_models(project.repository, names)
-    build = BuildOptions(ResolveOptions(**resolve), backends=backends)
-    where = RuntimeOptions(
-        runtime=runtime,
-        release=str(resolve["triton"]) or project.triton,
-        port=port,
-        served_from=project.served_from,
-        extra_backends=backends_folder(project, backends),
-    )
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with view(console) as screen:
+    if debug is not None:
+        _check_debug(project, names, runtime, debug)
+        runtime = "process"
+
+    def chosen_runtime(needs: ServerNeeds) -> Runtime:
+        completion = () if needs.completes else ("--disable-auto-complete-config",)
+        where = RuntimeOptions(
+            runtime=runtime,
+            release=str(resolve["triton"]) or project.triton,
+            port=needs.port or port,
+            served_from=project.served_from,
+            extra_backends=backends_folder(project, backends),
+            environment=needs.environment,
+            arguments=("--log-verbose=0", *completion),
+            utilities=needs.utilities,
+        )
+        return choose_runtime(where, project.repository, needs.models)
+
+    with _opened_debugger(names, debug) as debugger, view(console, debugger.address if debugger else "") as screen:
         session = Session(
             project,
             names,
-            build,
-            choose_runtime(where, project.repository, chosen),
+            BuildOptions(ResolveOptions(**resolve), backends=backends),
+            chosen_runtime,
             show=lambda: screen.show(session),
             progress=screen.progress,
+            debugger=debugger,
         )
-        with contextlib.suppress(KeyboardInterrupt):  # the way to end it
-            session.run(stop)
+        session.run(threading.Event())
     console.result({"models": [dataclasses.asdict(state) for state in session.states.values()]})
+
+
+def _check_debug(project: Project, names: tuple[str, ...], runtime: RuntimeName, port: int) -> None:
+    """Refuse what cannot be debugged, before anything is built."""
+    from envpack.development import port_taken
+    from envpack.repository import open_model
+    from envpack.server import is_free
+
+    if len(names) != 1:
+        raise click.UsageError("Name the one MODEL that --debug is for; what it needs is loaded as well.")
+    if runtime == "docker":
+        raise click.UsageError("--debug needs --runtime process: a debugger cannot reach into the container.")
+    if open_model(project.repository / names[0]).is_ensemble:
+        raise click.UsageError(f"{names[0]} is an ensemble, which has no code; name one of its steps.")
+    if not is_free(port):
+        raise port_taken(port)
+
+
+@contextlib.contextmanager
+def _opened_debugger(names: tuple[str, ...], port: int | None) -> Iterator[Debugger | None]:
+    if port is None:
+        yield None
+        return
+    from envpack.development import Debugger
+    from envpack.server import find_server
+    from envpack.workflow import opened_instruments
+
+    utilities = find_server().backends / "python/triton_python_backend_utils.py"
+    with opened_instruments(debug_port=port) as tools:
+        yield Debugger(names[0], tools, utilities)

@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envpack.cli.console import Console, plain
-from envpack.support.progress import NoProgress, Progress
+from envpack.support.progress import NoProgress, Progress, format_advance
+from envpack.support.text import printable_line
 
 if TYPE_CHECKING:
+    from rich.console import Console as RichConsole, ConsoleOptions, RenderResult
     from rich.live import Live
+    from rich.text import Text
 
     from envpack.development import ModelState, Session
 
-_COLOURS = {"ready": "green", "failed": "bold red", "building": "yellow", "loading": "yellow", "waiting": "dim"}
-_LOG_LINES = 8
-_ERROR_LINES = 12
+_STYLES = {
+    "ready": "green",
+    "failed": "bold red",
+    "building": "yellow",
+    "loading": "yellow",
+    "attaching": "bold magenta",
+    "waiting": "dim",
+    "removed": "red",
+}
+_WORDS = {"attaching": "waits for a debugger"}
+_WIDE = 100  # columns from which all figures have room
+_NARROW = 60  # columns below which only the most important ones have
+_LOG_SHARE = 4  # a part of the height that errors leave to the log
+_ERROR_LINES = 20
+_LOG_HEAD = re.compile(r"(?P<level>[IWEF])\d{4} (?P<time>\d\d:\d\d:\d\d)\.\d+ \d+ (?P<place>[\w.]+:\d+)\] ?")
+_TABLES = "+|"  # begin lines of the tables that a server writes at its start
+_LEVELS = {"W": "yellow", "E": "red", "F": "red"}
+_NOISE = (  # what is nothing to worry about, or shown as the model's error
+    "envpack-stub {",
+    "ignore version directory",
+    "pinned memory pool",
+    "CudaDriverHelper",
+    "Failed to create instance",
+    "failed to load '",
+)
 
 
 class View(Protocol):
@@ -29,80 +55,214 @@ class View(Protocol):
 
 
 @contextlib.contextmanager
-def view(console: Console) -> Iterator[View]:
-    """The view that fits where the output goes."""
-    if not console.terminal.is_terminal or console.as_json:
-        yield _Lines(console)
+def view(console: Console, debugger: str = "") -> Iterator[View]:
+    """The view that fits where the output goes.
+
+    Args:
+        console: the command's output.
+        debugger: where a debugger is awaited, ``""`` if none is.
+
+    """
+    if not console.terminal.is_terminal or console.as_json or console.quiet:
+        yield _Lines(console, debugger)
         return
     from rich.live import Live
 
     with Live(console=console.terminal, screen=True, auto_refresh=False) as live:
-        yield _Screen(live)
+        yield _Screen(live, debugger)
 
 
 class _Lines:
-    """One line whenever a model becomes ready or fails."""
+    """One line whenever a model becomes ready or fails; errors alone if the console is quiet."""
 
-    def __init__(self, console: Console) -> None:
-        self.progress: Progress = console
+    def __init__(self, console: Console, debugger: str) -> None:
+        self.progress: Progress = console if not console.quiet else NoProgress()
         self._console = console
+        self._debugger = debugger
         self._shown: dict[str, tuple[object, ...]] = {}
 
     def show(self, session: Session) -> None:
-        for state in session.states.values():
-            known = (state.phase, state.error, state.loads)
-            if state.phase not in ("ready", "failed") or self._shown.get(state.name) == known:
-                continue
-            self._shown[state.name] = known
-            if state.phase == "ready":
-                self._console.note(f"  {plain(state.name)}: ready in {state.seconds:.2f} s at {session.url}")
-            else:
-                self._console.note(f"  {plain(state.name)}: [red]failed[/red]")
-                for line in state.error.splitlines()[:_ERROR_LINES]:
-                    self._console.note(f"    {plain(line)}")
+        self._once("", (session.trouble,), [plain(line) for line in session.trouble.splitlines()])
+        for state in list(session.states.values()):
+            self._once(state.name, (state.phase, state.error, state.loads), list(self._lines(state, session.url)))
+
+    def _lines(self, state: ModelState, url: str) -> Iterator[str]:
+        match state.phase:
+            case "ready" if not self._console.quiet:
+                yield f"{plain(state.name)}: ready in {state.seconds:.2f} s at {url}"
+            case "attaching" if not self._console.quiet:
+                yield f"{plain(state.name)}: waits for a debugger at {self._debugger}"
+            case "failed" | "removed":
+                yield f"{plain(state.name)}: [red]{state.phase}[/red]"
+                yield from (f"  {plain(line)}" for line in state.error.splitlines()[:_ERROR_LINES])
+
+    def _once(self, name: str, known: tuple[object, ...], lines: list[str]) -> None:
+        """Write lines unless they have been written."""
+        if not lines or self._shown.get(name) == known:
+            return
+        self._shown[name] = known
+        for line in lines:
+            self._console.terminal.print(f"  {line}")
 
 
 class _Screen:
-    """All models in a table, the last error, and the end of the log."""
+    """All models in a table, the errors, and the end of the log; what a build does is part of it."""
 
-    def __init__(self, live: Live) -> None:
-        self.progress: Progress = NoProgress()
+    def __init__(self, live: Live, debugger: str) -> None:
+        self.progress: Progress = self
         self._live = live
+        self._debugger = debugger
+        self._task = self._step = ""
+        self._session: Session | None = None
 
     def show(self, session: Session) -> None:
+        self._session = session
+        self._live.update(_Page(session, self._debugger, self._step), refresh=True)
+
+    def begin(self, task: str) -> None:
+        self._task = task
+        self._set(task)
+
+    def detail(self, text: str) -> None:
+        self._set(f"{self._task} ({text})")
+
+    def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
+        self.detail(format_advance(done, total, unit, size=size))
+
+    def end(self, outcome: str) -> None:  # noqa: ARG002 - the state of the model says it
+        self._set("")
+
+    def _set(self, step: str) -> None:
+        self._step = step
+        if self._session is not None:
+            self.show(self._session)
+
+
+class _Page:
+    """What the screen shows, as high as the terminal: errors leave some lines to the log, which gets the rest."""
+
+    def __init__(self, session: Session, debugger: str, step: str) -> None:
+        self._session, self._debugger, self._step = session, debugger, step
+
+    def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
         from rich.console import Group
+        from rich.rule import Rule
+        from rich.segment import Segment
+
+        width, height = console.size
+        states = list(self._session.states.values())
+        fixed = options.update(height=None)
+        top = console.render_lines(Group(*self._head(), _table(states, width)), fixed)
+        room = height - len(top) - 2
+        errors: list[list[Segment]] = []
+        found = [(state.name, state.error, state.serves) for state in states if state.error]
+        if self._session.trouble:
+            found.insert(0, ("server", self._session.trouble, False))
+        for number, (name, error, serves) in enumerate(found):
+            share = (room - room // _LOG_SHARE - len(errors)) // (len(found) - number)
+            errors += _panel_lines(console, fixed, (name, error, serves), share)
+        rest = height - len(top) - len(errors) - 1
+        shown = [*top, *errors]
+        if rest > 1:
+            shown += console.render_lines(Rule("log", style="dim", align="left"), fixed)
+            for text in _log_lines(self._session.log(), rest):
+                shown += console.render_lines(text, fixed)[:1]
+        for number, line in enumerate(shown[:height]):
+            if number:
+                yield Segment.line()
+            yield from line
+
+    def _head(self) -> Iterable[Text]:
         from rich.text import Text
 
-        parts: list[Any] = [_table(list(session.states.values()))]
-        parts += [_error(state) for state in session.states.values() if state.error]
-        log = session.log().splitlines()[-_LOG_LINES:]
-        parts += [Text(plain(line), style="dim", no_wrap=True, overflow="ellipsis") for line in log]
-        address = session.url or "the server starts when all environments are built"
-        self._live.update(Group(*parts, Text(f"{address}   Ctrl-C ends it", style="bold")), refresh=True)
+        address = self._session.url or "the server starts when all environments are built"
+        yield _line(Text.assemble(("envpack dev  ", "bold"), (address, "bold cyan"), ("   Ctrl-C ends it", "dim")))
+        if self._debugger:
+            yield _line(Text(f"debugger at {self._debugger}", style="magenta"))
+        yield _line(Text(printable_line(self._step), style="yellow"))
 
 
-def _table(states: list[ModelState]) -> Any:
+def _line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def _table(states: list[ModelState], width: int) -> Any:
     from rich.table import Table
 
-    table = Table("model", "state", "loads", "requests", "per second", "latency", "memory", box=None)
+    wide = width >= _WIDE
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("model", overflow="ellipsis", no_wrap=True)
+    table.add_column("state", overflow="ellipsis", no_wrap=True, min_width=8)
+    for title in ("loads", "requests") if wide else ():
+        table.add_column(title, justify="right", no_wrap=True)
+    narrow = width < _NARROW
+    for title in ("per second", "memory") if narrow else ("per second", "latency", "memory"):
+        table.add_column(title, justify="right", no_wrap=True, overflow="ellipsis")
     for state in states:
-        took = f" in {state.seconds:.2f} s" if state.phase in ("ready", "failed") else ""
-        memory = " + ".join(f"{size / 2**20:.0f}" for size in state.memory)
+        took = f" in {state.seconds:.2f} s" if state.phase in ("ready", "failed") and state.seconds else ""
+        counts = (str(state.loads), str(state.requests)) if wide else ()
         table.add_row(
             plain(state.name),
-            f"[{_COLOURS[state.phase]}]{state.phase}{took}[/]",
-            str(state.loads),
-            str(state.requests),
-            f"{state.per_second:.1f}",
-            f"{state.latency * 1e3:.2f} ms" if state.latency else "",
-            f"{memory} MiB" if memory else "",
+            f"[{_STYLES[state.phase]}]{_WORDS.get(state.phase, state.phase)}{took}[/]",
+            *counts,
+            _rate(state) if state.serves else "",
+            *(() if narrow else (f"{state.latency * 1e3:.2f} ms" if state.latency else "",)),
+            _memory(state.memory),
         )
     return table
 
 
-def _error(state: ModelState) -> Any:
+def _rate(state: ModelState) -> str:
+    failed = f" [red]{state.failures} failed[/]" if state.failures else ""
+    return f"{state.per_second:.1f}{failed}"
+
+
+def _memory(sizes: tuple[int, ...]) -> str:
+    """The memory of each instance, of many instances the sum."""
+    megabytes = [round(size / 2**20) for size in sizes]
+    if len(megabytes) > 3:
+        return f"{len(megabytes)} x {round(sum(megabytes) / len(megabytes))} MiB"
+    return " + ".join(map(str, megabytes)) + " MiB" if megabytes else ""
+
+
+def _panel_lines(
+    console: RichConsole, options: ConsoleOptions, error: tuple[str, str, bool], most: int
+) -> list[list[Any]]:
     from rich.panel import Panel
     from rich.text import Text
 
-    lines = [plain(line) for line in state.error.splitlines()[:_ERROR_LINES]]
-    return Panel(Text("\n".join(lines)), title=plain(state.name), border_style="red")
+    name, text, serves = error
+    lines = [printable_line(line) for line in text.splitlines()]
+    shown = Text("\n").join(
+        Text(line, style="bold" if not number else "" if _is_place(line) else "dim")
+        for number, line in enumerate(lines)
+    )
+    note = "the server goes on with what it had" if serves else None
+    aligned: dict[str, Any] = {"title_align": "left", "subtitle_align": "left"}
+    panel = Panel(shown, title=plain(name), subtitle=note, border_style="red", **aligned)
+    drawn = console.render_lines(panel, options)
+    return drawn if len(drawn) <= most else [*drawn[: max(1, most - 1)], drawn[-1]]
+
+
+def _is_place(line: str) -> bool:
+    """Whether a line of an error is of the model's code."""
+    return line.startswith("    ") or re.match(r"\S+:\d+ in ", line) is not None
+
+
+def _log_lines(log: str, count: int) -> list[Text]:
+    """The last lines that models wrote, and warnings and errors of the server."""
+    from rich.text import Text
+
+    shown = []
+    for line in log.splitlines():
+        head = _LOG_HEAD.match(line)
+        if not line.strip() or line[0] in _TABLES or any(noise in line for noise in _NOISE):
+            continue
+        if head is None:
+            shown.append(_line(Text(printable_line(line))))
+        elif head["level"] in _LEVELS or not head["place"].partition(":")[0].endswith(".cc"):
+            message = line[head.end() :].strip().removeprefix('"').removesuffix('"')
+            text = printable_line(f"{head['time']} {head['place']}  {message}")
+            shown.append(_line(Text(text, style=_LEVELS.get(head["level"], ""))))
+    return shown[-count:]

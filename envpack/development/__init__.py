@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.development.changes import Change as Change
-    from envpack.development.session import Session as Session
+    from envpack.development.debugger import Debugger as Debugger, port_taken as port_taken
+    from envpack.development.session import ServerNeeds as ServerNeeds, Session as Session
     from envpack.development.state import ModelState as ModelState
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

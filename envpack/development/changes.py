@@ -1,20 +1,30 @@
-"""Changes of files that concern a model: its code, its configuration, or what it requires."""
+"""Changes of files that concern a model: what a server loads, or what its environment is built from."""
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import os
+import re
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.project import Project
-from envpack.repository import CONFIG_NAME, Model, environment_of
-from envpack.requirements import find_requirements
+from envpack.repository import version_folders
+from envpack.requirements import find_requirements, read_requirements
+from envpack.support.bounded_reading import read_text
+from envpack.support.errors import EnvpackError
 
 _STEP = 30  # milliseconds without a change after which those so far are one; editors write files in several steps
 _MOST = 400  # milliseconds
-_IGNORED = ("__pycache__",)
+_GENERATED = ("build", "dist")  # what building a project makes
+_MOST_BYTES = 1 << 20  # of a file of requirements
+_INCLUDE = re.compile(r"^\s*(?:-\s+)?(?:-r|-c|--requirement|--constraint)[ =]+(\S+)", re.MULTILINE)
+_MARKS = ("conda-meta", "pyvenv.cfg")  # of an environment, which only a build changes
+
+Stamp = tuple[int, int, int]  # time of change, size, inode
+Files = Mapping[Path, Stamp]
 
 
 @dataclass(frozen=True)
@@ -23,85 +33,196 @@ class Change:
 
     Attributes:
         model: its name.
-        requires_build: whether its environment has to be built again, because it requires something else.
+        of_requirements: whether a file changed from which its environment is built.
 
     """
 
     model: str
-    requires_build: bool
+    of_requirements: bool
 
 
-Snapshot = Mapping[Path, tuple[int, int]]
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files that concern a model.
+
+    Attributes:
+        sources: what a server loads: everything in its folder but what envpack places there.
+        requirements: what its environment is built from.
+        folders: where these are, for a watch.
+
+    """
+
+    sources: Files
+    requirements: Files
+    folders: frozenset[Path]
+
+    def names(self) -> frozenset[Path]:
+        """All files."""
+        return frozenset((*self.sources, *self.requirements))
+
+    def with_sources(self, later: ModelFiles) -> ModelFiles:
+        """The same requirements, with the sources of a later time."""
+        return ModelFiles(later.sources, self.requirements, later.folders)
 
 
-def snapshot(project: Project, models: Mapping[str, Model]) -> Snapshot:
-    """The files that concern models, each with its time of change and its size."""
-    found = {}
-    for model in models.values():
-        files = {path for path in model.folder.rglob("*") if _concerns(model, path)}
-        for file in files | _requirement_files(project, model):
-            with contextlib.suppress(OSError):
-                status = file.stat()
-                found[file] = (status.st_mtime_ns, status.st_size)
-    return found
+@dataclass
+class Snapshot:
+    """The files of all models at one time.
+
+    Attributes:
+        models: by name.
+        settings: stamp of ``envpack.toml``, None without one.
+
+    """
+
+    models: dict[str, ModelFiles] = field(default_factory=dict)
+    settings: Stamp | None = None
+
+    def changes_to(self, now: Snapshot) -> Iterator[Change]:
+        """The models whose files differ in a later snapshot."""
+        for name, files in now.models.items():
+            before = self.models.get(name)
+            if before is None or files.requirements != before.requirements:
+                yield Change(name, of_requirements=True)
+            elif (files.sources, files.folders) != (before.sources, before.folders):
+                yield Change(name, of_requirements=False)
+
+    def lost_in(self, now: Snapshot) -> bool:
+        """Whether files of a model are gone in a later snapshot."""
+        return any(
+            self.models[name].names() - files.names() for name, files in now.models.items() if name in self.models
+        )
 
 
-def watch(
-    project: Project, models: Mapping[str, Model], stop: threading.Event, pause: float, since: Snapshot
-) -> Iterator[tuple[Change, ...]]:
-    """Wait for changes; yields them, or nothing after each pause without one, until `stop` is set.
+class FileFinder:
+    """Finds the files of models.
 
     Args:
-        project: settings, which may name files of requirements.
-        models: to watch, by name.
+        project: the model repository and its settings.
+
+    """
+
+    def __init__(self, project: Project) -> None:
+        from watchfiles import Change as Kind, DefaultFilter
+
+        self.project = project
+        self._matters = functools.partial(DefaultFilter(), Kind.modified)
+        self._read: dict[Path, tuple[Files, frozenset[Path], frozenset[Path]]] = {}
+
+    def snapshot(self, models: Iterable[str]) -> Snapshot:
+        """The files of these models now."""
+        return Snapshot({name: self.files(name) for name in models}, _stamp(self.project.file))
+
+    def files(self, model: str) -> ModelFiles:
+        """The files of one model."""
+        folder = self.project.repository / model
+        sources, folders = self._below(folder)
+        files, projects = self._required(folder)
+        versions = version_folders(folder) if folder.is_dir() else []
+        requirements = {file: stamp for file in files if (stamp := _stamp(file)) is not None}
+        for project in projects:
+            found, below = self._below(project, _GENERATED)
+            folders |= below
+            requirements |= {
+                file: stamp for file, stamp in found.items() if not any(file.is_relative_to(part) for part in versions)
+            }
+        folders |= {file.parent for file in files}
+        sources = {file: stamp for file, stamp in sources.items() if file not in requirements}
+        return ModelFiles(sources, requirements, frozenset(folder for folder in folders if folder.is_dir()))
+
+    def _required(self, folder: Path) -> tuple[frozenset[Path], frozenset[Path]]:
+        """The files that requirements are in, with those that they include; and the projects that they name."""
+        file = self.project.settings(folder.name).requirements or find_requirements(folder)
+        if file is None:
+            return frozenset(), frozenset()
+        known = self._read.get(file)
+        if known is not None and known[0] == _stamps(known[1]):
+            return known[1], known[2]
+        files, projects = known[1:] if known is not None else (frozenset(), frozenset())
+        try:
+            read = read_requirements(file)
+            files, projects = frozenset(map(Path.absolute, read.files)), frozenset(read.projects)
+        except (EnvpackError, OSError):  # the build reports it; those known so far still matter
+            files |= _included(file)
+        files |= {file.absolute()}
+        self._read[file] = _stamps(files), files, projects
+        return files, projects
+
+    def _below(self, top: Path, generated: tuple[str, ...] = ()) -> tuple[dict[Path, Stamp], set[Path]]:
+        """The files and folders of a tree that matter, also behind links to folders.
+
+        Args:
+            top: the tree.
+            generated: names of folders to leave out.
+
+        """
+        files: dict[Path, Stamp] = {}
+        folders = {top}
+        seen = {os.path.realpath(top)}
+        for place, names, entries in os.walk(top, followlinks=True):
+            here = Path(place)
+            names[:] = [name for name in names if name not in generated and self._is_source_folder(here / name, seen)]
+            folders |= {here / name for name in names}
+            for name in entries:
+                file = here / name
+                matters = not name.startswith(".") and self._matters(str(file))
+                if matters and (stamp := _stamp(file)) is not None:
+                    files[file] = stamp
+        return files, folders
+
+    def _is_source_folder(self, folder: Path, seen: set[str]) -> bool:
+        real = os.path.realpath(folder)
+        if real in seen or folder.name.startswith(".") or not self._matters(str(folder)):
+            return False
+        seen.add(real)
+        return not any((folder / mark).exists() for mark in _MARKS)
+
+
+def wait_for_changes(folders: frozenset[Path], stop: threading.Event, pause: float) -> Iterator[None]:
+    """Yield whenever something in these folders may have changed, and after each pause; end when `stop` is set.
+
+    Args:
+        folders: without what is below them.
         stop: ends the iteration.
         pause: seconds.
-        since: the files before they were first loaded; what has changed since then comes first.
 
     """
     import watchfiles
 
-    requirements = {name: _requirement_files(project, model) for name, model in models.items()}
-    folders = {model.folder for model in models.values()}
-    folders |= {file.parent for files in requirements.values() for file in files if file.parent.is_dir()}
-    for found in watchfiles.watch(
-        *folders,
-        watch_filter=lambda _, path: not path.endswith("~"),
+    found = watchfiles.watch(
+        *sorted(folders),
         debounce=_MOST,
         step=_STEP,
         rust_timeout=int(pause * 1000),
         yield_on_timeout=True,
         stop_event=stop,
+        recursive=False,
         raise_interrupt=True,
-    ):
-        paths = {Path(path) for _, path in found}
-        if since:  # the watch may have begun after these changes
-            now, before, since = snapshot(project, models), since, {}
-            paths |= {file for file in {*now, *before} if now.get(file) != before.get(file)}
-        changes = (_change(model, paths, requirements[name]) for name, model in models.items())
-        yield tuple(change for change in changes if change is not None)
-
-
-def _requirement_files(project: Project, model: Model) -> frozenset[Path]:
-    file = project.settings(model.folder.name).requirements or find_requirements(model.folder)
-    return frozenset(path.absolute() for path in (file, project.file) if path is not None)
-
-
-def _change(model: Model, paths: set[Path], requirements: frozenset[Path]) -> Change | None:
-    if paths & requirements:
-        return Change(model.name, requires_build=True)
-    if any(_concerns(model, path) for path in paths):
-        return Change(model.name, requires_build=False)
-    return None
-
-
-def _concerns(model: Model, path: Path) -> bool:
-    """Whether a server would load the model again: its configuration, or a file of a version."""
+        ignore_permission_denied=True,
+    )
     try:
-        parts = path.relative_to(model.folder).parts
-    except ValueError:
-        return False
-    environment = environment_of(model)
-    if not parts or any(part in _IGNORED for part in parts) or (environment and path.is_relative_to(environment)):
-        return False
-    return parts == (CONFIG_NAME,) or parts[0][:1] in "123456789"
+        for _ in found:
+            yield
+    except FileNotFoundError:  # a folder went before it was watched
+        yield
+
+
+def _included(file: Path) -> frozenset[Path]:
+    """The files that a file of requirements includes; a missing one may be what is wrong with it."""
+    try:
+        text = read_text(file, most=_MOST_BYTES)
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(Path(os.path.abspath(file.parent / name)) for name in _INCLUDE.findall(text))  # noqa: PTH100
+
+
+def _stamps(files: frozenset[Path]) -> Files:
+    return {file: stamp for file in files if (stamp := _stamp(file)) is not None}
+
+
+def _stamp(file: Path) -> Stamp | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -4,31 +4,48 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from envpack.development.changes import Change, snapshot, watch
+from envpack.development.changes import Change, FileFinder, Snapshot, wait_for_changes
+from envpack.development.completion import may_complete
+from envpack.development.debugger import UTILITIES, Debugger
+from envpack.development.models import ServedModels, in_lines
+from envpack.development.served import Served
 from envpack.development.state import ModelState, Phase
-from envpack.project import Project
-from envpack.repository import Model, called_models, in_loading_order, named_models, open_model
-from envpack.server import Client, RequestError, Runtime, Server
-from envpack.support.errors import EnvpackError
+from envpack.project import Project, open_project
+from envpack.repository import Model, environment_of
+from envpack.server import Runtime, last_lines
+from envpack.support.errors import EnvpackError, InputError, ServerError
 from envpack.support.progress import Progress
-from envpack.verification import instances
-from envpack.workflow import BuildOptions, build_model
+from envpack.workflow import BuildOptions, build_model, python_of
 
-_LOAD_SECONDS = 600.0
 _LOOK_SECONDS = 1.0
+_PATIENCE = 5.0  # seconds that a load may take after which a change of its model ends it
+_LONG_LIFE = 60.0  # seconds after which the end of a server has nothing to do with its start
+_MOST_DEATHS = 3  # of servers, one after the other
 
 
-@dataclass
-class _Counts:
-    """What a server had counted for a model at the last look."""
+@dataclass(frozen=True, kw_only=True)
+class ServerNeeds:
+    """What the server of a session has to be started with.
 
-    at: float = 0.0
-    requests: int = 0
-    nanoseconds: int = 0
+    Attributes:
+        models: those whose configuration can be read.
+        completes: whether models have to be able to complete their configurations.
+        port: on which it listens; None for the user's choice, or any.
+        environment: variables.
+        utilities: file in place of the backend's ``triton_python_backend_utils.py``, None for its own.
+
+    """
+
+    models: tuple[Model, ...]
+    completes: bool
+    port: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    utilities: Path | None = None
 
 
 class Session:
@@ -36,14 +53,15 @@ class Session:
 
     Args:
         project: the model repository and its settings.
-        names: of the models; those that their ensembles run are loaded as well. Empty for all.
+        names: of the models; those that they need are loaded as well. Empty for all, also for models that are added.
         options: how to build.
-        runtime: runs the server.
-        show: called after each change of what is known, and once in a second.
+        runtime: chooses what runs the server.
+        show: called after each change of what is known, and once in a second; by one thread at a time.
         progress: receives the steps of builds.
+        debugger: debugs one of the models; None for none.
 
     Raises:
-        InputError: a model is wrong, or there is none.
+        InputError: there is no such model, or none at all.
 
     """
 
@@ -52,117 +70,229 @@ class Session:
         project: Project,
         names: Sequence[str],
         options: BuildOptions,
-        runtime: Runtime,
+        runtime: Callable[[ServerNeeds], Runtime],
         *,
         show: Callable[[], None],
         progress: Progress,
+        debugger: Debugger | None = None,
     ) -> None:
         self._project, self._options, self._runtime = project, options, runtime
-        self._show, self._progress = show, progress
-        chosen = named_models(project.repository, names)
-        folder = project.repository
-        ordered = in_loading_order(
-            chosen,
-            lambda name: open_model(folder / name) if (folder / name).is_dir() else None,
-            lambda model: called_models(model.folder),
-        )
-        self._models: dict[str, Model] = {model.name: model for model in ordered}
-        self._counts = {name: _Counts() for name in self._models}
-        self._server: Server | None = None
-        self.states = {name: ModelState(name) for name in self._models}
+        self._show, self._progress, self._debugger = show, progress, debugger
+        self._showing = threading.RLock()
+        self._finder = FileFinder(project)
+        self._models = ServedModels(project.repository, names)
+        self._built: dict[str, Path | None] = {}  # environments of the models that have been built
+        self._served: Served | None = None
+        self._completes = self._must_complete = False
+        self._deaths = 0
+        self.states = {name: ModelState(name) for name in self._models.order()}
+        self._fault = self._death = ""  # of the settings; of the server
         self.url = ""
 
     def run(self, stop: threading.Event) -> None:
-        """Build and load all models, then wait for changes until `stop` is set or Ctrl-C is pressed.
+        """Build and load all models, then follow changes until `stop` is set or Ctrl-C is pressed.
 
         Raises:
-            ServerError: the server cannot be started.
+            ServerError: the server cannot be started, or ends again and again.
 
         """
-        for name in self._models:
-            self._build(name)
-        with self._runtime.start(self._project.repository) as server:
-            self._server, self.url = server, server.url
-            client = Client(server.url)
-            before = snapshot(self._project, self._models)
-            for name in self._models:
-                self._load(client, name, time.monotonic())
-            for changes in watch(self._project, self._models, stop, _LOOK_SECONDS, before):
-                for change in changes:
-                    self._follow(client, change)
-                self._look(client, server)
+        self._seen = self._finder.snapshot(self.states)
+        try:
+            for name in self._models.order():
+                self._build(name)
+            while not stop.is_set():
+                self._serve(stop)
+        except KeyboardInterrupt:  # the usual end
+            return
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong beside a model, in lines; ``""`` for nothing."""
+        return "\n".join(filter(None, (self._fault, self._death)))
 
     def log(self) -> str:
-        """What the server and the models have written so far."""
-        return self._server.log() if self._server is not None else ""
+        """The latest output of the server and the models."""
+        return self._served.log() if self._served is not None else ""
 
-    def _follow(self, client: Client, change: Change) -> None:
-        """Load a changed model again, and the ensembles that run it."""
+    def _serve(self, stop: threading.Event) -> None:
+        """Start a server and follow changes until it has to be started again."""
+        self._completes = self._must_complete = self._completes or any(map(may_complete, self._models.models()))
+        needs = ServerNeeds(
+            models=self._models.models(),
+            completes=self._completes,
+            port=urlsplit(self.url).port,
+            environment=self._debugger.variables() if self._debugger else {},
+            utilities=UTILITIES if self._debugger else None,
+        )
+        for state in self.states.values():
+            state.serves, state.memory, state.per_second, state.latency = False, (), 0.0, 0.0
         started = time.monotonic()
-        if change.requires_build and not self._build(change.model):
+        with self._runtime(needs).start(self._project.repository) as server:
+            self._served = served = Served(server, self._project.repository, self.states, self._changed, self._prepare)
+            self.url = server.url
+            try:
+                served.load([name for name in self._models.order() if self._may_load(name)], started)
+                self._follow(served, stop)
+            except KeyboardInterrupt:
+                stop.set()
+            finally:
+                served.end(now=not stop.is_set())
+        served.join()
+        self._served = None
+        if served.has_died and not stop.is_set():
+            self._count_death(served.end_in_words, served.last_output, time.monotonic() - started)
+
+    def _follow(self, served: Served, stop: threading.Event) -> None:
+        """Carry out what changes of files require, until the server has to be started again."""
+        while not stop.is_set():
+            folders = self._folders()
+            for _ in wait_for_changes(folders, stop, _LOOK_SECONDS):
+                self._carry_out(served)
+                if served.has_died or served.is_blocked(_PATIENCE) or self._must_complete != self._completes:
+                    return
+                served.look()
+                self._changed()
+                if self._folders() != folders:
+                    break
+
+    def _carry_out(self, served: Served) -> None:
+        """Build and load what has changed since the last call."""
+        started = time.monotonic()
+        now = self._settled_snapshot()
+        if now.settings != self._seen.settings:
+            self._read_settings()
+            now = self._finder.snapshot(self.states)
+            changes = [Change(name, of_requirements=True) for name in self.states]
+        else:
+            changes = list(self._seen.changes_to(now))
+        self._seen = now
+        if changes or self._models.would_change():
+            self._models.refresh()
+        changes += self._take_note_of_models(served)
+        changes = [change for change in changes if change.model in self.states]
+        if not changes:
             return
-        self._load(client, change.model, started)
-        for name, model in self._models.items():
-            if change.model in model.steps:
-                self._load(client, name, started)
+        self._deaths, self._death = 0, ""
+        built = {change.model for change in changes if self._wants_build(change)}
+        ready = {change.model for change in changes if change.model not in built or self._build(change.model)}
+        self._must_complete = self._completes or any(map(may_complete, self._models.models()))
+        if self._must_complete != self._completes:
+            return  # the next server loads all models
+        for name in filter(self._models.is_gone, ready):
+            served.unload(name)
+            self._built.pop(name, None)
+        affected = {other for name in ready for other in self._models.affected_by(name)}
+        served.load([name for name in self._models.order() if name in affected and self._may_load(name)], started)
+
+    def _settled_snapshot(self) -> Snapshot:
+        """The files now; if some are gone, when nothing has changed for a second, since a folder may be being removed.
+
+        A build would write into what is left of it.
+        """
+        now = self._finder.snapshot(self.states)
+        while self._seen.lost_in(now):
+            time.sleep(_LOOK_SECONDS)
+            before, now = now, self._finder.snapshot(self.states)
+            if now == before:
+                break
+        return now
+
+    def _take_note_of_models(self, served: Served) -> Iterator[Change]:
+        """Forget models that are gone, and report those that have come."""
+        names = self._models.order()
+        for name in self.states.keys() - set(names):
+            served.unload(name)
+            self._built.pop(name, None)
+            del self.states[name]
+        for name in names:
+            if name in self.states:
+                continue
+            self.states[name] = ModelState(name)
+            self._seen.models[name] = self._finder.files(name)
+            yield Change(name, of_requirements=True)
+
+    def _read_settings(self) -> None:
+        """Read ``envpack.toml`` again; a wrong one changes nothing."""
+        self._fault = ""
+        try:
+            self._project = self._finder.project = open_project(self._project.repository)
+        except InputError as error:
+            self._fault = in_lines(error)
+
+    def _wants_build(self, change: Change) -> bool:
+        """Whether a model has to be built: it never was, what it requires changed, or it lost its environment."""
+        model = self._models.model(change.model)
+        if change.of_requirements or change.model not in self._built:
+            return True
+        return model is not None and environment_of(model) != self._built[change.model]
 
     def _build(self, name: str) -> bool:
-        """Build a model's environment, if it has one; whether that succeeded."""
-        if self._models[name].is_ensemble:
+        """Build a model's environment, if it has one; whether the model can be loaded."""
+        model = self._models.model(name)
+        if model is None:
+            return True  # what is wrong is reported instead of a load
+        if model.is_ensemble:
+            self._built[name] = None
             return True
+        self._built.pop(name, None)
         self._enter(name, "building")
         try:
-            build_model(self._project, self._models[name].folder.name, self._options, self._progress)
-            self._models[name] = open_model(self._models[name].folder)
+            build_model(self._project, name, self._options, self._progress)
         except EnvpackError as error:
-            self._enter(name, "failed", error.message)
+            self._enter(name, "failed", in_lines(error))
             return False
+        self._models.refresh()  # a build writes config.pbtxt
+        built = self._models.model(name)
+        self._built[name] = environment_of(built) if built is not None else None
+        self._seen.models[name] = self._seen.models[name].with_sources(self._finder.files(name))
         self._enter(name, "waiting")
         return True
 
-    def _load(self, client: Client, name: str, started: float) -> None:
-        state = self.states[name]
-        if state.phase == "failed" and not state.loads:
-            return  # it has no environment
-        self._enter(name, "loading")
-        try:
-            client.load(name, timeout=_LOAD_SECONDS)
-        except RequestError as error:
-            self._enter(name, "failed", error.message, started)
-            return
-        state.loads += 1
-        self._counts[name] = _Counts(time.monotonic())
-        self._enter(name, "ready", "", started)
+    def _may_load(self, name: str) -> bool:
+        """Whether nothing that can be seen in its files makes a load of the model fail."""
+        if name not in self.states:
+            return False  # it has come during a build, and is built and loaded later
+        fault = self._models.fault(name)
+        if fault:
+            self._enter(name, "removed" if self._models.is_gone(name) else "failed", fault)
+            return False
+        return name in self._built
 
-    def _enter(self, name: str, phase: Phase, error: str = "", started: float | None = None) -> None:
+    def _prepare(self, name: str) -> None:
+        """Do what has to be done before a load, in the thread that loads."""
+        model, debugger = self._models.model(name), self._debugger
+        if debugger is None or model is None or name != debugger.model or self._served is None:
+            return
+        self._served.release(debugger)
+        debugger.prepare(model, lambda: python_of(self._project, model, self._options, self._progress), self._progress)
+
+    def _folders(self) -> frozenset[Path]:
+        found = frozenset(folder for files in self._seen.models.values() for folder in files.folders)
+        return frozenset(filter(Path.is_dir, found)) | {self._project.repository}
+
+    def _count_death(self, how: str, output: str, seconds: float) -> None:
+        """Report the end of a server, which is then started again.
+
+        Raises:
+            ServerError: several servers have ended soon, and no file has changed since.
+
+        """
+        self._deaths = 1 if seconds > _LONG_LIFE else self._deaths + 1
+        lines = "\n".join(last_lines(output))
+        if self._deaths >= _MOST_DEATHS:
+            raise ServerError(
+                f"the server ended {self._deaths} times in a row, the last time {how}; its last lines:\n{lines}",
+                kind="server-ended",
+                hint="correct the model that it was loading; if it was killed, free memory",
+            )
+        self._death = f"the server ended {how}, and was started again; its last lines:\n{lines}"
+        self._changed()
+
+    def _enter(self, name: str, phase: Phase, error: str = "") -> None:
         state = self.states[name]
         state.phase, state.error = phase, error
-        if started is not None:
-            state.seconds = time.monotonic() - started
-        self._show()
+        self._changed()
 
-    def _look(self, client: Client, server: Server) -> None:
-        for name, state in self.states.items():
-            if state.phase == "ready":
-                self._count(client, name, state)
-                state.memory = tuple(server.memory_bytes(found.worker.pid) for found in instances(server, name))
-        self._show()
-
-    def _count(self, client: Client, name: str, state: ModelState) -> None:
-        try:
-            (entry, *_) = client.statistics(name)["model_stats"]
-        except (RequestError, KeyError, ValueError):
-            return
-        now, before = time.monotonic(), self._counts[name]
-        requests, nanoseconds = _totals(entry)
-        new = requests - before.requests
-        state.requests = requests
-        state.per_second = new / max(now - before.at, 1e-3)
-        state.latency = (nanoseconds - before.nanoseconds) / new / 1e9 if new > 0 else 0.0
-        self._counts[name] = _Counts(now, requests, nanoseconds)
-
-
-def _totals(entry: dict[str, Any]) -> tuple[int, int]:
-    """How many requests a model has answered, and the nanoseconds that they took."""
-    success = entry.get("inference_stats", {}).get("success", {})
-    return int(success.get("count", 0)), int(success.get("ns", 0))
+    def _changed(self) -> None:
+        with self._showing:
+            self._show()

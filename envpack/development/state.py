@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-Phase = Literal["waiting", "building", "loading", "ready", "failed"]
+Phase = Literal["waiting", "building", "loading", "attaching", "ready", "failed", "removed"]
 
 
 @dataclass
@@ -14,11 +14,13 @@ class ModelState:
 
     Attributes:
         name: the model.
-        phase: what happens to it.
-        error: why it failed: the first line says what is wrong.
+        phase: what happens to it; ``"attaching"`` while its instance waits for a debugger.
+        error: why it failed: the first line says what is wrong, the next ones where in the model's code.
+        serves: whether the server answers requests to it; after a failure, with what it had before.
         loads: how often it was loaded.
-        seconds: from the last change to the end of what it caused.
+        seconds: from the moment when a change was noticed to the end of what it caused.
         requests: how many requests it has answered since it was loaded.
+        failures: how many requests to it have failed since then.
         per_second: requests in a second, since the last look.
         latency: mean time of a request in seconds, since the last look; 0 without requests.
         memory: memory of each instance in bytes, with its share of what it shares with others (PSS).
@@ -29,9 +31,11 @@ class ModelState:
     _: KW_ONLY
     phase: Phase = "waiting"
     error: str = ""
+    serves: bool = False
     loads: int = 0
     seconds: float = 0.0
     requests: int = 0
+    failures: int = 0
     per_second: float = 0.0
     latency: float = 0.0
     memory: tuple[int, ...] = ()

@@ -40,7 +40,11 @@ if TYPE_CHECKING:
         read_model_error as read_model_error,
         stub_reports as stub_reports,
     )
-    from envpack.server.process import ProcessRuntime as ProcessRuntime, ProcessServer as ProcessServer
+    from envpack.server.process import (
+        ProcessRuntime as ProcessRuntime,
+        ProcessServer as ProcessServer,
+        is_free as is_free,
+    )
     from envpack.server.stale_runs import temporary_home as temporary_home
     from envpack.server.tensors import (
         BINARY_ONLY as BINARY_ONLY,

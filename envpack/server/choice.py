@@ -48,6 +48,7 @@ class RuntimeOptions:
         shm_bytes: container only: size of ``/dev/shm`` in bytes.
         memory_bytes: container only: memory limit in bytes, including ``/tmp``; None sets no limit.
         keep: leave the server running after verification.
+        utilities: process only: file in place of the backend's ``triton_python_backend_utils.py``.
 
     """
 
@@ -69,6 +70,7 @@ class RuntimeOptions:
     shm_bytes: int = 256 << 20
     memory_bytes: int | None = None
     keep: bool = False
+    utilities: Path | None = None
 
     def image_name(self) -> str:
         """Name of the image: the given one, or the official image of the release."""
@@ -125,6 +127,7 @@ def _process(options: RuntimeOptions, models: tuple[Model, ...], *, instead_of: 
         start_seconds=60.0 if options.gpu else 10.0,
         instead_of=instead_of,
         address=options.address,
+        utilities=options.utilities,
     )
 
 

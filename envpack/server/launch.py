@@ -19,7 +19,9 @@ _MINORS = range(6, 16)
 STOP_SECONDS = 15
 
 
-def link_backends(installation: ServerInstallation, destination: Path, extra: Path | None = None) -> tuple[str, ...]:
+def link_backends(
+    installation: ServerInstallation, destination: Path, extra: Path | None = None, utilities: Path | None = None
+) -> tuple[str, ...]:
     """Create a private backend directory from links, so that nothing is written to the installation.
 
     Args:
@@ -27,6 +29,7 @@ def link_backends(installation: ServerInstallation, destination: Path, extra: Pa
         destination: the folder to fill. ``python`` gets the installation's library, utilities and stub.
         extra: folder with additional backend directories. Each becomes a backend, with links to the installation's
             library and utilities if it has none.
+        utilities: the utilities, in place of the installation's.
 
     Returns:
         The names of the backends, ``python`` first.
@@ -35,13 +38,13 @@ def link_backends(installation: ServerInstallation, destination: Path, extra: Pa
     source = installation.backends / "python"
     python = destination / "python"
     python.mkdir(parents=True)
-    for name in (_LIBRARY, _UTILITIES):
-        (python / name).symlink_to(source / name)
+    (python / _LIBRARY).symlink_to(source / _LIBRARY)
+    (python / _UTILITIES).symlink_to(utilities or source / _UTILITIES)
     _link_default_stub(installation, python / _STUB)
     names = ["python"]
     for folder in sorted(extra.iterdir()) if extra is not None and extra.is_dir() else ():
         if folder.name != "python" and (folder / _STUB).is_file():
-            _link_extra(folder, destination / folder.name, source)
+            _link_extra(folder, destination / folder.name, source, utilities)
             names.append(folder.name)
     return tuple(names)
 
@@ -66,9 +69,13 @@ def _link_default_stub(installation: ServerInstallation, link: Path) -> None:
     link.chmod(0o755)
 
 
-def _link_extra(folder: Path, destination: Path, source: Path) -> None:
+def _link_extra(folder: Path, destination: Path, source: Path, utilities: Path | None) -> None:
     destination.mkdir()
+    if utilities is not None:
+        (destination / _UTILITIES).symlink_to(utilities)
     for entry in folder.iterdir():
+        if utilities is not None and entry.name == _UTILITIES:
+            continue
         # A relative link to the neighbouring Python backend must resolve to this server's, as after deployment.
         to_neighbour = entry.is_symlink() and str(entry.readlink()).startswith("../python/")
         (destination / entry.name).symlink_to(entry.readlink() if to_neighbour else entry.absolute())

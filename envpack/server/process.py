@@ -180,6 +180,7 @@ class ProcessRuntime:
         start_seconds: time limit in seconds for the first response; a server that initializes GPUs takes longer.
         instead_of: see `envpack.server.interface.Runtime`.
         address: address of the repository that the server loads from, if the folder is only a copy of it.
+        utilities: file in place of the backend's ``triton_python_backend_utils.py``; None for the installation's.
 
     """
 
@@ -192,6 +193,7 @@ class ProcessRuntime:
     _: KW_ONLY
     instead_of: str = ""
     address: str = ""
+    utilities: Path | None = None
 
     @property
     def name(self) -> str:
@@ -216,7 +218,7 @@ class ProcessRuntime:
     @contextlib.contextmanager
     def start(self, repository: Path, extra_repository: Path | None = None) -> Iterator[ProcessServer]:
         """Start the server and wait until it responds; see `envpack.server.interface.Runtime`."""
-        if self.port is not None and not _is_free(self.port):
+        if self.port is not None and not is_free(self.port):
             raise _port_taken(self.port)
         remove_stale_homes()
         home = new_home()
@@ -224,7 +226,7 @@ class ProcessRuntime:
         try:
             refuse_unsafe_folder(home)
             write_user_site_probe(home)
-            backends = link_backends(self.installation, home / "backends", self.extra_backends)
+            backends = link_backends(self.installation, home / "backends", self.extra_backends, self.utilities)
             folders = (repository, extra_repository)
             repositories = [str(folder.absolute()) for folder in folders if folder]
             downloads = None
@@ -312,7 +314,8 @@ def _wait_until_live(server: ProcessServer, seconds: float) -> bool:
     return False
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether a server could listen at this port of 127.0.0.1."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

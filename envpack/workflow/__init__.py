@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         lock_request as lock_request,
         release_for as release_for,
     )
-    from envpack.workflow.running import local_server as local_server
+    from envpack.workflow.running import local_server as local_server, python_of as python_of
     from envpack.workflow.stores import project_store as project_store
     from envpack.workflow.stub_matrix import (
         CellPlan as CellPlan,

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.server.flow.developing import Development
+
 MODEL = """
 import triton_python_backend_utils as pb_utils
 
@@ -44,3 +46,25 @@ def envpack_json():
         return done.returncode, json.loads(done.stdout)
 
     return run
+
+
+@pytest.fixture
+def develop():
+    """Starts `envpack dev`; what is started is killed in the end."""
+    started = []
+
+    def start(repository, *options):
+        started.append(Development(repository, *options))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.process.kill()
+        running.process.communicate()
+
+
+@pytest.fixture
+def required(doubler):
+    """The same model, with a file of requirements."""
+    (doubler / "requirements.txt").write_text("numpy\n")
+    return doubler

@@ -1,0 +1,108 @@
+"""A debugger for a model on a server: debugpy waits in the process of its first instance."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from envpack.local import Python
+from envpack.repository import Model
+from envpack.server import Client, RequestError, Server, is_free
+from envpack.support.errors import ServerError
+from envpack.support.progress import Progress
+from envpack.support.replacement import write_text
+from envpack.verification import instances
+from envpack.workflow import Instruments
+
+UTILITIES = Path(__file__).with_name("python") / "triton_python_backend_utils.py"
+_POLL_SECONDS = 0.05
+_RELEASE_SECONDS = 30.0
+WAITING = "envpack: waiting for a debugger at "  # begins the line that the model's process writes
+
+
+@dataclass(frozen=True)
+class Debugger:
+    """Debugs one model.
+
+    Args:
+        model: its name.
+        tools: where and with what to debug.
+        utilities: the ``triton_python_backend_utils.py`` of the server.
+
+    """
+
+    model: str
+    tools: Instruments
+    utilities: Path
+
+    @property
+    def address(self) -> str:
+        """Where an editor connects."""
+        return f"127.0.0.1:{self.tools.debug_port}"
+
+    @property
+    def _settings(self) -> Path:
+        return self.tools.folder / "debugged.json"
+
+    def variables(self) -> Mapping[str, str]:
+        """Variables for a server, on which no model is debugged until `prepare`."""
+        if not self._settings.exists():
+            self._write({"name": ""})
+        return {"ENVPACK_DEBUG": str(self._settings)}
+
+    def prepare(self, model: Model, python: Callable[[], Python], progress: Progress) -> None:
+        """Let the model wait for a debugger when it is loaded.
+
+        Args:
+            model: the model.
+            python: finds what it runs on.
+            progress: receives the installation of debugpy, if its environment has none.
+
+        Raises:
+            EnvironmentBuildError: debugpy cannot be installed (``debugger-missing``).
+
+        """
+        found = python()
+        (settings,) = self.tools.variables(found, progress).values()
+        self._write(
+            {
+                "name": model.name,
+                "folder": str(model.folder),
+                "program": str(files("envpack.local") / "python/envpack_run.py"),
+                "run": json.loads(settings),
+                "claim": f"envpack-debug-{self.tools.folder.name}",
+            }
+        )
+
+    def release(self, client: Client, server: Server) -> None:
+        """Unload the model and wait until the next instance can listen at the port.
+
+        Raises:
+            ServerError: something else listens there (``port-taken``).
+
+        """
+        with contextlib.suppress(RequestError):  # it may not be loaded
+            client.unload(self.model)
+        until = time.monotonic() + _RELEASE_SECONDS
+        while instances(server, self.model) or not is_free(self.tools.debug_port):
+            if time.monotonic() > until:
+                raise port_taken(self.tools.debug_port)
+            time.sleep(_POLL_SECONDS)
+
+    def _write(self, settings: Mapping[str, object]) -> None:
+        write_text(self._settings, json.dumps({"utilities": str(self.utilities), **settings}))
+
+
+def port_taken(port: int) -> ServerError:
+    """The error for a port at which no debugger can be awaited."""
+    return ServerError(
+        f"port {port} is in use, so no debugger can be awaited there",
+        kind="port-taken",
+        where=f"127.0.0.1:{port}",
+        hint="choose another port: --debug PORT",
+    )

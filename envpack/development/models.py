@@ -1,0 +1,123 @@
+"""The models of a session, as their files describe them now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from envpack.repository import (
+    Model,
+    called_models,
+    examine_model,
+    find_models,
+    looks_like_model,
+    needed_first,
+    no_models,
+)
+from envpack.support.errors import EnvpackError
+
+
+class ServedModels:
+    """Models of a repository and those that they need.
+
+    Args:
+        repository: folder that contains the model folders.
+        names: folder names; empty for all models of the repository, also for those that are added to it later.
+
+    Raises:
+        InputError: there is no such model, or none at all.
+
+    """
+
+    def __init__(self, repository: Path, names: Sequence[str]) -> None:
+        self._repository = repository
+        self._names = tuple(names)
+        self._models: dict[str, Model | None] = {}
+        self._faults: dict[str, str] = {}
+        self._others: set[str] = set()  # models of other backends
+        self._gone: set[str] = set()
+        missing = [name for name in names if not (repository / name).is_dir()]
+        for fault in (fault for name in missing for fault in examine_model(repository / name)[1]):
+            raise fault
+        self.refresh()
+        for fault in (fault for name in names for fault in examine_model(repository / name)[1]):
+            if fault.kind == "not-a-python-model":
+                raise fault
+        if not self._models:
+            find_models(repository)  # a repository that does not exist is an error of its own
+            raise no_models(repository)
+
+    def refresh(self) -> None:
+        """Read the configurations again."""
+        self._models, self._faults, self._others = {}, {}, set()
+        pending = list(self._names or self._all())
+        while pending:
+            name = pending.pop(0)
+            if name in self._models:
+                continue
+            model, faults = examine_model(self._repository / name)
+            if not self._names and any(fault.kind == "not-a-python-model" for fault in faults):
+                self._others.add(name)
+                continue
+            self._models[name] = None if faults else model
+            if faults:
+                self._faults[name] = in_lines(faults[0])
+            pending += [found for found in self.needs(name) if not self.is_gone(found)]
+        self._gone = set(filter(self.is_gone, self._models))
+
+    def would_change(self) -> bool:
+        """Whether folders of models have come or gone, as far as their names tell."""
+        if any(self.is_gone(name) != (name in self._gone) for name in self._models):
+            return True
+        return not self._names and bool(set(self._all()) - self._models.keys() - self._others)
+
+    def is_gone(self, name: str) -> bool:
+        """Whether a model has no folder."""
+        return not (self._repository / name).is_dir()
+
+    def order(self) -> tuple[str, ...]:
+        """All names, each after those that it needs."""
+        return tuple(name for name in needed_first(list(self._models), self.needs) if name in self._models)
+
+    def model(self, name: str) -> Model | None:
+        """A model; None if its folder is gone or its configuration is wrong."""
+        return self._models.get(name)
+
+    def fault(self, name: str) -> str:
+        """What is wrong with the files of a model, the problem in the first line; ``""`` for nothing."""
+        return self._faults.get(name, "")
+
+    def models(self) -> tuple[Model, ...]:
+        """Those whose configuration can be read."""
+        return tuple(model for model in self._models.values() if model is not None)
+
+    def needs(self, name: str) -> tuple[str, ...]:
+        """The models that a model runs, or that its code calls."""
+        model = self._models.get(name)
+        return (*model.steps, *called_models(model.folder)) if model is not None else ()
+
+    def affected_by(self, name: str) -> tuple[str, ...]:
+        """A model and the ensembles that run it, also through another ensemble, in loading order."""
+        found = {name}
+        for other in self.order():
+            model = self._models[other]
+            if model is not None and found.intersection(model.steps):
+                found.add(other)
+        return tuple(other for other in self.order() if other in found)
+
+    def _all(self) -> list[str]:
+        try:
+            folders = sorted(self._repository.iterdir())
+        except OSError:
+            return []
+        return [
+            folder.name
+            for folder in folders
+            if not folder.name.startswith(".") and folder.is_dir() and looks_like_model(folder)
+        ]
+
+
+def in_lines(error: EnvpackError) -> str:
+    """An error as lines: what is wrong, where, and what to do."""
+    parts = (error.message, error.where, f"fix: {error.hint}" if error.hint else "")
+    return "\n".join(part for part in parts if part)

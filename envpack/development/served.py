@@ -1,0 +1,182 @@
+"""The server of a session: loads, failures, and what it counts for each model."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envpack.development.debugger import WAITING, Debugger
+from envpack.development.failures import load_failure
+from envpack.development.loading import Loader
+from envpack.development.models import in_lines
+from envpack.development.state import ModelState
+from envpack.server import Client, RequestError, Server, StopResult
+from envpack.support.errors import EnvpackError
+from envpack.verification import instances
+
+_LOAD_SECONDS = 7 * 24 * 3600.0  # a debugger can hold a model for any time; a change of the model, or Ctrl-C, ends it
+_LOG_BYTES = 64 << 10
+_ENDING_SECONDS = (
+    5.0  # in which the instances of an earlier load, or of one that failed, are not counted as the model's
+)
+
+
+@dataclass
+class _Counts:
+    """What a server had counted for a model at the last look."""
+
+    at: float = 0.0
+    requests: int = 0
+    nanoseconds: int = 0
+
+
+class Served:
+    """Models on a running server.
+
+    Args:
+        server: the server.
+        repository: folder that contains the model folders.
+        states: what is known of the models; shared with the session.
+        changed: called when that changes.
+        prepare: called before each load, in the same thread.
+
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        repository: Path,
+        states: Mapping[str, ModelState],
+        changed: Callable[[], None],
+        prepare: Callable[[str], None],
+    ) -> None:
+        self._server, self._repository, self._states = server, repository, states
+        self._changed, self._prepare = changed, prepare
+        self._client = Client(server.url)
+        self._counts: dict[str, _Counts] = {}
+        self._ending: dict[str, tuple[float, frozenset[int]]] = {}  # stubs that have to end, until this time
+        self._log_start = 0
+        self._ended: StopResult | None = None
+        self.last_output = ""
+        self.has_died = False
+        self._loader = Loader(self._load)
+
+    def load(self, names: Sequence[str], started: float) -> None:
+        """Load models one after the other, after those that wait already."""
+        self._loader.put(names, started)
+
+    def unload(self, name: str) -> None:
+        """Unload a model that is gone."""
+        self._loader.discard(name)
+        self._states[name].serves = False
+        with contextlib.suppress(RequestError):  # it may never have been loaded
+            self._client.unload(name)
+
+    def release(self, debugger: Debugger) -> None:
+        """Let the next instance of a model wait for a debugger; raises what `Debugger.release` does."""
+        self._states[debugger.model].serves = False
+        debugger.release(self._client, self._server)
+
+    def is_blocked(self, seconds: float) -> bool:
+        """Whether a model that has changed since has been loading for longer than this."""
+        return self._loader.is_blocked(seconds)
+
+    def look(self) -> None:
+        """Read what the server has counted, and whether it still runs."""
+        for name, state in list(self._states.items()):
+            if state.serves:
+                self._count(name, state)
+                until, ending = self._ending.get(name, (0.0, frozenset()))
+                every = time.monotonic() > until
+                found = [each for each in instances(self._server, name) if every or each.stub.pid not in ending]
+                state.memory = tuple(self._server.memory_bytes(instance.worker.pid) for instance in found)
+            if state.phase == "loading" and WAITING in self._server.log(self._log_start):
+                state.phase = "attaching"
+        self.has_died = self._server.ended()
+
+    def log(self) -> str:
+        """The end of the server's output."""
+        return self._server.log(max(0, self._server.log_size() - _LOG_BYTES))
+
+    def end(self, *, now: bool) -> None:
+        """Stop the server.
+
+        Args:
+            now: without letting models finish.
+
+        """
+        self.has_died = self._server.ended()
+        self.last_output = self.log()
+        idle = self._loader.is_idle()
+        self._loader.close()
+        self._ended = self._server.stop(force=now or not idle)
+
+    def join(self) -> None:
+        """Wait until nothing uses the server any more."""
+        self._loader.join()
+
+    @property
+    def end_in_words(self) -> str:
+        """How the server ended."""
+        code = self._ended.exit_code if self._ended is not None else 0
+        if code >= 0:
+            return f"with status {code}"
+        return f"by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"by signal {-code}"
+
+    def _load(self, name: str, started: float) -> None:
+        """Load one model; called in the thread of the loader."""
+        state = self._states.get(name)
+        if state is None:
+            return
+        state.phase, state.error = "loading", ""
+        self._log_start = self._server.log_size()
+        self._changed()
+        before = self._stubs(name)
+        try:
+            self._prepare(name)
+            self._client.load(name, timeout=_LOAD_SECONDS)
+        except RequestError as error:
+            if self._server.ended() or not error.status:
+                return  # not the model's fault, and reported by who notices the end
+            folder = self._repository / name
+            log = self._server.log(self._log_start)
+            self._ending[name] = time.monotonic() + _ENDING_SECONDS, self._stubs(name) - before
+            state.error = load_failure(error.message, folder, self._server.server_path(folder), log)
+            state.phase = "failed"
+        except EnvpackError as error:
+            state.phase, state.error = "failed", in_lines(error)
+        else:
+            state.loads += 1
+            self._ending[name] = time.monotonic() + _ENDING_SECONDS, before
+            state.serves, state.phase = True, "ready"
+            state.requests, state.failures, self._counts[name] = 0, 0, _Counts(time.monotonic())
+        state.seconds = time.monotonic() - started
+        self._changed()
+
+    def _stubs(self, name: str) -> frozenset[int]:
+        return frozenset(instance.stub.pid for instance in instances(self._server, name))
+
+    def _count(self, name: str, state: ModelState) -> None:
+        try:
+            (entry, *_) = self._client.statistics(name)["model_stats"]
+        except (RequestError, KeyError, ValueError):
+            return
+        now, before = time.monotonic(), self._counts.get(name, _Counts())
+        requests, nanoseconds = _totals(entry)
+        new = max(0, requests - before.requests)
+        state.requests = requests
+        state.failures = int(entry.get("inference_stats", {}).get("fail", {}).get("count", 0))
+        state.per_second = new / max(now - before.at, 1e-3)
+        state.latency = (nanoseconds - before.nanoseconds) / new / 1e9 if new else 0.0
+        self._counts[name] = _Counts(now, requests, nanoseconds)
+
+
+def _totals(entry: Mapping[str, Any]) -> tuple[int, int]:
+    """How many requests a model has answered, and the nanoseconds that they took."""
+    success = entry.get("inference_stats", {}).get("success", {})
+    return int(success.get("count", 0)), int(success.get("ns", 0))

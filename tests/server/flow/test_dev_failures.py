@@ -1,0 +1,136 @@
+"""`envpack dev`: servers that end, models that hang, and models that complete their configurations."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from envpack.server.kserve import Client
+from tests.waiting import soon
+
+HANGS = """
+import time
+class TritonPythonModel:
+    def initialize(self, args):
+        while True:
+            time.sleep(1)
+    def execute(self, requests):
+        return []
+"""
+COMPLETES = """
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(8)
+        return config
+"""
+
+
+def server_of(running):
+    """Process id of the server that belongs to a command."""
+    below = [running.process.pid]
+    for pid in below:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            below += [int(child) for child in (task / "children").read_text().split()]
+        if "tritonserver" in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]:
+            return pid
+    pytest.fail("no server runs")
+
+
+def test_a_server_that_was_killed_is_started_again_at_the_same_address(required, develop):
+    running = develop(required.parent)
+    running.wait_until_ready("doubler")
+    address = running.client
+    os.kill(server_of(running), signal.SIGKILL)
+    running.wait_for("the server ended by SIGKILL, and was started again")
+    running.wait_until_ready("doubler")
+    assert address.ready("doubler")
+    assert running.answer() == (2, 4)
+
+
+def test_a_model_that_ends_every_server_is_an_error(required, develop):
+    running = develop(required.parent)
+    running.wait_until_ready("doubler")
+    code = (required / "1/model.py").read_text()
+    kills = f"import os, signal\nos.kill({{}}, signal.SIGKILL)\n{code}"
+    front_of_all = "int(open('/proc/%d/stat' % os.getppid()).read().split()[3])"  # the server, above the stub's front
+    (required / "1/model.py").write_text(kills.format(front_of_all))
+    status, errors = running.failed()
+    assert status == 6
+    assert "the server ended 3 times in a row, the last time by SIGKILL" in errors
+    assert "(server-ended)" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_model_that_hangs_is_loaded_again_when_it_changes(required, develop):
+    shutil.copytree(required, required.parent / "other")
+    code = (required / "1/model.py").read_text()
+    running = develop(required.parent)
+    running.wait_until_ready("other")
+    loads = (required / "1/model.py").with_name("loads")
+    (required / "1/model.py").write_text(HANGS.replace("while", f"open({str(loads)!r}, 'w').close()\n        while"))
+    assert soon(loads.exists)
+    (required / "1/model.py").write_text(code.replace("* 2", "* 7"))
+    running.wait_until_ready("doubler")
+    assert running.answer() == (7, 14)
+    running.wait_until_ready("other")
+
+
+def test_a_change_while_a_model_is_loaded_is_not_lost(required, develop):
+    code = (required / "1/model.py").read_text()
+    running = develop(required.parent)
+    running.wait_until_ready("doubler")
+    pipe = required.parent.parent / "pipe"
+    os.mkfifo(pipe)
+    (required / "1/model.py").write_text(f"open({str(pipe)!r}).read()\n{code}".replace("* 2", "* 3"))
+    with pipe.open("w"):  # it is open when the model is being imported
+        (required / "1/model.py").write_text(code.replace("* 2", "* 4"))
+    running.wait_until_ready("doubler")
+    running.wait_until_ready("doubler")
+    assert running.answer() == (4, 8)
+
+
+def test_a_model_that_begins_to_complete_its_configuration_may(required, develop):
+    config = (required / "config.pbtxt").read_text()
+    running = develop(required.parent)
+    running.wait_until_ready("doubler")
+    assert running.client.config("doubler")["max_batch_size"] == 0
+    code = (required / "1/model.py").read_text()
+    (required / "1/model.py").write_text(code.replace("    def execute", f"{COMPLETES}\n    def execute"))
+    running.wait_until_ready("doubler")
+    assert running.client.config("doubler")["max_batch_size"] == 8
+    assert "max_batch_size" not in config
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "max_batch_size: 4",
+        "max_batch_size: 4\ndynamic_batching { }",
+        "instance_group [ { count: 2 } ]",
+        "max_batch_size: 4\nsequence_batching { }",
+        "model_transaction_policy { decoupled: true }",
+    ],
+)
+def test_a_server_without_completion_serves_the_same_configuration(required, more):
+    from envpack.development.completion import may_complete
+    from envpack.project import open_project
+    from envpack.releases import DEFAULT_RELEASE, find_release
+    from envpack.repository import open_model
+    from envpack.server import ProcessRuntime, find_server
+    from envpack.workflow import BuildOptions, ResolveOptions, build_model
+
+    file = required / "config.pbtxt"
+    file.write_text(file.read_text() + more + "\n")
+    options = BuildOptions(ResolveOptions(python=find_release(DEFAULT_RELEASE).python))
+    build_model(open_project(required.parent), "doubler", options)
+    assert not may_complete(open_model(required))
+    served = []
+    for arguments in ((), ("--disable-auto-complete-config",)):
+        with ProcessRuntime(find_server(), arguments=arguments).start(required.parent) as server:
+            client = Client(server.url)
+            client.load("doubler", timeout=60)
+            served.append(client.config("doubler"))
+    assert served[0] == served[1]

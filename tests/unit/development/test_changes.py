@@ -1,0 +1,103 @@
+"""The files that concern a model, and how they change."""
+
+import pytest
+
+from envpack.development.changes import Change, FileFinder
+from envpack.project import open_project
+
+
+@pytest.fixture
+def repository(tmp_path):
+    folder = tmp_path / "repository"
+    (folder / "model/1").mkdir(parents=True)
+    (folder / "model/1/model.py").write_text("")
+    (folder / "model/config.pbtxt").write_text("")
+    (folder / "model/requirements.txt").write_text("numpy\n")
+    return folder
+
+
+@pytest.fixture
+def changes(repository):
+    """Does something, and gives the changes that it makes."""
+    finder = FileFinder(open_project(repository))
+
+    def after(action):
+        before = finder.snapshot(["model"])
+        action()
+        return list(before.changes_to(finder.snapshot(["model"])))
+
+    return after
+
+
+SOURCE, REQUIREMENT = [Change("model", of_requirements=False)], [Change("model", of_requirements=True)]
+
+
+@pytest.mark.parametrize("file", ["1/model.py", "1/data/table.json", "config.pbtxt", "helper.py", "2/model.py"])
+def test_what_a_server_loads_is_a_source(repository, changes, file):
+    (repository / "model" / file).parent.mkdir(parents=True, exist_ok=True)
+    assert changes(lambda: (repository / "model" / file).write_text("new")) == SOURCE
+    assert changes((repository / "model" / file).unlink) == SOURCE
+
+
+def test_a_new_folder_is_a_change(repository, changes):
+    assert changes((repository / "model/2").mkdir) == SOURCE
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "1/model.pyc",
+        "1/__pycache__/model.cpython-310.pyc",
+        "1/.model.py.swp",
+        "1/model.py~",
+        "1/.#model.py",
+        ".git/index",
+        "python3.10/pyvenv.cfg",
+        "python3.10/lib/module.py",
+    ],
+)
+def test_what_python_editors_and_builds_leave_is_none(repository, changes, file):
+    place = repository / "model" / file
+
+    def write():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (repository / "model/python3.10").mkdir(exist_ok=True)
+        (repository / "model/python3.10/pyvenv.cfg").touch()
+        place.write_text("new")
+
+    assert changes(write) == []
+
+
+def test_code_behind_a_link_is_a_source(repository, changes, tmp_path):
+    (tmp_path / "shared").mkdir()
+    (repository / "model/2").symlink_to(tmp_path / "shared")
+    assert changes(lambda: (tmp_path / "shared/model.py").write_text("new")) == SOURCE
+
+
+def test_included_files_and_projects_are_requirements(repository, changes, tmp_path):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')
+    (tmp_path / "base.txt").write_text("numpy\n")
+    (tmp_path / "limits.txt").write_text("numpy<3\n")
+    file = repository / "model/requirements.txt"
+    assert changes(lambda: file.write_text(f"-r ../../base.txt\n-c ../../limits.txt\n{project}\n")) == REQUIREMENT
+    for changed in (tmp_path / "base.txt", tmp_path / "limits.txt", project / "p.py", project / "pyproject.toml"):
+        assert (
+            changes(lambda place=changed: place.write_text(f"{place.exists() and place.read_text()}\n")) == REQUIREMENT
+        )
+    (project / "build").mkdir()
+    assert changes(lambda: (project / "build/p.py").write_text("made")) == []
+
+
+def test_an_included_file_that_is_missing_is_a_requirement(repository, changes, tmp_path):
+    (repository / "model/requirements.txt").write_text("-r ../../base.txt\n")
+    assert changes(lambda: (tmp_path / "base.txt").write_text("numpy\n")) == REQUIREMENT
+
+
+def test_files_that_are_gone_are_noticed(repository):
+    finder = FileFinder(open_project(repository))
+    before = finder.snapshot(["model"])
+    assert not before.lost_in(finder.snapshot(["model"]))
+    (repository / "model/requirements.txt").unlink()
+    assert before.lost_in(finder.snapshot(["model"]))
