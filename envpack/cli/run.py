@@ -159,7 +159,11 @@ class _Run:
         )
         try:
             with server:
-                trial = try_model(server, self._name, folder, inputs, repeat=repeat, progress=self._console)
+                try:
+                    trial = try_model(server, self._name, folder, inputs, repeat=repeat, progress=self._console)
+                except KeyboardInterrupt:
+                    self._console.note("[dim]cancelled; Ctrl-C again ends the model at once[/dim]")
+                    raise
                 self.metrics = server.metrics.lines()  # models remove them when they end
         except ModelFailed as error:
             hint = "correct the model; its own lines are named above"

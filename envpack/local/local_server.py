@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,9 @@ from envpack.support.errors import EnvpackError
 
 # Before, a stream whose first response is an error has no further ones.
 _FIRST_WITH_ERRORS_IN_STREAMS = 2504
+
+# How long models may take to end what was interrupted.
+_GRACE_SECONDS = 15.0
 
 Runnable = LocalModel | LocalEnsemble | RemoteModel
 Find = Callable[[str, "Override | None"], "ModelSource | Model | None"]
@@ -90,6 +94,7 @@ class LocalServer:
         self._changing = threading.Lock()  # of what follows
         self._loading: dict[str, threading.RLock] = {}  # a model that is loaded may load others
         self._models: dict[str, _Loaded] = {}
+        self._running: weakref.WeakSet[LocalModel] = weakref.WeakSet()
         self._found: dict[str, ModelSource | Model | None] = {}
         self._retired: list[threading.Thread] = []
         self._streams = itertools.count(1)
@@ -113,8 +118,20 @@ class LocalServer:
     def __enter__(self) -> LocalServer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop all models; after an interruption within some seconds, or at once if that is interrupted too."""
+        end = threading.Timer(_GRACE_SECONDS, self.kill)
+        end.daemon = True
+        try:
+            if kind is not None and not issubclass(kind, Exception):
+                self.cancel()
+                end.start()
+            self.stop()
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            end.cancel()
 
     def prepare(self, name: str) -> None:
         """Find out what a model runs on, and make that if need be, without starting it.
@@ -187,10 +204,21 @@ class LocalServer:
 
     def stop(self) -> None:
         """Stop all models."""
-        for name in list(self._models):
-            self.unload(name)
+        while self._models:  # those that are answering may start others
+            for name in list(self._models):
+                self.unload(name)
         while self._retired:
             self._retired.pop().join()
+
+    def cancel(self) -> None:
+        """Cancel all requests, which models can see."""
+        for model in list(self._running):
+            model.cancel()
+
+    def kill(self) -> None:
+        """End all models at once, also those that are being loaded."""
+        for model in list(self._running):
+            model.kill()
 
     def log(self, line: LogLine) -> None:
         """Take a line of a model's log."""
@@ -216,8 +244,18 @@ class LocalServer:
         if isinstance(found, Model):
             model: Runnable = LocalEnsemble(found.config, name, self.stream)
         else:
-            model = LocalModel(found, self, release=self._release, variables=self._variables, output=self._output)
+            model = self._loaded(found)
         return _Loaded(model, found.folder, stamp)
+
+    def _loaded(self, source: ModelSource) -> LocalModel:
+        model = LocalModel(source, self, release=self._release, variables=self._variables, output=self._output)
+        self._running.add(model)
+        try:
+            model.load()
+        except BaseException:
+            model.kill()
+            raise
+        return model
 
     def _pop(self, name: str) -> _Loaded | None:
         with self._lock(name):
