@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from envpack.cli import options
 from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
-    from envpack.local import Answer, LogLine, Trial
+    from envpack.local import Answer, LocalServer, LogLine, Trial
     from envpack.project import Project
     from envpack.server import Tensor
     from envpack.store import SharedStore
@@ -95,7 +94,6 @@ def command(
     No server runs, and the repository is not changed. Ensembles are run step by step, and what the model asks of other
     models goes to those of the repository.
     """
-    from envpack.local import save_arrays
     from envpack.project import open_project
     from envpack.repository import model_name
     from envpack.workflow import BuildOptions, ResolveOptions, opened_instruments, project_store
@@ -111,6 +109,8 @@ def command(
         functions = tools.functions()
         record = _kept(tools.memray_file, f"{name}.memray") if memory else None
     if output is not None and trial.answers and trial.answers[-1].responses:
+        from envpack.local import save_arrays
+
         save_arrays(trial.answers[-1].responses[-1].outputs, output)
     _show(trial, console)
     if memory:
@@ -140,9 +140,7 @@ class _Run:
         self.metrics: list[str] = []
 
     def trial(self, inputs: tuple[str, ...], repeat: int, tools: Instruments, url: str) -> Trial:
-        from envpack.local import ModelFailed, try_model
         from envpack.repository import open_model
-        from envpack.support.errors import InputError
         from envpack.workflow import local_server
 
         folder = self._project.repository / self._name
@@ -157,17 +155,26 @@ class _Run:
             instruments={self._name: tools},
             url=url,
         )
+        with server:
+            server.prepare(self._name)
+            return self._answered(server, folder, inputs, repeat)
+
+    def _answered(self, server: LocalServer, folder: Path, inputs: tuple[str, ...], repeat: int) -> Trial:
+        # What this needs is imported while the model's process starts.
+        import rich.table  # noqa: F401
+
+        from envpack.local import ModelFailed, try_model
+        from envpack.support.errors import InputError
+
         try:
-            with server:
-                try:
-                    trial = try_model(server, self._name, folder, inputs, repeat=repeat, progress=self._console)
-                except KeyboardInterrupt:
-                    self._console.note("[dim]cancelled; Ctrl-C again ends the model at once[/dim]")
-                    raise
-                self.metrics = server.metrics.lines()  # models remove them when they end
+            trial = try_model(server, self._name, folder, inputs, repeat=repeat, progress=self._console)
+        except KeyboardInterrupt:
+            self._console.note("[dim]cancelled; Ctrl-C again ends the model at once[/dim]")
+            raise
         except ModelFailed as error:
             hint = "correct the model; its own lines are named above"
             raise InputError(error.text, kind="model-failed", where=str(folder), hint=hint) from error
+        self.metrics = server.metrics.lines()  # models remove them when they end
         return trial
 
 
@@ -267,7 +274,7 @@ def _latency(seconds: list[float]) -> str:
     ordered = sorted(seconds)
     at = {percent: ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] for percent in (50, 95, 99)}
     parts = [f"p{percent} {value * 1e3:.3f} ms" for percent, value in at.items()]
-    return f"{len(seconds)} requests: mean {statistics.mean(seconds) * 1e3:.3f} ms, {', '.join(parts)}"
+    return f"{len(seconds)} requests: mean {sum(seconds) / len(seconds) * 1e3:.3f} ms, {', '.join(parts)}"
 
 
 def _document(trial: Trial, log: list[LogLine]) -> dict[str, Any]:

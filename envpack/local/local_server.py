@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 from envpack.local.connection import Kind
 from envpack.local.ensemble import LocalEnsemble, Stream
@@ -17,10 +17,8 @@ from envpack.local.local_model import LocalModel, ModelSource
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
 from envpack.local.overrides import Override, Stamp, no_version, not_found, opened_override, stamp_of
-from envpack.local.remote import RemoteModel
 from envpack.local.values import Reader, Request, Response, Writer
 from envpack.repository import Model
-from envpack.server import Client
 from envpack.support.errors import EnvpackError
 
 # Before, a stream whose first response is an error has no further ones.
@@ -29,7 +27,11 @@ _FIRST_WITH_ERRORS_IN_STREAMS = 2504
 # How long models may take to end what was interrupted.
 _GRACE_SECONDS = 15.0
 
-Runnable = LocalModel | LocalEnsemble | RemoteModel
+if TYPE_CHECKING:
+    from envpack.local.remote import RemoteModel
+    from envpack.server import Client
+
+Runnable: TypeAlias = "LocalModel | LocalEnsemble | RemoteModel"
 Find = Callable[[str, "Override | None"], "ModelSource | Model | None"]
 
 
@@ -94,6 +96,7 @@ class LocalServer:
         self._changing = threading.Lock()  # of what follows
         self._loading: dict[str, threading.RLock] = {}  # a model that is loaded may load others
         self._models: dict[str, _Loaded] = {}
+        self._prepared: dict[str, LocalModel] = {}
         self._running: weakref.WeakSet[LocalModel] = weakref.WeakSet()
         self._found: dict[str, ModelSource | Model | None] = {}
         self._retired: list[threading.Thread] = []
@@ -134,15 +137,19 @@ class LocalServer:
             end.cancel()
 
     def prepare(self, name: str) -> None:
-        """Find out what a model runs on, and make that if need be, without starting it.
+        """Find out what a model runs on, make that if need be, and start its process, without waiting for it.
 
         Raises:
             EnvpackError: what ``find`` raises.
+            ServerError: the stub cannot be started (kind ``stub-failed``).
 
         """
         with self._lock(name):
             if name not in self._found:
                 self._found[name] = self._find(name, None)
+            found = self._found[name]
+            if isinstance(found, ModelSource) and name not in self._models and name not in self._prepared:
+                self._prepared[name] = self._begun(found)
 
     def model(self, name: str) -> Runnable:
         """A model, started if it does not run.
@@ -155,7 +162,7 @@ class LocalServer:
         with self._lock(name):
             if name not in self._models:
                 self.prepare(name)
-                self._models[name] = self._started(name, self._found[name])
+                self._models[name] = self._started(name, self._found[name], self._prepared.pop(name, None))
             return self._models[name].model
 
     def own_model(self, name: str) -> LocalModel | LocalEnsemble:
@@ -166,7 +173,7 @@ class LocalServer:
 
         """
         model = self.model(name)
-        if isinstance(model, RemoteModel):
+        if not isinstance(model, LocalModel | LocalEnsemble):
             raise ModelFailed(f"Request for unknown model: '{name}' is not found")
         return model
 
@@ -200,6 +207,9 @@ class LocalServer:
         """Stop a model, if it runs; its next use finds out anew what its name stands for."""
         with self._lock(name):
             self._found.pop(name, None)
+            begun = self._prepared.pop(name, None)
+        if begun is not None:
+            begun.kill()
         self.unload(name)
 
     def stop(self) -> None:
@@ -207,6 +217,8 @@ class LocalServer:
         while self._models:  # those that are answering may start others
             for name in list(self._models):
                 self.unload(name)
+        while self._prepared:
+            self._prepared.popitem()[1].kill()
         while self._retired:
             self._retired.pop().join()
 
@@ -235,8 +247,10 @@ class LocalServer:
         with self._changing:
             return self._loading.setdefault(name, threading.RLock())
 
-    def _started(self, name: str, found: ModelSource | Model | None) -> _Loaded:
+    def _started(self, name: str, found: ModelSource | Model | None, begun: LocalModel | None = None) -> _Loaded:
         if found is None and self._remote is not None:
+            from envpack.local.remote import RemoteModel
+
             return _Loaded(RemoteModel(self._remote, name))
         if found is None:
             raise ModelFailed(f"Request for unknown model: '{name}' is not found")
@@ -244,17 +258,12 @@ class LocalServer:
         if isinstance(found, Model):
             model: Runnable = LocalEnsemble(found.config, name, self.stream)
         else:
-            model = self._loaded(found)
+            model = _loaded(begun or self._begun(found))
         return _Loaded(model, found.folder, stamp)
 
-    def _loaded(self, source: ModelSource) -> LocalModel:
+    def _begun(self, source: ModelSource) -> LocalModel:
         model = LocalModel(source, self, release=self._release, variables=self._variables, output=self._output)
         self._running.add(model)
-        try:
-            model.load()
-        except BaseException:
-            model.kill()
-            raise
         return model
 
     def _pop(self, name: str) -> _Loaded | None:
@@ -355,6 +364,15 @@ class LocalServer:
         except ModelFailed as error:
             reason = f"version {version} is at UNAVAILABLE state: Internal: {error.text};"
             raise ModelFailed(f"load failed for model '{name}': {reason}\n") from error
+
+
+def _loaded(model: LocalModel) -> LocalModel:
+    try:
+        model.load()
+    except BaseException:
+        model.kill()
+        raise
+    return model
 
 
 def _write(content: Writer, stream: int, response: Response, *, is_last: bool) -> None:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
@@ -140,7 +139,6 @@ class ModelProcess:
         self.name = name
         self._host = host
         self._answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -159,6 +157,9 @@ class ModelProcess:
                     where=str(python.stub),
                     hint="set ENVPACK_CACHE_DIR to a folder whose programs can be run",
                 ) from error
+        from concurrent.futures import ThreadPoolExecutor  # while the process starts
+
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
         self._connection = Connection(ours)
         self._end = threading.Event()
         self._doing = "it started"

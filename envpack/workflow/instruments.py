@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from envpack.local import Python
-from envpack.lock import run_uv
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import Progress
 from envpack.support.temp_dirs import temp_dir
@@ -74,6 +73,8 @@ class Instruments:
         """A folder that has debugpy, ``""`` if the environment has it."""
         if next(python.prefix.glob("lib/python3.*/site-packages/debugpy"), None) is not None:
             return ""
+        from envpack.lock import run_uv
+
         folder = self.folder / "debugger"
         progress.begin("install debugpy")
         program = python.prefix / "bin/python3"
