@@ -26,6 +26,19 @@ _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 _STDERR = 2
 
 
+def _checked_url(context: click.Context, option: click.Parameter, url: str) -> str:  # noqa: ARG001 - click's signature
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if url and not is_address:
+        raise click.BadParameter(f"{url!r} is no address such as http://127.0.0.1:8000.")
+    return url
+
+
 @click.command(short_help="Send requests to a model, without a server.")
 @click.argument("model", shell_complete=options.complete_model)
 @click.option(
@@ -47,7 +60,7 @@ _STDERR = 2
 @click.option(
     "--repeat", type=click.IntRange(1), default=1, metavar="N", help="Send the requests N times and time them."
 )
-@click.option("--profile", is_flag=True, help="Show which Python functions took how long.")
+@click.option("--profile", is_flag=True, help="Show how long each phase and each Python function took.")
 @click.option(
     "--memory", is_flag=True, help="Show the most memory it had; with memray in its environment, keep a record."
 )
@@ -64,6 +77,7 @@ _STDERR = 2
     "--server",
     "url",
     default="",
+    callback=_checked_url,
     metavar="URL",
     help="A server that answers for models which the repository does not have, for example http://127.0.0.1:8000.",
 )
@@ -98,6 +112,8 @@ def command(
     from envpack.repository import model_name
     from envpack.workflow import BuildOptions, ResolveOptions, opened_instruments, project_store
 
+    if inputs.count("-") > 1:
+        raise click.BadParameter("standard input can be read once.", param_hint="--input")
     project = open_project(repository)
     name = model_name(project.repository, model)
     chosen = BuildOptions(ResolveOptions(python=python, triton=triton))
@@ -115,11 +131,14 @@ def command(
     _show(trial, console)
     if memory:
         _show_memory(trial, record, console)
+    phases = _phases(trial, run.log) if profile else {}
+    if phases:
+        console.show(_phase_table(phases))
     if functions:
         console.show(_functions(functions))
     for line in run.metrics:
         console.show(plain(line))
-    extra = {"metrics": run.metrics, "functions": functions, "memory_record": str(record or "")}
+    extra = {"metrics": run.metrics, "phases": phases, "functions": functions, "memory_record": str(record or "")}
     console.result(_document(trial, run.log.lines) | extra)
     if not trial.ok:
         sys.exit(1)
@@ -205,9 +224,11 @@ class _Log:
     def __init__(self, console: Console) -> None:
         self._console = console
         self.lines: list[LogLine] = []
+        self.reports: dict[str, str] = {}  # what the stub of each model reports of its start
 
     def __call__(self, line: LogLine) -> None:
         if line.level == "verbose":
+            self.reports[line.model] = line.text
             return
         self.lines.append(line)
         self._console.note(f"    [{_LEVELS[line.level]}]{line.level}: {plain(line.text)}[/]")
@@ -234,6 +255,31 @@ def _show_memory(trial: Trial, record: Path | None, console: Console) -> None:
         console.show(f"most memory: {trial.peak_memory / 2**20:.0f} MiB")
     if record:
         console.show(f"recorded by memray: {plain(str(record))}; for example: memray flamegraph {plain(str(record))}")
+
+
+def _phases(trial: Trial, log: _Log) -> dict[str, float]:
+    """The seconds of each phase of a model's life; empty for an ensemble."""
+    from envpack.server import stub_reports
+
+    report = next(iter(stub_reports(log.reports.get(trial.model, "")).values()), None)
+    if report is None:
+        return {}
+    imported, initialized = report.import_seconds or 0.0, report.initialize_seconds or 0.0
+    return {
+        "start": max(trial.load_seconds - imported - initialized, 0.0),
+        "import": imported,
+        "initialize": initialized,
+        "execute": sum(sum(answer.seconds) for answer in trial.answers),
+    }
+
+
+def _phase_table(phases: dict[str, float]) -> Any:
+    from rich.table import Table
+
+    table = Table("phase", "seconds", box=None, header_style="dim")
+    for name, seconds in phases.items():
+        table.add_row(name, f"{seconds:.3f}")
+    return table
 
 
 def _functions(functions: list[dict[str, Any]]) -> Any:

@@ -6,16 +6,18 @@ import dataclasses
 import itertools
 import queue
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from envpack.local.admission import admit, deliver
 from envpack.local.connection import Kind
+from envpack.local.load_checks import check_config
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
 from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess, Python
 from envpack.local.sequences import Sequences
-from envpack.local.values import Reader, Request, Response, Writer
+from envpack.local.values import NOTHING, Reader, Request, Response, Writer
 from envpack.repository import ModelConfig
 
 _FINAL = 1  # flag of the last response to a request
@@ -82,7 +84,9 @@ class LocalModel:
 
     """
 
-    config: Any  # complete once the model is loaded
+    # Complete once the model is loaded.
+    config: Any
+    load_seconds = 0.0
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class LocalModel:
         variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
     ) -> None:
+        self._started = time.perf_counter()
         self.version = source.version
         self._source = source
         self._host = host
@@ -133,6 +138,7 @@ class LocalModel:
         source = self._source
         completed = complete_config(source.config, source.name)
         self.config, text = merge_completion(completed, self.process.complete(config_json(completed)))
+        check_config(self.config)
         arguments = instance_arguments(self.config, text, str(source.folder), source.version)
         self.process.initialize(
             arguments,
@@ -141,11 +147,12 @@ class LocalModel:
         )
         if self.config.HasField("sequence_batching"):
             self._sequences = Sequences(self.config)
+        self.load_seconds = time.perf_counter() - self._started
 
     def stream(self, request: Request) -> Iterator[tuple[Response, bool]]:
         """Run a request; yields its responses as they come, and whether each is the last one. Any thread.
 
-        The last response of a decoupled model can be empty. Closing the iterator before it cancels the request.
+        The last one can be `NOTHING`. Closing the iterator before it cancels the request.
 
         Raises:
             ModelFailed: a server rejects the request.
@@ -237,6 +244,8 @@ class LocalModel:
         self._open.pop(open_.number, None)
 
     def _delivered(self, request: Request, response: Response) -> Response:
+        if response is NOTHING:
+            return response
         wanted = tuple(tensor for tensor in response.outputs if tensor.name in request.outputs)
         return dataclasses.replace(response, outputs=deliver(wanted, self.config))
 
@@ -276,4 +285,4 @@ class LocalModel:
             return
         is_last = bool(flags & _FINAL)
         if has_response or is_last:
-            open_.responses.put((content.response() if has_response else Response(), is_last))
+            open_.responses.put((content.response() if has_response else NOTHING, is_last))

@@ -9,15 +9,16 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING
 
+from envpack.local.composition import Runnable, load_steps
 from envpack.local.connection import Kind
 from envpack.local.ensemble import LocalEnsemble, Stream
 from envpack.local.local_model import LocalModel, ModelSource
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
 from envpack.local.overrides import Override, Stamp, no_version, not_found, opened_override, stamp_of
-from envpack.local.values import Reader, Request, Response, Writer
+from envpack.local.values import NOTHING, Reader, Request, Response, Writer
 from envpack.repository import Model
 from envpack.support.errors import EnvpackError
 
@@ -25,13 +26,11 @@ from envpack.support.errors import EnvpackError
 _FIRST_WITH_ERRORS_IN_STREAMS = 2504
 
 # How long models may take to end what was interrupted.
-_GRACE_SECONDS = 15.0
+_GRACE_SECONDS = 5.0
 
 if TYPE_CHECKING:
-    from envpack.local.remote import RemoteModel
     from envpack.server import Client
 
-Runnable: TypeAlias = "LocalModel | LocalEnsemble | RemoteModel"
 Find = Callable[[str, "Override | None"], "ModelSource | Model | None"]
 
 
@@ -145,9 +144,7 @@ class LocalServer:
 
         """
         with self._lock(name):
-            if name not in self._found:
-                self._found[name] = self._find(name, None)
-            found = self._found[name]
+            found = self._what(name)
             if isinstance(found, ModelSource) and name not in self._models and name not in self._prepared:
                 self._prepared[name] = self._begun(found)
 
@@ -188,11 +185,7 @@ class LocalServer:
             ModelFailed: a server rejects the request, or the model did not send one response.
 
         """
-        responses = [
-            response
-            for response, is_last in self.stream(request)
-            if response.outputs or response.error is not None or not is_last
-        ]
+        responses = [response for response, _ in self.stream(request) if response is not NOTHING]
         if len(responses) != 1:
             raise ModelFailed(f"expected a single response, got {len(responses)}")
         return responses[0]
@@ -256,10 +249,19 @@ class LocalServer:
             raise ModelFailed(f"Request for unknown model: '{name}' is not found")
         stamp = stamp_of(found.folder)
         if isinstance(found, Model):
-            model: Runnable = LocalEnsemble(found.config, name, self.stream)
+            ensemble = LocalEnsemble(found.config, name, self.stream)
+            load_steps(ensemble.config, self._what, self.model, has_server=self._remote is not None)
+            model: Runnable = ensemble
         else:
             model = _loaded(begun or self._begun(found))
         return _Loaded(model, found.folder, stamp)
+
+    def _what(self, name: str) -> ModelSource | Model | None:
+        """What a name stands for."""
+        with self._lock(name):
+            if name not in self._found:
+                self._found[name] = self._find(name, None)
+            return self._found[name]
 
     def _begun(self, source: ModelSource) -> LocalModel:
         model = LocalModel(source, self, release=self._release, variables=self._variables, output=self._output)
@@ -362,7 +364,7 @@ class LocalServer:
         try:
             return self._started(name, found)
         except ModelFailed as error:
-            reason = f"version {version} is at UNAVAILABLE state: Internal: {error.text};"
+            reason = f"version {version} is at UNAVAILABLE state: {error.status}: {error.text};"
             raise ModelFailed(f"load failed for model '{name}': {reason}\n") from error
 
 

@@ -30,12 +30,14 @@ class ModelFailed(Exception):  # noqa: N818 - not a fault of envpack
 
     Args:
         text: as a server reports it.
+        status: what the server calls this kind of error, which it puts before the text if the model cannot be loaded.
 
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, status: str = "Internal") -> None:
         super().__init__(text)
         self.text = text
+        self.status = status
 
 
 @dataclass(frozen=True)
