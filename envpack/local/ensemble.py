@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from envpack.local.admission import admit
+from envpack.local.admission import admit, fits
 from envpack.local.model_config import complete_config
 from envpack.local.model_process import ModelFailed
 from envpack.local.values import INVALID, NOTHING, RawTensor, Request, Response
@@ -22,13 +22,17 @@ class LocalEnsemble:
         config: the content of its config.pbtxt.
         name: its name.
         run: runs a request to a model; yields its responses, and whether each is the last one.
+        config_of: the configuration of a model that a step names; None for one that only a server has.
 
     """
 
-    def __init__(self, config: ModelConfig, name: str, run: Callable[[Request], Stream]) -> None:
+    def __init__(
+        self, config: ModelConfig, name: str, run: Callable[[Request], Stream], config_of: Callable[[str], Any]
+    ) -> None:
         self.config = complete_config(config, name)
         self.decoupled = False
         self._run = run
+        self._config_of = config_of
 
     def stream(self, request: Request) -> Stream:
         """Run a request; as `LocalModel.stream`.
@@ -65,9 +69,10 @@ class LocalEnsemble:
         inputs = tuple(
             dataclasses.replace(tensors[name], name=own) for own, name in step.input_map.items() if name in tensors
         )
+        lifted = self._lifted(step, inputs)
         own_request = dataclasses.replace(
             request,
-            inputs=inputs,
+            inputs=lifted or inputs,
             outputs=wanted,
             model=step.model_name,
             version=step.model_version or -1,
@@ -79,8 +84,20 @@ class LocalEnsemble:
                 return
             made = {step.output_map[tensor.name]: tensor for tensor in response.outputs}
             named = {name: dataclasses.replace(tensor, name=name) for name, tensor in made.items()}
+            if lifted:
+                named = {name: _without_batch(tensor) for name, tensor in named.items()}
             lacking = {step.output_map[own] for own in wanted} - set(named)
             yield from self._responses(request, {**tensors, **named}, rest, absent | lacking)
+
+    def _lifted(self, step: Any, inputs: Sequence[RawTensor]) -> tuple[RawTensor, ...]:
+        """The inputs of a step with a batch dimension, if only the step's model has one and they lack it; else none."""
+        model = self._config_of(step.model_name)
+        if model is None or self.config.max_batch_size or not model.max_batch_size:
+            return ()
+        dims = {entry.name: entry.dims for entry in model.input}
+        if not all(tensor.name in dims and fits(tensor.shape, dims[tensor.name]) for tensor in inputs):
+            return ()
+        return tuple(dataclasses.replace(tensor, shape=(1, *tensor.shape)) for tensor in inputs)
 
     def _step_responses(self, request: Request) -> Iterator[Response]:
         try:
@@ -110,6 +127,10 @@ class LocalEnsemble:
                 "deadlock, at least one output is not set while no more ensemble steps can be made"
             )
         return Response(tuple(tensor for name, tensor in tensors.items() if name in request.outputs))
+
+
+def _without_batch(tensor: RawTensor) -> RawTensor:
+    return dataclasses.replace(tensor, shape=tensor.shape[1:]) if tensor.shape[:1] == (1,) else tensor
 
 
 def _with_last(responses: Iterator[Response]) -> Stream:

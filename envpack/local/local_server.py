@@ -249,7 +249,9 @@ class LocalServer:
             raise ModelFailed(f"Request for unknown model: '{name}' is not found")
         stamp = stamp_of(found.folder)
         if isinstance(found, Model):
-            ensemble = LocalEnsemble(found.config, name, self.stream)
+            ensemble = LocalEnsemble(
+                found.config, name, self.stream, lambda step: getattr(self.model(step), "config", None)
+            )
             load_steps(ensemble.config, self._what, self.model, has_server=self._remote is not None)
             model: Runnable = ensemble
         else:

@@ -9,7 +9,7 @@ import pytest
 
 from envpack.project import FILE_NAME, Project, open_project
 from envpack.repository import looks_like_model
-from envpack.support.errors import EnvpackError
+from envpack.support.errors import EnvpackError, InputError
 from envpack.testing.local_models import LocalModels
 from envpack.testing.model import ModelUnderTest
 from envpack.testing.models import Models
@@ -31,6 +31,7 @@ class _Repository:
     """
 
     def __init__(self, project: Project, open_models: Callable[[Project], Models]) -> None:
+        self._folder = project.repository
         self._changes = SourceChanges(project.repository)
         self._failures: dict[str, EnvpackError] = {}
         self.models = open_models(project)
@@ -46,6 +47,15 @@ class _Repository:
         for changed in self._changes.since_last():
             self._failures.pop(changed, None)
             self.models.forget(changed)
+        names = sorted(entry.name for entry in self._folder.iterdir() if entry.is_dir() and looks_like_model(entry))
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise InputError(
+                f"model {name!r} not found",
+                kind="model-missing",
+                where=str(self._folder),
+                hint=f"models of this repository: {known}; see --envpack-repository",
+            )
         if name in self._failures:
             raise self._failures[name]
         try:

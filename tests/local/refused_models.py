@@ -62,5 +62,6 @@ REFUSED_ENSEMBLES = {
 SPARSE = {
     "e_nothing_in_the_middle": ensemble(step("only_undeclared", X, {"Y": "M"}), step("default", {"X": "M"}, Y)),
     "e_nothing_in_the_end": ensemble(step("only_undeclared", X, Y)),
-    "e_wrong_shape": ensemble(step("reshaped", X, Y)),
+    "e_other_batching": ensemble(step("reshaped", X, Y)),
+    "e_other_batching_inside": ensemble(step("reshaped", X, {"Y": "M"}), step("default", {"X": "M"}, Y)),
 }

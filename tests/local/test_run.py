@@ -284,6 +284,14 @@ def test_a_debugger_is_awaited_before_the_model_is_imported(command):
     assert child.returncode == 0
 
 
+def test_a_port_that_is_in_use_is_one_line(run):
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        code, output, errors = run("default", "--debug", str(port))
+    assert (code, output) == (6, "")
+    assert f"error: 127.0.0.1:{port}: the debugger cannot listen: Address already in use (port-taken)" in errors
+
+
 def copied(repository, name, source):
     """The model `default`, with another source."""
     shutil.copytree(repository / "default", repository / name, symlinks=True)

@@ -87,6 +87,15 @@ def test_what_failed_is_tried_again_only_after_a_change(repository, monkeypatch)
     assert failing.tried == ["one", "one"]
 
 
+@pytest.mark.parametrize("name", ["nobody", "", "..", "../models/one"])
+def test_an_unknown_model_is_refused_with_the_known_ones(repository, monkeypatch, name):
+    session = Session(on_server=False, server=None)
+    monkeypatch.setattr(session, "_models", lambda project: Failing())
+    load = session.models_for(repository, Path("test_it.py"))
+    with pytest.raises(pytest.fail.Exception, match=r"not found \(model-missing\)\n  fix: .*: one, two; see --envpack"):
+        load(name)
+
+
 def test_a_repository_that_does_not_exist(tmp_path):
     session = Session(on_server=False, server=None)
     with pytest.raises(pytest.fail.Exception, match=r"nowhere: model repository not found \(repository-missing\)"):
