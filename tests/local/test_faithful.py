@@ -14,7 +14,7 @@ from envpack.server.tensors import encode
 from envpack.support.errors import ServerError
 from tests.cache import kept_cache
 from tests.local.faithful_models import CASES, DECOUPLED, ENSEMBLES, STREAMS, Case, x
-from tests.local.refused_models import REFUSED, REFUSED_ENSEMBLES, SPARSE
+from tests.local.refused_models import OTHER_HALF, REFUSED, REFUSED_ENSEMBLES, SPARSE
 from tests.local.served import RELEASE, LocalClient, source_of
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 
@@ -34,7 +34,7 @@ def repository_of(folder, environments):
         parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}'
         (folder / name / "config.pbtxt").write_text(f'backend: "python"\n{case.config}\n{parameter}\n')
         (folder / name / stub.name).symlink_to(stub)
-    for name, config in (ENSEMBLES | SPARSE | REFUSED_ENSEMBLES).items():
+    for name, config in (ENSEMBLES | SPARSE | REFUSED_ENSEMBLES | OTHER_HALF).items():
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.pbtxt").write_text(config)
     return folder
@@ -120,8 +120,6 @@ def test_what_the_server_does_not_load_is_refused_for_the_same_reason(name, real
         real.load(name, timeout=120)
     with pytest.raises(ModelFailed) as caught:
         local.model(name)
-    if expected.value.message.endswith("no version is available"):
-        pytest.skip("the server has refused it already, together with another ensemble, and does not say why again")
     state = f"version 1 is at UNAVAILABLE state: {caught.value.status}: " if name in REFUSED else ""
     end = ";" if name in REFUSED else ""
     assert expected.value.message == f"load failed for model '{name}': {state}{caught.value.text}{end}\n"

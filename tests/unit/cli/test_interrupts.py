@@ -41,6 +41,15 @@ MOMENTS = {
         ),
         7,
     ),
+    "in a block that handles it itself": (
+        # Nothing repeats the signal once the block has handled it.
+        (
+            "from envpack.server import interruptible\ninterrupts.begin_work()\n"
+            "try:\n    with interruptible():\n        press()\n"
+            "except KeyboardInterrupt:\n    time.sleep(0.2)\nsys.exit(7)"
+        ),
+        7,
+    ),
     "after the work": ("interrupts.begin_work()\ninterrupts.end_work()\npress()\ntime.sleep(60)", 130),
     "at the exit": ("import atexit\natexit.register(press)\nsys.exit(7)", 130),
     "in a thread that the exit waits for": (
