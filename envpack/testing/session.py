@@ -9,10 +9,10 @@ import pytest
 
 from envpack.project import FILE_NAME, Project, open_project
 from envpack.repository import looks_like_model
-from envpack.support.errors import EnvpackError, InputError
+from envpack.support.errors import EnvpackError
 from envpack.testing.local_models import LocalModels
 from envpack.testing.model import ModelUnderTest
-from envpack.testing.models import Models
+from envpack.testing.models import ModelError, Models
 from envpack.testing.source_changes import SourceChanges
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
@@ -49,13 +49,8 @@ class _Repository:
             self.models.forget(changed)
         names = sorted(entry.name for entry in self._folder.iterdir() if entry.is_dir() and looks_like_model(entry))
         if name not in names:
-            known = ", ".join(names) or "none"
-            raise InputError(
-                f"model {name!r} not found",
-                kind="model-missing",
-                where=str(self._folder),
-                hint=f"models of this repository: {known}; see --envpack-repository",
-            )
+            known = ", ".join(names) or "no models"
+            raise ModelError(f"Request for unknown model: '{name}' is not found. {self._folder} has {known}")
         if name in self._failures:
             raise self._failures[name]
         try:
