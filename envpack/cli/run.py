@@ -105,8 +105,8 @@ def command(
 ) -> None:
     """Run MODEL in its environment, with its Python, under envpack's stub, and send it requests.
 
-    No server runs, and the repository is not changed. Ensembles are run step by step, and what the model asks of other
-    models goes to those of the repository.
+    No server runs, and the repository is not changed. Ensembles are run step by step, and requests of the model to
+    other models go to those of the repository.
     """
     from envpack.project import open_project
     from envpack.repository import model_name

@@ -275,7 +275,7 @@ class LocalServer:
             return self._models.pop(name, None)
 
     def _retire(self, loaded: _Loaded | None) -> None:
-        """Stop a model once it has answered, without waiting for that: the one that asks may be this model."""
+        """Stop a model once it has answered, without waiting for that: the request may come from this model."""
         if loaded is not None:
             thread = threading.Thread(target=loaded.stop)
             self._retired.append(thread)

@@ -58,7 +58,7 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing would be refused."""
+        """Whether `envpack verify` would accept all answers."""
         return not any(answer.fault for answer in self.answers)
 
 
@@ -98,12 +98,12 @@ def try_model(
     answers = tuple(Answer(request) for request in read_requests(sources, config, name, folder))
     for _ in range(repeat):
         for answer in answers:
-            _ask(server, config, answer)
+            _send(server, config, answer)
     peak = model.process.peak_memory() if isinstance(model, LocalModel) else 0
     return Trial(name, config, load_seconds, answers, peak)
 
 
-def _ask(server: LocalServer, config: ServedConfig, answer: Answer) -> None:
+def _send(server: LocalServer, config: ServedConfig, answer: Answer) -> None:
     started = time.perf_counter()
     try:
         found = tuple(_with_content(server, answer.request))
