@@ -1,25 +1,16 @@
-"""What the command imports first: until everything else is imported, Ctrl-C ends it without a traceback."""
+"""What the command imports first: it handles Ctrl-C before everything else is imported."""
 
 from __future__ import annotations
 
-import os
-import signal
-from types import FrameType
+import gc
 
-_INTERRUPTED = 130
+from envpack.cli import interrupts
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    waits = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not under nohup or in the background
-    if waits:
-        signal.signal(signal.SIGINT, _end)
+    interrupts.install()
+    gc.set_threshold(50_000)  # most of a short command is imports, which leave no garbage
     from envpack.cli.main import main as run
 
-    if waits:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
-
-
-def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-    os._exit(_INTERRUPTED)

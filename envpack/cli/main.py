@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 
 import click
 
 import envpack
+from envpack.cli import interrupts
 from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
@@ -40,7 +40,6 @@ _COMMANDS = (
     "completion",
 )
 _BUG = 70
-_INTERRUPTED = 130
 _EXPECTED = (EnvpackError, click.ClickException, click.Abort, KeyboardInterrupt)
 
 
@@ -82,25 +81,22 @@ def main() -> None:
     open_missing_streams()
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         sys.exit(answer_shell(cli, instruction))
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
-            signal.signal(number, _end)
+    interrupts.repeat_unhandled()
+    interrupts.exit_on(signal.SIGTERM, signal.SIGHUP)
     sys.exit(close_streams(run(sys.argv[1:])))
-
-
-def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-    """Let what was started end, and what is half-written go, before this process does."""
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(128 + number)
 
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code. Nothing that a user can do ends in a traceback."""
     context: click.Context | None = None
     try:
-        with cli.make_context("envpack", list(arguments) or ["--help"]) as context:
-            code = cli.invoke(context)
-        sys.stdout.flush()
+        try:
+            interrupts.begin_work()
+            with cli.make_context("envpack", list(arguments) or ["--help"]) as context:
+                code = cli.invoke(context)
+            sys.stdout.flush()
+        finally:
+            interrupts.end_work()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -135,7 +131,7 @@ def _failure(error: BaseException) -> Failure:
             return Failure(
                 "interrupted; what was there before is as it was",
                 kind="interrupted",
-                exit_code=_INTERRUPTED,
+                exit_code=interrupts.EXIT_CODE,
                 hint="run the same command again, it goes on where it can",
             )
         case Exception() if (explained := _explained(error)) is not None:

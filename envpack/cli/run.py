@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from envpack.cli import options
 from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
-    from envpack.local import Answer, LogLine, Trial
+    from envpack.local import Answer, LocalServer, LogLine, Trial
     from envpack.project import Project
     from envpack.server import Tensor
     from envpack.store import SharedStore
@@ -25,6 +24,19 @@ _SHOWN_TEXT = 100
 _SHOWN_FUNCTIONS = 15
 _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 _STDERR = 2
+
+
+def _checked_url(context: click.Context, option: click.Parameter, url: str) -> str:  # noqa: ARG001 - click's signature
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if url and not is_address:
+        raise click.BadParameter(f"{url!r} is no address such as http://127.0.0.1:8000.")
+    return url
 
 
 @click.command(short_help="Send requests to a model, without a server.")
@@ -48,7 +60,7 @@ _STDERR = 2
 @click.option(
     "--repeat", type=click.IntRange(1), default=1, metavar="N", help="Send the requests N times and time them."
 )
-@click.option("--profile", is_flag=True, help="Show which Python functions took how long.")
+@click.option("--profile", is_flag=True, help="Show how long each phase and each Python function took.")
 @click.option(
     "--memory", is_flag=True, help="Show the most memory it had; with memray in its environment, keep a record."
 )
@@ -65,6 +77,7 @@ _STDERR = 2
     "--server",
     "url",
     default="",
+    callback=_checked_url,
     metavar="URL",
     help="A server that answers for models which the repository does not have, for example http://127.0.0.1:8000.",
 )
@@ -92,14 +105,15 @@ def command(
 ) -> None:
     """Run MODEL in its environment, with its Python, under envpack's stub, and send it requests.
 
-    No server runs, and the repository is not changed. Ensembles are run step by step, and what the model asks of other
-    models goes to those of the repository.
+    No server runs, and the repository is not changed. Ensembles are run step by step, and requests of the model to
+    other models go to those of the repository.
     """
-    from envpack.local import save_arrays
     from envpack.project import open_project
     from envpack.repository import model_name
     from envpack.workflow import BuildOptions, ResolveOptions, opened_instruments, project_store
 
+    if inputs.count("-") > 1:
+        raise click.BadParameter("standard input can be read once.", param_hint="--input")
     project = open_project(repository)
     name = model_name(project.repository, model)
     chosen = BuildOptions(ResolveOptions(python=python, triton=triton))
@@ -111,15 +125,20 @@ def command(
         functions = tools.functions()
         record = _kept(tools.memray_file, f"{name}.memray") if memory else None
     if output is not None and trial.answers and trial.answers[-1].responses:
+        from envpack.local import save_arrays
+
         save_arrays(trial.answers[-1].responses[-1].outputs, output)
     _show(trial, console)
     if memory:
         _show_memory(trial, record, console)
+    phases = _phases(trial, run.log) if profile else {}
+    if phases:
+        console.show(_phase_table(phases))
     if functions:
         console.show(_functions(functions))
     for line in run.metrics:
         console.show(plain(line))
-    extra = {"metrics": run.metrics, "functions": functions, "memory_record": str(record or "")}
+    extra = {"metrics": run.metrics, "phases": phases, "functions": functions, "memory_record": str(record or "")}
     console.result(_document(trial, run.log.lines) | extra)
     if not trial.ok:
         sys.exit(1)
@@ -140,9 +159,7 @@ class _Run:
         self.metrics: list[str] = []
 
     def trial(self, inputs: tuple[str, ...], repeat: int, tools: Instruments, url: str) -> Trial:
-        from envpack.local import ModelFailed, try_model
         from envpack.repository import open_model
-        from envpack.support.errors import InputError
         from envpack.workflow import local_server
 
         folder = self._project.repository / self._name
@@ -157,13 +174,26 @@ class _Run:
             instruments={self._name: tools},
             url=url,
         )
+        with server:
+            server.prepare(self._name)
+            return self._answered(server, folder, inputs, repeat)
+
+    def _answered(self, server: LocalServer, folder: Path, inputs: tuple[str, ...], repeat: int) -> Trial:
+        # What this needs is imported while the model's process starts.
+        import rich.table  # noqa: F401
+
+        from envpack.local import ModelFailed, try_model
+        from envpack.support.errors import InputError
+
         try:
-            with server:
-                trial = try_model(server, self._name, folder, inputs, repeat=repeat, progress=self._console)
-                self.metrics = server.metrics.lines()  # models remove them when they end
+            trial = try_model(server, self._name, folder, inputs, repeat=repeat, progress=self._console)
+        except KeyboardInterrupt:
+            self._console.note("[dim]cancelled; Ctrl-C again ends the model at once[/dim]")
+            raise
         except ModelFailed as error:
             hint = "correct the model; its own lines are named above"
             raise InputError(error.text, kind="model-failed", where=str(folder), hint=hint) from error
+        self.metrics = server.metrics.lines()  # models remove them when they end
         return trial
 
 
@@ -194,9 +224,11 @@ class _Log:
     def __init__(self, console: Console) -> None:
         self._console = console
         self.lines: list[LogLine] = []
+        self.reports: dict[str, str] = {}  # what the stub of each model reports of its start
 
     def __call__(self, line: LogLine) -> None:
         if line.level == "verbose":
+            self.reports[line.model] = line.text
             return
         self.lines.append(line)
         self._console.note(f"    [{_LEVELS[line.level]}]{line.level}: {plain(line.text)}[/]")
@@ -223,6 +255,31 @@ def _show_memory(trial: Trial, record: Path | None, console: Console) -> None:
         console.show(f"most memory: {trial.peak_memory / 2**20:.0f} MiB")
     if record:
         console.show(f"recorded by memray: {plain(str(record))}; for example: memray flamegraph {plain(str(record))}")
+
+
+def _phases(trial: Trial, log: _Log) -> dict[str, float]:
+    """The seconds of each phase of a model's life; empty for an ensemble."""
+    from envpack.server import stub_reports
+
+    report = next(iter(stub_reports(log.reports.get(trial.model, "")).values()), None)
+    if report is None:
+        return {}
+    imported, initialized = report.import_seconds or 0.0, report.initialize_seconds or 0.0
+    return {
+        "start": max(trial.load_seconds - imported - initialized, 0.0),
+        "import": imported,
+        "initialize": initialized,
+        "execute": sum(sum(answer.seconds) for answer in trial.answers),
+    }
+
+
+def _phase_table(phases: dict[str, float]) -> Any:
+    from rich.table import Table
+
+    table = Table("phase", "seconds", box=None, header_style="dim")
+    for name, seconds in phases.items():
+        table.add_row(name, f"{seconds:.3f}")
+    return table
 
 
 def _functions(functions: list[dict[str, Any]]) -> Any:
@@ -263,7 +320,7 @@ def _latency(seconds: list[float]) -> str:
     ordered = sorted(seconds)
     at = {percent: ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] for percent in (50, 95, 99)}
     parts = [f"p{percent} {value * 1e3:.3f} ms" for percent, value in at.items()]
-    return f"{len(seconds)} requests: mean {statistics.mean(seconds) * 1e3:.3f} ms, {', '.join(parts)}"
+    return f"{len(seconds)} requests: mean {sum(seconds) / len(seconds) * 1e3:.3f} ms, {', '.join(parts)}"
 
 
 def _document(trial: Trial, log: list[LogLine]) -> dict[str, Any]:

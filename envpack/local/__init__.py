@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from envpack.local.overrides import Override as Override
     from envpack.local.trial import Answer as Answer, Trial as Trial, try_model as try_model
     from envpack.local.values import (
+        NOTHING as NOTHING,
         SEQUENCE_END as SEQUENCE_END,
         SEQUENCE_START as SEQUENCE_START,
         RawTensor as RawTensor,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from envpack.local.values import RawTensor
 from envpack.server import decode, encode
+from envpack.support.bounded_reading import opened
 from envpack.support.errors import InputError
 from envpack.support.replacement import replaced_file
 
@@ -26,6 +29,9 @@ _TYPES = {
     "FP64": "<f8",
     "BF16": "<u2",  # NumPy has no such type: the bits
 }
+MOST_BYTES = 2 << 30  # of one file
+# What numpy.load raises for damaged files, and for archives with a password.
+_DAMAGED = (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 _KINDS = {"b": "BOOL", "u": "UINT", "i": "INT", "f": "FP"}
 
 
@@ -82,18 +88,31 @@ def to_array(tensor: RawTensor) -> Any:
 
 
 def read_arrays(file: Path) -> dict[str, Any]:
-    """The arrays of an ``.npz`` file by name, or that of an ``.npy`` file under ``""``. Nothing in it is run.
+    """The arrays of an ``.npz`` file by name, or that of an ``.npy`` file under ``""``.
+
+    Nothing in it is run, and no more than `MOST_BYTES` are read from an archive, after decompression.
 
     Raises:
         InputError: the file cannot be read, or NumPy is missing (kind ``bad-input``).
 
     """
     numpy = _numpy(str(file))
+    hint = "it must be an array that numpy.save wrote"
     try:
-        loaded = numpy.load(file, allow_pickle=False)
-        return dict(loaded) if isinstance(loaded, Mapping) else {"": loaded}
-    except (OSError, ValueError, EOFError) as error:
-        raise _bad(str(file), f"cannot be read: {error}", "it must be an array that numpy.save wrote") from error
+        with opened(file) as content:
+            loaded = numpy.load(content, allow_pickle=False)
+            if not isinstance(loaded, Mapping):
+                return {"": loaded}
+            size = sum(entry.file_size for entry in loaded.zip.infolist())  # type: ignore[attr-defined]
+            if size > MOST_BYTES:
+                raise _bad(str(file), f"cannot be read: its arrays have {size} bytes, more than {MOST_BYTES}", hint)
+            return dict(loaded)
+    except OSError as error:
+        raise _bad(str(file), f"cannot be read: {error.strerror or error}", hint) from error
+    except MemoryError as error:
+        raise _bad(str(file), f"cannot be read: there is not enough memory: {error}", hint) from error
+    except _DAMAGED as error:
+        raise _bad(str(file), f"cannot be read: {error}", hint) from error
 
 
 def save_arrays(tensors: tuple[RawTensor, ...], file: Path) -> None:
@@ -106,12 +125,19 @@ def save_arrays(tensors: tuple[RawTensor, ...], file: Path) -> None:
     numpy = _numpy(str(file))
     arrays = {tensor.name: to_array(tensor) for tensor in tensors}
     # Strings as NumPy's own type, which can be read without pickle.
-    plain = {name: array.astype("S") if array.dtype == object else array for name, array in arrays.items()}
+    plain = {name: _strings(name, array) if array.dtype == object else array for name, array in arrays.items()}
     try:
         with replaced_file(file) as temporary, temporary.open("wb") as stream:
             numpy.savez(stream, **plain)
     except OSError as error:
         raise _bad(str(file), f"cannot be written: {error.strerror}", "give another file") from error
+
+
+def _strings(name: str, array: Any) -> Any:
+    if any(element.endswith(b"\0") for element in array.flat):
+        text = "its strings cannot be saved: one ends with a zero byte, which NumPy removes"
+        raise _bad(name, text, "use --json instead of --output")
+    return array.astype("S")
 
 
 def _numpy(where: str) -> Any:

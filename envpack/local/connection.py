@@ -104,10 +104,13 @@ class Connection:
         content = self._read(size)
         return None if content is None else Message(Kind(kind), number, Reader(content))
 
-    def close(self) -> None:
-        """Close this end; a thread that waits for a message gets None."""
+    def end(self) -> None:
+        """Send nothing more. A thread that waits for a message gets those that have come, and then None."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close this end. No thread may wait for a message."""
         self._socket.close()
 
     def _send_some(self, parts: list[bytes | memoryview]) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envpack.local.arrays import from_array, read_arrays
+from envpack.local.arrays import MOST_BYTES, from_array, read_arrays
 from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, raw
 from envpack.server import ServedConfig, Tensor, encode
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError
 from envpack.verification import SAMPLES_FILE, generate_requests, read_samples
 
-_MOST_BYTES = 2 << 30
 _ARRAYS = (".npy", ".npz")
 
 
@@ -35,12 +34,30 @@ def read_requests(sources: Sequence[str], config: ServedConfig, model: str, fold
     if not sources:
         own = folder / SAMPLES_FILE
         return list(_from_samples(own, config, model) if own.is_file() else _made_up(config, model))
-    if len(sources) == 1 and sources[0].endswith(".json"):
-        return list(_from_samples(Path(sources[0]), config, model))
+    given = [_split(source, config) for source in sources]
+    samples = [file for name, file in given if not name and file.suffix == ".json"]
+    if samples and len(given) > 1:
+        raise _bad(samples[0], "samples hold all inputs of a request, but --input is given more than once", "give one")
+    if samples:
+        return list(_from_samples(samples[0], config, model))
     inputs: dict[str, RawTensor] = {}
-    for source in sources:
-        inputs |= {tensor.name: tensor for tensor in _tensors(source, config)}
+    for name, file in given:
+        for tensor in _tensors(name, file, config):
+            if tensor.name in inputs:
+                raise _bad(file, f"the input {tensor.name!r} is given twice", "give each input once")
+            inputs[tensor.name] = tensor
     return [Request(tuple(inputs.values()), model=model)]
+
+
+def _split(source: str, config: ServedConfig) -> tuple[str, Path]:
+    """The input that is named, ``""`` for none, and the file."""
+    names = [entry.name for entry in config.inputs]
+    name, equals, rest = source.partition("=")
+    if equals and name in names:
+        return name, Path(rest)
+    if equals and not Path(source).exists():
+        raise _bad(Path(source), f"the model has no input {name!r}, only {', '.join(names)}", "name one of its inputs")
+    return "", Path(source)
 
 
 def _from_samples(file: Path, config: ServedConfig, model: str) -> Iterator[Request]:
@@ -59,21 +76,22 @@ def _request(inputs: Sequence[Tensor], parameters: Mapping[str, Any], model: str
     return Request(tuple(map(raw, inputs)), correlation_id=parameters.get("sequence_id", 0), flags=flags, model=model)
 
 
-def _tensors(source: str, config: ServedConfig) -> Iterator[RawTensor]:
+def _tensors(name: str, file: Path, config: ServedConfig) -> Iterator[RawTensor]:
     known = {entry.name: entry for entry in config.inputs}
-    name, equals, rest = source.partition("=")
-    named = bool(equals) and name in known
-    file = Path(rest if named else source)
     if file.suffix in _ARRAYS:
-        yield from _arrays(file, name if named else "", config)
+        yield from _arrays(file, name, config)
         return
-    strings = [name] if named else [entry.name for entry in config.inputs if entry.datatype == "BYTES"]
-    if len(strings) != 1:
+    strings = [entry.name for entry in config.inputs if entry.datatype == "BYTES" and name in ("", entry.name)]
+    if not strings:
+        which = f"the input {name!r} is" if name else "the model has"
+        raise _bad(file, f"{which} no input of strings, which files can be sent to", "give .json, .npy or .npz")
+    if len(strings) > 1:
         raise _bad(file, f"the model has {len(strings)} inputs of strings", "say which one: INPUT=FILE")
     try:
-        content = read_bytes(file, most=_MOST_BYTES)
+        content = read_bytes(file, most=MOST_BYTES)
     except (OSError, ValueError) as error:
-        raise _bad(file, f"cannot be read: {error}", "give a file that you can read") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise _bad(file, f"cannot be read: {reason}", "give a file that you can read") from error
     shape = tuple(1 if size < 0 else size for size in known[strings[0]].dims)
     yield RawTensor(strings[0], "BYTES", shape, encode("BYTES", (content,)))
 

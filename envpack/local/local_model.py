@@ -6,16 +6,18 @@ import dataclasses
 import itertools
 import queue
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from envpack.local.admission import admit, deliver
 from envpack.local.connection import Kind
+from envpack.local.load_checks import check_config
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
 from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess, Python
 from envpack.local.sequences import Sequences
-from envpack.local.values import Reader, Request, Response, Writer
+from envpack.local.values import NOTHING, Reader, Request, Response, Writer
 from envpack.repository import ModelConfig
 
 _FINAL = 1  # flag of the last response to a request
@@ -26,9 +28,18 @@ _RESCHEDULED = 2
 class _Open:
     """A request whose final response has not come."""
 
+    number: int
     request: Request
     responses: queue.SimpleQueue[tuple[Response, bool]] = dataclasses.field(default_factory=queue.SimpleQueue)
     is_cancelled: bool = False
+
+
+@dataclasses.dataclass
+class _Batch:
+    """Requests of one call of ``execute()``; rescheduled ones are the next batch."""
+
+    requests: list[_Open]
+    done: threading.Event = dataclasses.field(default_factory=threading.Event)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +70,7 @@ class ModelSource:
 
 
 class LocalModel:
-    """A model that answers requests, without a server.
+    """A model that answers requests, without a server. Its process starts at once; `load` makes it ready.
 
     Args:
         source: what to load.
@@ -69,10 +80,13 @@ class LocalModel:
         output: where its standard output and error go; None for those of this process.
 
     Raises:
-        ModelFailed: the model cannot be loaded.
         ServerError: the stub cannot be started (kind ``stub-failed``).
 
     """
+
+    # Complete once the model is loaded.
+    config: Any
+    load_seconds = 0.0
 
     def __init__(
         self,
@@ -83,12 +97,14 @@ class LocalModel:
         variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
     ) -> None:
+        self._started = time.perf_counter()
         self.version = source.version
+        self._source = source
         self._host = host
         self._numbers = itertools.count(1)
         self._open: dict[int, _Open] = {}
-        self._turn = threading.Lock()  # a model processes one batch at a time
-        completed = complete_config(source.config, source.name)
+        self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._sequences: Sequences | None = None
         self.process = ModelProcess(
             source.python,
             source.file,
@@ -98,12 +114,10 @@ class LocalModel:
             variables={**(variables or {}), **source.variables},
             output=output,
         )
-        try:
-            self.config = self._initialize(completed, source)
-        except BaseException:
-            self.process.close()
-            raise
-        self._sequences = Sequences(self.config) if self.config.HasField("sequence_batching") else None
+        # A model processes one batch at a time. One thread does that for the life of the model: Ctrl-C can interrupt
+        # the start of a thread, and then nobody knows whether it runs.
+        self._worker = threading.Thread(target=self._run_batches, name=f"{source.name}-batches", daemon=True)
+        self._worker.start()
 
     @property
     def decoupled(self) -> bool:
@@ -114,26 +128,37 @@ class LocalModel:
         """Whether requests may name this version; -1 stands for any."""
         return version in (-1, int(self.version))
 
-    def _initialize(self, completed: Any, source: ModelSource) -> Any:
-        config, text = merge_completion(completed, self.process.complete(config_json(completed)))
-        arguments = instance_arguments(config, text, str(source.folder), source.version)
+    def load(self) -> None:
+        """Import and initialize the model.
+
+        Raises:
+            ModelFailed: the model cannot be loaded.
+
+        """
+        source = self._source
+        completed = complete_config(source.config, source.name)
+        self.config, text = merge_completion(completed, self.process.complete(config_json(completed)))
+        check_config(self.config)
+        arguments = instance_arguments(self.config, text, str(source.folder), source.version)
         self.process.initialize(
             arguments,
-            decoupled=config.model_transaction_policy.decoupled,
+            decoupled=self.decoupled,
             instance=arguments["model_instance_name"],
         )
-        return config
+        if self.config.HasField("sequence_batching"):
+            self._sequences = Sequences(self.config)
+        self.load_seconds = time.perf_counter() - self._started
 
     def stream(self, request: Request) -> Iterator[tuple[Response, bool]]:
         """Run a request; yields its responses as they come, and whether each is the last one. Any thread.
 
-        The last response of a decoupled model can be empty. Closing the iterator before it cancels the request.
+        The last one can be `NOTHING`. Closing the iterator before it cancels the request.
 
         Raises:
             ModelFailed: a server rejects the request.
 
         """
-        return self._responses(self._admitted(request))
+        return self._responses(_Batch([self._admitted(request)]))
 
     def infer_batch(self, requests: list[Request]) -> list[list[Response]]:
         """Run requests in one call of ``execute()``; returns the responses to each.
@@ -142,18 +167,38 @@ class LocalModel:
             ModelFailed: a server rejects one of the requests.
 
         """
-        opened = [self._admitted(request) for request in requests]
-        self._execute(opened)
-        return [[response for response, _ in self._drain(number, open_)] for number, open_ in opened]
+        batch = _Batch([self._admitted(request) for request in requests])
+        try:
+            self._batches.put(batch)
+            return [[response for response, _ in self._drain(open_)] for open_ in batch.requests]
+        finally:
+            for open_ in batch.requests:
+                self._close(open_)
+
+    def cancel(self) -> None:
+        """Cancel all requests, which models can see."""
+        for open_ in list(self._open.values()):
+            open_.is_cancelled = True
 
     def stop(self) -> None:
-        """Finalize the model, and end its process."""
-        with self._turn:
-            self.process.stop()
+        """Finalize the model once it has answered, and end its process."""
+        self._batches.put(None)
+        self._worker.join()
+        self.process.stop()
+
+    def kill(self) -> None:
+        """End the model at once."""
+        self._batches.put(None)
+        self.process.close()
 
     def log(self, line: Any) -> None:
         """Take a line of the model's log."""
         self._host.log(line)
+
+    def ended(self, text: str) -> None:
+        """Fail the requests that the process has not answered."""
+        for open_ in list(self._open.values()):
+            open_.responses.put((Response(error=text), True))
 
     def answer(self, process: ModelProcess, kind: Kind, content: Reader, answer: Writer) -> Afterwards:
         """Answer a query of the process; those about its own requests here, the others by the host."""
@@ -166,57 +211,65 @@ class LocalModel:
             return self._host.answer(process, kind, content, answer)
         return None
 
-    def _admitted(self, request: Request) -> tuple[int, _Open]:
+    def _admitted(self, request: Request) -> _Open:
         admitted = admit(request, self.config)
         if self._sequences is not None:
             admitted = self._sequences.admit(admitted)
-        admitted = dataclasses.replace(admitted, model=self.config.name)
-        return next(self._numbers), _Open(admitted)
+        open_ = _Open(next(self._numbers), dataclasses.replace(admitted, model=self.config.name))
+        self._open[open_.number] = open_
+        return open_
 
-    def _responses(self, opened: tuple[int, _Open]) -> Iterator[tuple[Response, bool]]:
-        runner = threading.Thread(target=self._execute, args=([opened],), daemon=True)
-        runner.start()
+    def _responses(self, batch: _Batch) -> Iterator[tuple[Response, bool]]:
+        (open_,) = batch.requests
         try:
-            yield from self._drain(*opened)
+            self._batches.put(batch)
+            yield from self._drain(open_)
+            batch.done.wait()
+        except GeneratorExit:
+            open_.is_cancelled = True
+            batch.done.wait()
+            raise
         finally:
-            runner.join()
-            self._open.pop(opened[0], None)
+            self._close(open_)
 
-    def _drain(self, number: int, open_: _Open) -> Iterator[tuple[Response, bool]]:
+    def _drain(self, open_: _Open) -> Iterator[tuple[Response, bool]]:
         is_last = False
-        try:
-            while not is_last:
-                response, is_last = open_.responses.get()
-                yield self._delivered(open_.request, response), is_last
-        finally:
-            if is_last:
-                self._open.pop(number, None)
-            else:  # the model can see that until it ends the request
-                open_.is_cancelled = True
+        while not is_last:
+            response, is_last = open_.responses.get()
+            yield self._delivered(open_.request, response), is_last
+
+    def _close(self, open_: _Open) -> None:
+        """Forget a request, which the model sees as cancelled from now on."""
+        open_.is_cancelled = True
+        self._open.pop(open_.number, None)
 
     def _delivered(self, request: Request, response: Response) -> Response:
+        if response is NOTHING:
+            return response
         wanted = tuple(tensor for tensor in response.outputs if tensor.name in request.outputs)
         return dataclasses.replace(response, outputs=deliver(wanted, self.config))
 
-    def _execute(self, batch: list[tuple[int, _Open]]) -> None:
-        """Run a batch, and again those of its requests that the model reschedules."""
-        self._open.update(batch)
-        while batch:
-            try:
-                with self._turn:
-                    answer = self.process.execute([(number, open_.request) for number, open_ in batch])
-            except ModelFailed as error:
-                self._fail(batch, error.text)
-                return
-            failure = answer.failure()
-            if failure is not None:
-                self._fail(batch, failure)
-                return
-            batch = [opened for opened in batch if self._take_answer(opened[1], answer)]
+    def _run_batches(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            batch.requests = self._execute(batch.requests)
+            if batch.requests:
+                self._batches.put(batch)
+            else:
+                batch.done.set()
 
-    def _fail(self, batch: list[tuple[int, _Open]], text: str) -> None:
-        for _, open_ in batch:
-            open_.responses.put((Response(error=text), True))
+    def _execute(self, requests: list[_Open]) -> list[_Open]:
+        """Run a batch; returns those of its requests that the model reschedules."""
+        try:
+            answer = self.process.execute([(open_.number, open_.request) for open_ in requests])
+        except ModelFailed as error:
+            failure: str | None = error.text
+        else:
+            failure = answer.failure()
+        if failure is None:
+            return [open_ for open_ in requests if self._take_answer(open_, answer)]
+        for open_ in requests:
+            open_.responses.put((Response(error=failure), True))
+        return []
 
     def _take_answer(self, open_: _Open, answer: Reader) -> bool:
         """Read what a batch says of one of its requests; whether to run it again."""
@@ -232,6 +285,4 @@ class LocalModel:
             return
         is_last = bool(flags & _FINAL)
         if has_response or is_last:
-            open_.responses.put((content.response() if has_response else Response(), is_last))
-        if is_last and open_.is_cancelled:
-            self._open.pop(number, None)
+            open_.responses.put((content.response() if has_response else NOTHING, is_last))

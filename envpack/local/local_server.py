@@ -5,27 +5,32 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
+from envpack.local.composition import Runnable, load_steps
 from envpack.local.connection import Kind
 from envpack.local.ensemble import LocalEnsemble, Stream
 from envpack.local.local_model import LocalModel, ModelSource
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
 from envpack.local.overrides import Override, Stamp, no_version, not_found, opened_override, stamp_of
-from envpack.local.remote import RemoteModel
-from envpack.local.values import Reader, Request, Response, Writer
+from envpack.local.values import NOTHING, Reader, Request, Response, Writer
 from envpack.repository import Model
-from envpack.server import Client
 from envpack.support.errors import EnvpackError
 
 # Before, a stream whose first response is an error has no further ones.
 _FIRST_WITH_ERRORS_IN_STREAMS = 2504
 
-Runnable = LocalModel | LocalEnsemble | RemoteModel
+# How long models may take to end what was interrupted.
+_GRACE_SECONDS = 5.0
+
+if TYPE_CHECKING:
+    from envpack.server import Client
+
 Find = Callable[[str, "Override | None"], "ModelSource | Model | None"]
 
 
@@ -90,6 +95,8 @@ class LocalServer:
         self._changing = threading.Lock()  # of what follows
         self._loading: dict[str, threading.RLock] = {}  # a model that is loaded may load others
         self._models: dict[str, _Loaded] = {}
+        self._prepared: dict[str, LocalModel] = {}
+        self._running: weakref.WeakSet[LocalModel] = weakref.WeakSet()
         self._found: dict[str, ModelSource | Model | None] = {}
         self._retired: list[threading.Thread] = []
         self._streams = itertools.count(1)
@@ -113,19 +120,33 @@ class LocalServer:
     def __enter__(self) -> LocalServer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop all models; after an interruption within some seconds, or at once if that is interrupted too."""
+        end = threading.Timer(_GRACE_SECONDS, self.kill)
+        end.daemon = True
+        try:
+            if kind is not None and not issubclass(kind, Exception):
+                self.cancel()
+                end.start()
+            self.stop()
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            end.cancel()
 
     def prepare(self, name: str) -> None:
-        """Find out what a model runs on, and make that if need be, without starting it.
+        """Find out what a model runs on, make that if need be, and start its process, without waiting for it.
 
         Raises:
             EnvpackError: what ``find`` raises.
+            ServerError: the stub cannot be started (kind ``stub-failed``).
 
         """
         with self._lock(name):
-            if name not in self._found:
-                self._found[name] = self._find(name, None)
+            found = self._what(name)
+            if isinstance(found, ModelSource) and name not in self._models and name not in self._prepared:
+                self._prepared[name] = self._begun(found)
 
     def model(self, name: str) -> Runnable:
         """A model, started if it does not run.
@@ -138,7 +159,7 @@ class LocalServer:
         with self._lock(name):
             if name not in self._models:
                 self.prepare(name)
-                self._models[name] = self._started(name, self._found[name])
+                self._models[name] = self._started(name, self._found[name], self._prepared.pop(name, None))
             return self._models[name].model
 
     def own_model(self, name: str) -> LocalModel | LocalEnsemble:
@@ -149,7 +170,7 @@ class LocalServer:
 
         """
         model = self.model(name)
-        if isinstance(model, RemoteModel):
+        if not isinstance(model, LocalModel | LocalEnsemble):
             raise ModelFailed(f"Request for unknown model: '{name}' is not found")
         return model
 
@@ -164,11 +185,7 @@ class LocalServer:
             ModelFailed: a server rejects the request, or the model did not send one response.
 
         """
-        responses = [
-            response
-            for response, is_last in self.stream(request)
-            if response.outputs or response.error is not None or not is_last
-        ]
+        responses = [response for response, _ in self.stream(request) if response is not NOTHING]
         if len(responses) != 1:
             raise ModelFailed(f"expected a single response, got {len(responses)}")
         return responses[0]
@@ -183,14 +200,30 @@ class LocalServer:
         """Stop a model, if it runs; its next use finds out anew what its name stands for."""
         with self._lock(name):
             self._found.pop(name, None)
+            begun = self._prepared.pop(name, None)
+        if begun is not None:
+            begun.kill()
         self.unload(name)
 
     def stop(self) -> None:
         """Stop all models."""
-        for name in list(self._models):
-            self.unload(name)
+        while self._models:  # those that are answering may start others
+            for name in list(self._models):
+                self.unload(name)
+        while self._prepared:
+            self._prepared.popitem()[1].kill()
         while self._retired:
             self._retired.pop().join()
+
+    def cancel(self) -> None:
+        """Cancel all requests, which models can see."""
+        for model in list(self._running):
+            model.cancel()
+
+    def kill(self) -> None:
+        """End all models at once, also those that are being loaded."""
+        for model in list(self._running):
+            model.kill()
 
     def log(self, line: LogLine) -> None:
         """Take a line of a model's log."""
@@ -207,24 +240,42 @@ class LocalServer:
         with self._changing:
             return self._loading.setdefault(name, threading.RLock())
 
-    def _started(self, name: str, found: ModelSource | Model | None) -> _Loaded:
+    def _started(self, name: str, found: ModelSource | Model | None, begun: LocalModel | None = None) -> _Loaded:
         if found is None and self._remote is not None:
+            from envpack.local.remote import RemoteModel
+
             return _Loaded(RemoteModel(self._remote, name))
         if found is None:
             raise ModelFailed(f"Request for unknown model: '{name}' is not found")
         stamp = stamp_of(found.folder)
         if isinstance(found, Model):
-            model: Runnable = LocalEnsemble(found.config, name, self.stream)
+            ensemble = LocalEnsemble(
+                found.config, name, self.stream, lambda step: getattr(self.model(step), "config", None)
+            )
+            load_steps(ensemble.config, self._what, self.model, has_server=self._remote is not None)
+            model: Runnable = ensemble
         else:
-            model = LocalModel(found, self, release=self._release, variables=self._variables, output=self._output)
+            model = _loaded(begun or self._begun(found))
         return _Loaded(model, found.folder, stamp)
+
+    def _what(self, name: str) -> ModelSource | Model | None:
+        """What a name stands for."""
+        with self._lock(name):
+            if name not in self._found:
+                self._found[name] = self._find(name, None)
+            return self._found[name]
+
+    def _begun(self, source: ModelSource) -> LocalModel:
+        model = LocalModel(source, self, release=self._release, variables=self._variables, output=self._output)
+        self._running.add(model)
+        return model
 
     def _pop(self, name: str) -> _Loaded | None:
         with self._lock(name):
             return self._models.pop(name, None)
 
     def _retire(self, loaded: _Loaded | None) -> None:
-        """Stop a model once it has answered, without waiting for that: the one that asks may be this model."""
+        """Stop a model once it has answered, without waiting for that: the request may come from this model."""
         if loaded is not None:
             thread = threading.Thread(target=loaded.stop)
             self._retired.append(thread)
@@ -315,8 +366,17 @@ class LocalServer:
         try:
             return self._started(name, found)
         except ModelFailed as error:
-            reason = f"version {version} is at UNAVAILABLE state: Internal: {error.text};"
+            reason = f"version {version} is at UNAVAILABLE state: {error.status}: {error.text};"
             raise ModelFailed(f"load failed for model '{name}': {reason}\n") from error
+
+
+def _loaded(model: LocalModel) -> LocalModel:
+    try:
+        model.load()
+    except BaseException:
+        model.kill()
+        raise
+    return model
 
 
 def _write(content: Writer, stream: int, response: Response, *, is_last: bool) -> None:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
@@ -31,12 +30,14 @@ class ModelFailed(Exception):  # noqa: N818 - not a fault of envpack
 
     Args:
         text: as a server reports it.
+        status: what the server calls this kind of error, which it puts before the text if the model cannot be loaded.
 
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, status: str = "Internal") -> None:
         super().__init__(text)
         self.text = text
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,18 @@ class Host(Protocol):
         """
 
 
+class Owner(Host, Protocol):
+    """What has a process."""
+
+    def ended(self, text: str) -> None:
+        """The process has ended. Called in the thread that receives messages.
+
+        Args:
+            text: how it ended.
+
+        """
+
+
 class ModelProcess:
     """A running model.
 
@@ -121,14 +134,13 @@ class ModelProcess:
         name: str,
         *,
         release: int,
-        host: Host,
+        host: Owner,
         variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
     ) -> None:
         self.name = name
         self._host = host
         self._answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -147,7 +159,13 @@ class ModelProcess:
                     where=str(python.stub),
                     hint="set ENVPACK_CACHE_DIR to a folder whose programs can be run",
                 ) from error
+        from concurrent.futures import ThreadPoolExecutor  # while the process starts
+
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
         self._connection = Connection(ours)
+        self._end = threading.Event()
+        self._doing = "it started"
+        threading.Thread(target=self._await_end, name=f"{name}-end", daemon=True).start()
         self._receiver = threading.Thread(target=self._receive, name=f"{name}-receiver", daemon=True)
         self._receiver.start()
         start = Writer()
@@ -220,31 +238,36 @@ class ModelProcess:
             self._connection.send(Kind.STREAM_RESPONSE, content)
 
     def stop(self) -> None:
-        """Finalize the model and end the process; kills it if that takes too long."""
-        with contextlib.suppress(ModelFailed):
-            self._command(Kind.FINALIZE, Writer(), "the model was finalized")
-        try:
-            self._child.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+        """Finalize the model and end the process; kills it if finalize() takes too long. Logs what goes wrong."""
+        if not self._end.is_set():
+            doing = "finalize() was running"
+            with contextlib.suppress(ModelFailed):
+                self._command(Kind.FINALIZE, Writer(), doing)  # answered before finalize() runs
+            self._doing = doing
+            if not self._end.wait(_STOP_SECONDS):
+                text = f"the process of '{self.name}' was ended: finalize() did not return within {_STOP_SECONDS:.0f} s"
+                self._host.log(LogLine("error", text, "", self.name))
+            elif self._child.returncode:
+                self._host.log(LogLine("error", self._death(), "", self.name))
         self.close()
 
     def close(self) -> None:
         """End the process at once."""
-        if self._child.poll() is None:
+        if not self._end.is_set():
             self._child.kill()
-            self._child.wait()
-        self._connection.close()
+        self._end.wait()
         self._receiver.join()
+        self._connection.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _command(self, kind: Kind, content: Writer, doing: str) -> Reader:
+        self._doing = doing
         self._send(kind, content)
         message = self._answers.get()
         if message is None:
             self._answers.put(None)  # for the next command
-            raise ModelFailed(self._death(doing))
+            raise ModelFailed(self._death())
+        self._doing = "it had requests to answer"
         return message.content
 
     def _send(self, kind: Kind, content: Writer) -> None:
@@ -261,6 +284,13 @@ class ModelProcess:
                 else:
                     self._pool.submit(self._answer, message)
         self._answers.put(None)
+        self._host.ended(self._death())
+
+    def _await_end(self) -> None:
+        """Wait for the process. A process that the model forked may keep the other end of the socket open."""
+        self._child.wait()
+        self._end.set()
+        self._connection.end()
 
     def _log(self, content: Reader) -> None:
         level, text, file, line = content.number(), content.text(), content.text(), content.number()
@@ -272,18 +302,19 @@ class ModelProcess:
         afterwards: Afterwards = None
         try:
             afterwards = self._host.answer(self, message.kind, message.content, answer)
-        except ModelFailed as error:
+        except Exception as error:
             answer = Writer()
-            answer.failure(error.text)
+            answer.failure(str(error) or type(error).__name__)
         with contextlib.suppress(OSError):
             self._connection.send(Kind.ANSWER, answer, message.id)
         if afterwards is not None:
             afterwards()
 
-    def _death(self, doing: str) -> str:
-        status = self._child.wait()
+    def _death(self) -> str:
+        self._end.wait()
+        status = self._child.returncode
         how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
-        return f"the process of '{self.name}' ended {how} while {doing}"
+        return f"the process of '{self.name}' ended {how} while {self._doing}"
 
 
 def _command_line(python: Python, release: int, argument: str) -> list[str]:

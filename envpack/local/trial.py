@@ -13,7 +13,7 @@ from envpack.local.local_model import LocalModel
 from envpack.local.local_server import LocalServer
 from envpack.local.model_config import config_json
 from envpack.local.model_process import ModelFailed
-from envpack.local.values import Request, Response, readable
+from envpack.local.values import NOTHING, Request, Response, readable
 from envpack.server import ServedConfig, read_served_config
 from envpack.support.progress import NoProgress, Progress
 from envpack.verification import configuration_mismatch
@@ -58,7 +58,7 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing would be refused."""
+        """Whether `envpack verify` would accept all answers."""
         return not any(answer.fault for answer in self.answers)
 
 
@@ -92,18 +92,18 @@ def try_model(
     progress.begin(f"{name}: load")
     started = time.perf_counter()
     model = server.own_model(name)
-    load_seconds = time.perf_counter() - started
+    load_seconds = model.load_seconds if isinstance(model, LocalModel) else time.perf_counter() - started
     progress.end(f"ready in {load_seconds:.2f} s")
     config = read_served_config(json.loads(config_json(model.config)))
     answers = tuple(Answer(request) for request in read_requests(sources, config, name, folder))
     for _ in range(repeat):
         for answer in answers:
-            _ask(server, config, answer)
+            _send(server, config, answer)
     peak = model.process.peak_memory() if isinstance(model, LocalModel) else 0
     return Trial(name, config, load_seconds, answers, peak)
 
 
-def _ask(server: LocalServer, config: ServedConfig, answer: Answer) -> None:
+def _send(server: LocalServer, config: ServedConfig, answer: Answer) -> None:
     started = time.perf_counter()
     try:
         found = tuple(_with_content(server, answer.request))
@@ -115,12 +115,7 @@ def _ask(server: LocalServer, config: ServedConfig, answer: Answer) -> None:
 
 
 def _with_content(server: LocalServer, request: Request) -> list[Response]:
-    """The responses but for an empty last one, which only says that no further one comes."""
-    return [
-        response
-        for response, is_last in server.stream(request)
-        if response.outputs or response.error is not None or not is_last
-    ]
+    return [response for response, _ in server.stream(request) if response is not NOTHING]
 
 
 def _fault(responses: Sequence[Response], config: ServedConfig) -> str:

@@ -121,6 +121,10 @@ class Response:
     parameters: str = ""
 
 
+NOTHING = Response()
+"""Stands for a final response that a model ends its responses with, without having sent one more."""
+
+
 @dataclass
 class Writer:
     """A row of values."""

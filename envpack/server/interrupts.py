@@ -32,9 +32,11 @@ def interruptible() -> Iterator[None]:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
+    watched = signal.set_wakeup_fd(-1)  # what watches for unhandled signals does not know this handler
     before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(watched, warn_on_full_buffer=False)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from envpack.local import LocalModel, LogLine, ModelFailed, Request, Response, config_json
+from envpack.local import NOTHING, LocalModel, LogLine, ModelFailed, Request, Response, config_json
 from envpack.project import Project
 from envpack.testing.models import DECOUPLED, ModelError, Outputs
 from envpack.workflow import local_server
@@ -66,8 +66,8 @@ class LocalModels:
     def stream(self, request: Request) -> Iterator[Outputs]:
         self.load(request.model)
         try:
-            for response, is_last in self._server.stream(_as_received(request)):
-                if response.outputs or response.error is not None or not is_last:
+            for response, _ in self._server.stream(_as_received(request)):
+                if response is not NOTHING:
                     yield _outputs(response)
         except ModelFailed as error:
             raise ModelError(error.text) from None

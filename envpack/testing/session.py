@@ -12,7 +12,7 @@ from envpack.repository import looks_like_model
 from envpack.support.errors import EnvpackError
 from envpack.testing.local_models import LocalModels
 from envpack.testing.model import ModelUnderTest
-from envpack.testing.models import Models
+from envpack.testing.models import ModelError, Models
 from envpack.testing.source_changes import SourceChanges
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
@@ -31,6 +31,7 @@ class _Repository:
     """
 
     def __init__(self, project: Project, open_models: Callable[[Project], Models]) -> None:
+        self._folder = project.repository
         self._changes = SourceChanges(project.repository)
         self._failures: dict[str, EnvpackError] = {}
         self.models = open_models(project)
@@ -46,6 +47,10 @@ class _Repository:
         for changed in self._changes.since_last():
             self._failures.pop(changed, None)
             self.models.forget(changed)
+        names = sorted(entry.name for entry in self._folder.iterdir() if entry.is_dir() and looks_like_model(entry))
+        if name not in names:
+            known = ", ".join(names) or "no models"
+            raise ModelError(f"Request for unknown model: '{name}' is not found. {self._folder} has {known}")
         if name in self._failures:
             raise self._failures[name]
         try:

@@ -94,6 +94,8 @@ def read_samples(file: Path, config: ServedConfig) -> Samples:
 
 
 def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
+    if not isinstance(content, dict):
+        raise TypeError("the document is no JSON object")
     data = _streams(content["data"], "data", config)
     expected = _streams(content["validation_data"], "validation_data", config) if "validation_data" in content else []
     if expected and [len(stream) for stream in expected] != [len(stream) for stream in data]:

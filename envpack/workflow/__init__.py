@@ -29,15 +29,17 @@ if TYPE_CHECKING:
         lock_model as lock_model,
         resolve_lock as resolve_lock,
     )
+    from envpack.workflow.options import (
+        BuildOptions as BuildOptions,
+        ResolveOptions as ResolveOptions,
+        release_for as release_for,
+    )
     from envpack.workflow.plan import ModelPlan as ModelPlan, PlannedChange as PlannedChange, plan_model as plan_model
     from envpack.workflow.requests import (
-        BuildOptions as BuildOptions,
         BuildRequest as BuildRequest,
         LockRequest as LockRequest,
-        ResolveOptions as ResolveOptions,
         build_request as build_request,
         lock_request as lock_request,
-        release_for as release_for,
     )
     from envpack.workflow.running import local_server as local_server, python_of as python_of
     from envpack.workflow.stores import project_store as project_store

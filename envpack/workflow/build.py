@@ -29,8 +29,9 @@ from envpack.support.storage_errors import storage_errors
 from envpack.support.text import counted
 from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import locked_environment
+from envpack.workflow.options import BuildOptions
 from envpack.workflow.placement import numpy_version, place, wants_stub
-from envpack.workflow.requests import BuildOptions, BuildRequest, LockRequest, PrefixRequest, build_request
+from envpack.workflow.requests import BuildRequest, LockRequest, PrefixRequest, build_request
 from envpack.workflow.stubs import stub_for
 
 

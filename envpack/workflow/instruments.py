@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from envpack.local import Python
-from envpack.lock import run_uv
-from envpack.support.errors import EnvironmentBuildError
+from envpack.support.errors import EnvironmentBuildError, ServerError
 from envpack.support.progress import Progress
 from envpack.support.temp_dirs import temp_dir
 
@@ -51,10 +51,12 @@ class Instruments:
 
         Raises:
             EnvironmentBuildError: debugpy is not in the environment, and cannot be installed (``debugger-missing``).
+            ServerError: the port of the debugger is in use (``port-taken``).
 
         """
         settings: dict[str, Any] = {}
         if self.debug_port:
+            self._check_port()
             settings["debug"] = [HOST, self.debug_port]
             settings["debugger"] = self._debugger(python, progress)
         if self.profile:
@@ -70,10 +72,25 @@ class Instruments:
         found: list[dict[str, Any]] = json.loads(self.profile_file.read_text(encoding="utf-8"))
         return found
 
+    def _check_port(self) -> None:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, self.debug_port))
+            except OSError as error:
+                raise ServerError(
+                    f"the debugger cannot listen: {error.strerror}",
+                    kind="port-taken",
+                    where=f"{HOST}:{self.debug_port}",
+                    hint="choose another port: --debug PORT",
+                ) from error
+
     def _debugger(self, python: Python, progress: Progress) -> str:
         """A folder that has debugpy, ``""`` if the environment has it."""
         if next(python.prefix.glob("lib/python3.*/site-packages/debugpy"), None) is not None:
             return ""
+        from envpack.lock import run_uv
+
         folder = self.folder / "debugger"
         progress.begin("install debugpy")
         program = python.prefix / "bin/python3"

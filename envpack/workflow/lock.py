@@ -26,7 +26,8 @@ from envpack.support.entry_locks import ingredients_in_use
 from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
-from envpack.workflow.requests import LockRequest, ResolveOptions, lock_request
+from envpack.workflow.options import ResolveOptions
+from envpack.workflow.requests import LockRequest, lock_request
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from envpack.stub import STUB_NAME
 from envpack.support.text import counted, printable
 from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import refuse_stale
+from envpack.workflow.options import BuildOptions
 from envpack.workflow.placement import release_cannot_serve
-from envpack.workflow.requests import BuildOptions, BuildRequest, LockRequest, PrefixRequest, build_request
+from envpack.workflow.requests import BuildRequest, LockRequest, PrefixRequest, build_request
 
 _MOST_NAMED = 3  # packages in one reason
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import envpack
 from envpack.local import LocalServer, LogLine, ModelSource, Override, Python
 from envpack.project import Project
 from envpack.repository import (
@@ -19,12 +18,11 @@ from envpack.repository import (
     open_model,
     version_folders,
 )
-from envpack.server import Client
-from envpack.stub import inspect_stub, this_machine
-from envpack.support.errors import InputError, StubError
+from envpack.stub import is_own_stub
+from envpack.support.errors import InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.workflow.instruments import Instruments
-from envpack.workflow.requests import BuildOptions, build_request, release_for
+from envpack.workflow.options import BuildOptions, release_for
 
 if TYPE_CHECKING:
     from envpack.store import SharedStore
@@ -82,7 +80,11 @@ def local_server(
         )
 
     number = int(release.name.replace(".", ""))
-    remote = Client(url.rstrip("/")) if url else None
+    remote = None
+    if url:
+        from envpack.server import Client
+
+        remote = Client(url.rstrip("/"))
     return LocalServer(find, release=number, log=log, variables=variables, output=output, remote=remote)
 
 
@@ -99,6 +101,7 @@ def python_of(
     prefix = placed if placed is not None and _is_prefix(placed) else None
     if prefix is None:
         from envpack.workflow.build import environment_for  # with all that builds one
+        from envpack.workflow.requests import build_request
 
         prefix = environment_for(build_request(project, model, options), progress, store).prefix
     stub = _placed_stub(project, model)
@@ -128,13 +131,7 @@ def _served_version(model: Model) -> str:
 def _placed_stub(project: Project, model: Model) -> Path | None:
     """The stub that a server would take for a model, if it is of this version of envpack and can be run here."""
     for stub in (model.folder / STUB_NAME, backends_folder(project) / model.backend / STUB_NAME):
-        if not os.access(stub, os.X_OK):
-            continue
-        try:
-            facts = inspect_stub(stub)
-        except StubError:
-            continue  # the release's own
-        if (facts.version, facts.machine) == (envpack.__version__, this_machine()):
+        if os.access(stub, os.X_OK) and is_own_stub(stub):  # not the release's
             return stub
     return None
 

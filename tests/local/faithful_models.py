@@ -203,6 +203,13 @@ CASES = {
             return [pb_utils.InferenceResponse(outputs) for request in requests]
         """
     ),
+    "only_undeclared": Case(
+        """
+        def execute(self, requests):
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("W", np.zeros(1))]) for request in requests]
+        """
+    ),
+    "without_outputs": Case("def execute(self, requests):\n    return [pb_utils.InferenceResponse([])]"),
     "async": Case(
         """
         async def execute(self, requests):

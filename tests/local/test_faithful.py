@@ -14,6 +14,7 @@ from envpack.server.tensors import encode
 from envpack.support.errors import ServerError
 from tests.cache import kept_cache
 from tests.local.faithful_models import CASES, DECOUPLED, ENSEMBLES, STREAMS, Case, x
+from tests.local.refused_models import OTHER_HALF, REFUSED, REFUSED_ENSEMBLES, SPARSE
 from tests.local.served import RELEASE, LocalClient, source_of
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 
@@ -27,13 +28,13 @@ def pytest_generate_tests(metafunc):
 def repository_of(folder, environments):
     environment, stub = environments.environment(PYTHON, NUMPYS[PYTHON][-1]), environments.stub(PYTHON)
     streams = {name: Case(body, DECOUPLED) for name, body in STREAMS.items()}
-    for name, case in (CASES | streams).items():
+    for name, case in (CASES | streams | REFUSED).items():
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "1/model.py").write_text(case.source)
         parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}'
         (folder / name / "config.pbtxt").write_text(f'backend: "python"\n{case.config}\n{parameter}\n')
         (folder / name / stub.name).symlink_to(stub)
-    for name, config in ENSEMBLES.items():
+    for name, config in (ENSEMBLES | SPARSE | REFUSED_ENSEMBLES | OTHER_HALF).items():
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.pbtxt").write_text(config)
     return folder
@@ -55,7 +56,7 @@ def real(repository):
         client = Client(server.url, timeout=60)
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda name: client.load(name, timeout=120), [*CASES, *STREAMS]))
-        for name in ENSEMBLES:
+        for name in (*ENSEMBLES, *SPARSE):
             client.load(name, timeout=120)
         yield client
 
@@ -106,11 +107,22 @@ def test_streams_are_as_on_the_server(name, real, local):
     assert found == expected
 
 
-@pytest.mark.parametrize("name", ENSEMBLES)
+@pytest.mark.parametrize("name", [*ENSEMBLES, *SPARSE])
 @pytest.mark.parametrize("request_", [x(1, 2, name="IN"), x(1, name="X"), ([], {})], ids=["right", "wrong", "empty"])
 def test_ensembles_answer_as_on_the_server(name, request_, real, local):
     expected = answer(real, name, request_)
     assert answer(LocalClient(local), name, request_) == expected
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *REFUSED_ENSEMBLES])
+def test_what_the_server_does_not_load_is_refused_for_the_same_reason(name, real, local):
+    with pytest.raises(RequestError) as expected:
+        real.load(name, timeout=120)
+    with pytest.raises(ModelFailed) as caught:
+        local.model(name)
+    state = f"version 1 is at UNAVAILABLE state: {caught.value.status}: " if name in REFUSED else ""
+    end = ";" if name in REFUSED else ""
+    assert expected.value.message == f"load failed for model '{name}': {state}{caught.value.text}{end}\n"
 
 
 def test_a_model_that_nobody_has(real, local):

@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from tests.cache import kept_cache
 from tests.local.faithful_models import ENSEMBLES
 from tests.local.test_faithful import repository_of
 from tests.server.model_environments import ModelEnvironments
-from tests.waiting import soon
 
 
 def pytest_generate_tests(metafunc):
@@ -36,7 +34,9 @@ def repository(tmp_path_factory):
 def command(repository, tmp_path):
     def started(*arguments, **options):
         environment = os.environ | {"ENVPACK_CACHE_DIR": str(kept_cache()), "NO_COLOR": "1"}
-        line = [sys.executable, "-m", "envpack.cli", "run", "--repository", repository, *arguments]
+        # Programs in the background ignore Ctrl-C.
+        line = ["env", "--default-signal=INT", sys.executable, "-m", "envpack.cli", "run"]
+        line += ["--repository", repository, *arguments]
         return subprocess.Popen(line, env=environment, cwd=tmp_path, text=True, **options)
 
     return started
@@ -120,6 +120,105 @@ def test_a_file_that_is_no_array_is_one_line(run, tmp_path):
     assert errors.splitlines()[-2].startswith("error: x.npy: cannot be read: ")
 
 
+def saved(file, content):
+    with file.open("wb") as stream:
+        np.savez(stream, **content) if isinstance(content, dict) else np.save(stream, content, allow_pickle=True)
+
+
+ONES = np.ones(2, dtype=np.float32)
+# What is in the file x, and what is sent; each with a part of the error.
+WRONG_INPUTS = {
+    "objects": ("x.npy", np.array([{}, "x"], dtype=object), ["x.npy"], "x.npy: cannot be read: Object arrays"),
+    "objects in npz": ("x.npz", {"X": np.array([{}], dtype=object)}, ["x.npz"], "x.npz: cannot be read: Object arrays"),
+    "complex": ("x.npy", np.array([1j]), ["x.npy"], "X: arrays of complex128 fit no type"),
+    "other name": ("x.npz", {"Q": ONES}, ["x.npz"], "x.npz: the model has no input 'Q', only X"),
+    "no input": ("x.npy", ONES, ["Q=x.npy"], "Q=x.npy: the model has no input 'Q', only X"),
+    "twice": ("x.npy", ONES, ["x.npy", "X=x.npy"], "x.npy: the input 'X' is given twice"),
+    "samples and an array": ("x.json", b"{}", ["x.json", "x.npy"], "x.json: samples hold all inputs of a request"),
+    "no strings": ("x.jpg", b"", ["x.jpg"], "x.jpg: the model has no input of strings"),
+    "empty": ("x.npy", b"", ["x.npy"], "x.npy: cannot be read: "),
+    "no zip": ("x.npz", b"PK\x03\x04", ["x.npz"], "x.npz: cannot be read: "),
+    "a list": ("x.json", b"[1]", ["x.json"], "x.json: invalid samples: the document is no JSON object"),
+    "missing": ("y.npy", b"", ["x.npy"], "x.npy: cannot be read: No such file"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_INPUTS)
+def test_a_wrong_input_is_one_line(run, tmp_path, case):
+    name, content, given, expected = WRONG_INPUTS[case]
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    else:
+        saved(tmp_path / name, content)
+    code, output, errors = run("default", *(f"--input={source}" for source in given))
+    assert (code, output) == (3, "")
+    assert errors.splitlines()[-2].startswith(f"error: {expected}")
+
+
+def test_a_pipe_is_not_waited_for(run, tmp_path):
+    os.mkfifo(tmp_path / "x.npy")
+    code, _, errors = run("default", "--input", "x.npy")
+    assert code == 3
+    assert "error: x.npy: cannot be read: it is not a regular file" in errors
+
+
+def test_strings_that_numpy_would_shorten_are_not_saved(run, tmp_path):
+    (tmp_path / "x.bin").write_bytes(b"\xff\0")
+    code, _, errors = run("bytes", "--input", "x.bin", "--output", "out.npz")
+    assert code == 3
+    assert "Y: its strings cannot be saved: one ends with a zero byte" in errors
+    assert not (tmp_path / "out.npz").exists()
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://127.0.0.1", "http://", "http://[", "http://h:0"])
+def test_an_address_that_is_none_is_refused(run, url):
+    code, _, errors = run("default", "--server", url)
+    assert code == 2
+    assert f"{url!r} is no address such as http://127.0.0.1:8000 (usage)" in errors
+
+
+def test_what_a_model_prints_is_not_in_the_document(repository, run):
+    source = (repository / "default/1/model.py").read_text()
+    loud = source.replace("import asyncio", "print('import', flush=True)\nimport asyncio")
+    loud = loud.replace("return [self", "import os; os.write(1, b'raw')\n        return [self")
+    copied(repository, "loud", loud)
+    assert outputs(document(run, "loud")["answers"][0]) == {"Y": [2.0]}
+
+
+def test_processes_that_a_model_leaves_behind_do_not_keep_the_run(repository, run):
+    copied(
+        repository,
+        "leaves",
+        "import os, time\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
+        "        for number in (1, 2):\n            os.set_inheritable(number, False)\n"
+        "        if os.fork() == 0:\n            os.closerange(0, 3)\n            time.sleep(60)\n"
+        "        os._exit(5)\n",
+    )
+    code, output, _ = run("leaves")
+    assert code == 1
+    assert output == "wrong: the process of 'leaves' ended with status 5 while execute() was running\n"
+
+
+def test_a_model_that_dies_after_it_has_returned_fails_its_requests(repository, run):
+    shutil.copytree(repository / "stream", repository / "dies", symlinks=True)
+    (repository / "dies/1/model.py").write_text(
+        "import os, threading, time\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
+        "        self.sender = requests[0].get_response_sender()\n"
+        "        threading.Timer(0.1, os._exit, [9]).start()\n"
+    )
+    code, output, _ = run("dies")
+    assert code == 1
+    assert output.startswith("wrong: the process of 'dies' ended with status 9 while ")
+
+
+def test_an_end_by_an_error_is_reported(repository, run):
+    source = (repository / "default/1/model.py").read_text()
+    copied(repository, "ends", source + "\n    def finalize(self):\n        import os\n        os._exit(4)\n")
+    code, _, errors = run("ends")
+    assert code == 0
+    assert "error: the process of 'ends' ended with status 4 while finalize() was running" in errors
+
+
 def test_a_model_that_is_not_there_is_one_line(run):
     code, _, errors = run("nobody")
     assert code == 3
@@ -136,6 +235,11 @@ def test_time_and_memory_are_shown(run):
     assert found["peak_memory"] > 10 << 20
     calls = {function["function"]: function["calls"] for function in found["functions"]}
     assert calls.get("execute") == 20
+    phases = found["phases"]
+    assert list(phases) == ["start", "import", "initialize", "execute"]
+    assert phases["import"] > 0
+    assert sum(phases[name] for name in ("start", "import", "initialize")) == pytest.approx(found["load_seconds"])
+    assert phases["execute"] == pytest.approx(sum(found["answers"][0]["seconds"]))
 
 
 def free_port():
@@ -180,6 +284,14 @@ def test_a_debugger_is_awaited_before_the_model_is_imported(command):
     assert child.returncode == 0
 
 
+def test_a_port_that_is_in_use_is_one_line(run):
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        code, output, errors = run("default", "--debug", str(port))
+    assert (code, output) == (6, "")
+    assert f"error: 127.0.0.1:{port}: the debugger cannot listen: Address already in use (port-taken)" in errors
+
+
 def copied(repository, name, source):
     """The model `default`, with another source."""
     shutil.copytree(repository / "default", repository / name, symlinks=True)
@@ -194,25 +306,47 @@ def test_a_breakpoint_works_on_the_terminal(repository, run):
     assert "(Pdb) 42" in errors
 
 
-def test_ctrl_c_cancels_the_request_and_ends_the_model(repository, command, tmp_path):
-    copied(
-        repository,
-        "patient",
-        "import os, time\n"
-        "import triton_python_backend_utils as pb_utils\n\n"
-        "class TritonPythonModel:\n"
-        "    def execute(self, requests):\n"
-        f"        open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
-        "        while not requests[0].is_cancelled():\n"
-        "            time.sleep(0.01)\n"
-        f"        open({str(tmp_path / 'cancelled')!r}, 'w').close()\n"
-        "        raise RuntimeError('cancelled')\n",
-    )
-    with command("patient", stderr=subprocess.DEVNULL) as child:
-        assert soon(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-        child.send_signal(signal.SIGINT)
-        assert child.wait(60) == 130
-    assert (tmp_path / "cancelled").exists()
+# The model presses Ctrl-C itself, so that it comes at the same moment on a busy machine; its parent is envpack.
+PRESSES = """
+import os, signal, time
+import triton_python_backend_utils as pb_utils
+
+def press():
+    open("pid", "w").write(str(os.getpid()))
+    os.kill(os.getppid(), signal.SIGINT)
+
+def wait(*_):
+    while True:
+        time.sleep(60)
+
+def wait_until_cancelled(requests):
+    while not requests[0].is_cancelled():
+        time.sleep(0.001)
+    open("cancelled", "w").close()
+
+class TritonPythonModel:
+"""
+PRESSING = {
+    "import": "    press()\n    wait()\n",
+    "initialize": "    def initialize(self, args):\n        press()\n        wait()\n",
+    "execute": "    def execute(self, requests):\n"
+    "        press()\n        wait_until_cancelled(requests)\n        return 7\n",
+    "twice": "    def execute(self, requests):\n"
+    "        press()\n        wait_until_cancelled(requests)\n        press()\n        wait()\n",
+    "finalize": "    def execute(self, requests):\n        return 7\n"
+    "    def finalize(self):\n        press()\n        wait()\n",
+}
+
+
+@pytest.mark.parametrize("where", PRESSING)
+def test_ctrl_c_ends_the_model(repository, run, tmp_path, where):
+    copied(repository, f"pressed_{where}", PRESSES + PRESSING[where])
+    code, output, errors = run(f"pressed_{where}")
+    assert (code, output) == (130, "")
+    assert "Traceback" not in errors
+    assert "ignored" not in errors
+    assert errors.splitlines()[-2].startswith("error: interrupted; ")
+    assert (tmp_path / "cancelled").exists() == (where in ("execute", "twice"))
     with contextlib.suppress(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
         pytest.fail("the model still runs")

@@ -39,9 +39,9 @@ def _raised():
         elif call.func.id == "ErrorPattern":  # of what uv says
             yield given["kind"].value, CODES["EnvironmentBuildError"]
         elif file.parts[0] == "cli":
-            from envpack.cli import main
+            from envpack.cli import interrupts, main
 
-            known = {"usage": 2, "bug": main._BUG, "interrupted": main._INTERRUPTED}
+            known = {"usage": 2, "bug": main._BUG, "interrupted": interrupts.EXIT_CODE}
             yield given["kind"].value, known[given["kind"].value]
 
 

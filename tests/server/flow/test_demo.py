@@ -1,5 +1,6 @@
 """The README's first command, on the recipe itself: three Pythons served, and nothing to do the second time."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from envpack.pythons import interpreter_for
+from envpack.server import Client, ProcessRuntime, find_server, read_served_config
 from envpack.support.errors import EnvpackError
+from envpack.verification import read_samples
 
 DEMO = Path(__file__).parents[3] / "ci" / "demo.py"
 
@@ -45,6 +48,36 @@ def test_three_pythons_classify_real_images(repository):
     right, sent = (int(word) for word in pipeline.replace("images", "").split() if word.isdigit())
     assert sent == 180
     assert right >= 171
+
+
+def test_a_run_without_a_server_gives_the_same_answers(repository):
+    if not (repository / "pipeline/envpack/smoke.json").exists():
+        pytest.fail("the first run did not finish")
+    line = [sys.executable, "-m", "envpack.cli", "run", "pipeline", "--repository", repository, "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)["answers"]
+    # The order of the outputs of an ensemble is open.
+    found = [_by_name(response["outputs"]) for answer in answers for response in answer["responses"]]
+    with ProcessRuntime(find_server()).start(repository) as server:
+        client = Client(server.url)
+        for model in ("preprocessing", "core", "postprocessing", "pipeline"):
+            client.load(model, timeout=120)
+        config = read_served_config(client.config("pipeline"))
+        samples = read_samples(repository / "pipeline/envpack/smoke.json", config).samples
+        expected = [client.infer("pipeline", sample.inputs, binary=True) for sample in samples]
+    assert found == [_by_name(map(_as_json, outputs)) for outputs in expected]
+    assert len(found) == len(samples) > 0
+
+
+def _by_name(outputs):
+    return {output["name"]: output for output in outputs}
+
+
+def _as_json(tensor):
+    """A tensor as `envpack run` prints it."""
+    data = [item.decode("utf-8", "backslashreplace") if isinstance(item, bytes) else item for item in tensor.data]
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape), "data": data}
 
 
 def test_the_second_time_everything_is_up_to_date(repository):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from envpack.local import RawTensor, from_array, to_array
+from envpack.local import RawTensor, arrays, from_array, read_arrays, save_arrays, to_array
 from envpack.server import encode
 from envpack.support.errors import InputError
 
@@ -41,3 +41,17 @@ def test_what_fits_no_array_of_the_type_is_refused(values, datatype):
     with pytest.raises(InputError, match=f"^X: no array of {datatype}: ") as caught:
         from_array("X", values, datatype)
     assert caught.value.kind == "bad-input"
+
+
+def test_what_a_small_archive_holds_is_limited_before_it_is_read(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "x.npz", X=np.zeros(1 << 20, dtype=np.uint8))
+    monkeypatch.setattr(arrays, "MOST_BYTES", 1 << 20)
+    with pytest.raises(InputError, match="its arrays have 1048704 bytes, more than 1048576"):
+        read_arrays(tmp_path / "x.npz")
+
+
+def test_strings_that_numpy_would_shorten_are_not_saved(tmp_path):
+    tensor = RawTensor("Y", "BYTES", (1,), encode("BYTES", (b"\xff\0",)))
+    with pytest.raises(InputError, match="one ends with a zero byte"):
+        save_arrays((tensor,), tmp_path / "y.npz")
+    assert not list(tmp_path.iterdir())

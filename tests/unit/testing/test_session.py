@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from envpack.support.errors import StubError
+from envpack.testing.models import ModelError
 from envpack.testing.session import Session, repository_above
 from envpack.testing.source_changes import SourceChanges
 
@@ -85,6 +86,17 @@ def test_what_failed_is_tried_again_only_after_a_change(repository, monkeypatch)
     with pytest.raises(pytest.fail.Exception):
         load("one")
     assert failing.tried == ["one", "one"]
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "..", "../models/one"])
+def test_an_unknown_model_is_refused_with_the_known_ones(repository, monkeypatch, name):
+    session = Session(on_server=False, server=None)
+    monkeypatch.setattr(session, "_models", lambda project: Failing())
+    load = session.models_for(repository, Path("test_it.py"))
+    with pytest.raises(
+        ModelError, match=rf"^Request for unknown model: '{name}' is not found. .*/models has one, two$"
+    ):
+        load(name)
 
 
 def test_a_repository_that_does_not_exist(tmp_path):

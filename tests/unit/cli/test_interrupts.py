@@ -1,0 +1,85 @@
+"""Ctrl-C at the moments at which Python would lose it, show a traceback or end by the signal."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAD = """
+import os, signal, sys, time
+from envpack.cli import interrupts
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0)
+
+class Pressed:
+    def __del__(self):
+        press()
+
+interrupts.install()
+interrupts.repeat_unhandled()
+"""
+# Each with its exit code.
+MOMENTS = {
+    "before the work": ("press()\ntime.sleep(60)", 130),
+    "during the work": ("interrupts.begin_work()\ntry:\n    press()\nexcept KeyboardInterrupt:\n    sys.exit(7)", 7),
+    "in a finalizer": (
+        "interrupts.begin_work()\ntry:\n    Pressed()\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    sys.exit(7)",
+        7,
+    ),
+    "in a thread that handles no signals, before the main thread waits": (
+        # The handler of the system notes the signal; Python's runs in the main thread only, and that waits.
+        (
+            "import threading\nheld = threading.Lock()\nheld.acquire()\n"
+            "def press_here():\n"
+            "    while open(f'/proc/self/task/{os.getpid()}/stat').read().split()[2] != 'S':\n        pass\n"
+            "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
+            "thread = threading.Thread(target=press_here)\n"
+            "interrupts.begin_work()\nthread.start()\n"
+            "try:\n    held.acquire()\nexcept KeyboardInterrupt:\n    sys.exit(7)"
+        ),
+        7,
+    ),
+    "in a block that handles it itself": (
+        # Nothing repeats the signal once the block has handled it.
+        (
+            "from envpack.server import interruptible\ninterrupts.begin_work()\n"
+            "try:\n    with interruptible():\n        press()\n"
+            "except KeyboardInterrupt:\n    time.sleep(0.2)\nsys.exit(7)"
+        ),
+        7,
+    ),
+    "after the work": ("interrupts.begin_work()\ninterrupts.end_work()\npress()\ntime.sleep(60)", 130),
+    "at the exit": ("import atexit\natexit.register(press)\nsys.exit(7)", 130),
+    "in a thread that the exit waits for": (
+        "import threading\nthreading.Thread(target=lambda: (press(), time.sleep(60))).start()\nsys.exit(7)",
+        130,
+    ),
+    "after the last function of the exit": ("kept = Pressed()\nsys.exit(7)", 7),
+}
+
+
+def ended(program):
+    """Programs in the background ignore Ctrl-C."""
+    line = ["env", "--default-signal=INT", sys.executable, "-c", program]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_has_one_outcome(moment):
+    program, code = MOMENTS[moment]
+    assert ended(HEAD + program) == (code, "", "")
+
+
+def test_ctrl_c_is_ignored_if_the_caller_ignores_it():
+    program = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + HEAD + "press()\nsys.exit(7)"
+    assert ended(program) == (7, "", "")
+
+
+def test_other_errors_in_finalizers_are_still_reported():
+    program = "class Broken:\n    def __del__(self):\n        raise ValueError('lost')\nBroken()\n"
+    code, output, errors = ended(HEAD + program)
+    assert (code, output) == (0, "")
+    assert "ValueError: lost" in errors
