@@ -72,7 +72,7 @@ ONE = {"IN": [1, 2], "TEXT": ["a"]}
     ("content", "message"),
     [
         ("{", "Expecting property name"),
-        ("[]", "list indices must be"),
+        ("[]", "the document is no JSON object"),
         ({}, "'data' is missing"),
         ({"data": []}, "data is empty"),
         ({"data": 3}, "data must be a list"),
