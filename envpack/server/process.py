@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import time
@@ -34,6 +33,7 @@ from envpack.server.stale_runs import (
     new_home,
     region_prefix,
     release_home,
+    remove_home,
     remove_leftovers,
     remove_stale_homes,
     shared_memory_named,
@@ -242,7 +242,7 @@ class ProcessRuntime:
             if server is None or not server.kept:
                 if server is not None:
                     server.stop()
-                shutil.rmtree(home, ignore_errors=True)
+                remove_home(home)
 
     def _start_on_free_port(
         self, repositories: Sequence[str], home: Path, backends: tuple[str, ...], downloads: Downloads | None

@@ -139,7 +139,18 @@ def temporary_home() -> Iterator[Path]:
     try:
         yield home
     finally:
-        shutil.rmtree(home, ignore_errors=True)
+        remove_home(home)
+
+
+def remove_home(home: Path) -> None:
+    """Remove a server's folder, its owner last: if this is interrupted, `remove_stale_homes` completes it."""
+    with contextlib.suppress(OSError):
+        for entry in home.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != _OWNER:
+                entry.unlink(missing_ok=True)
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def region_prefix(home: Path) -> str:
@@ -169,5 +180,5 @@ def _is_ours(home: Path) -> bool:
 
 def _remove(home: Path) -> tuple[str, ...]:
     found = remove_leftovers(home)
-    shutil.rmtree(home, ignore_errors=True)
+    remove_home(home)
     return (*found, f"folder {home}")

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -205,6 +207,31 @@ def test_the_home_of_a_killed_run_is_removed_with_its_regions_and_its_processes(
     assert [child.wait(10) for child in ours] == [-9, -9]
     assert [child.poll() for child in others] == [None, None]
     assert (home.exists(), os.listdir(folders / "shm")) == (False, [])
+
+
+def test_a_removal_that_was_killed_is_completed_by_a_later_run():
+    """The process is killed when it has removed some of the files."""
+    program = """
+import os, shutil, signal, sys
+from envpack.server.stale_runs import new_home, remove_home
+home = new_home()
+for number in range(20):
+    (home / f"folder{number}").mkdir()
+    (home / f"file{number}").touch()
+print(home, flush=True)
+remove = shutil.rmtree
+def killed(*arguments, **options):
+    remove(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+shutil.rmtree = killed
+remove_home(home)
+"""
+    variables = os.environ | {"TMPDIR": tempfile.gettempdir()}
+    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=False)
+    home = Path(done.stdout.strip())
+    assert (done.returncode, home.is_dir(), len(os.listdir(home)) < 41) == (-9, True, True)
+    assert remove_stale_homes() == (f"folder {home}",)
+    assert not home.exists()
 
 
 def test_homes_of_living_runs_of_kept_servers_and_other_folders_stay(folders):
