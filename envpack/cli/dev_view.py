@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envpack.cli.console import Console, plain
@@ -14,6 +15,7 @@ from envpack.support.text import printable_line
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole, ConsoleOptions, RenderResult
     from rich.live import Live
+    from rich.segment import Segment
     from rich.text import Text
 
     from envpack.development import ModelState, Session
@@ -32,7 +34,7 @@ _WIDE = 100  # columns from which all figures have room
 _NARROW = 60  # columns below which only the most important ones have
 _LOG_SHARE = 4  # a part of the height that errors leave to the log
 _ERROR_LINES = 20
-_LOG_HEAD = re.compile(r"(?P<level>[IWEF])\d{4} (?P<time>\d\d:\d\d:\d\d)\.\d+ \d+ (?P<place>[\w.]+:\d+)\] ?")
+_LOG_HEAD = re.compile(r"(?P<level>[IWEF])\d{4} (?P<time>\d\d:\d\d:\d\d)\.\d+ \d+ (?P<place>[\w.]*:\d+)\] ?")
 _TABLES = "+|"  # begin lines of the tables that a server writes at its start
 _LEVELS = {"W": "yellow", "E": "red", "F": "red"}
 _NOISE = (  # what is nothing to worry about, or shown as the model's error
@@ -42,6 +44,7 @@ _NOISE = (  # what is nothing to worry about, or shown as the model's error
     "CudaDriverHelper",
     "Failed to create instance",
     "failed to load '",
+    "Failed to process the request(s)",
 )
 
 
@@ -85,6 +88,9 @@ class _Lines:
         self._once("", (session.trouble,), [plain(line) for line in session.trouble.splitlines()])
         for state in list(session.states.values()):
             self._once(state.name, (state.phase, state.error, state.loads), list(self._lines(state, session.url)))
+            if state.request_error:
+                lines = [f"{plain(state.name)}: [red]a request failed[/red]", *_indented(state.request_error)]
+                self._once(f"request to {state.name}", (state.request_error, state.loads), lines)
 
     def _lines(self, state: ModelState, url: str) -> Iterator[str]:
         match state.phase:
@@ -94,7 +100,7 @@ class _Lines:
                 yield f"{plain(state.name)}: waits for a debugger at {self._debugger}"
             case "failed" | "removed":
                 yield f"{plain(state.name)}: [red]{state.phase}[/red]"
-                yield from (f"  {plain(line)}" for line in state.error.splitlines()[:_ERROR_LINES])
+                yield from _indented(state.error)
 
     def _once(self, name: str, known: tuple[object, ...], lines: list[str]) -> None:
         """Write lines unless they have been written."""
@@ -103,6 +109,10 @@ class _Lines:
         self._shown[name] = known
         for line in lines:
             self._console.terminal.print(f"  {line}")
+
+
+def _indented(error: str) -> list[str]:
+    return [f"  {plain(line)}" for line in error.splitlines()[:_ERROR_LINES]]
 
 
 class _Screen:
@@ -155,12 +165,10 @@ class _Page:
         top = console.render_lines(Group(*self._head(), _table(states, width)), fixed)
         room = height - len(top) - 2
         errors: list[list[Segment]] = []
-        found = [(state.name, state.error, state.serves) for state in states if state.error]
-        if self._session.trouble:
-            found.insert(0, ("server", self._session.trouble, False))
-        for number, (name, error, serves) in enumerate(found):
+        found = list(_errors(self._session, states))
+        for number, error in enumerate(found):
             share = (room - room // _LOG_SHARE - len(errors)) // (len(found) - number)
-            errors += _panel_lines(console, fixed, (name, error, serves), share)
+            errors += _panel_lines(console, fixed, error, share)
         rest = height - len(top) - len(errors) - 1
         shown = [*top, *errors]
         if rest > 1:
@@ -180,6 +188,25 @@ class _Page:
         if self._debugger:
             yield _line(Text(f"debugger at {self._debugger}", style="magenta"))
         yield _line(Text(printable_line(self._step), style="yellow"))
+
+
+@dataclass(frozen=True)
+class _Error:
+    """An error, with what stands above and below it."""
+
+    title: str
+    text: str
+    note: str = ""
+
+
+def _errors(session: Session, states: list[ModelState]) -> Iterator[_Error]:
+    if session.trouble:
+        yield _Error("server", session.trouble)
+    for state in states:
+        if state.error:
+            yield _Error(state.name, state.error, "the server goes on with what it had" if state.serves else "")
+        elif state.request_error:
+            yield _Error(f"{state.name}: the last request that failed", state.request_error)
 
 
 def _line(text: Text) -> Text:
@@ -226,21 +253,17 @@ def _memory(sizes: tuple[int, ...]) -> str:
     return " + ".join(map(str, megabytes)) + " MiB" if megabytes else ""
 
 
-def _panel_lines(
-    console: RichConsole, options: ConsoleOptions, error: tuple[str, str, bool], most: int
-) -> list[list[Any]]:
+def _panel_lines(console: RichConsole, options: ConsoleOptions, error: _Error, most: int) -> list[list[Segment]]:
     from rich.panel import Panel
     from rich.text import Text
 
-    name, text, serves = error
-    lines = [printable_line(line) for line in text.splitlines()]
+    lines = [printable_line(line) for line in error.text.splitlines()]
     shown = Text("\n").join(
         Text(line, style="bold" if not number else "" if _is_place(line) else "dim")
         for number, line in enumerate(lines)
     )
-    note = "the server goes on with what it had" if serves else None
     aligned: dict[str, Any] = {"title_align": "left", "subtitle_align": "left"}
-    panel = Panel(shown, title=plain(name), subtitle=note, border_style="red", **aligned)
+    panel = Panel(shown, title=plain(error.title), subtitle=error.note or None, border_style="red", **aligned)
     drawn = console.render_lines(panel, options)
     return drawn if len(drawn) <= most else [*drawn[: max(1, most - 1)], drawn[-1]]
 

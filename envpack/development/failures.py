@@ -1,4 +1,4 @@
-"""Errors of loads, with the lines of the model's code first."""
+"""Errors of loads and requests, with the lines of the model's code first."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _FRAME = re.compile(r"(?P<file>/.+):(?P<line>\d+) in (?P<function>.+)")
 
 
 def load_failure(message: str, folder: Path, on_server: str, log: str) -> str:
-    """What a failed load says, in lines.
+    """What a failed load or request says, in lines.
 
     Args:
         message: the server's.
         folder: of the model.
         on_server: the same folder as the server names it.
-        log: the server's output since the load began.
+        log: the server's output since the load began; ``""`` for a request.
 
     Returns:
         The problem; each place in the model's code, the innermost first, with its line; the rest of the message.

@@ -15,7 +15,7 @@ from envpack.development.failures import load_failure
 from envpack.development.loading import Loader
 from envpack.development.models import in_lines
 from envpack.development.state import ModelState
-from envpack.server import Client, RequestError, Server, StopResult
+from envpack.server import Client, RequestError, Server, StopResult, request_failures
 from envpack.support.errors import EnvpackError
 from envpack.verification import instances
 
@@ -61,6 +61,7 @@ class Served:
         self._counts: dict[str, _Counts] = {}
         self._ending: dict[str, tuple[float, frozenset[int]]] = {}  # stubs that have to end, until this time
         self._log_start = 0
+        self._log_read = 0
         self._ended: StopResult | None = None
         self.last_output = ""
         self.has_died = False
@@ -97,6 +98,7 @@ class Served:
                 state.memory = tuple(self._server.memory_bytes(instance.worker.pid) for instance in found)
             if state.phase == "loading" and WAITING in self._server.log(self._log_start):
                 state.phase = "attaching"
+        self._read_failures()
         self.has_died = self._server.ended()
 
     def log(self) -> str:
@@ -155,11 +157,32 @@ class Served:
             self._ending[name] = time.monotonic() + _ENDING_SECONDS, before
             state.serves, state.phase = True, "ready"
             state.requests, state.failures, self._counts[name] = 0, 0, _Counts(time.monotonic())
+            self._read_failures()  # of what ran before
+            state.request_error = ""
         state.seconds = time.monotonic() - started
         self._changed()
 
     def _stubs(self, name: str) -> frozenset[int]:
         return frozenset(instance.stub.pid for instance in instances(self._server, name))
+
+    def _read_failures(self) -> None:
+        """Read the errors of requests that envpack's stubs have written since the last look."""
+        size = self._server.log_size()
+        log = self._server.log(max(self._log_read, size - _LOG_BYTES))
+        self._log_read = size
+        for instance, message in request_failures(log).items():
+            name = self._model_of(instance, message)
+            if name:
+                folder = self._repository / name
+                error = load_failure(message, folder, self._server.server_path(folder), "")
+                self._states[name].request_error = error
+
+    def _model_of(self, instance: str, message: str) -> str:
+        """The model of an instance, whose name may be chosen by its configuration; ``""`` if nothing tells."""
+        folders = {name: self._server.server_path(self._repository / name) for name in self._states}
+        in_trace = [name for name, folder in folders.items() if f"{folder}/" in message]
+        named = [name for name in self._states if instance.startswith(f"{name}_")]
+        return in_trace[0] if len(in_trace) == 1 else max(named, key=len, default="")
 
     def _count(self, name: str, state: ModelState) -> None:
         try:

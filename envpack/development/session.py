@@ -121,7 +121,7 @@ class Session:
             models=self._models.models(),
             completes=self._completes,
             port=urlsplit(self.url).port,
-            environment=self._debugger.variables() if self._debugger else {},
+            environment={"ENVPACK_LOG_FAILURES": "1", **(self._debugger.variables() if self._debugger else {})},
             utilities=UTILITIES if self._debugger else None,
         )
         for state in self.states.values():

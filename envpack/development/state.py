@@ -16,6 +16,8 @@ class ModelState:
         name: the model.
         phase: what happens to it; ``"attaching"`` while its instance waits for a debugger.
         error: why it failed: the first line says what is wrong, the next ones where in the model's code.
+        request_error: the error of the last request that failed since it was loaded, in the same form; only if
+            envpack's stub runs it.
         serves: whether the server answers requests to it; after a failure, with what it had before.
         loads: how often it was loaded.
         seconds: from the moment when a change was noticed to the end of what it caused.
@@ -31,6 +33,7 @@ class ModelState:
     _: KW_ONLY
     phase: Phase = "waiting"
     error: str = ""
+    request_error: str = ""
     serves: bool = False
     loads: int = 0
     seconds: float = 0.0

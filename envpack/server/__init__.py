@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         plain_lines as plain_lines,
         read_abort_frames as read_abort_frames,
         read_model_error as read_model_error,
+        request_failures as request_failures,
         stub_reports as stub_reports,
     )
     from envpack.server.process import (

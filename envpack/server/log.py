@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import KW_ONLY, dataclass
 
+from envpack.support.bounded_reading import parse_json
 from envpack.support.text import clipped
 
 STUB_REPORT = "envpack-stub "  # begins the line in which a stub says what it runs
@@ -13,7 +14,8 @@ _LONGEST_REPORT = 4096  # characters of what a stub reports; a real one has 300
 _LONGEST_DURATION = 1e6  # seconds
 _STARTS = ("cold", "warm")
 _LONGEST_ERROR = 64 << 10  # characters of an error that are read
-_SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]+:\d+\] ?")
+_SERVER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w.]*:\d+\] ?")
+_FAILURE = re.compile(r"\"?Failed to process the request\(s\) for model '(?P<instance>[^']+)', message: ")
 _FRAME = re.compile(r"\s*(?P<file>/.+)\((?P<line>\d+)\): (?P<function>.+)")
 _LOAD_PREFIX = re.compile(
     r"^load failed for model '[^']*': (version \d+ is at UNAVAILABLE state: )?(\w+: )?"
@@ -140,6 +142,35 @@ def plain_lines(log: str, count: int = 8) -> tuple[str, ...]:
         elif not in_dump and line.strip() and line[0] not in "+|":
             found.append(line)
     return tuple(clipped(line) for line in found[-count:])
+
+
+def request_failures(log: str) -> dict[str, str]:
+    """The last error of each model instance that has failed to process requests, by its name.
+
+    Only envpack's stub writes these errors into the log, and only with the variable ENVPACK_LOG_FAILURES.
+    """
+    found: dict[str, str] = {}
+    instance = ""
+    for line in log.splitlines():
+        head = _SERVER_LINE.match(line)
+        if head is None:
+            if instance:  # servers before 24.03 write a message of several lines as it is
+                found[instance] += f"\n{line}"
+            continue
+        text = line[head.end() :]
+        failure = _FAILURE.match(text) if line[0] == "E" else None
+        instance = failure["instance"] if failure else ""
+        if instance:
+            found[instance] = text
+    return {instance: _unquoted(text) for instance, text in found.items()}
+
+
+def _unquoted(text: str) -> str:
+    """A message of a log as it was written; newer servers quote it as JSON does."""
+    try:
+        return str(parse_json(text))
+    except ValueError:
+        return text
 
 
 def last_started_stub(log: str) -> str:

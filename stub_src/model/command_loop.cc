@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -68,6 +69,7 @@ class CommandLoop {
   void StartHelpers();
   std::optional<abi::Failure> Initialize(const abi::InitializeCommand& command);
   void ReportRestart();
+  void ReportFailure(const std::string& text);
 
   const Assignment& assignment_;
   const abi::Launch& launch_;
@@ -113,6 +115,12 @@ void CommandLoop::ReportRestart() {
   module::Unlocked([&] { abi::Attempt([&] { CountRestart(wire_, command.arguments); }); });
 }
 
+// On request, also in the server's log. The server itself sends the error to the client only.
+void CommandLoop::ReportFailure(const std::string& text) {
+  if (std::getenv("ENVPACK_LOG_FAILURES") == nullptr) return;
+  module::Log(text, abi::LogLevel::kError);
+}
+
 PythonModel& CommandLoop::Model() {
   if (!model_) throw module::ModelException("The model has not been initialized.");
   return *model_;
@@ -125,6 +133,7 @@ bool CommandLoop::Serve(abi::ExecuteCommand& command) {
   const auto fail = [&](const abi::Failure& failure) {
     answer = execution.Fail("Failed to process the request(s) for model '" + launch_.name +
                             "', message: " + failure.text);
+    ReportFailure(std::get<abi::ExecuteFailure>(answer).text);
   };
   if (const auto failure = CallModel([&] { answer = Model().Execute(execution); })) fail(*failure);
   together.emplace();

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.server.kserve import Client
+from envpack.pythons import interpreter_for
+from envpack.server.kserve import Client, RequestError
+from envpack.support.errors import EnvpackError
 from tests.waiting import soon
 
 HANGS = """
@@ -47,6 +49,31 @@ def test_a_server_that_was_killed_is_started_again_at_the_same_address(required,
     running.wait_until_ready("doubler")
     assert address.ready("doubler")
     assert running.answer() == (2, 4)
+
+
+def test_the_lines_of_the_model_in_which_a_request_failed_are_shown(required, develop):
+    """The stub reports them; the release's own, for its Python, does not."""
+    python = "3.12"
+    try:
+        interpreter_for(python)
+    except EnvpackError as error:
+        pytest.skip(f"needs Python {python}: {error}")
+    code = (required / "1/model.py").read_text()
+    wrong = code.replace("        return [", "        requests[0].none()\n        return [")
+    (required / "1/model.py").write_text(wrong)
+    running = develop(required.parent, "--python", python, "--json")
+    running.wait_until_ready("doubler")
+    with pytest.raises(RequestError):
+        running.answer()
+    running.wait_for("doubler: a request failed")
+    assert "has no attribute 'none'" in running.wait_for("AttributeError")
+    assert "doubler/1/model.py:" in running.wait_for("in execute")
+    running.wait_for("    requests[0].none()")
+    (required / "1/model.py").write_text(code)
+    running.wait_until_ready("doubler")
+    assert running.answer() == (2, 4)
+    state = running.end()["doubler"]
+    assert (state["request_error"], state["failures"]) == ("", 0)
 
 
 def test_a_model_that_ends_every_server_is_an_error(required, develop):

@@ -1,6 +1,8 @@
+import json
+
 import pytest
 
-from envpack.server.log import last_started_stub, plain_lines, read_model_error, stub_reports
+from envpack.server.log import last_started_stub, plain_lines, read_model_error, request_failures, stub_reports
 
 LOAD_ERROR = (
     "load failed for model 'boom': version 1 is at UNAVAILABLE state: Internal: ValueError: boom\n\nAt:\n"
@@ -51,6 +53,21 @@ def test_a_report_says_how_an_instance_started(value, start):
 
 def test_a_report_without_a_start_says_nothing_of_it():
     assert stub_reports(LOG)["core_0_0"].start == ""
+
+
+MESSAGE = """Failed to process the request(s) for model 'core_0_0', message: KeyError: 'a "b" \\ c'
+
+At:
+  /models/core/1/model.py(6): execute
+"""
+
+
+@pytest.mark.parametrize("is_quoted", [True, False], ids=["as newer servers write it", "as it is"])
+def test_the_last_failure_of_each_instance_is_found(is_quoted):
+    head, end = "E1124 13:06:24.127303 28553 :0] ", "I1124 13:06:24.127303 28553 server.cc:631] no failure"
+    entry = json.dumps(MESSAGE) if is_quoted else MESSAGE
+    log = "\n".join([head + entry.replace("KeyError", "ValueError"), head + entry, end, head.replace("E", "I") + entry])
+    assert {name: text.strip() for name, text in request_failures(log).items()} == {"core_0_0": MESSAGE.strip()}
 
 
 def test_the_last_started_stub_names_its_instance():
