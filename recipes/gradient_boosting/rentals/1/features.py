@@ -1,4 +1,4 @@
-"""The table that the booster is trained on and asked with."""
+"""The table for training and for serving."""
 
 import numpy as np
 import pandas as pd

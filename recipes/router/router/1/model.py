@@ -1,4 +1,4 @@
-"""Sends each request to one of two models, and asks the other one if that fails."""
+"""Sends each request to one of two models, and to the other one if that fails."""
 
 import asyncio
 import json
@@ -26,18 +26,18 @@ class TritonPythonModel:
         key = pb_utils.get_input_tensor_by_name(request, "KEY").as_numpy()[0]
         amounts = pb_utils.get_input_tensor_by_name(request, "AMOUNTS")
         name = "candidate" if zlib.crc32(key) % 100 < self.percent else "stable"
-        answer = await self.ask(name, amounts)
+        answer = await self.send(name, amounts)
         if answer.has_error() and name == "candidate":
             pb_utils.Logger.log_warn(f"candidate failed: {answer.error().message()}")
             name = "stable"
-            answer = await self.ask(name, amounts)
+            answer = await self.send(name, amounts)
         if answer.has_error():
             return pb_utils.InferenceResponse(error=answer.error())
         risk = pb_utils.get_output_tensor_by_name(answer, "RISK")
         model = pb_utils.Tensor("MODEL", np.array([name.encode()], dtype=np.object_))
         return pb_utils.InferenceResponse([risk, model])
 
-    async def ask(self, name: str, amounts):
+    async def send(self, name: str, amounts):
         self.counters[name].increment(1)
         request = pb_utils.InferenceRequest(model_name=name, inputs=[amounts], requested_output_names=["RISK"])
         return await request.async_exec()

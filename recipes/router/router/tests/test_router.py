@@ -3,15 +3,15 @@ import pytest
 FOR_CANDIDATE, FOR_STABLE = "user 10", "user 1"
 
 
-def ask(model, key, amounts):
+def answer(model, key, amounts):
     outputs = model.infer(KEY=[key], AMOUNTS=amounts)
     return outputs["MODEL"][0].decode(), float(outputs["RISK"][0])
 
 
 def test_a_key_always_gets_the_same_model(triton_model):
     router = triton_model("router")
-    assert {ask(router, FOR_STABLE, [50, 300]) for _ in range(3)} == {("stable", 0.5)}
-    assert {ask(router, FOR_CANDIDATE, [100, 100]) for _ in range(3)} == {("candidate", 0.5)}
+    assert {answer(router, FOR_STABLE, [50, 300]) for _ in range(3)} == {("stable", 0.5)}
+    assert {answer(router, FOR_CANDIDATE, [100, 100]) for _ in range(3)} == {("candidate", 0.5)}
 
 
 def test_a_share_of_the_keys_gets_the_candidate(triton_model):
@@ -23,5 +23,5 @@ def test_a_share_of_the_keys_gets_the_candidate(triton_model):
 
 def test_the_stable_model_answers_where_the_candidate_fails(triton_model):
     router = triton_model("router")
-    assert ask(router, FOR_CANDIDATE, [-5, 500]) == ("stable", 0.5)
+    assert answer(router, FOR_CANDIDATE, [-5, 500]) == ("stable", 0.5)
     assert any("amounts must not be negative" in line for line in router.logs)
