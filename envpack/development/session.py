@@ -23,6 +23,8 @@ from envpack.support.progress import Progress
 from envpack.workflow import BuildOptions, build_model, python_of
 
 _LOOK_SECONDS = 1.0
+_WRITE_SECONDS = 0.03
+_MOST_WRITES = 10  # a model may write into its own folder all the time
 _PATIENCE = 5.0  # seconds that a load may take after which a change of its model ends it
 _LONG_LIFE = 60.0  # seconds after which the end of a server has nothing to do with its start
 _MOST_DEATHS = 3  # of servers, one after the other
@@ -185,11 +187,17 @@ class Session:
         served.load([name for name in self._models.order() if name in affected and self._may_load(name)], started)
 
     def _settled_snapshot(self) -> Snapshot:
-        """The files now; if some are gone, when nothing has changed for a second, since a folder may be being removed.
+        """The files when their writers are done.
 
-        A build would write into what is left of it.
+        If files are gone, nothing has changed for a second, since a folder may be being removed: a build would write
+        into what is left of it.
         """
         now = self._finder.snapshot(self.states)
+        for _ in range(_MOST_WRITES if any(self._seen.changes_to(now)) else 0):
+            time.sleep(_WRITE_SECONDS)  # an editor empties a file before it writes the new content
+            before, now = now, self._finder.snapshot(self.states)
+            if now == before:
+                break
         while self._seen.lost_in(now):
             time.sleep(_LOOK_SECONDS)
             before, now = now, self._finder.snapshot(self.states)

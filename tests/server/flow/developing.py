@@ -73,6 +73,13 @@ class Development:
         return self.process.returncode, errors
 
 
+def write_at_once(file, text):
+    """Give a file another content at once, so that this is one change."""
+    new = file.with_name(f".{file.name}.new")
+    new.write_text(text)
+    new.replace(file)
+
+
 def ensemble(step, name="X", output="Y"):
     """The configuration of an ensemble of one step, whose tensors are IN and OUT."""
     return f"""

@@ -5,13 +5,13 @@ import shutil
 import pytest
 
 from envpack.server.kserve import RequestError
-from tests.server.flow.developing import ensemble
+from tests.server.flow.developing import ensemble, write_at_once
 
 
 def replace(file, old, new):
     text = file.read_text()
     assert old in text
-    file.write_text(text.replace(old, new))
+    write_at_once(file, text.replace(old, new))
 
 
 def test_changes_of_code_configuration_and_requirements_reach_the_server(required, develop):
@@ -176,10 +176,10 @@ def test_what_requirements_include_is_followed_and_what_editors_leave_is_not(req
     (required / "1/model.py~").write_text("of another")
     (required / "1/__pycache__").mkdir(exist_ok=True)
     (required / "1/__pycache__/model.cpython-310.pyc").write_text("of Python")
-    (required / "beside.py").write_text("OFFSET = 1\n")
+    write_at_once(required / "beside.py", "OFFSET = 1\n")
     running.wait_until_ready("doubler")
     assert running.answer() == (3, 5)
-    (project / "helping/__init__.py").write_text("FACTOR = 3\n")
+    write_at_once(project / "helping/__init__.py", "FACTOR = 3\n")
     running.wait_until_ready("doubler")
     assert running.answer() == (4, 7)
     assert running.end()["doubler"]["loads"] == 3

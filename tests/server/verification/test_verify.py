@@ -318,7 +318,7 @@ class Alive(http.server.BaseHTTPRequestHandler):
 def test_a_program_that_takes_the_port_meanwhile_is_not_mistaken_for_the_server(good, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Alive) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()
-        monkeypatch.setattr("envpack.server.process._is_free", lambda _: True)  # it was free when it was looked at
+        monkeypatch.setattr("envpack.server.process.is_free", lambda _: True)  # it was free at the check
         try:
             with pytest.raises(ServerError) as caught:
                 verify(good, options=VerifyOptions(RuntimeOptions(runtime="process", port=other.server_port)))
