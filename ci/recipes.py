@@ -28,7 +28,7 @@ from typing import Any
 
 from envpack.recipes import recipe_names
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.repository import environment_of, looks_like_model, open_model
+from envpack.repository import environment_of, find_models
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
@@ -85,8 +85,8 @@ def run(folder: Path, command: str) -> float:
 def environments(repository: Path) -> Iterator[Path]:
     """The environments of the models, each once, also if several models share its files."""
     seen = set()
-    for folder in sorted(repository.iterdir()):
-        environment = environment_of(open_model(folder)) if is_model(folder) else None
+    for model in find_models(repository):
+        environment = environment_of(model)
         if environment is None:
             continue
         manifest = (environment / "envpack-environment.json").read_bytes()
@@ -97,10 +97,6 @@ def environments(repository: Path) -> Iterator[Path]:
 
 def manifest_of(environment: Path) -> dict[str, Any]:
     return json.loads((environment / "envpack-environment.json").read_text(encoding="utf-8"))
-
-
-def is_model(folder: Path) -> bool:
-    return folder.is_dir() and looks_like_model(folder)
 
 
 def pythons(repository: Path) -> list[str]:

@@ -22,15 +22,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Serve models, and load them again when they change.")
 @options.models
-@click.option(
-    "--debug",
-    type=click.IntRange(1, 65535),
-    is_flag=False,
-    flag_value=5678,
-    default=None,
-    metavar="[PORT]",
-    help="Let the first instance of MODEL wait for a debugger (debugpy) on this port of this machine, by default 5678, "
-    "before it imports the model; again after each load. One MODEL must be named.",
+@options.debug(
+    "Let the first instance of MODEL wait for a debugger (debugpy) on this port of this machine, by default 5678, "
+    "before it imports the model; again after each load. One MODEL must be named."
 )
 @click.option(
     "--runtime",
@@ -104,9 +98,8 @@ def command(
 
 def _check_debug(project: Project, names: tuple[str, ...], runtime: RuntimeName, port: int) -> None:
     """Refuse what cannot be debugged, before anything is built."""
-    from envpack.development import port_taken
     from envpack.repository import open_model
-    from envpack.server import is_free
+    from envpack.workflow import check_debug_port
 
     if len(names) != 1:
         raise click.UsageError("Name the one MODEL that --debug is for; what it needs is loaded as well.")
@@ -114,8 +107,7 @@ def _check_debug(project: Project, names: tuple[str, ...], runtime: RuntimeName,
         raise click.UsageError("--debug needs --runtime process: a debugger cannot reach into the container.")
     if open_model(project.repository / names[0]).is_ensemble:
         raise click.UsageError(f"{names[0]} is an ensemble, which has no code; name one of its steps.")
-    if not is_free(port):
-        raise port_taken(port)
+    check_debug_port(port)
 
 
 @contextlib.contextmanager

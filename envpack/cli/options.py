@@ -148,6 +148,14 @@ _RESOLVE = (
 )
 
 
+def debug(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--debug`` with an optional port to a command."""
+    port = click.IntRange(1, 65535)
+    return click.option(
+        "--debug", type=port, is_flag=False, flag_value=5678, default=None, metavar="[PORT]", help=help_text
+    )
+
+
 def resolve(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that are the fields of `envpack.workflow.ResolveOptions`."""
     for option in reversed(_RESOLVE):

@@ -64,14 +64,8 @@ def _checked_url(context: click.Context, option: click.Parameter, url: str) -> s
 @click.option(
     "--memory", is_flag=True, help="Show the most memory it had; with memray in its environment, keep a record."
 )
-@click.option(
-    "--debug",
-    type=click.IntRange(1, 65535),
-    is_flag=False,
-    flag_value=5678,
-    default=None,
-    metavar="[PORT]",
-    help="Wait for a debugger (debugpy) on this port of this machine, by default 5678, before the model is imported.",
+@options.debug(
+    "Wait for a debugger (debugpy) on this port of this machine, by default 5678, before the model is imported."
 )
 @click.option(
     "--server",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.development.debugger import Debugger as Debugger, port_taken as port_taken
+    from envpack.development.debugger import Debugger as Debugger
     from envpack.development.session import ServerNeeds as ServerNeeds, Session as Session
     from envpack.development.state import ModelState as ModelState
 

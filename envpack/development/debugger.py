@@ -13,11 +13,10 @@ from pathlib import Path
 from envpack.local import Python
 from envpack.repository import Model
 from envpack.server import Client, RequestError, Server, is_free
-from envpack.support.errors import ServerError
 from envpack.support.progress import Progress
 from envpack.support.replacement import write_text
 from envpack.verification import instances
-from envpack.workflow import Instruments
+from envpack.workflow import Instruments, check_debug_port
 
 UTILITIES = Path(__file__).with_name("python") / "triton_python_backend_utils.py"
 _POLL_SECONDS = 0.05
@@ -89,20 +88,10 @@ class Debugger:
         with contextlib.suppress(RequestError):  # it may not be loaded
             client.unload(self.model)
         until = time.monotonic() + _RELEASE_SECONDS
-        while instances(server, self.model) or not is_free(self.tools.debug_port):
-            if time.monotonic() > until:
-                raise port_taken(self.tools.debug_port)
+        port = self.tools.debug_port
+        while time.monotonic() < until and (instances(server, self.model) or not is_free(port)):
             time.sleep(_POLL_SECONDS)
+        check_debug_port(port)
 
     def _write(self, settings: Mapping[str, object]) -> None:
         write_text(self._settings, json.dumps({"utilities": str(self.utilities), **settings}))
-
-
-def port_taken(port: int) -> ServerError:
-    """The error for a port at which no debugger can be awaited."""
-    return ServerError(
-        f"port {port} is in use, so no debugger can be awaited there",
-        kind="port-taken",
-        where=f"127.0.0.1:{port}",
-        hint="choose another port: --debug PORT",
-    )

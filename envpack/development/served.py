@@ -178,7 +178,7 @@ class Served:
                 self._states[name].request_error = error
 
     def _model_of(self, instance: str, message: str) -> str:
-        """The model of an instance, whose name may be chosen by its configuration; ``""`` if nothing tells."""
+        """The model of an instance, whose name may be chosen by its configuration; ``""`` if it is unknown."""
         folders = {name: self._server.server_path(self._repository / name) for name in self._states}
         in_trace = [name for name, folder in folders.items() if f"{folder}/" in message]
         named = [name for name in self._states if instance.startswith(f"{name}_")]

@@ -115,7 +115,7 @@ class LocalModel:
             output=output,
         )
         # A model processes one batch at a time. One thread does that for the life of the model: Ctrl-C can interrupt
-        # the start of a thread, and then nobody knows whether it runs.
+        # the start of a thread, and then it is unknown whether it runs.
         self._worker = threading.Thread(target=self._run_batches, name=f"{source.name}-batches", daemon=True)
         self._worker.start()
 

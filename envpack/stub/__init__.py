@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         find_pythons as find_pythons,
         plan_matrix as plan_matrix,
     )
-    from envpack.stub.own import is_own_stub as is_own_stub
     from envpack.stub.prebuilt import prebuilt_pythons as prebuilt_pythons
     from envpack.stub.recipe import Recipe as Recipe, source_folder as source_folder, stub_key as stub_key
     from envpack.stub.target import (

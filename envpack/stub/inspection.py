@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, cast
 
 from envpack.releases import Release
-from envpack.stub.own import FACTS_SECTION
 from envpack.stub.target import StubTarget, machine_named, this_machine
 from envpack.stub.toolchain import OTHER_COMPILER, Toolchain
 from envpack.support.bounded_reading import opened, parse_json
@@ -17,6 +16,7 @@ from envpack.support.elf import needed_glibc, needed_libraries, parse_elf, versi
 from envpack.support.errors import StubError
 from envpack.support.processes import run
 
+_FACTS = ".envpack.facts"
 _BODY = ".envpack.body"
 # Libraries of a C++ runtime. An environment may contain older ones than the stub was compiled with.
 _RUNTIMES = ("libstdc++.so", "libgcc_s.so", "libc++.so", "libc++abi.so", "libunwind.so")
@@ -83,7 +83,7 @@ def inspect_stub(path: Path) -> StubFacts:
 
 def _read(file: BinaryIO, path: Path) -> StubFacts:
     outer = parse_elf(file)
-    facts_section, body_section = outer.get_section_by_name(FACTS_SECTION), outer.get_section_by_name(_BODY)
+    facts_section, body_section = outer.get_section_by_name(_FACTS), outer.get_section_by_name(_BODY)
     if facts_section is None or body_section is None:
         raise _not_a_stub(path, "it was not compiled by envpack")
     facts = _checked(parse_json(facts_section.data()))

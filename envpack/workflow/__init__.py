@@ -23,7 +23,11 @@ if TYPE_CHECKING:
         DamagedEntry as DamagedEntry,
         verify_cache as verify_cache,
     )
-    from envpack.workflow.instruments import Instruments as Instruments, opened_instruments as opened_instruments
+    from envpack.workflow.instruments import (
+        Instruments as Instruments,
+        check_debug_port as check_debug_port,
+        opened_instruments as opened_instruments,
+    )
     from envpack.workflow.lock import (
         LockedModel as LockedModel,
         lock_model as lock_model,

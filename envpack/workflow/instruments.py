@@ -19,6 +19,26 @@ HOST = "127.0.0.1"
 _VARIABLE = "ENVPACK_RUN"
 
 
+def check_debug_port(port: int) -> None:
+    """Check that a debugger can listen at a port of 127.0.0.1.
+
+    Raises:
+        ServerError: the port is in use (``port-taken``).
+
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise ServerError(
+                f"the debugger cannot listen: {error.strerror}",
+                kind="port-taken",
+                where=f"{HOST}:{port}",
+                hint="choose another port: --debug PORT",
+            ) from error
+
+
 @dataclass(frozen=True)
 class Instruments:
     """What to do to a model.
@@ -56,7 +76,7 @@ class Instruments:
         """
         settings: dict[str, Any] = {}
         if self.debug_port:
-            self._check_port()
+            check_debug_port(self.debug_port)
             settings["debug"] = [HOST, self.debug_port]
             settings["debugger"] = self._debugger(python, progress)
         if self.profile:
@@ -71,19 +91,6 @@ class Instruments:
             return []
         found: list[dict[str, Any]] = json.loads(self.profile_file.read_text(encoding="utf-8"))
         return found
-
-    def _check_port(self) -> None:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, self.debug_port))
-            except OSError as error:
-                raise ServerError(
-                    f"the debugger cannot listen: {error.strerror}",
-                    kind="port-taken",
-                    where=f"{HOST}:{self.debug_port}",
-                    hint="choose another port: --debug PORT",
-                ) from error
 
     def _debugger(self, python: Python, progress: Progress) -> str:
         """A folder that has debugpy, ``""`` if the environment has it."""

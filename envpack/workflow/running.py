@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+import envpack
 from envpack.local import LocalServer, LogLine, ModelSource, Override, Python
 from envpack.project import Project
 from envpack.repository import (
@@ -18,8 +19,8 @@ from envpack.repository import (
     open_model,
     version_folders,
 )
-from envpack.stub import is_own_stub
-from envpack.support.errors import InputError
+from envpack.stub import inspect_stub, this_machine
+from envpack.support.errors import InputError, StubError
 from envpack.support.progress import NoProgress, Progress
 from envpack.workflow.instruments import Instruments
 from envpack.workflow.options import BuildOptions, release_for
@@ -131,7 +132,13 @@ def _served_version(model: Model) -> str:
 def _placed_stub(project: Project, model: Model) -> Path | None:
     """The stub that a server would take for a model, if it is of this version of envpack and can be run here."""
     for stub in (model.folder / STUB_NAME, backends_folder(project) / model.backend / STUB_NAME):
-        if os.access(stub, os.X_OK) and is_own_stub(stub):  # not the release's
+        if not os.access(stub, os.X_OK):
+            continue
+        try:
+            facts = inspect_stub(stub)
+        except StubError:
+            continue  # the release's own
+        if (facts.version, facts.machine) == (envpack.__version__, this_machine()):
             return stub
     return None
 

@@ -2,13 +2,12 @@
 
 import struct
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from envpack.cli.main import run
-from envpack.stub import inspect_stub, is_own_stub
+from envpack.stub import inspect_stub
 from envpack.support.errors import StubError
 from tests.faults.command_line import Ended, assert_refused
 from tests.unit.stub.elf_files import EM_386, EM_AARCH64, write_header
@@ -37,12 +36,6 @@ def borders(content):
     return sorted(ends)
 
 
-def test_own_stubs_are_recognised(stub, file, tmp_path):
-    assert is_own_stub(stub)
-    write_header(file, EM_AARCH64)
-    assert not any(map(is_own_stub, (file, tmp_path, tmp_path / "nothing", Path(sys.executable))))
-
-
 def test_a_stub_that_ends_at_the_border_of_a_part_or_beside_it_is_refused(whole, file, capsys):
     lengths = {border + beside for border in borders(whole) for beside in (-1, 0, 1)}
     cut = sorted(length for length in lengths if 0 <= length < len(whole))
@@ -60,7 +53,6 @@ def test_a_stub_that_ends_anywhere_is_refused(whole, file, data):
     with pytest.raises(StubError) as caught:
         inspect_stub(file)
     assert (caught.value.kind, caught.value.where) == ("not-a-stub", str(file))
-    assert not is_own_stub(file)
     assert "\n" not in caught.value.message
 
 
@@ -75,7 +67,6 @@ def test_a_stub_with_wrong_bytes_where_its_parts_are_described_is_read_or_refuse
     for place in data.draw(st.lists(where, min_size=1, max_size=4)):
         content[place] = data.draw(st.integers(0, 255))
     file.write_bytes(content)
-    is_own_stub(file)  # yes or no, but no error
     try:
         inspect_stub(file)
     except StubError as error:

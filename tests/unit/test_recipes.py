@@ -7,10 +7,10 @@ import tomllib
 import pytest
 
 from ci.recipe_records import digest_of, records
-from ci.recipes import LARGE_TEMPLATE, commands_of
+from ci.recipes import CHECKOUT, LARGE_TEMPLATE, commands_of
 from envpack.cli.main import run
 from envpack.recipes import copy_recipe, recipe_names, recipes
-from envpack.repository import Model, looks_like_model, open_model
+from envpack.repository import called_models, find_models
 from envpack.requirements import find_requirements
 from envpack.templates import template_names
 
@@ -24,13 +24,10 @@ def recipe(request, tmp_path):
     return tmp_path / request.param
 
 
-def models_of(recipe) -> list[Model]:
-    return [open_model(folder) for folder in sorted(recipe.iterdir()) if folder.is_dir() and looks_like_model(folder)]
-
-
 def test_there_are_as_many_as_the_documentation_promises():
-    assert len(NAMES) >= 8
-    assert [recipe.name for recipe in recipes()] == list(NAMES)
+    words = {8: "eight", 9: "nine", 10: "ten"}
+    for page in ("README.md", "CHANGELOG.md"):
+        assert re.search(rf"\b{words[len(NAMES)]}\b.model repositories", (CHECKOUT / page).read_text())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,7 +41,7 @@ def test_its_readme_has_a_title_and_the_commands(name):
 
 def test_each_model_has_requirements_and_a_python(recipe):
     settings = tomllib.loads((recipe / "envpack.toml").read_text())
-    for model in models_of(recipe):
+    for model in find_models(recipe):
         own = settings.get("models", {}).get(model.name, {})
         assert model.is_ensemble or find_requirements(model.folder) or (recipe / own["requirements"]).is_file()
     assert settings["triton"]
@@ -53,16 +50,17 @@ def test_each_model_has_requirements_and_a_python(recipe):
 def test_its_models_have_tests_and_samples(recipe):
     """Samples are there, or a script writes them."""
     tested = {test.parts[-3] for test in recipe.glob("*/tests/test_*.py")}
-    called = {name for model in models_of(recipe) for name in _called(model)}
-    assert {model.name for model in models_of(recipe)} <= tested | called
+    models = find_models(recipe)
+    needed = {name for model in models for name in (*model.steps, *called_models(model.folder))}
+    assert {model.name for model in models} <= tested | needed
     scripts = "".join(script.read_text() for script in recipe.glob("*/training/*.py"))
     assert "smoke.json" in scripts or list(recipe.glob("*/envpack/smoke.json"))
 
 
-def _called(model: Model) -> set[str]:
-    """The models that an ensemble or a model that makes requests runs: its tests test them too."""
-    code = "".join(file.read_text() for file in model.folder.glob("1/*.py"))
-    return {*model.steps, *re.findall(r'"(stable|candidate)"', code)}
+def test_the_file_that_users_copy_is_the_same_in_all_recipes():
+    copies = list((CHECKOUT / "recipes").glob("*/*/1/envpack_tensors.py"))
+    assert len(copies) > 1
+    assert len({file.read_bytes() for file in copies}) == 1
 
 
 @pytest.mark.parametrize("name", [*NAMES, LARGE_TEMPLATE])

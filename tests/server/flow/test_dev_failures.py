@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import interpreter_for
 from envpack.server.kserve import Client, RequestError
-from envpack.support.errors import EnvpackError
+from tests.server.flow.conftest import need
 from tests.waiting import soon
 
 HANGS = """
@@ -53,11 +52,7 @@ def test_a_server_that_was_killed_is_started_again_at_the_same_address(required,
 
 def test_the_lines_of_the_model_in_which_a_request_failed_are_shown(required, develop):
     """The stub reports them; the release's own, for its Python, does not."""
-    python = "3.12"
-    try:
-        interpreter_for(python)
-    except EnvpackError as error:
-        pytest.skip(f"needs Python {python}: {error}")
+    python = need("3.12")
     code = (required / "1/model.py").read_text()
     wrong = code.replace("        return [", "        requests[0].none()\n        return [")
     (required / "1/model.py").write_text(wrong)

@@ -2,18 +2,13 @@
 
 import pytest
 
-from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.support.errors import EnvpackError
+from tests.server.flow.conftest import need
 
 
 @pytest.mark.parametrize("stub", ["always", "never"])
 def test_the_model_answers_right_with_either_stub(tmp_path, envpack_json, stub):
-    python = find_release(DEFAULT_RELEASE).python
-    try:
-        interpreter_for(python)
-    except EnvpackError as error:
-        pytest.skip(f"needs Python {python}: {error}")
+    need(find_release(DEFAULT_RELEASE).python)
     repository = tmp_path / "in_place"
     assert envpack_json("init", repository, "--recipe", "in_place")[0] == 0
     code, document = envpack_json("build", "normalize", "--repository", repository, "--stub", stub)

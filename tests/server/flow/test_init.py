@@ -2,20 +2,15 @@
 
 import pytest
 
-from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.support.errors import EnvpackError
 from envpack.templates import template_names
+from tests.server.flow.conftest import need
 
 
 # The packages of the torch template are gigabytes: the ring of the recipes builds it.
 @pytest.mark.parametrize("template", sorted({*template_names()} - {"torch"}))
 def test_a_new_model_passes_its_tests_and_is_verified(tmp_path, envpack_json, template):
-    python = find_release(DEFAULT_RELEASE).python
-    try:
-        interpreter_for(python)
-    except EnvpackError as error:
-        pytest.skip(f"needs Python {python}: {error}")
+    python = need(find_release(DEFAULT_RELEASE).python)
     repository = tmp_path / "repository"
     code, document = envpack_json("init", repository / "first", "--template", template)
     assert (code, document["models"][0]) == (0, "first"), document
@@ -31,10 +26,7 @@ def test_a_new_model_passes_its_tests_and_is_verified(tmp_path, envpack_json, te
 def test_a_recipe_passes_its_tests_and_is_verified(tmp_path, envpack_json):
     """The one with requests between three Pythons; `make recipes` runs the others, whose packages are large."""
     for python in ("3.8", "3.12", "3.13"):
-        try:
-            interpreter_for(python)
-        except EnvpackError as error:
-            pytest.skip(f"needs Python {python}: {error}")
+        need(python)
     repository = tmp_path / "router"
     for command in (["init", repository, "--recipe", "router"], ["build"], ["test"], ["test", "--triton"], ["verify"]):
         options = [] if command[0] == "init" else ["--repository", repository]
