@@ -1,6 +1,6 @@
 """Run each recipe as its README says: build, train, test and verify on the real server.
 
-    python ci/recipes.py                     all recipes, and the template torch; several gigabytes, half an hour
+    python ci/recipes.py                     all recipes, and the template torch; gigabytes of packages
     python ci/recipes.py router geofence
     python ci/recipes.py --record            keep what ran in ci/recipes_ran.json, which docs/guides/recipes.md shows
     python ci/recipes.py --constraints FILE  versions of packages, as pip reads them, for example a build of PyTorch

@@ -310,11 +310,15 @@ def _element(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _latency(seconds: list[float]) -> str:
+def _latency(seconds: list[float]) -> Any:
+    from rich.table import Table
+
     ordered = sorted(seconds)
-    at = {percent: ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] for percent in (50, 95, 99)}
-    parts = [f"p{percent} {value * 1e3:.3f} ms" for percent, value in at.items()]
-    return f"{len(seconds)} requests: mean {sum(seconds) / len(seconds) * 1e3:.3f} ms, {', '.join(parts)}"
+    at = {f"p{part}": ordered[min(len(ordered) - 1, len(ordered) * part // 100)] for part in (50, 95, 99)}
+    figures = {"mean": sum(seconds) / len(seconds), **at, "longest": ordered[-1]}
+    table = Table("requests", *(f"{name} ms" for name in figures), box=None, header_style="dim")
+    table.add_row(str(len(seconds)), *(f"{value * 1e3:.3f}" for value in figures.values()))
+    return table
 
 
 def _document(trial: Trial, log: list[LogLine]) -> dict[str, Any]:

@@ -242,6 +242,17 @@ def test_time_and_memory_are_shown(run):
     assert phases["execute"] == pytest.approx(sum(found["answers"][0]["seconds"]))
 
 
+def test_repetitions_are_shown_as_a_table_of_latencies(run):
+    code, output, _ = run("default", "--repeat", "20")
+    assert code == 0
+    head, row = output.splitlines()[-2:]
+    assert head.split() == ["requests", "mean", "ms", "p50", "ms", "p95", "ms", "p99", "ms", "longest", "ms"]
+    count, mean, *ordered = map(float, row.split())
+    assert count == 20
+    assert ordered == sorted(ordered)
+    assert 0 < mean <= ordered[-1]
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
