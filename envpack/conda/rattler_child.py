@@ -1,9 +1,9 @@
 """The program that runs the conda engine (py-rattler) in a process of its own.
 
-``python rattler_child.py REQUEST RESULT``; both files are JSON, see `Request` and `Result`. The engine can crash while
-its process exits, after all work is done. Therefore the program flushes the result and exits at once, and the caller
-reads the result file and ignores the exit status. The program imports nothing of envpack, so that it runs with any
-import path of the caller.
+``python rattler_child.py REQUEST RESULT``; both files are JSON, see `Request` and `Result`. The folder of REQUEST is
+this process's own, and its caller removes it. The engine can crash while its process exits, after all work is done.
+Therefore the program flushes the result and exits at once, and the caller reads the result file and ignores the exit
+status. The program imports nothing of envpack, so that it runs with any import path of the caller.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import asyncio
 import ctypes
 import json
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -93,25 +92,25 @@ async def _index(request: IndexRequest) -> Result:
     return {}
 
 
-async def _resolve(request: ResolveRequest) -> Result:
+async def _resolve(request: ResolveRequest, scratch: Path) -> Result:
     try:
-        records = await _solve(request)
+        records = await _solve(request, Path(request["index_cache"]))
     except Exception as error:
         if "304 Not Modified" not in str(error):
             raise
         # The engine fails on servers that answer "not modified" for an index in its cache; without the cache it works.
-        shutil.rmtree(request["index_cache"], ignore_errors=True)
-        records = await _solve(request)
+        # Other processes may be using that one.
+        records = await _solve(request, scratch / "index")
     return {"packages": [_package(record) for record in records]}
 
 
-async def _solve(request: ResolveRequest) -> list[Any]:
+async def _solve(request: ResolveRequest, index_cache: Path) -> list[Any]:
     import rattler
 
     records: list[Any] = await rattler.solve(
         [rattler.Channel(channel) for channel in request["channels"]],
         request["specs"],
-        gateway=rattler.Gateway(cache_dir=Path(request["index_cache"]), client=_client()),
+        gateway=rattler.Gateway(cache_dir=index_cache, client=_client()),
         platforms=[rattler.Platform(request["subdir"]), rattler.Platform("noarch")],
         virtual_packages=_virtual_packages(request["virtual_packages"]),
         locked_packages=[_record(package) for package in request["prefer"]],
@@ -184,11 +183,11 @@ def _virtual_packages(packages: list[tuple[str, str, str]]) -> list[Any]:
     return [GenericVirtualPackage(PackageName(name), Version(version), build) for name, version, build in packages]
 
 
-async def _run(request: Request) -> Result:
+async def _run(request: Request, scratch: Path) -> Result:
     if request["operation"] == "index":
         return await _index(request)
     if request["operation"] == "resolve":
-        return await _resolve(request)
+        return await _resolve(request, scratch)
     return await _install(request)
 
 
@@ -205,7 +204,7 @@ def main(request_file: Path, result_file: Path) -> None:
     end_with_parent(envelope["parent"])
     sys.path[:] = envelope["import_path"]
     try:
-        result = asyncio.run(_run(envelope["request"]))
+        result = asyncio.run(_run(envelope["request"], request_file.parent))
     except Exception as error:
         result = {"error": str(error) or repr(error), "error_type": type(error).__name__}
     with result_file.open("w", encoding="utf-8") as stream:

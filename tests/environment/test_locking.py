@@ -66,6 +66,15 @@ def test_the_same_requirements_are_resolved_once(served, tmp_path):
     assert served.requested == []
 
 
+def test_an_index_that_has_not_changed_stays_for_other_processes(served, tmp_path):
+    """The engine fails then, and must begin without the folder, in which another process may be writing."""
+    lock_for(Requirements(), served, tmp_path)
+    (shards,) = (tmp_path / "conda-index").glob("shards-*")
+    (shards / "of-another-process").touch()
+    lock_for(Requirements(conda=("plain",)), served, tmp_path)
+    assert (shards / "of-another-process").exists()
+
+
 def test_update_frees_one_package_and_leaves_the_others(served, tmp_path):
     old = lock_for(Requirements(pip=("tree", "leaf<1.1")), served, tmp_path)
     again = lock_for(Requirements(pip=("tree",)), served, tmp_path, previous=old)
