@@ -66,11 +66,13 @@ add_library(session OBJECT
   forks.cc
   output.cc
   shm/abandoned.cc
+  shm/heap.cc
   shm/ledger.cc
   shm/mapping.cc
   shm/queue.cc
   shm/region.cc
-  shm/sync.cc)
+  shm/sync.cc
+  shm/undo_log.cc)
 set_target_properties(session PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE 8)
 add_library(wire OBJECT
   abi/base_wire.cc

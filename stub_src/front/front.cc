@@ -25,14 +25,16 @@ namespace {
 int Complete(const abi::Launch& launch, Deputy& deputy, channel::Heartbeat& heartbeat,
              const abi::Command& command, const Work& work) {
   abi::AutoCompleteAnswer answer;
+  std::optional<abi::JournalFile> journal;
   try {
     const Settings settings = Settings::Of(command);
     Starter starter(heartbeat, work, deputy.UsesEnvironment(), settings);
     channel::Report report;
     CrashOutput crash;
-    const abi::JournalFile journal;
-    const auto worker = starter.Start({launch, deputy.release(), command, report, journal.journal(),
-                                       journal.descriptor(), crash.descriptor(), false, 0, ""});
+    journal.emplace();
+    deputy.region().Watch(journal->journal()->ledger.undo_log());
+    const auto worker = starter.Start({launch, deputy.release(), command, report, journal->journal(),
+                                       journal->descriptor(), crash.descriptor(), false, 0, ""});
     const int status = worker->Wait();
     answer = StartAnswer(report, status, crash.Pass(launch.model_file));
   } catch (const std::exception& error) {  // a setting, or no process can be created

@@ -53,6 +53,7 @@ int Instance::Run() {
     channel::Refuse(deputy_, command_, error.what());
     return 1;
   }
+  deputy_.region().Watch(journal_->ledger.undo_log());
   restarts_.emplace(settings_.most_deaths);
   starter_.emplace(heartbeat_, work_, deputy_.UsesEnvironment(), settings_);
   try {

@@ -38,7 +38,7 @@ TakeOver::TakeOver(Deputy& deputy, abi::Journal& journal, const std::string& err
   journal_.Clear();
 }
 
-void TakeOver::Check() const {
+void TakeOver::Check() {
   deputy_.region().CheckLock();
   if (journal_.device_buffers > 0) throw shm::Abandoned("it had tensors of the server's on a GPU");
   if (journal_.unlisted > 0 || !journal_.ledger.IsComplete())

@@ -25,7 +25,7 @@ class TakeOver {
   void GiveBack() noexcept;
 
  private:
-  void Check() const;
+  void Check();
   void SettleQueues();
   void ListExchanges();
   void EndExchanges();

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "shm/undo_log.h"
+
 namespace envpack::shm {
 
 using Handle = std::int64_t;
@@ -18,7 +20,7 @@ struct Reference {
 
 // Lies in memory that parent and child share, which is zero at first. The child lists what it takes and
 // strikes out what it gives back; the parent reads the list when the child is dead. The region's lock guards
-// it.
+// it, and what it notes is a part of the operation on the region (see Operation).
 class Ledger {
  public:
   // The entry of a reference that is not listed because there is no room.
@@ -40,9 +42,13 @@ class Ledger {
 
   void Clear() noexcept;
 
+  // The child's operation on the region.
+  UndoLog& undo_log() { return undo_log_; }
+
  private:
   static constexpr std::uint32_t kEntries = 1 << 18;
 
+  alignas(8) UndoLog undo_log_;
   std::uint32_t used_;        // entries behind these have never been used
   std::uint32_t free_;        // 1 + the index of the first free entry below; 0 for none
   std::uint32_t unlisted_;    // references without an entry

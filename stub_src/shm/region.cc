@@ -4,20 +4,22 @@
 // selects the old layout.
 #define BOOST_INTERPROCESS_SEGMENT_MANAGER_ABI 1
 #include <pthread.h>
-#include <time.h>
 
+#include <algorithm>
 #include <boost/interprocess/indexes/iset_index.hpp>
 #include <boost/interprocess/managed_external_buffer.hpp>
 #include <boost/interprocess/mem_algo/rbtree_best_fit.hpp>
 #include <boost/interprocess/sync/mutex_family.hpp>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <system_error>
 #include <utility>
 
-#include "shm/abandoned.h"
+#include "shm/heap.h"
 #include "shm/mapping.h"
 #include "shm/sync.h"
+#include "shm/undo_log.h"
 
 namespace envpack::shm {
 
@@ -38,13 +40,13 @@ static_assert(sizeof(Count) == 16);
 
 constexpr std::uint32_t kMaxReferences = 1 << 20;  // server and stub hold a few
 
-constexpr std::size_t kUnaligned = 0;
 constexpr std::size_t kAligned = 32;
+constexpr std::size_t kLeastGrowth = 4096;
 
 // Smaller than any region, larger than the allocator's header.
 constexpr std::size_t kMinSize = 4096;
 constexpr std::size_t kNamedObjects = 2;
-constexpr std::int64_t kSecondsForFirstLock = 3;
+constexpr std::chrono::seconds kLimitOfCheck(3);  // the lock of a damaged region would block for ever
 
 // Loading a block costs this much of a ReadBudget besides the bytes that are read: no block is smaller.
 constexpr std::size_t kSmallestBlock = 32;
@@ -57,15 +59,10 @@ void Charge(std::size_t bytes) {
   *budget -= bytes;
 }
 
-// Fails where Lock would wait forever because the mutex is damaged.
-void TryLock(pthread_mutex_t* mutex) {
-  timespec limit{};
-  clock_gettime(CLOCK_REALTIME, &limit);
-  limit.tv_sec += kSecondsForFirstLock;
-  if (const int code = pthread_mutex_timedlock(mutex, &limit); code != 0) {
-    throw CorruptRegion(std::string("the shared memory region cannot be locked: ") + std::strerror(code));
-  }
-  pthread_mutex_unlock(mutex);
+void SetReferences(void* block, std::uint32_t references) {
+  auto* count = static_cast<Count*>(block);
+  Operation::Save(count);
+  count->references = references;
 }
 
 // The lock of a region that this thread holds.
@@ -81,20 +78,19 @@ ReadBudget::ReadBudget(Region& region)
 
 ReadBudget::~ReadBudget() { budget = outer_; }
 
-struct Region::Allocator {
+struct Region::Memory {
   Mapping mapping;
   std::optional<Buffer> buffer;
   pthread_mutex_t* mutex = nullptr;
   std::uint64_t* total_size = nullptr;
 
-  explicit Allocator(const std::string& name) : mapping(name) {
+  explicit Memory(const std::string& name) : mapping(name) {
     if (mapping.size() < kMinSize) Refuse("is too small");
     Open();
     if (buffer->get_num_named_objects() != kNamedObjects)
       Refuse("does not have the named objects of a server's region");
     mutex = Find<pthread_mutex_t>("shm_mutex");
     total_size = Find<std::uint64_t>("total size");
-    TryLock(mutex);
   }
 
   void Open() {
@@ -197,7 +193,7 @@ void ReleaseTogether::Flush() noexcept {
 
 RegionLock::RegionLock(Region& region) : region_(region), outer_(held) {
   const bool is_nested = outer_ != nullptr && &outer_->region_ == &region;
-  if (!is_nested) lock_.emplace(region.allocator_->mutex);
+  if (!is_nested) region.HoldLock(lock_);
   held = this;
   if (!is_nested && together != nullptr && together->region_ == &region) together->Flush();
 }
@@ -212,16 +208,21 @@ RegionPause::RegionPause() : paused_(std::exchange(held, nullptr)) {
 }
 
 RegionPause::~RegionPause() {
-  if (owner_ != nullptr) owner_->lock_.emplace(owner_->region_.allocator_->mutex);
+  if (owner_ != nullptr) owner_->region_.HoldLock(owner_->lock_);
   held = paused_;
 }
 
 Region::Region(const std::string& name, std::size_t growth, Ledger* ledger)
-    : allocator_(std::make_unique<Allocator>(name)), growth_(growth), ledger_(ledger) {}
+    : memory_(std::make_unique<Memory>(name)),
+      growth_(growth),
+      ledger_(ledger),
+      watched_(ledger != nullptr ? &ledger->undo_log() : nullptr) {
+  CheckLock();
+}
 
 Region::~Region() = default;
 
-Block Region::Create(std::size_t size) { return CreateWith(size, kUnaligned); }
+Block Region::Create(std::size_t size) { return CreateWith(size, Heap::kAlignment); }
 
 Block Region::CreateAligned(std::size_t size) { return CreateWith(size, kAligned); }
 
@@ -229,33 +230,39 @@ Block Region::CreateWith(std::size_t size, std::size_t alignment) {
   const std::size_t whole = size + sizeof(Count);
   const RegionLock lock(*this);
   Follow();
-  const auto allocate = [&]() -> void* {
-    return alignment == kUnaligned ? allocator_->buffer->allocate(whole, std::nothrow)
-                                   : allocator_->buffer->allocate_aligned(whole, alignment, std::nothrow);
-  };
-  void* address = allocate();
-  if (address == nullptr) {
+  std::optional<Reference> made = Allocate(whole, alignment);
+  if (!made) {
     Grow(whole + alignment);
-    address = allocate();
+    made = Allocate(whole, alignment);
   }
-  if (address == nullptr) throw Full(allocator_->mapping.size(), "no room after growing");
-  auto* count = static_cast<Count*>(address);
-  count->references = 1;
-  char* data = static_cast<char*>(address) + sizeof(Count);
-  const Handle handle = static_cast<char*>(address) - allocator_->mapping.base();
-  return Block(this, handle, data, size, List(handle));
+  if (!made) throw Full(memory_->mapping.size(), "no room after growing");
+  return Block(this, made->handle, memory_->mapping.base() + made->handle + sizeof(Count), size, made->entry);
+}
+
+// A block with one reference, or nothing if there is no room. The mutex must be held and the mapping up to
+// date.
+std::optional<Reference> Region::Allocate(std::size_t size, std::size_t alignment) {
+  char* base = memory_->mapping.base();
+  Operation operation = Begin();
+  void* address = Heap(base).Allocate(size, alignment);
+  if (address == nullptr) return std::nullopt;
+  SetReferences(address, 1);
+  const Handle handle = static_cast<char*>(address) - base;
+  const Reference made{handle, List(handle)};
+  operation.Finish();
+  return made;
 }
 
 Block Region::Load(Handle handle) {
   const RegionLock lock(*this);
   Follow();
-  const std::size_t capacity = allocator_->mapping.size();
+  const std::size_t capacity = memory_->mapping.size();
   const auto offset = static_cast<std::size_t>(handle);
   if (handle <= 0 || offset % sizeof(Count) != 0 || offset > capacity - sizeof(Count)) {
     throw CorruptRegion("handle " + std::to_string(handle) + " lies outside the shared memory region");
   }
   Charge(kSmallestBlock);
-  char* address = allocator_->mapping.base() + offset;
+  char* address = memory_->mapping.base() + offset;
   auto* count = reinterpret_cast<Count*>(address);
   // The sender of a block keeps its reference meanwhile, so a valid block has at least one. Counting up and
   // down what is not a block would free memory that was never allocated.
@@ -263,30 +270,35 @@ Block Region::Load(Handle handle) {
     throw CorruptRegion("there is no block at handle " + std::to_string(handle) +
                         " of the shared memory region");
   }
-  ++count->references;
-  return Block(this, handle, address + sizeof(Count), capacity - offset - sizeof(Count), List(handle));
+  Operation operation = Begin();
+  SetReferences(address, count->references + 1);
+  const std::uint32_t entry = List(handle);
+  operation.Finish();
+  return Block(this, handle, address + sizeof(Count), capacity - offset - sizeof(Count), entry);
 }
 
 std::size_t Region::Size() {
   const RegionLock lock(*this);
   Follow();
-  return allocator_->mapping.size();
+  return memory_->mapping.size();
 }
 
 std::uint64_t Region::FreeBytes() {
   const RegionLock lock(*this);
   Follow();
-  return allocator_->buffer->get_free_memory();
+  return memory_->buffer->get_free_memory();
 }
 
-void Region::Unlink() noexcept { allocator_->mapping.Unlink(); }
+void Region::Unlink() noexcept { memory_->mapping.Unlink(); }
 
 void Region::Release(Reference reference) noexcept {
   try {
     const RegionLock lock(*this);
     Follow();
+    Operation operation = Begin();
     Drop(reference.handle);
     if (ledger_ != nullptr) ledger_->Remove(reference.entry);
+    operation.Finish();
   } catch (const std::exception&) {
     // The region is corrupt. It is removed with this model instance, so a leaked block does no harm.
   }
@@ -299,20 +311,46 @@ std::uint32_t Region::List(Handle handle) noexcept {
 
 // The mutex must be held and the mapping up to date.
 void Region::Drop(Handle handle) {
-  char* address = allocator_->mapping.base() + handle;
-  if (--reinterpret_cast<Count*>(address)->references == 0) allocator_->buffer->deallocate(address);
+  char* base = memory_->mapping.base();
+  SetReferences(base + handle, reinterpret_cast<Count*>(base + handle)->references - 1);
+  if (reinterpret_cast<Count*>(base + handle)->references == 0) Heap(base).Free(base + handle);
 }
 
-void Region::CheckLock() const {
-  if (IsAbandoned(*allocator_->mutex)) throw Abandoned("it had locked the shared memory region");
-  TryLock(allocator_->mutex);
+// What a thread does with the region until Finish() happens as a whole, or not at all. The mutex must be held
+// and the mapping up to date.
+Operation Region::Begin() {
+  UndoLog* log = ledger_ != nullptr ? &ledger_->undo_log() : nullptr;
+  return Operation(log, memory_->mapping.base(), memory_->mapping.size());
+}
+
+void Region::CheckLock() {
+  try {
+    const Lock lock(memory_->mutex, kLimitOfCheck);
+    if (lock.is_from_the_dead()) UndoUnfinished();
+  } catch (const std::system_error& error) {
+    throw CorruptRegion(std::string("the shared memory region cannot be locked: ") + error.code().message());
+  }
+}
+
+void Region::HoldLock(std::optional<Lock>& lock) {
+  lock.emplace(memory_->mutex);
+  if (lock->is_from_the_dead()) UndoUnfinished();
+}
+
+// The mutex must be held. Its last owner has died.
+void Region::UndoUnfinished() {
+  Mapping& mapping = memory_->mapping;
+  mapping.Map(mapping.ObjectSize());  // the operation may have grown it
+  const bool is_undone = watched_ == nullptr || watched_->Undo(mapping.base(), mapping.size());
+  MapAgain();
+  if (!is_undone) throw CorruptRegion("a process died while it changed the shared memory region");
 }
 
 std::uint32_t Region::References(Handle handle) {
   const RegionLock lock(*this);
   Follow();
-  if (handle <= 0 || static_cast<std::size_t>(handle) > allocator_->mapping.size() - sizeof(Count)) return 0;
-  return reinterpret_cast<const Count*>(allocator_->mapping.base() + handle)->references;
+  if (handle <= 0 || static_cast<std::size_t>(handle) > memory_->mapping.size() - sizeof(Count)) return 0;
+  return reinterpret_cast<const Count*>(memory_->mapping.base() + handle)->references;
 }
 
 void Region::ReleaseFor(const std::vector<Handle>& held) noexcept {
@@ -327,35 +365,41 @@ void Region::ReleaseFor(const std::vector<Handle>& held) noexcept {
 
 // Maps the region again if the server has grown it. The mutex must be held.
 void Region::Follow() {
-  const std::size_t total = *allocator_->total_size;
-  if (total == allocator_->mapping.size()) return;
-  if (total < kMinSize || total > allocator_->mapping.ObjectSize()) {
+  if (*memory_->total_size != memory_->mapping.size()) MapAgain();
+}
+
+void Region::MapAgain() {
+  const std::size_t total = *memory_->total_size;
+  if (total < kMinSize || total > memory_->mapping.ObjectSize()) {
     throw CorruptRegion("the shared memory region claims a size of " + std::to_string(total) + " bytes");
   }
-  allocator_->mapping.Map(total);
-  allocator_->Open();
+  memory_->mapping.Map(total);
+  memory_->Open();
 }
 
 // The beginning of the message is the one of the stubs that belong to the releases, which people look for.
 RegionFull Region::Full(std::size_t size, const std::string& reason) const {
-  return RegionFull("Failed to increase the shared memory pool size for key '" + allocator_->mapping.name() +
+  return RegionFull("Failed to increase the shared memory pool size for key '" + memory_->mapping.name() +
                     "' to " + std::to_string(size) + " bytes: " + reason);
 }
 
 // Grows the region by at least `need` bytes. The mutex must be held and the mapping up to date.
 void Region::Grow(std::size_t need) {
-  const std::size_t extra = growth_ * (need / growth_ + 1);
-  const std::size_t total = allocator_->mapping.size() + extra;
+  const std::size_t extra = growth_ * (std::max(need, kLeastGrowth) / growth_ + 1);
+  const std::size_t total = memory_->mapping.size() + extra;
   if (extra < need || total < extra) throw Full(total, "the size is out of range");
   try {
-    allocator_->mapping.Extend(total);
-    allocator_->mapping.Map(total);
+    memory_->mapping.Extend(total);
+    memory_->mapping.Map(total);
   } catch (const std::system_error& error) {
     throw Full(total, std::string(error.what()) + ". Give the container more shared memory with --shm-size.");
   }
-  allocator_->Open();
-  allocator_->buffer->grow(extra);
-  *allocator_->total_size = total;
+  memory_->Open();
+  Operation operation = Begin();
+  Heap(memory_->mapping.base()).Grow(extra);
+  Operation::Save(memory_->total_size);
+  *memory_->total_size = total;
+  operation.Finish();
 }
 
 }  // namespace envpack::shm

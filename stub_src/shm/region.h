@@ -1,7 +1,7 @@
 // The shared-memory region of one stub: an allocator that both processes use, and counted blocks in it.
 //
-// The allocator is Boost.Interprocess's best-fit tree without its own lock. A mutex in the region guards
-// every allocation, release, reference count and growth; see README.md, "The region".
+// A mutex in the region guards every allocation, release, reference count and growth; see README.md, "The
+// region".
 #pragma once
 
 #include <cstddef>
@@ -156,7 +156,8 @@ class ReleaseTogether {
 class Region {
  public:
   // Attaches to the region that the server has created. The region grows in steps of `growth` bytes.
-  // References are listed in `ledger`, which must live as long; null if no process watches this one.
+  // References and operations are noted in `ledger`, which must live as long; null if no process watches this
+  // one.
   Region(const std::string& name, std::size_t growth, Ledger* ledger = nullptr);
   ~Region();
   Region(const Region&) = delete;
@@ -181,9 +182,13 @@ class Region {
   // Removes the region's name; see Mapping::Unlink.
   void Unlink() noexcept;
 
-  // After the death of a process that used the region. Throws Abandoned if it died while it held the region's
-  // lock, and CorruptRegion if the region stays locked for another reason.
-  void CheckLock() const;
+  // Processes that note their operations in `log` use the region, too. If one dies in the middle of an
+  // operation, the next lock of this region undoes that. Without this call, `log` is the one of the own
+  // ledger.
+  void Watch(UndoLog& log) { watched_ = &log; }
+  // Locks and unlocks the region. Throws CorruptRegion if it stays locked,
+  // or if what a dead process has left cannot be undone.
+  void CheckLock();
   // The references to a block, and giving back references that the dead process held.
   std::uint32_t References(Handle handle);
   void ReleaseFor(const std::vector<Handle>& held) noexcept;
@@ -193,19 +198,25 @@ class Region {
   friend class RegionLock;
   friend class RegionPause;
   friend class ReleaseTogether;
-  struct Allocator;
+  struct Memory;
 
   Block CreateWith(std::size_t size, std::size_t alignment);
+  std::optional<Reference> Allocate(std::size_t size, std::size_t alignment);
   void Release(Reference reference) noexcept;
+  void HoldLock(std::optional<Lock>& lock);
+  void UndoUnfinished();
+  Operation Begin();
   std::uint32_t List(Handle handle) noexcept;
   void Drop(Handle handle);
   void Follow();
+  void MapAgain();
   void Grow(std::size_t need);
   RegionFull Full(std::size_t size, const std::string& reason) const;
 
-  std::unique_ptr<Allocator> allocator_;
+  std::unique_ptr<Memory> memory_;
   std::size_t growth_;
   Ledger* ledger_;
+  UndoLog* watched_;  // null if no log is known
 };
 
 // memcpy for sizes that may be 0, for which the addresses may be null and must not reach memcpy.

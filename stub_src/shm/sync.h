@@ -16,9 +16,15 @@ void InitCondition(pthread_cond_t* condition);
 class Lock {
  public:
   explicit Lock(pthread_mutex_t* mutex);
+  // The same with a limit; the code of the error is then ETIMEDOUT.
+  Lock(pthread_mutex_t* mutex, std::chrono::milliseconds limit);
   ~Lock();
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
+
+  // Whether a process has died while it held the mutex, which is robust, as the server's are. What the mutex
+  // guards may be half-written.
+  bool is_from_the_dead() const { return is_from_the_dead_; }
 
   // Waits on `condition` and releases the mutex meanwhile. Spurious wake-ups occur: call it in a loop.
   void Wait(pthread_cond_t* condition);
@@ -27,6 +33,7 @@ class Lock {
 
  private:
   pthread_mutex_t* mutex_;
+  bool is_from_the_dead_;
 };
 
 void Notify(pthread_cond_t* condition);

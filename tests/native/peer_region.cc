@@ -18,6 +18,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "peer_sync.h"
+
 namespace envpack::test {
 
 namespace {
@@ -109,11 +111,7 @@ PeerRegion::PeerRegion(std::size_t size, bool has_uuid)
   state_->Map(size);
   state_->buffer.emplace(bi::create_only, state_->base(), size);
   state_->mutex = state_->buffer->construct<pthread_mutex_t>("shm_mutex")();
-  pthread_mutexattr_t attributes;
-  pthread_mutexattr_init(&attributes);
-  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  pthread_mutex_init(state_->mutex, &attributes);
-  pthread_mutexattr_destroy(&attributes);
+  InitShared(state_->mutex);
   state_->total = state_->buffer->construct<std::uint64_t>("total size")(size);
   state_->FillWithGarbage();
 }

@@ -32,7 +32,7 @@ def cases(*files):
 
 WIRE = cases(
     "channel_test.cc", "codec_test.cc", "epoch_batch_test.cc", "epoch_calls_test.cc", "epoch_gpu_test.cc",
-    "abandoned_test.cc", "epoch_session_test.cc", "queue_test.cc", "region_test.cc", "settings_test.cc",
+    "abandoned_test.cc", "epoch_session_test.cc", "heap_test.cc", "queue_test.cc", "region_test.cc", "settings_test.cc",
     "streams_test.cc", "sync_test.cc", "warm_test.cc",
 )  # fmt: skip
 STUB = cases(

@@ -1,0 +1,231 @@
+#include "shm/heap.h"
+
+#include <algorithm>
+#include <boost/intrusive/rbtree_algorithms.hpp>
+
+#include "shm/undo_log.h"
+
+namespace envpack::shm {
+
+namespace tree {
+
+struct Node;
+
+// A pointer as its distance from itself. The one to the parent also contains the node's color.
+class Link {
+ public:
+  Node* Get() const {
+    const std::int64_t distance = word_ & ~kBlack;
+    return distance == kNull ? nullptr
+                             : reinterpret_cast<Node*>(reinterpret_cast<std::intptr_t>(this) + distance);
+  }
+  void Set(const Node* to) { Store(Encode(to)); }
+  void SetKeepingColor(const Node* to) { Store(Encode(to) | (word_ & kBlack)); }
+  bool IsBlack() const { return (word_ & kBlack) != 0; }
+  void SetColor(bool is_black) { Store((word_ & ~kBlack) | (is_black ? kBlack : 0)); }
+
+ private:
+  static constexpr std::int64_t kNull = 1, kBlack = 2;
+
+  std::int64_t Encode(const Node* to) const {
+    return to == nullptr ? kNull
+                         : reinterpret_cast<std::intptr_t>(to) - reinterpret_cast<std::intptr_t>(this);
+  }
+  void Store(std::int64_t word) {
+    Operation::Save(&word_);
+    word_ = word;
+  }
+
+  std::int64_t word_;
+};
+
+// Of the tree of free chunks.
+struct Node {
+  Link parent, left, right;
+};
+
+// What Boost's algorithms need to know of a node.
+struct NodeTraits {
+  using node = Node;
+  using node_ptr = Node*;
+  using const_node_ptr = const Node*;
+  using color = bool;
+  static Node* get_parent(const Node* node) { return node->parent.Get(); }
+  static void set_parent(Node* node, Node* parent) { node->parent.SetKeepingColor(parent); }
+  static Node* get_left(const Node* node) { return node->left.Get(); }
+  static void set_left(Node* node, Node* left) { node->left.Set(left); }
+  static Node* get_right(const Node* node) { return node->right.Get(); }
+  static void set_right(Node* node, Node* right) { node->right.Set(right); }
+  static color get_color(const Node* node) { return node->parent.IsBlack(); }
+  static void set_color(Node* node, color value) { node->parent.SetColor(value); }
+  static color black() { return true; }
+  static color red() { return false; }
+};
+
+using Algorithms = boost::intrusive::rbtree_algorithms<NodeTraits>;
+
+}  // namespace tree
+
+namespace {
+
+using Tree = tree::Algorithms;
+
+constexpr std::uint64_t kUnit = Heap::kAlignment;
+
+constexpr std::uint64_t UnitsOf(std::uint64_t bytes) { return (bytes + kUnit - 1) / kUnit; }
+
+void Store(std::uint64_t& word, std::uint64_t value) {
+  Operation::Save(&word);
+  word = value;
+}
+
+}  // namespace
+
+// The start of the region.
+struct Heap::Header {
+  std::uint64_t free_chunks;
+  tree::Node root;
+  std::uint64_t further_bytes;  // of the server's bookkeeping, behind this
+  std::uint64_t allocated;      // bytes
+  std::uint64_t size;           // bytes of the region
+};
+
+// The rest of the region is divided into chunks. The last one, of one unit, ends them.
+struct Heap::Chunk {
+  static constexpr std::uint64_t kPreviousInUse = std::uint64_t{1} << 62, kInUse = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t kSizeMask = kPreviousInUse - 1;
+  static constexpr std::uint64_t kControlUnits = 1;   // in front of the user's bytes
+  static constexpr std::uint64_t kSmallestUnits = 3;  // have room for the node
+
+  std::uint64_t previous_units;  // of the chunk before this one while that is free; otherwise its last bytes
+  std::uint64_t units_and_bits;
+  tree::Node node;  // while it is free; otherwise the user's bytes begin here
+
+  static Chunk* Of(void* user) {
+    return reinterpret_cast<Chunk*>(static_cast<char*>(user) - kControlUnits * kUnit);
+  }
+  static std::uint64_t UnitsOfNode(const tree::Node* node) {
+    return Of(const_cast<tree::Node*>(node))->units();
+  }
+  // Units for so many of the user's bytes, which may reach into the chunk behind.
+  static std::uint64_t UnitsFor(std::uint64_t bytes) {
+    const std::uint64_t units = kControlUnits + UnitsOf(bytes - std::min(bytes, sizeof(previous_units)));
+    return std::max(units, kSmallestUnits);
+  }
+
+  std::uint64_t units() const { return units_and_bits & kSizeMask; }
+  bool is_in_use() const { return (units_and_bits & kInUse) != 0; }
+  bool is_previous_in_use() const { return (units_and_bits & kPreviousInUse) != 0; }
+  char* start() { return reinterpret_cast<char*>(this); }
+  char* user() { return start() + kControlUnits * kUnit; }
+  Chunk* At(std::uint64_t units) { return reinterpret_cast<Chunk*>(start() + units * kUnit); }
+  Chunk* Next() { return At(units()); }
+  Chunk* Previous() { return reinterpret_cast<Chunk*>(start() - previous_units * kUnit); }
+
+  void SetUnits(std::uint64_t units) { Store(units_and_bits, (units_and_bits & ~kSizeMask) | units); }
+  void SetInUse() {
+    Store(units_and_bits, units_and_bits | kInUse);
+    Store(Next()->units_and_bits, Next()->units_and_bits | kPreviousInUse);
+  }
+  void SetFree() {
+    Store(units_and_bits, units_and_bits & ~kInUse);
+    Store(Next()->units_and_bits, Next()->units_and_bits & ~kPreviousInUse);
+    Store(Next()->previous_units, units());
+  }
+};
+
+Heap::Header& Heap::header() const {
+  static_assert(sizeof(Header) == 56 && sizeof(Chunk) == 40 && offsetof(Chunk, node) == kUnit);
+  static_assert(Chunk::kSmallestUnits == UnitsOf(sizeof(Chunk)));
+  return *reinterpret_cast<Header*>(base_);
+}
+
+void* Heap::Allocate(std::size_t size, std::size_t alignment) {
+  const std::uint64_t units = Chunk::UnitsFor(size);
+  const std::uint64_t slack = alignment == kAlignment ? 0 : Chunk::kSmallestUnits + alignment / kUnit - 1;
+  Chunk* chunk = Take(units + slack);
+  if (chunk == nullptr) return nullptr;
+  const std::uintptr_t misplaced = reinterpret_cast<std::uintptr_t>(chunk->user()) % alignment;
+  if (misplaced != 0) {
+    // What stays in front must be a chunk of its own.
+    std::uint64_t ahead = (alignment - misplaced) / kUnit;
+    while (ahead < Chunk::kSmallestUnits) ahead += alignment / kUnit;
+    Chunk* front = chunk;
+    chunk = Split(front, ahead);
+    Free(front->user());
+  }
+  if (chunk->units() >= units + Chunk::kSmallestUnits) Free(Split(chunk, units)->user());
+  return chunk->user();
+}
+
+// The smallest free chunk with so many units, or null. It is in use then, as a whole.
+Heap::Chunk* Heap::Take(std::uint64_t units) {
+  const auto is_smaller = [](const tree::Node* node, std::uint64_t than) {
+    return Chunk::UnitsOfNode(node) < than;
+  };
+  tree::Node* found = Tree::lower_bound(&header().root, units, is_smaller);
+  if (found == &header().root) return nullptr;
+  Chunk* chunk = Chunk::Of(found);
+  Remove(chunk);
+  chunk->SetInUse();
+  Store(header().allocated, header().allocated + chunk->units() * kUnit);
+  return chunk;
+}
+
+// Divides a chunk that is in use. Returns the part behind `units`.
+Heap::Chunk* Heap::Split(Chunk* chunk, std::uint64_t units) {
+  Chunk* rest = chunk->At(units);
+  Store(rest->units_and_bits, (chunk->units() - units) | Chunk::kInUse | Chunk::kPreviousInUse);
+  chunk->SetUnits(units);
+  return rest;
+}
+
+void Heap::Free(void* user) {
+  Chunk* chunk = Chunk::Of(user);
+  std::uint64_t units = chunk->units();
+  Store(header().allocated, header().allocated - units * kUnit);
+  if (Chunk* next = chunk->Next(); !next->is_in_use()) {
+    units += next->units();
+    Remove(next);
+  }
+  if (!chunk->is_previous_in_use()) {
+    chunk = chunk->Previous();
+    units += chunk->units();
+    Remove(chunk);
+  }
+  chunk->SetUnits(units);
+  chunk->SetFree();
+  Insert(chunk);
+}
+
+void Heap::Insert(Chunk* chunk) {
+  const auto is_smaller = [](const tree::Node* one, const tree::Node* other) {
+    return Chunk::UnitsOfNode(one) < Chunk::UnitsOfNode(other);
+  };
+  Tree::insert_equal_upper_bound(&header().root, &chunk->node, is_smaller);
+  Store(header().free_chunks, header().free_chunks + 1);
+}
+
+void Heap::Remove(Chunk* chunk) {
+  Tree::erase(&header().root, &chunk->node);
+  Store(header().free_chunks, header().free_chunks - 1);
+}
+
+void Heap::Grow(std::size_t extra) {
+  const std::uint64_t begin = UnitsOf(sizeof(Header) + header().further_bytes) * kUnit;
+  const auto end_of = [&](std::uint64_t size) { return (size - begin) / kUnit - Chunk::kControlUnits; };
+  Chunk* first = reinterpret_cast<Chunk*>(base_ + begin);
+  Chunk* added = first->At(end_of(header().size));  // where the chunks have ended
+  Store(header().size, header().size + extra);
+  const std::uint64_t units = end_of(header().size);
+  Chunk* end = first->At(units);
+  // The first one and the end know how far they are from each other.
+  Store(end->units_and_bits, units | Chunk::kInUse);
+  Store(first->previous_units, units);
+  added->SetUnits(static_cast<std::uint64_t>(end->start() - added->start()) / kUnit);
+  added->SetInUse();
+  Store(header().allocated, header().allocated + added->units() * kUnit);
+  Free(added->user());
+}
+
+}  // namespace envpack::shm

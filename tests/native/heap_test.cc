@@ -1,0 +1,192 @@
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "peer_region.h"
+#include "shm/ledger.h"
+#include "shm/region.h"
+
+using envpack::shm::Block;
+using envpack::shm::Ledger;
+using envpack::shm::Region;
+using envpack::test::PeerRegion;
+
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+constexpr int kSteps = 100'000, kMostKills = 60;
+
+// A ledger in memory that child processes share.
+std::shared_ptr<Ledger> Share() {
+  void* memory = mmap(nullptr, sizeof(Ledger), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  return {static_cast<Ledger*>(memory), [](Ledger* ledger) { munmap(ledger, sizeof(Ledger)); }};
+}
+
+// Runs `before` and `deed` in a child that dies after so many instructions of the deed; -1 for never. Returns
+// how many it has come to.
+int DieIn(const std::function<void()>& before, const std::function<void()>& deed, int instructions) {
+  const pid_t child = fork();
+  if (child == 0) {
+    ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+    before();
+    raise(SIGSTOP);
+    deed();
+    _exit(0);
+  }
+  int status = 0, done = 0;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK(WIFSTOPPED(status));
+  for (; done != instructions; ++done) {
+    CHECK_EQ(ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr), 0);
+    waitpid(child, &status, 0);
+    if (!WIFSTOPPED(status)) return done;
+  }
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  return done;
+}
+
+// Kills a process at many moments of a deed, and lets its parent take over. The region must lose nothing,
+// whoever uses the region next. Single steps take time, so there are fewer moments if a deed is long, as with
+// sanitizers.
+void KillIn(PeerRegion& peer, std::size_t growth,
+            const std::function<void(Region&, std::vector<Block>&)>& before,
+            const std::function<void(Region&, std::vector<Block>&)>& deed) {
+  const auto ledger = Share();
+  Region parent(peer.name(), growth);
+  parent.Watch(ledger->undo_log());
+  const auto in_use = [&] { return peer.Size() - peer.FreeBytes(); };
+  const std::uint64_t expected = in_use();
+  const auto try_at = [&](int instructions) {
+    std::optional<Region> region;
+    std::vector<Block> blocks;
+    const auto prepare = [&] {
+      region.emplace(peer.name(), growth, ledger.get());
+      before(*region, blocks);
+    };
+    const int done = DieIn(prepare, [&] { deed(*region, blocks); }, instructions);
+    parent.CheckLock();
+    parent.ReleaseFor(ledger->Held());
+    ledger->Clear();
+    CHECK(peer.IsConsistent());
+    CHECK_EQ(in_use(), expected);
+    return done;
+  };
+  const int all = try_at(-1);
+  CHECK(all > 100);
+  const int kills = std::clamp(2 * kSteps / all, 1, kMostKills);
+  for (int kill = 0; kill < kills; ++kill)
+    try_at(static_cast<int>(std::int64_t{all} * (2 * kill + 1) / (2 * kills)));
+}
+
+// Leaves blocks with free memory on both sides.
+void Fragment(Region& region, std::vector<Block>& blocks) {
+  for (std::size_t i = 0; i < 40; ++i) blocks.push_back(region.Create(100 + 37 * i));
+  for (std::size_t i = 0; i < blocks.size(); i += 2) blocks[i] = Block();
+}
+
+constexpr std::size_t kShared = 16 * kMiB;
+
+}  // namespace
+
+CASE(heap_shares_the_region_with_the_servers_allocator) {
+  PeerRegion peer(kShared);
+  Region region(peer.name(), kMiB);
+  const std::uint64_t before = peer.FreeBytes();
+  std::mt19937 random(1);
+  std::vector<std::pair<Block, std::size_t>> ours;
+  std::vector<std::pair<envpack::test::Handle, std::size_t>> theirs;
+  const auto check = [](const char* bytes, std::size_t size) {
+    for (std::size_t i = 0; i < size; ++i) CHECK_EQ(static_cast<std::size_t>(bytes[i]), size % 127);
+  };
+  for (int round = 0; round < 20000; ++round) {
+    const std::size_t size = random() % 5 == 0 ? random() % 40000 : random() % 300;
+    switch (random() % 4) {
+      case 0:
+        ours.emplace_back(random() % 2 == 0 ? region.Create(size) : region.CreateAligned(size), size);
+        std::memset(ours.back().first.At(0, size), static_cast<int>(size % 127), size);
+        break;
+      case 1:
+        theirs.emplace_back(peer.Create(size), size);
+        std::memset(peer.At(theirs.back().first), static_cast<int>(size % 127), size);
+        break;
+      case 2:
+        if (ours.empty()) break;
+        std::swap(ours[random() % ours.size()], ours.back());
+        check(ours.back().first.At(0, ours.back().second), ours.back().second);
+        ours.pop_back();
+        break;
+      default:
+        if (theirs.empty()) break;
+        std::swap(theirs[random() % theirs.size()], theirs.back());
+        check(peer.At(theirs.back().first), theirs.back().second);
+        peer.Release(theirs.back().first);
+        theirs.pop_back();
+    }
+    if (round % 500 == 0) CHECK(peer.IsConsistent());
+  }
+  ours.clear();
+  for (const auto& [handle, size] : theirs) peer.Release(handle);
+  CHECK(peer.IsConsistent());
+  CHECK_EQ(peer.FreeBytes(), before);
+  const Block all = region.Create(before - 64);  // nothing is in pieces
+  CHECK_EQ(peer.Size(), kShared);
+}
+
+CASE(heap_aligns_what_the_server_aligns) {
+  PeerRegion peer;
+  Region region(peer.name(), kMiB);
+  std::vector<Block> blocks;
+  for (std::size_t size = 0; size < 200; ++size) {
+    blocks.push_back(region.CreateAligned(size));
+    CHECK_EQ(blocks.back().handle() % 32, 0);
+    blocks.push_back(region.Create(size));
+  }
+  CHECK(peer.IsConsistent());
+}
+
+CASE(heap_survives_a_death_while_it_allocates) {
+  PeerRegion peer;
+  KillIn(peer, kMiB, Fragment, [](Region& region, auto& blocks) { blocks.push_back(region.Create(150)); });
+}
+
+CASE(heap_survives_a_death_while_it_allocates_aligned) {
+  PeerRegion peer;
+  KillIn(peer, kMiB, Fragment,
+         [](Region& region, auto& blocks) { blocks.push_back(region.CreateAligned(40)); });
+}
+
+CASE(heap_survives_a_death_while_it_frees) {
+  PeerRegion peer;
+  KillIn(peer, kMiB, Fragment, [](Region&, auto& blocks) { blocks[21] = Block(); });
+}
+
+CASE(heap_survives_a_death_while_it_counts) {
+  PeerRegion peer;
+  const auto handle = peer.Create(64);
+  KillIn(peer, kMiB, Fragment, [&](Region& region, auto& blocks) { blocks.push_back(region.Load(handle)); });
+  CHECK_EQ(peer.References(handle), 1u);
+}
+
+CASE(heap_survives_a_death_while_it_grows) {
+  PeerRegion peer;
+  const auto fill = [](Region& region, auto& blocks) {
+    blocks.push_back(region.Create(region.FreeBytes() - 1024));
+  };
+  KillIn(peer, 64 * 1024, fill, [](Region& region, auto& blocks) { blocks.push_back(region.Create(5000)); });
+}
