@@ -14,6 +14,7 @@ constexpr bool AnswersInOneBlock(Release release) { return release >= 2410; }
 constexpr bool StubDeletesFactories(Release release) { return release >= 2312 && release < 2410; }
 constexpr bool HasRequestQueue(Release release) { return release >= 2410; }
 constexpr bool HasBufferRecord(Release release) { return release >= 2306; }
+constexpr bool HasStringRecords(Release release) { return release >= 2404; }
 constexpr bool ErrorsHaveCodes(Release release) { return release >= 2309; }
 constexpr bool HasResponseParameters(Release release) { return release >= 2502; }
 constexpr bool ErrorsHaveStreamId(Release release) { return release >= 2504; }
@@ -28,7 +29,7 @@ struct Traits {
   static constexpr bool kHasReleaseFlags = kEpoch >= 2311;
   static constexpr bool kHasLongTimeout = kEpoch >= 2312;  // 64 bits
   static constexpr bool kHasTraceRecord = kEpoch >= 2403;
-  static constexpr bool kHasStringRecords = kEpoch >= 2404;  // correlation ids may be text
+  static constexpr bool kHasStringRecords = HasStringRecords(kEpoch);  // correlation ids may be text
 
   // Tensors.
   static constexpr bool kHasPoolOffsets = kEpoch >= 2311;

@@ -1,5 +1,7 @@
 #include "front/deputy.h"
 
+#include <cstddef>
+
 #include "abi/built.h"
 #include "abi/records.h"
 #include "abi/traits.h"
@@ -15,6 +17,21 @@ namespace records = abi::records;
 
 constexpr std::chrono::milliseconds kTick(2);
 
+// How the records of requests begin up to 24.03.
+using OldRequest = records::Request23_04;
+template <typename Record>
+constexpr bool kBeginsLikeOld =
+    offsetof(Record, address) == offsetof(OldRequest, address) &&
+    offsetof(Record, response_factory_address) == offsetof(OldRequest, response_factory_address);
+static_assert(kBeginsLikeOld<records::Request23_08> && kBeginsLikeOld<records::Request23_11> &&
+              kBeginsLikeOld<records::Request23_12>);
+
+template <typename Record>
+abi::Origin OriginIn(const shm::Block& request) {
+  const auto* record = request.As<Record>();
+  return {record->address, record->response_factory_address, nullptr};
+}
+
 }  // namespace
 
 Deputy::Deputy(const abi::Launch& launch, abi::Release release)
@@ -25,6 +42,22 @@ Deputy::Deputy(const abi::Launch& launch, abi::Release release)
 
 CommandKind Deputy::KindOf(const shm::Block& message) const {
   return numbers_.KindOf(message.As<records::Message>()->command);
+}
+
+std::vector<abi::Origin> Deputy::OriginsOf(const shm::Block& message) {
+  const shm::Block batch = region_.Load(message.As<records::Message>()->args);
+  const std::size_t head = abi::HasBufferRecord(release_) ? sizeof(records::RequestBatch23_06)
+                                                          : sizeof(records::RequestBatch23_04);
+  static_assert(offsetof(records::RequestBatch23_04, batch_size) ==
+                offsetof(records::RequestBatch23_06, batch_size));
+  const std::uint32_t size = batch.As<records::RequestBatch23_06>()->batch_size;
+  std::vector<abi::Origin> origins;
+  for (const Handle handle : abi::Reader::ReadHandles(batch, head, size)) {
+    const shm::Block request = region_.Load(handle);
+    origins.push_back(abi::HasStringRecords(release_) ? OriginIn<records::Request24_04>(request)
+                                                      : OriginIn<OldRequest>(request));
+  }
+  return origins;
 }
 
 void Deputy::AnswerFinalizeOf(const shm::Block& message) {

@@ -6,12 +6,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "abi/base_session.h"
 #include "abi/journal.h"
 #include "abi/launch.h"
 #include "abi/records.h"
 #include "abi/release.h"
+#include "abi/values.h"
 #include "abi/wire.h"
 #include "shm/queue.h"
 #include "shm/region.h"
@@ -30,6 +32,9 @@ class Deputy final : public abi::BaseSession<abi::Session> {
   abi::Release release() const { return release_; }
   bool UsesEnvironment() const { return control().uses_env; }
   abi::CommandKind KindOf(const shm::Block& message) const;
+
+  // The requests of a command to execute, a message of the server.
+  std::vector<abi::Origin> OriginsOf(const shm::Block& message);
 
   // Fails the batch that the worker was processing, or ends it if all its requests have been answered.
   void FailBatch(const std::string& text, const Meanwhile& meanwhile);

@@ -41,6 +41,10 @@ TakeOver::TakeOver(Deputy& deputy, abi::Journal& journal, const std::string& err
 void TakeOver::Check() {
   deputy_.region().CheckLock();
   if (journal_.device_buffers > 0) throw shm::Abandoned("it had tensors of the server's on a GPU");
+  CheckThatAllIsNoted();
+}
+
+void TakeOver::CheckThatAllIsNoted() const {
   if (journal_.unlisted > 0 || !journal_.ledger.IsComplete())
     throw shm::Abandoned("it held more than is noted");
 }
@@ -116,8 +120,17 @@ void TakeOver::AnswerBatch(const std::string& error) {
   const CommandKind kind = deputy_.KindOf(command);
   if (kind == CommandKind::kFinalizeRequest) return deputy_.AnswerFinalizeOf(command);
   if (kind != CommandKind::kExecuteRequest) return;
-  if (journal_.has_listed == 0) throw shm::Abandoned("it was reading its requests");
+  if (journal_.has_listed == 0) ListBatch(command);
   FailBatch(error);
+}
+
+// The worker died before it had noted all requests that it was reading.
+void TakeOver::ListBatch(const shm::Block& command) {
+  for (OpenRequest* noted : OpenRequests(true)) noted->state = OpenRequest::kFree;
+  const std::vector<abi::Origin> origins = deputy_.OriginsOf(command);
+  journal_.batch_size = static_cast<std::uint32_t>(origins.size());
+  for (std::uint32_t i = 0; i < origins.size(); ++i) journal_.AddRequest(origins[i], i);
+  CheckThatAllIsNoted();
 }
 
 // If a request has had its final response, the batch can no longer fail as a whole.

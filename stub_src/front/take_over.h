@@ -26,12 +26,14 @@ class TakeOver {
 
  private:
   void Check();
+  void CheckThatAllIsNoted() const;
   void SettleQueues();
   void ListExchanges();
   void EndExchanges();
   void AcknowledgeServerMessage();
   void AnswerBatch(const std::string& error);
   void AnswerRequests(const std::string& error);
+  void ListBatch(const shm::Block& command);
   void FailBatch(const std::string& error);
   std::vector<abi::OpenRequest*> OpenRequests(bool current) const;
   void KeepStreams();

@@ -58,10 +58,10 @@ CASE(stub_rejects_a_region_with_an_invalid_size) {
 
 CASE(stub_rejects_a_region_that_stays_locked) {
   Peer peer;
-  auto* mutex = reinterpret_cast<pthread_mutex_t*>(Header(peer) + 184);
-  pthread_mutex_lock(mutex);
+  pthread_mutex_lock(peer.region.mutex());
   const std::string error = ErrorOf(peer);
-  pthread_mutex_unlock(mutex);  // before the region goes: its thread lists a robust mutex that it holds
+  pthread_mutex_unlock(
+      peer.region.mutex());  // before the region goes: its thread lists a robust mutex that it holds
   CHECK_HAS(error, "cannot be locked");
 }
 

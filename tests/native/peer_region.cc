@@ -158,6 +158,8 @@ char* PeerRegion::At(Handle handle, std::size_t offset) {
   return state_->base() + handle + kPrefix + offset;
 }
 
+pthread_mutex_t* PeerRegion::mutex() { return state_->mutex; }
+
 std::uint64_t PeerRegion::FreeBytes() {
   const Guard guard(state_->mutex);
   state_->Follow();

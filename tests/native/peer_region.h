@@ -2,6 +2,8 @@
 // stub_src/shm: Boost's managed buffer over the whole object, two named objects, counted blocks.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,6 +45,8 @@ class PeerRegion {
     return reinterpret_cast<Record*>(At(handle, offset));
   }
 
+  // Whoever holds it keeps the stub from the region, and may call nothing else here.
+  pthread_mutex_t* mutex();
   std::uint64_t FreeBytes();
   std::uint64_t Size();
   // Whether Boost's structures are consistent.

@@ -1,5 +1,6 @@
 // Workers that die, with the server of each release: everything that the server waits for is answered, and
 // the next worker serves.
+#include <semaphore.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -57,6 +58,21 @@ pid_t WorkerOf(const StubProcess& stub) {
   pid_t worker = 0;
   file >> worker;
   return worker;
+}
+
+int ValueOf(sem_t* semaphore) {
+  int value = 0;
+  sem_getvalue(semaphore, &value);
+  return value;
+}
+
+// Whether the main thread of a process waits for something.
+bool IsAsleep(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.substr(name_end + 2, 1) == "S";
 }
 
 StubProcess::Options Decoupled() {
@@ -152,6 +168,24 @@ CASE(restart_after_an_exit_in_execute) {
   CHECK_HAS(running.Error(), "the model's process " + std::to_string(worker) + " exited with status 3");
   running.SkipFactory();
   running.CheckThatTheNextOneServes("exited with status 3");
+}
+
+CASE(restart_after_a_death_before_it_has_read_its_requests) {
+  Restarting running;
+  const pid_t worker = running.Worker();
+  kill(worker, SIGSTOP);
+  running.Send("answer = 1");
+  auto* commands = running.peer.region.As<sem_t>(running.peer.to_stub_commands.handle(), sizeof(sem_t));
+  pthread_mutex_lock(running.peer.region.mutex());
+  kill(worker, SIGCONT);
+  const bool has_taken = Soon([&] { return ValueOf(commands) == 0 && IsAsleep(worker); });
+  kill(worker, SIGKILL);
+  CHECK(Soon([&] { return Restarting::HasGone(worker); }));
+  pthread_mutex_unlock(running.peer.region.mutex());
+  CHECK(has_taken);
+  CHECK_HAS(running.Error(), "was killed by signal 9");
+  running.SkipFactory();
+  running.CheckThatTheNextOneServes("was killed by signal 9");
 }
 
 CASE(restart_after_a_death_between_requests) {
