@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,20 +104,24 @@ def command(
     No server runs, and the repository is not changed. Ensembles are run step by step, and requests of the model to
     other models go to those of the repository.
     """
+    from envpack.local import check_can_save, check_sources
     from envpack.project import open_project
     from envpack.repository import model_name
     from envpack.workflow import BuildOptions, ResolveOptions, opened_instruments, project_store
 
     if inputs.count("-") > 1:
         raise click.BadParameter("standard input can be read once.", param_hint="--input")
+    check_sources([source for source in inputs if source != "-"])
+    if output is not None:
+        check_can_save(output)
     project = open_project(repository)
     name = model_name(project.repository, model)
     chosen = BuildOptions(ResolveOptions(python=python, triton=triton))
     shared = project_store(project, store, push=push)
     with opened_instruments(debug_port=debug or 0, profile=profile, memory=memory) as tools:
         run = _Run(project, name, chosen, shared, console)
-        sources = tuple(_standard_input(tools.folder) if source == "-" else source for source in inputs)
-        trial = run.trial(sources, repeat, tools, url)
+        with _files(inputs, tools.folder) as sources:
+            trial = run.trial(sources, repeat, tools, url)
         functions = tools.functions()
         record = _kept(tools.memray_file, f"{name}.memray") if memory else None
     if output is not None and trial.answers and trial.answers[-1].responses:
@@ -191,11 +197,19 @@ class _Run:
         return trial
 
 
-def _standard_input(folder: Path) -> str:
-    """A file with what is on standard input."""
+@contextmanager
+def _files(inputs: tuple[str, ...], folder: Path) -> Iterator[tuple[str, ...]]:
+    """What is given as input, with a file in a folder for standard input. Errors of the block name it as that."""
+    from envpack.support.errors import InputError
+
     file = folder / "standard-input.json"
-    file.write_bytes(sys.stdin.buffer.read(_MOST_INPUT))
-    return str(file)
+    if "-" in inputs:
+        file.write_bytes(sys.stdin.buffer.read(_MOST_INPUT))
+    try:
+        yield tuple(str(file) if source == "-" else source for source in inputs)
+    except InputError as error:
+        error.where = error.where.replace(str(file), "standard input")
+        raise
 
 
 def _kept(made: Path, name: str) -> Path | None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         save_arrays as save_arrays,
         to_array as to_array,
     )
+    from envpack.local.early_checks import check_can_save as check_can_save, check_sources as check_sources
     from envpack.local.inputs import read_requests as read_requests
     from envpack.local.local_model import LocalModel as LocalModel, ModelSource as ModelSource
     from envpack.local.local_server import LocalServer as LocalServer

@@ -77,6 +77,12 @@ def test_samples_come_from_standard_input(run):
     assert [outputs(answer) for answer in found["answers"]] == [{"Y": [3.0]}, {"Y": [8.0]}]
 
 
+def test_errors_name_standard_input(run):
+    code, _, errors = run("default", "--input", "-", sent="[]")
+    assert code == 3
+    assert errors.splitlines()[-2].startswith("error: standard input: invalid samples: the document is no JSON object")
+
+
 def test_arrays_go_in_and_out(run, tmp_path):
     np.save(tmp_path / "x.npy", np.array([1, 2], dtype=np.float32))
     code, _, errors = run("default", "--input", "X=x.npy", "--output", "out.npz")
@@ -134,7 +140,7 @@ WRONG_INPUTS = {
     "other name": ("x.npz", {"Q": ONES}, ["x.npz"], "x.npz: the model has no input 'Q', only X"),
     "no input": ("x.npy", ONES, ["Q=x.npy"], "Q=x.npy: the model has no input 'Q', only X"),
     "twice": ("x.npy", ONES, ["x.npy", "X=x.npy"], "x.npy: the input 'X' is given twice"),
-    "samples and an array": ("x.json", b"{}", ["x.json", "x.npy"], "x.json: samples hold all inputs of a request"),
+    "samples and a file": ("x.json", b"{}", ["x.json", "X=x.json"], "x.json: samples hold all inputs of a request"),
     "no strings": ("x.jpg", b"", ["x.jpg"], "x.jpg: the model has no input of strings"),
     "empty": ("x.npy", b"", ["x.npy"], "x.npy: cannot be read: "),
     "no zip": ("x.npz", b"PK\x03\x04", ["x.npz"], "x.npz: cannot be read: "),
@@ -153,6 +159,20 @@ def test_a_wrong_input_is_one_line(run, tmp_path, case):
     code, output, errors = run("default", *(f"--input={source}" for source in given))
     assert (code, output) == (3, "")
     assert errors.splitlines()[-2].startswith(f"error: {expected}")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--input=X=x.npy"], "x.npy: cannot be read: No such file or directory"),
+        (["--input=."], ".: cannot be read: Is a directory"),
+        (["--output=missing/out.npz"], "missing/out.npz: cannot be written: its folder does not exist"),
+    ],
+)
+def test_files_are_looked_at_before_anything_is_made(run, given, expected):
+    code, output, errors = run("default", *given)
+    assert (code, output) == (3, "")
+    assert errors.splitlines()[0].startswith(f"error: {expected} (bad-input)")
 
 
 def test_a_pipe_is_not_waited_for(run, tmp_path):
