@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where the server runs.",
 )
+@click.option("--image", default="", metavar="IMAGE", help="Container image. Default: the release's official one.")
 @click.option("--port", type=click.IntRange(1, 65535), help="HTTP port on 127.0.0.1. Default: one that is free.")
 @options.resolve
 @options.backends
@@ -45,6 +46,7 @@ def command(
     every: bool,
     debug: int | None,
     runtime: RuntimeName,
+    image: str,
     port: int | None,
     backends: Path | None,
     repository: Path,
@@ -62,6 +64,8 @@ def command(
     from envpack.server import RuntimeOptions, choose_runtime
     from envpack.workflow import BuildOptions, ResolveOptions
 
+    if image and runtime == "process":
+        raise click.UsageError("--image is for a container; add --runtime docker.")
     project = open_project(repository)
     names = options.model_names(project, models, every=every)
     if debug is not None:
@@ -72,6 +76,7 @@ def command(
         completion = () if needs.completes else ("--disable-auto-complete-config",)
         where = RuntimeOptions(
             runtime=runtime,
+            image=image,
             release=str(resolve["triton"]) or project.triton,
             port=needs.port or port,
             served_from=project.served_from,
