@@ -1,5 +1,7 @@
 """What all rings share: one cache folder, and the options that choose Triton releases."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 from tests.cache import use_kept_cache
@@ -24,5 +26,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # A shell that runs this in the background ignores the signal, which children inherit; tests interrupt commands.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     use_kept_cache()
     judge_skips(config)

@@ -258,8 +258,6 @@ def interrupted(repository, archive_format, number, changes) -> int:
         env=variables(changes),
         stderr=subprocess.PIPE,
         cwd="/",
-        # A shell that runs this in the background has the signal ignored, which children inherit.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     end = time.monotonic() + 120
     while not has_begun(place):

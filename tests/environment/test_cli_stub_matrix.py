@@ -82,8 +82,6 @@ def start(*words, changes, said=None):
             stdout=out,
             stderr=err,
             cwd="/",
-            # A shell that runs this in the background has the signal ignored, which children inherit.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
 
 

@@ -21,7 +21,6 @@ def started(proxy, *words):
         env=variables(),
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     assert soon(lambda: len(proxy.requests) > before or child.poll() is not None)
     assert child.poll() is None, child.stderr.read()
