@@ -4,8 +4,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "check.h"
 #include "running_stub.h"
@@ -66,13 +68,18 @@ int ValueOf(sem_t* semaphore) {
   return value;
 }
 
-// Whether the main thread of a process waits for something.
-bool IsAsleep(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');
-  return name_end != std::string::npos && text.substr(name_end + 2, 1) == "S";
+// Whether all threads of a process are in a state, as ps prints it: S waits for something, T is stopped.
+bool AllAre(char state, pid_t process) {
+  namespace fs = std::filesystem;
+  std::error_code error;  // a process may end meanwhile
+  for (const auto& thread : fs::directory_iterator("/proc/" + std::to_string(process) + "/task", error)) {
+    std::ifstream file(thread.path() / "stat");
+    std::string text;
+    std::getline(file, text);
+    const std::size_t name_end = text.rfind(')');
+    if (name_end == std::string::npos || text.at(name_end + 2) != state) return false;
+  }
+  return !error;
 }
 
 StubProcess::Options Decoupled() {
@@ -173,16 +180,20 @@ CASE(restart_after_an_exit_in_execute) {
 CASE(restart_after_a_death_before_it_has_read_its_requests) {
   Restarting running;
   const pid_t worker = running.Worker();
+  running.Send("answer = 1");  // from now on its parent leaves the region alone
+  CHECK_EQ(running.Error(), "");
+  CHECK(Soon([&] { return AllAre('S', worker); }));
   kill(worker, SIGSTOP);
-  running.Send("answer = 1");
+  CHECK(Soon([&] { return AllAre('T', worker); }));
+  running.Send("answer = 2");
   auto* commands = running.peer.region.As<sem_t>(running.peer.to_stub_commands.handle(), sizeof(sem_t));
   pthread_mutex_lock(running.peer.region.mutex());
   kill(worker, SIGCONT);
-  const bool has_taken = Soon([&] { return ValueOf(commands) == 0 && IsAsleep(worker); });
+  const bool has_taken = Soon([&] { return ValueOf(commands) == 0 && AllAre('S', worker); });
   kill(worker, SIGKILL);
-  CHECK(Soon([&] { return Restarting::HasGone(worker); }));
+  const bool has_died = Soon([&] { return Restarting::HasGone(worker); });
   pthread_mutex_unlock(running.peer.region.mutex());
-  CHECK(has_taken);
+  CHECK(has_taken && has_died);
   CHECK_HAS(running.Error(), "was killed by signal 9");
   running.SkipFactory();
   running.CheckThatTheNextOneServes("was killed by signal 9");
