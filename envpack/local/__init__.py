@@ -8,13 +8,13 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.local.arrays import (
+        check_can_save as check_can_save,
         from_array as from_array,
         read_arrays as read_arrays,
         save_arrays as save_arrays,
         to_array as to_array,
     )
-    from envpack.local.early_checks import check_can_save as check_can_save, check_sources as check_sources
-    from envpack.local.inputs import read_requests as read_requests
+    from envpack.local.inputs import check_sources as check_sources, read_requests as read_requests
     from envpack.local.local_model import LocalModel as LocalModel, ModelSource as ModelSource
     from envpack.local.local_server import LocalServer as LocalServer
     from envpack.local.model_config import config_json as config_json

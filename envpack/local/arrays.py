@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -115,6 +117,21 @@ def read_arrays(file: Path) -> dict[str, Any]:
         raise _bad(str(file), f"cannot be read: {error}", hint) from error
 
 
+def check_can_save(file: Path) -> None:
+    """Refuse a file that `save_arrays` cannot write, before what is to be saved takes minutes to make.
+
+    Raises:
+        InputError: its folder does not exist or may not be written to, or NumPy is missing (kind ``bad-input``).
+
+    """
+    if importlib.util.find_spec("numpy") is None:
+        raise _without_numpy(str(file))
+    folder = file.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        reason = "its folder may not be written to" if folder.is_dir() else "its folder does not exist"
+        raise _bad(str(file), f"cannot be written: {reason}", "give another file")
+
+
 def save_arrays(tensors: tuple[RawTensor, ...], file: Path) -> None:
     """Write tensors as ``.npz``.
 
@@ -144,8 +161,12 @@ def _numpy(where: str) -> Any:
     try:
         import numpy
     except ImportError:
-        raise _bad(where, "arrays need NumPy beside envpack", "pip install numpy") from None
+        raise _without_numpy(where) from None
     return numpy
+
+
+def _without_numpy(where: str) -> InputError:
+    return _bad(where, "arrays need NumPy beside envpack", "pip install numpy")
 
 
 def _bad(where: str, reason: str, hint: str) -> InputError:

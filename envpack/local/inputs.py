@@ -9,7 +9,7 @@ from typing import Any
 from envpack.local.arrays import MOST_BYTES, from_array, read_arrays
 from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, raw
 from envpack.server import ServedConfig, Tensor, encode
-from envpack.support.bounded_reading import read_bytes
+from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import InputError
 from envpack.verification import SAMPLES_FILE, generate_requests, read_samples
 
@@ -47,6 +47,26 @@ def read_requests(sources: Sequence[str], config: ServedConfig, model: str, fold
                 raise _bad(file, f"the input {tensor.name!r} is given twice", "give each input once")
             inputs[tensor.name] = tensor
     return [Request(tuple(inputs.values()), model=model)]
+
+
+def check_sources(sources: Sequence[str]) -> None:
+    """Refuse files that cannot be read, before a model is loaded, which can take minutes.
+
+    Args:
+        sources: as for `read_requests`, which knows whether they fit the model.
+
+    Raises:
+        InputError: one does not exist, is not a regular file, or may not be read (kind ``bad-input``).
+
+    """
+    for source in sources:
+        _, _, named = source.partition("=")
+        file = Path(named) if named and not Path(source).exists() else Path(source)
+        try:
+            with opened(file):
+                pass
+        except OSError as error:
+            raise _bad(file, f"cannot be read: {error.strerror}", "give a file that you can read") from error
 
 
 def _split(source: str, config: ServedConfig) -> tuple[str, Path]:
