@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where the server runs.",
 )
-@click.option("--image", default="", metavar="IMAGE", help="Container image. Default: the release's official one.")
+@options.image
 @click.option("--port", type=click.IntRange(1, 65535), help="HTTP port on 127.0.0.1. Default: one that is free.")
 @options.resolve
 @options.backends
@@ -64,8 +64,8 @@ def command(
     from envpack.server import RuntimeOptions, choose_runtime
     from envpack.workflow import BuildOptions, ResolveOptions
 
-    if image and runtime == "process":
-        raise click.UsageError("--image is for a container; add --runtime docker.")
+    if image and (runtime == "process" or debug is not None):
+        raise click.UsageError("--image is for a container: add --runtime docker, and give no --debug.")
     project = open_project(repository)
     names = options.model_names(project, models, every=every)
     if debug is not None:

@@ -96,6 +96,10 @@ glibc = click.option(
     metavar="VERSION",
     help="Oldest glibc that the stub runs with; zig only. Default: 2.28 with zig, this machine's with its compiler.",
 )
+image = click.option(
+    "--image", default="", metavar="IMAGE", help="Container image. Default: the release's official one."
+)
+
 triton = click.option("--triton", default="", metavar="RELEASE", help="Triton release, for example 24.10.")
 
 abi = click.option(

@@ -45,7 +45,7 @@ _WHERE = (
         help="How to run the server: in a container (Docker, or podman through its socket), or as a process of this "
         "machine. Default: auto, a container if a daemon is there and has the image.",
     ),
-    click.option("--image", default="", metavar="IMAGE", help="Container image. Default: the release's official one."),
+    options.image,
     click.option("--triton", default="", metavar="RELEASE", help="The release whose image to take, such as 24.10."),
     click.option("--pull", is_flag=True, help="Fetch the image if it is not there."),
     click.option("--gpu", is_flag=True, help="Give the server all GPUs, and prove that models can use them."),

@@ -86,6 +86,7 @@ CATALOGUE = (
     _usage("port out of range", f"{_VERIFY} --port 70000", "70000"),
     _usage("timeout of nothing", f"{_VERIFY} --load-timeout 0", "--load-timeout"),
     _usage("image without a container", "dev --json --repository REPOSITORY --image i", "--runtime docker"),
+    _usage("image to debug in", "dev m --json --repository REPOSITORY --runtime auto --debug --image i", "no --debug"),
     BadInput(
         "input that is missing",
         "run m --json --repository REPOSITORY --input REPOSITORY/x.npy",
