@@ -2,23 +2,15 @@
 
 import pytest
 
-from tests.server.flow.developing import Development, write_at_once
+from tests.server.flow.developing import developments, write_at_once
 
 
 @pytest.fixture
 def develop(daemon, repository, monkeypatch):
-    """Starts `envpack dev`; what is started is killed in the end."""
+    """Starts `envpack dev` with a container; what is started is killed in the end."""
     monkeypatch.setenv("DOCKER_HOST", daemon.address)
-    started = []
-
-    def start(*options):
-        started.append(Development(repository, "--runtime", "docker", "--image", daemon.image, *options))
-        return started[-1]
-
-    yield start
-    for running in started:
-        running.process.kill()
-        running.process.communicate()
+    with developments() as start:
+        yield lambda *words: start(repository, "--runtime", "docker", "--image", daemon.image, *words)
 
 
 def test_a_changed_model_is_loaded_again_in_the_container(develop, daemon, repository):

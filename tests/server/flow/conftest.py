@@ -8,7 +8,7 @@ import pytest
 
 from envpack.pythons import interpreter_for
 from envpack.support.errors import EnvpackError
-from tests.server.flow.developing import Development
+from tests.server.flow.developing import developments
 
 MODEL = """
 import triton_python_backend_utils as pb_utils
@@ -62,16 +62,8 @@ def need(python):
 @pytest.fixture
 def develop():
     """Starts `envpack dev`; what is started is killed in the end."""
-    started = []
-
-    def start(repository, *options):
-        started.append(Development(repository, *options))
-        return started[-1]
-
-    yield start
-    for running in started:
-        running.process.kill()
-        running.process.communicate()
+    with developments() as start:
+        yield start
 
 
 @pytest.fixture

@@ -73,6 +73,21 @@ class Development:
         return self.process.returncode, errors
 
 
+@contextlib.contextmanager
+def developments():
+    """Starts `envpack dev` during the block; what is started is killed in the end."""
+    started = []
+
+    def start(repository, *options):
+        started.append(Development(repository, *options))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.process.kill()
+        running.process.communicate()
+
+
 def write_at_once(file, text):
     """Give a file another content at once, so that this is one change."""
     new = file.with_name(f".{file.name}.new")
