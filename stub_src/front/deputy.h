@@ -33,7 +33,7 @@ class Deputy final : public abi::BaseSession<abi::Session> {
   bool UsesEnvironment() const { return control().uses_env; }
   abi::CommandKind KindOf(const shm::Block& message) const;
 
-  // The requests of a command to execute, a message of the server.
+  // By what the server identifies the requests of a command to execute, which is `message`.
   std::vector<abi::Origin> OriginsOf(const shm::Block& message);
 
   // Fails the batch that the worker was processing, or ends it if all its requests have been answered.

@@ -41,7 +41,7 @@ static_assert(sizeof(Count) == 16);
 constexpr std::uint32_t kMaxReferences = 1 << 20;  // server and stub hold a few
 
 constexpr std::size_t kAligned = 32;
-constexpr std::size_t kLeastGrowth = 4096;
+constexpr std::size_t kLeastGrowth = 4096;  // has room for a chunk, however small the server's steps are
 
 // Smaller than any region, larger than the allocator's header.
 constexpr std::size_t kMinSize = 4096;
@@ -326,7 +326,7 @@ Operation Region::Begin() {
 void Region::CheckLock() {
   try {
     const Lock lock(memory_->mutex, kLimitOfCheck);
-    if (lock.is_from_the_dead()) UndoUnfinished();
+    if (lock.owner_died()) UndoUnfinished();
   } catch (const std::system_error& error) {
     throw CorruptRegion(std::string("the shared memory region cannot be locked: ") + error.code().message());
   }
@@ -334,7 +334,7 @@ void Region::CheckLock() {
 
 void Region::HoldLock(std::optional<Lock>& lock) {
   lock.emplace(memory_->mutex);
-  if (lock->is_from_the_dead()) UndoUnfinished();
+  if (lock->owner_died()) UndoUnfinished();
 }
 
 // The mutex must be held. Its last owner has died.

@@ -186,8 +186,8 @@ class Region {
   // operation, the next lock of this region undoes that. Without this call, `log` is the one of the own
   // ledger.
   void Watch(UndoLog& log) { watched_ = &log; }
-  // Locks and unlocks the region. Throws CorruptRegion if it stays locked,
-  // or if what a dead process has left cannot be undone.
+  // Locks and unlocks the region. Throws CorruptRegion if it stays locked, or if what a dead process has left
+  // cannot be undone.
   void CheckLock();
   // The references to a block, and giving back references that the dead process held.
   std::uint32_t References(Handle handle);

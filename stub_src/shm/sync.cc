@@ -49,14 +49,14 @@ void InitCondition(pthread_cond_t* condition) {
 
 Lock::Lock(pthread_mutex_t* mutex) : mutex_(mutex) {
   const int code = pthread_mutex_lock(mutex);
-  is_from_the_dead_ = code == EOWNERDEAD;
+  owner_died_ = code == EOWNERDEAD;
   Check(Own(mutex, code), "lock of a shared mutex");
 }
 
 Lock::Lock(pthread_mutex_t* mutex, std::chrono::milliseconds limit) : mutex_(mutex) {
   const timespec until = ToTimespec(std::chrono::system_clock::now() + limit);
   const int code = pthread_mutex_timedlock(mutex, &until);
-  is_from_the_dead_ = code == EOWNERDEAD;
+  owner_died_ = code == EOWNERDEAD;
   Check(Own(mutex, code), "lock of a shared mutex");
 }
 

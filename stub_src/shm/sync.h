@@ -24,7 +24,7 @@ class Lock {
 
   // Whether a process has died while it held the mutex, which is robust, as the server's are. What the mutex
   // guards may be half-written.
-  bool is_from_the_dead() const { return is_from_the_dead_; }
+  bool owner_died() const { return owner_died_; }
 
   // Waits on `condition` and releases the mutex meanwhile. Spurious wake-ups occur: call it in a loop.
   void Wait(pthread_cond_t* condition);
@@ -33,7 +33,7 @@ class Lock {
 
  private:
   pthread_mutex_t* mutex_;
-  bool is_from_the_dead_;
+  bool owner_died_;
 };
 
 void Notify(pthread_cond_t* condition);

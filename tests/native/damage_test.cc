@@ -60,8 +60,8 @@ CASE(stub_rejects_a_region_that_stays_locked) {
   Peer peer;
   pthread_mutex_lock(peer.region.mutex());
   const std::string error = ErrorOf(peer);
-  pthread_mutex_unlock(
-      peer.region.mutex());  // before the region goes: its thread lists a robust mutex that it holds
+  // glibc lists the robust mutexes that a thread holds, so none may be unmapped.
+  pthread_mutex_unlock(peer.region.mutex());
   CHECK_HAS(error, "cannot be locked");
 }
 

@@ -37,15 +37,15 @@ std::shared_ptr<Ledger> Share() {
   return {static_cast<Ledger*>(memory), [](Ledger* ledger) { munmap(ledger, sizeof(Ledger)); }};
 }
 
-// Runs `before` and `deed` in a child that dies after so many instructions of the deed; -1 for never. Returns
-// how many it has come to.
-int DieIn(const std::function<void()>& before, const std::function<void()>& deed, int instructions) {
+// Runs `before` and `operation` in a child that dies after so many instructions of the operation; -1 for
+// never. Returns how many it has run.
+int DieIn(const std::function<void()>& before, const std::function<void()>& operation, int instructions) {
   const pid_t child = fork();
   if (child == 0) {
     ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
     before();
     raise(SIGSTOP);
-    deed();
+    operation();
     _exit(0);
   }
   int status = 0, done = 0;
@@ -61,12 +61,12 @@ int DieIn(const std::function<void()>& before, const std::function<void()>& deed
   return done;
 }
 
-// Kills a process at many moments of a deed, and lets its parent take over. The region must lose nothing,
-// whoever uses the region next. Single steps take time, so there are fewer moments if a deed is long, as with
-// sanitizers.
+// Kills a process at many moments of an operation, and lets its parent take over. The region must be
+// consistent and lose nothing. Single steps take time, so a long operation, as with sanitizers, is tried at
+// fewer moments.
 void KillIn(PeerRegion& peer, std::size_t growth,
             const std::function<void(Region&, std::vector<Block>&)>& before,
-            const std::function<void(Region&, std::vector<Block>&)>& deed) {
+            const std::function<void(Region&, std::vector<Block>&)>& operation) {
   const auto ledger = Share();
   Region parent(peer.name(), growth);
   parent.Watch(ledger->undo_log());
@@ -79,7 +79,7 @@ void KillIn(PeerRegion& peer, std::size_t growth,
       region.emplace(peer.name(), growth, ledger.get());
       before(*region, blocks);
     };
-    const int done = DieIn(prepare, [&] { deed(*region, blocks); }, instructions);
+    const int done = DieIn(prepare, [&] { operation(*region, blocks); }, instructions);
     parent.CheckLock();
     parent.ReleaseFor(ledger->Held());
     ledger->Clear();

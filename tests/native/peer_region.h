@@ -45,7 +45,7 @@ class PeerRegion {
     return reinterpret_cast<Record*>(At(handle, offset));
   }
 
-  // Whoever holds it keeps the stub from the region, and may call nothing else here.
+  // Guards the region. Every other function locks it, so unlock it before you call one.
   pthread_mutex_t* mutex();
   std::uint64_t FreeBytes();
   std::uint64_t Size();

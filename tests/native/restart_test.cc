@@ -44,16 +44,6 @@ constexpr char kInfer[] =
 
 constexpr std::uint64_t kStream = 42;
 
-// Whether a condition holds, now or soon.
-template <typename Condition>
-bool Soon(Condition condition) {
-  for (int i = 0; i < TimeoutSeconds() * 100; ++i) {
-    if (condition()) return true;
-    usleep(10000);
-  }
-  return false;
-}
-
 pid_t WorkerOf(const StubProcess& stub) {
   const std::string pid = std::to_string(stub.pid());
   std::ifstream file("/proc/" + pid + "/task/" + pid + "/children");
