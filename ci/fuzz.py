@@ -52,6 +52,7 @@ PARSERS = {
     "binary tensors": [f"{_HOSTILE}server_output.py::test_binary_tensors", "tests/unit/server/test_tensors.py"],
     "processes": [
         f"{_HOSTILE}server_output.py::test_processes_of_a_container",
+        f"{_HOSTILE}server_output.py::test_other_writers_to_the_list_of_processes",
         f"{_HOSTILE}server_output.py::test_files_of_processes",
     ],
     "what servers leave": [

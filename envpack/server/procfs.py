@@ -232,14 +232,15 @@ def read_processes(text: str, of: int | None) -> tuple[Process, ...]:
 
 
 def all_processes(text: str) -> tuple[Process, ...]:
-    """Parse the output of the process script."""
+    """Parse the output of the process script, up to what it cannot have written: a process can write there, too."""
     found: dict[int, Process] = {}
     words = iter(text.split("\0")[:-1])
-    for stat in words:
-        arguments = tuple(itertools.islice(words, int(next(words, "0"))))
-        name, fields = split_stat(stat)
-        pid = int(stat.partition(" ")[0])
-        if len(fields) > 2:
-            dead = fields[0] in {"Z", "X"}
-            found[pid] = Process(pid, name, dead, arguments, ended_with(fields), int(fields[1]))
+    with contextlib.suppress(ValueError):
+        for stat in words:
+            arguments = tuple(itertools.islice(words, int(next(words, "0"))))
+            name, fields = split_stat(stat)
+            pid = int(stat.partition(" ")[0])
+            if len(fields) > 2:
+                dead = fields[0] in {"Z", "X"}
+                found[pid] = Process(pid, name, dead, arguments, ended_with(fields), int(fields[1]))
     return tuple(process for _, process in sorted(found.items()))

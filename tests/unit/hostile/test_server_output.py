@@ -17,6 +17,7 @@ from envpack.server.log import (
 )
 from envpack.server.made_objects import SHARED_MEMORY, read_made
 from envpack.server.procfs import (
+    all_processes,
     paths_in_maps,
     pids_in,
     proportional_bytes,
@@ -161,6 +162,14 @@ def test_processes_of_a_container(processes):
     for parent in range(10):
         found = {(process.pid, process.name, process.arguments) for process in read_processes(text, parent)}
         assert found == {(pid, name, tuple(words)) for pid, name, up, words in processes if up == parent}
+
+
+@hostile
+@given(st.lists(st.text(max_size=5) | st.sampled_from(["7 (a) S 1 0 0", "8 (b) S", "0", "1", "-1", "²", "9" * 30])))
+def test_other_writers_to_the_list_of_processes(words):
+    """A process of a model can write to the output of the shell that lists processes."""
+    found = all_processes("\0".join(["7 (server) S 1 0 0", "0", *words]))
+    assert 7 in {process.pid for process in found}
 
 
 @hostile
