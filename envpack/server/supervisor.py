@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
-import time
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,10 +31,54 @@ main()
 _END_SECONDS = 30.0  # longer than the supervisor itself waits
 
 
+class _Reports:
+    """What a supervisor has reported. A thread reads it, so that any thread can ask and wait for it.
+
+    Args:
+        descriptor: where it arrives, a JSON object in each line; closed at its end.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._values: dict[str, object] = {}
+        self._over = False
+        self._news = threading.Condition()
+        self._thread = threading.Thread(target=self._read, args=(descriptor,), name="server reports", daemon=True)
+        self._thread.start()
+
+    def get(self, name: str) -> object:
+        """What was reported under this name, None for nothing so far."""
+        return self._values.get(name)
+
+    @property
+    def are_over(self) -> bool:
+        """Whether nothing more will be reported."""
+        return self._over
+
+    def wait(self, seconds: float | None, *names: str) -> None:
+        """Wait until something is reported under one of these names, or nothing more will be; None for any time."""
+        with self._news:
+            self._news.wait_for(lambda: self._over or not self._values.keys().isdisjoint(names), seconds)
+
+    def join(self, seconds: float) -> None:
+        """Wait until the descriptor is closed."""
+        self._thread.join(seconds)
+
+    def _read(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, "rb") as reports:
+            for line in reports:
+                if line.endswith(b"\n"):  # else the supervisor was killed while it wrote
+                    with self._news:
+                        self._values.update(json.loads(line))
+                        self._news.notify_all()
+        with self._news:
+            self._over = True
+            self._news.notify_all()
+
+
 class Supervisor:
     """A server that ends with this process, whatever ends this process.
 
-    The server ends as well when this object is no longer used.
+    The server ends as well when this object is no longer used. Any thread can ask how the server ended.
 
     Args:
         home: the server's folder, which is also the working folder of both.
@@ -43,13 +86,10 @@ class Supervisor:
     """
 
     def __init__(self, home: Path, log: BinaryIO) -> None:
-        self._reports: dict[str, object] = {}
-        self._unread = b""
-        self._over = False
         orders, results = os.pipe(), os.pipe()
-        self._orders, self._results = orders[1], results[0]
+        self._orders = orders[1]
         self._close_orders = weakref.finalize(self, os.close, self._orders)
-        self._close_results = weakref.finalize(self, os.close, self._results)
+        self._reports = _Reports(results[0])
         theirs = orders[0], results[1]
         packages = str(_PACKAGE), str(_PACKAGE / "server")
         try:
@@ -90,8 +130,7 @@ class Supervisor:
         }
         try:
             self._order(f"{json.dumps(settings)}\n")
-            while not self._over and not {"pid", "error"} & self._reports.keys():
-                self._read(_END_SECONDS)
+            self._reports.wait(None, "pid", "error")
             return self._started(command[0])
         except BaseException:
             self._close_orders()
@@ -112,17 +151,15 @@ class Supervisor:
 
     def exit_code(self) -> int | None:
         """How the server ended, as in `subprocess.Popen.returncode`; None while it runs."""
-        self._read(0)
+        over = self._reports.are_over  # first, because the last report can arrive now
         code = self._reports.get("exit")
         if isinstance(code, int):
             return code
-        return -signal.SIGKILL if self._over else None  # the kernel kills a server whose supervisor was killed
+        return -signal.SIGKILL if over else None  # the kernel kills a server whose supervisor was killed
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end of the server; returns whether it has ended."""
-        until = time.monotonic() + seconds
-        while self.exit_code() is None and (rest := until - time.monotonic()) > 0:
-            self._read(rest)
+        self._reports.wait(seconds, "exit")
         return self.exit_code() is not None
 
     def terminate(self) -> None:
@@ -149,33 +186,14 @@ class Supervisor:
         return tuple(printable(one_line(str(phrase))) for phrase in left) if isinstance(left, list) else None
 
     def _wait_until_over(self) -> None:
-        until = time.monotonic() + _END_SECONDS
-        while not self._over and (rest := until - time.monotonic()) > 0:
-            self._read(rest)
-        if not self._over:
+        self._reports.wait(_END_SECONDS)
+        if not self._reports.are_over:
             self._program.kill()
         self._program.wait()
         self._close_orders()
-        self._close_results()
-        self._over = True
+        self._reports.join(_END_SECONDS)
 
     def _order(self, order: str) -> None:
         if self._close_orders.alive:
             with contextlib.suppress(BrokenPipeError):  # it has ended, which the end of the reports says, too
                 os.write(self._orders, order.encode())
-
-    def _read(self, seconds: float) -> None:
-        """Read reports; wait for the first one."""
-        while not self._over and _readable(self._results, seconds):
-            piece = os.read(self._results, 1 << 16)
-            self._over = not piece
-            *lines, self._unread = (self._unread + piece).split(b"\n")
-            for line in lines:
-                self._reports.update(json.loads(line))
-            seconds = 0
-
-
-def _readable(descriptor: int, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))

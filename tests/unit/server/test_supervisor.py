@@ -5,10 +5,12 @@ import ctypes
 import errno
 import gc
 import os
+import queue
 import re
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -141,11 +143,11 @@ def test_a_signal_for_the_terminals_processes_does_not_reach_the_supervisor(star
 
 
 def test_a_start_that_is_interrupted_leaves_nothing(supervisor, home, prefix, monkeypatch):
-    def interrupt(_):
+    def interrupt(*_):
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(supervisor, "_read", interrupt)
+    monkeypatch.setattr(supervisor._reports, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         supervisor.start(["/bin/sleep", "600"], PATH, prefix)
     assert supervisor._program.returncode == 0  # it ended by itself
@@ -160,6 +162,20 @@ def test_how_a_server_ended_is_known(start, supervisor, script, code):
     assert supervisor.end() == ()
     assert supervisor.exit_code() == code
     assert not Path(f"/proc/{supervisor.pid}").exists()
+
+
+def test_every_thread_that_waits_learns_how_the_server_ended(start, supervisor):
+    known = queue.SimpleQueue()
+
+    def wait():
+        supervisor.wait(600)
+        known.put(supervisor.exit_code())
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    start("exit 4")
+    assert [known.get(timeout=60) for _ in threads] == [4] * len(threads)
 
 
 def test_waiting_for_a_server_that_runs_on_ends_with_the_time(start, supervisor):
@@ -258,6 +274,14 @@ def test_a_command_line_cannot_write_to_the_terminal(start, supervisor):
     left = supervisor.end()
     assert [text for text in left if "31m" in text]
     assert [text for text in left if not text.isprintable()] == []
+
+
+def test_a_supervisor_that_does_not_end_is_killed_with_the_server(start, supervisor, monkeypatch):
+    pid = start(f"true{WAIT}")
+    monkeypatch.setattr("envpack.server.supervisor._END_SECONDS", 0.1)
+    os.kill(supervisor.pid, signal.SIGSTOP)
+    assert supervisor.end() is None
+    assert soon(lambda: not runs(pid))
 
 
 def test_a_server_does_not_outlive_a_supervisor_that_is_killed(start, supervisor):
