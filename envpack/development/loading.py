@@ -13,7 +13,8 @@ class Loader:
     """Loads models one after the other.
 
     Args:
-        load: loads a model that changed at a time of the monotonic clock.
+        load: loads a model that changed at a time of the monotonic clock. What it raises ends the thread, and is
+            raised by `check`.
 
     """
 
@@ -22,6 +23,7 @@ class Loader:
         self._pending: dict[str, float] = {}
         self._current, self._since = "", 0.0
         self._closed = False
+        self._error: Exception | None = None
         self._change = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
         self._thread.start()
@@ -53,6 +55,11 @@ class Loader:
         with self._change:
             return self._current in self._pending and time.monotonic() - self._since > seconds
 
+    def check(self) -> None:
+        """Raise what a load has raised."""
+        if self._error is not None:
+            raise self._error
+
     def close(self) -> None:
         """Load nothing more. A load that is under way ends with the server."""
         with self._change:
@@ -73,4 +80,8 @@ class Loader:
                     return
                 name = self._current = next(iter(self._pending))
                 started, self._since = self._pending.pop(name), time.monotonic()
-            self._load(name, started)
+            try:
+                self._load(name, started)
+            except Exception as error:
+                self._error = error
+                return

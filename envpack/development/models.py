@@ -48,22 +48,25 @@ class ServedModels:
             raise no_models(repository)
 
     def refresh(self) -> None:
-        """Read the configurations again."""
-        self._models, self._faults, self._others = {}, {}, set()
+        """Read the configurations again; until they are read, other threads find the models as they were."""
+        models: dict[str, Model | None] = {}
+        faults: dict[str, str] = {}
+        others: set[str] = set()
         pending = list(self._names or self._all())
         while pending:
             name = pending.pop(0)
-            if name in self._models:
+            if name in models:
                 continue
-            model, faults = examine_model(self._repository / name)
-            if not self._names and any(fault.kind == "not-a-python-model" for fault in faults):
-                self._others.add(name)
+            model, found = examine_model(self._repository / name)
+            if not self._names and any(fault.kind == "not-a-python-model" for fault in found):
+                others.add(name)
                 continue
-            self._models[name] = None if faults else model
-            if faults:
-                self._faults[name] = in_lines(faults[0])
-            pending += [found for found in self.needs(name) if not self.is_gone(found)]
-        self._gone = set(filter(self.is_gone, self._models))
+            models[name] = None if found else model
+            if found:
+                faults[name] = in_lines(found[0])
+            pending += [needed for needed in _needs(models[name]) if not self.is_gone(needed)]
+        self._models, self._faults, self._others = models, faults, others
+        self._gone = set(filter(self.is_gone, models))
 
     def would_change(self) -> bool:
         """Whether folders of models have come or gone, as far as their names tell."""
@@ -93,8 +96,7 @@ class ServedModels:
 
     def needs(self, name: str) -> tuple[str, ...]:
         """The models that a model runs, or that its code calls."""
-        model = self._models.get(name)
-        return (*model.steps, *called_models(model.folder)) if model is not None else ()
+        return _needs(self._models.get(name))
 
     def affected_by(self, name: str) -> tuple[str, ...]:
         """A model and the ensembles that run it, also through another ensemble, in loading order."""
@@ -115,6 +117,10 @@ class ServedModels:
             for folder in folders
             if not folder.name.startswith(".") and folder.is_dir() and looks_like_model(folder)
         ]
+
+
+def _needs(model: Model | None) -> tuple[str, ...]:
+    return (*model.steps, *called_models(model.folder)) if model is not None else ()
 
 
 def in_lines(error: EnvpackError) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class Served:
         self._ending: dict[str, tuple[float, frozenset[int]]] = {}  # stubs that have to end, until this time
         self._log_start = 0
         self._log_read = 0
+        self._reading = threading.RLock()  # of failures
         self._ended: StopResult | None = None
         self.last_output = ""
         self.has_died = False
@@ -80,7 +82,9 @@ class Served:
 
     def release(self, debugger: Debugger) -> None:
         """Let the next instance of a model wait for a debugger; raises what `Debugger.release` does."""
-        self._states[debugger.model].serves = False
+        state = self._states.get(debugger.model)
+        if state is not None:
+            state.serves = False
         debugger.release(self._client, self._server)
 
     def is_blocked(self, seconds: float) -> bool:
@@ -88,7 +92,8 @@ class Served:
         return self._loader.is_blocked(seconds)
 
     def look(self) -> None:
-        """Read what the server has counted, and whether it still runs."""
+        """Read what the server has counted, and whether it still runs; raises what a load has raised."""
+        self._loader.check()
         for name, state in list(self._states.items()):
             if state.serves:
                 self._count(name, state)
@@ -157,8 +162,9 @@ class Served:
             self._ending[name] = time.monotonic() + _ENDING_SECONDS, before
             state.serves, state.phase = True, "ready"
             state.requests, state.failures, self._counts[name] = 0, 0, _Counts(time.monotonic())
-            self._read_failures()  # of what ran before
-            state.request_error = ""
+            with self._reading:
+                self._read_failures()  # of what ran before
+                state.request_error = ""
         state.seconds = time.monotonic() - started
         self._changed()
 
@@ -167,21 +173,23 @@ class Served:
 
     def _read_failures(self) -> None:
         """Read the errors of requests that envpack's stubs have written since the last look."""
-        size = self._server.log_size()
-        log = self._server.log(max(self._log_read, size - _LOG_BYTES))
-        self._log_read = size
-        for instance, message in request_failures(log).items():
-            name = self._model_of(instance, message)
-            if name:
-                folder = self._repository / name
-                error = load_failure(message, folder, self._server.server_path(folder), "")
-                self._states[name].request_error = error
+        with self._reading:
+            size = self._server.log_size()
+            log = self._server.log(max(self._log_read, size - _LOG_BYTES))
+            self._log_read = size
+            for instance, message in request_failures(log).items():
+                name = self._model_of(instance, message)
+                state = self._states.get(name)
+                if state is not None:
+                    folder = self._repository / name
+                    state.request_error = load_failure(message, folder, self._server.server_path(folder), "")
 
     def _model_of(self, instance: str, message: str) -> str:
         """The model of an instance, whose name may be chosen by its configuration; ``""`` if it is unknown."""
-        folders = {name: self._server.server_path(self._repository / name) for name in self._states}
+        names = list(self._states)  # another thread can change it
+        folders = {name: self._server.server_path(self._repository / name) for name in names}
         in_trace = [name for name, folder in folders.items() if f"{folder}/" in message]
-        named = [name for name in self._states if instance.startswith(f"{name}_")]
+        named = [name for name in names if instance.startswith(f"{name}_")]
         return in_trace[0] if len(in_trace) == 1 else max(named, key=len, default="")
 
     def _count(self, name: str, state: ModelState) -> None:
