@@ -14,6 +14,7 @@ from envpack.local.values import Reader, Writer
 _HEADER = struct.Struct("<QQQ")  # kind, id, size of the content in bytes
 _MOST_PARTS = 512  # of one call of the kernel
 _MOST_BYTES = 1 << 36  # of one message
+_FIRST_BYTES = 64 << 20  # of a message that are read at once
 
 
 class Kind(enum.IntEnum):
@@ -125,14 +126,22 @@ class Connection:
             parts[0] = memoryview(parts[0])[sent:]
 
     def _read(self, size: int) -> bytearray | None:
-        content = bytearray(size)
-        left = memoryview(content)
+        content = bytearray()
+        while len(content) < size:
+            start = len(content)
+            content += bytes(min(size - start, max(start, _FIRST_BYTES)))  # only as far as it comes
+            if not self._fill(memoryview(content)[start:]):
+                return None
+        return content
+
+    def _fill(self, left: memoryview) -> bool:
+        """Read that many bytes; whether all have come."""
         while left:
             try:
                 count = self._socket.recv_into(left)
             except OSError:
-                return None
+                return False
             if not count:
-                return None
+                return False
             left = left[count:]
-        return content
+        return True

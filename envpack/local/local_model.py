@@ -260,23 +260,19 @@ class LocalModel:
     def _execute(self, requests: list[_Open]) -> list[_Open]:
         """Run a batch; returns those of its requests that the model reschedules."""
         try:
-            answer = self.process.execute([(open_.number, open_.request) for open_ in requests])
+            answers = self.process.execute([(open_.number, open_.request) for open_ in requests])
         except ModelFailed as error:
-            failure: str | None = error.text
-        else:
-            failure = answer.failure()
-        if failure is None:
-            return [open_ for open_ in requests if self._take_answer(open_, answer)]
-        for open_ in requests:
-            open_.responses.put((Response(error=failure), True))
-        return []
-
-    def _take_answer(self, open_: _Open, answer: Reader) -> bool:
-        """Read what a batch says of one of its requests; whether to run it again."""
-        flags, has_response = answer.number(), answer.flag()
-        if has_response:
-            open_.responses.put((answer.response(), True))
-        return bool(flags & _RESCHEDULED) and not has_response
+            for open_ in requests:
+                open_.responses.put((Response(error=error.text), True))
+            return []
+        for open_, answer in zip(requests, answers, strict=True):
+            if answer.response is not None:
+                open_.responses.put((answer.response, True))
+        return [
+            open_
+            for open_, answer in zip(requests, answers, strict=True)
+            if answer.response is None and answer.flags & _RESCHEDULED
+        ]
 
     def _take_response(self, content: Reader) -> None:
         number, flags, has_response = content.number(), content.number(), content.flag()

@@ -12,16 +12,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol, TypeVar
 
 from envpack.local.connection import Connection, Kind, Message
-from envpack.local.values import Reader, Request, Writer
+from envpack.local.values import MALFORMED, Reader, Request, Response, Writer
 from envpack.support.errors import ServerError
 
 _BACKEND = Path(__file__).with_name("python")
 _LAST_WITH_ACTIVATE = 2507  # later servers start stubs without the environment's activate
 _STOP_SECONDS = 15.0
 _COMMANDS = {Kind.COMPLETED, Kind.INITIALIZED, Kind.EXECUTED, Kind.FINALIZED}
+_Result = TypeVar("_Result")
 _THREADS = 32  # queries that a model can have open at the same time
 
 
@@ -54,6 +55,13 @@ class Python:
     stub: Path
     prefix: Path
     is_environment: bool = True
+
+
+class Answer(NamedTuple):
+    """What a model answered to a request of a batch: Triton's flags, and a response if it returned one."""
+
+    flags: int
+    response: Response | None
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,7 @@ class ModelProcess:
         self._connection = Connection(ours)
         self._end = threading.Event()
         self._doing = "it started"
+        self._misbehaved = False
         threading.Thread(target=self._await_end, name=f"{name}-end", daemon=True).start()
         self._receiver = threading.Thread(target=self._receive, name=f"{name}-receiver", daemon=True)
         self._receiver.start()
@@ -198,11 +207,7 @@ class ModelProcess:
         """
         content = Writer()
         content.text(config)
-        answer = self._command(Kind.AUTO_COMPLETE, content, "the configuration was completed")
-        failure = answer.failure()
-        if failure is not None:
-            raise ModelFailed(failure)
-        return answer.text()
+        return self._command(Kind.AUTO_COMPLETE, content, "the configuration was completed", _completed)
 
     def initialize(self, arguments: Mapping[str, str], *, decoupled: bool, instance: str) -> None:
         """Import and initialize the model.
@@ -215,22 +220,20 @@ class ModelProcess:
         content.number(decoupled)
         content.text(instance)
         content.texts(arguments)
-        failure = self._command(Kind.INITIALIZE, content, "initialize() was running").failure()
-        if failure is not None:
-            raise ModelFailed(failure)
+        self._command(Kind.INITIALIZE, content, "initialize() was running", _check)
 
-    def execute(self, requests: Sequence[tuple[int, Request]]) -> Reader:
-        """Run a batch of numbered requests; returns the content of the answer.
+    def execute(self, requests: Sequence[tuple[int, Request]]) -> list[Answer]:
+        """Run a batch of numbered requests; returns what it says of each.
 
         Raises:
-            ModelFailed: the process ended.
+            ModelFailed: the batch failed, or the process ended.
 
         """
         content = Writer()
         content.number(len(requests))
         for number, request in requests:
             content.request(number, request)
-        return self._command(Kind.EXECUTE, content, "execute() was running")
+        return self._command(Kind.EXECUTE, content, "execute() was running", _executed(len(requests)))
 
     def send_stream_response(self, content: Writer) -> None:
         """Send a response to a request of the model, after the first one."""
@@ -242,7 +245,7 @@ class ModelProcess:
         if not self._end.is_set():
             doing = "finalize() was running"
             with contextlib.suppress(ModelFailed):
-                self._command(Kind.FINALIZE, Writer(), doing)  # answered before finalize() runs
+                self._command(Kind.FINALIZE, Writer(), doing, lambda _: None)  # answered before finalize() runs
             self._doing = doing
             if not self._end.wait(_STOP_SECONDS):
                 text = f"the process of '{self.name}' was ended: finalize() did not return within {_STOP_SECONDS:.0f} s"
@@ -260,22 +263,33 @@ class ModelProcess:
         self._connection.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _command(self, kind: Kind, content: Writer, doing: str) -> Reader:
+    def _command(self, kind: Kind, content: Writer, doing: str, read: Callable[[Reader], _Result]) -> _Result:
+        """Send a command and read its answer.
+
+        Raises:
+            ModelFailed: the model failed, or its process ended.
+
+        """
         self._doing = doing
         self._send(kind, content)
         message = self._answers.get()
         if message is None:
             self._answers.put(None)  # for the next command
             raise ModelFailed(self._death())
-        self._doing = "it had requests to answer"
-        return message.content
+        try:
+            return read(message.content)
+        except MALFORMED as error:
+            self._end_misbehaving()
+            raise ModelFailed(self._death()) from error
+        finally:
+            self._doing = "it had requests to answer"
 
     def _send(self, kind: Kind, content: Writer) -> None:
         with contextlib.suppress(OSError):  # the receiver notices the end
             self._connection.send(kind, content)
 
     def _receive(self) -> None:
-        with contextlib.suppress(ValueError, RuntimeError):
+        try:
             while (message := self._connection.receive()) is not None:
                 if message.kind in _COMMANDS:
                     self._answers.put(message)
@@ -283,6 +297,10 @@ class ModelProcess:
                     self._log(message.content)
                 else:
                     self._pool.submit(self._answer, message)
+        except MALFORMED:
+            self._end_misbehaving()
+        except RuntimeError:  # the pool was shut down
+            pass
         self._answers.put(None)
         self._host.ended(self._death())
 
@@ -310,11 +328,40 @@ class ModelProcess:
         if afterwards is not None:
             afterwards()
 
+    def _end_misbehaving(self) -> None:
+        """End a process that sent what no stub sends: the model wrote to the stub's socket."""
+        self._misbehaved = True
+        self._child.kill()
+
     def _death(self) -> str:
         self._end.wait()
+        if self._misbehaved:
+            return f"the process of '{self.name}' was ended: it sent what no stub sends while {self._doing}"
         status = self._child.returncode
         how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
         return f"the process of '{self.name}' ended {how} while {self._doing}"
+
+
+def _check(answer: Reader) -> None:
+    """Raise what a model has raised, as `ModelFailed`."""
+    failure = answer.failure()
+    if failure is not None:
+        raise ModelFailed(failure)
+
+
+def _completed(answer: Reader) -> str:
+    _check(answer)
+    return answer.text()
+
+
+def _executed(count: int) -> Callable[[Reader], list[Answer]]:
+    """What reads the answer to a batch of so many requests."""
+
+    def read(answer: Reader) -> list[Answer]:
+        _check(answer)
+        return [Answer(answer.number(), answer.response() if answer.flag() else None) for _ in range(count)]
+
+    return read
 
 
 def _command_line(python: Python, release: int, argument: str) -> list[str]:

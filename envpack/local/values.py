@@ -17,6 +17,8 @@ _NUMBER = struct.Struct("<Q")
 _SIGNED = struct.Struct("<q")
 _FRACTION = struct.Struct("<d")
 _ALIGNMENT = 16
+# What a `Reader` raises if it reads what no stub has written.
+MALFORMED = (struct.error, LookupError, OverflowError, ValueError)
 
 # Triton's numbers of the types, by KServe's names.
 _NUMBERS = {
@@ -204,7 +206,7 @@ class Reader:
     """Reads a row of values.
 
     Raises:
-        struct.error: there is less than what is read.
+        One of `MALFORMED`: the bytes are no such row.
     """
 
     def __init__(self, content: bytes | bytearray) -> None:

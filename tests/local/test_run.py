@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from envpack.local.connection import Kind
 from envpack.server import find_server
 from envpack.server.process import ProcessRuntime
 from envpack.support.errors import ServerError
@@ -48,7 +50,8 @@ def run(command):
 
     def ended(*arguments, sent=""):
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        with command(*arguments, **pipes) as child:
+        with command(*arguments, **pipes) as child, contextlib.ExitStack() as stack:
+            stack.callback(child.kill)
             output, errors = child.communicate(sent, timeout=120)
         return child.returncode, output, errors
 
@@ -229,6 +232,30 @@ def test_a_model_that_dies_after_it_has_returned_fails_its_requests(repository, 
     code, output, _ = run("dies")
     assert code == 1
     assert output.startswith("wrong: the process of 'dies' ended with status 9 while ")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [(2**60, 0, 0), (Kind.EXECUTED, 0, 2**40), (Kind.EXECUTED, 0, 0), (Kind.LOG, 0, 0)],
+    ids=["no kind", "too large", "an empty answer", "an empty line of the log"],
+)
+def test_a_model_that_writes_to_the_socket_of_its_stub_fails(repository, run, request, message):
+    name = f"writes {request.node.callspec.id}".replace(" ", "_")
+    written = struct.pack("<QQQ", *message)
+    copied(
+        repository,
+        name,
+        "import os, stat\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
+        "        for name in os.listdir('/proc/self/fd'):\n"
+        "            if os.path.exists(f'/proc/self/fd/{name}') and stat.S_ISSOCK(os.fstat(int(name)).st_mode):\n"
+        f"                os.write(int(name), {written})\n"
+        "        import time; time.sleep(600)\n",
+    )
+    code, output, _ = run(name)
+    assert code == 1
+    assert (
+        output == f"wrong: the process of '{name}' was ended: it sent what no stub sends while execute() was running\n"
+    )
 
 
 def test_an_end_by_an_error_is_reported(repository, run):
