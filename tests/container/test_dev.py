@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.container.relay import Relay
 from tests.server.flow.developing import developments, write_at_once
 
 
@@ -25,3 +26,17 @@ def test_a_changed_model_is_loaded_again_in_the_container(develop, daemon, repos
     assert daemon.containers() == [container]
     assert running.end()["double"]["serves"]
     assert running.left() == []
+
+
+def test_a_daemon_that_ends_is_an_error(develop, daemon, repository, monkeypatch, tmp_path):
+    with Relay(daemon.address.removeprefix("unix://"), tmp_path / "relay.sock") as relay:
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/relay.sock")
+        running = develop()
+        running.wait_until_ready("double")
+        (container,) = daemon.containers()
+        relay.break_off()
+        code, errors = running.failed()
+    container.remove(force=True)  # the command could not; the next one can
+    assert code == 6
+    assert "(docker-failed)" in errors
+    assert "Traceback" not in errors

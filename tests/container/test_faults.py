@@ -1,17 +1,15 @@
 """Faults of the container and its daemon: each has one clear error, and no container remains."""
 
-import contextlib
 import json
 import shutil
 import signal
-import socket
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
 
 from tests.container.conftest import SIGNALS, write_model
+from tests.container.relay import Relay
 from tests.waiting import soon
 
 
@@ -96,52 +94,6 @@ def test_a_daemon_that_ends_is_an_error(envpack, repository, tmp_path):
     # It could not remove its container; the next run can.
     container.remove(force=True)
     assert (process.returncode, json.loads(out)["error"]["kind"]) == (6, "docker-failed")
-
-
-class Relay:
-    """A proxy between a program and a daemon that can be closed."""
-
-    def __init__(self, daemon, place):
-        self.daemon, self.place = daemon, str(place)
-        self.sockets = []
-
-    def __enter__(self):
-        self.server = socket.socket(socket.AF_UNIX)
-        self.server.bind(self.place)
-        self.server.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.break_off()
-
-    def break_off(self):
-        Path(self.place).unlink(missing_ok=True)
-        for connection in (self.server, *self.sockets):
-            with contextlib.suppress(OSError):  # it has ended by itself
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
-
-    def _accept(self):
-        while True:
-            try:
-                here, _ = self.server.accept()
-            except OSError:
-                return
-            there = socket.socket(socket.AF_UNIX)
-            there.connect(self.daemon)
-            self.sockets += [here, there]
-            for source, target in ((here, there), (there, here)):
-                threading.Thread(target=self._pass_on, args=(source, target), daemon=True).start()
-
-    @staticmethod
-    def _pass_on(source, target):
-        try:
-            while data := source.recv(65536):
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
-        except OSError:
-            return
 
 
 def test_a_kept_server_responds_until_it_is_removed(envpack, daemon):
