@@ -281,6 +281,7 @@ def test_a_supervisor_that_does_not_end_is_killed_with_the_server(start, supervi
     monkeypatch.setattr("envpack.server.supervisor._END_SECONDS", 0.1)
     os.kill(supervisor.pid, signal.SIGSTOP)
     assert supervisor.end() is None
+    assert supervisor.exit_code() == -signal.SIGKILL
     assert soon(lambda: not runs(pid))
 
 
@@ -374,13 +375,14 @@ def test_the_folder_of_an_envpack_that_is_killed_before_it_starts_a_server_goes(
     assert not home.exists()
 
 
-def test_a_server_that_is_left_running_outlives_envpack_and_is_cleaned_up_at_its_own_end(envpack, home):
+@pytest.mark.parametrize("end", [subprocess.Popen.kill, subprocess.Popen.communicate], ids=["killed", "by itself"])
+def test_a_server_that_is_left_running_outlives_envpack_and_is_cleaned_up_at_its_own_end(envpack, home, end):
     process, supervisor, server = envpack("mkfifo pipe; setsid sleep 600 & read line < pipe", "start", "detach")
     assert soon((home / "pipe").exists)
     (left,) = soon(lambda: [child for child in children(server) if "sleep" in command_of(child)])
     before = rests(supervisor)
-    process.kill()
-    process.wait()
+    end(process)
+    process.wait(60)
     assert soon(lambda: rests(supervisor) > before + 1)  # it has seen the end of envpack, and goes on
     assert runs(server)
     assert home.exists()
