@@ -9,13 +9,11 @@ from envpack.repository import examine_model
 from envpack.support.errors import ServerError
 from tests.waiting import soon
 
-CONFIG = 'backend: "python"\n'
 
-
-def write_model(repository, name, config=CONFIG):
+def write_model(repository, name):
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "1/model.py").write_text("")
-    (repository / name / "config.pbtxt").write_text(config)
+    (repository / name / "config.pbtxt").write_text('backend: "python"\n')
 
 
 def raised_by(loader):
