@@ -2,19 +2,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo
-# One test process more than there are cores, since many tests wait for a server. tests/rings.py groups the tests.
-WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+# Two test processes more than there are cores: tests/rings.py gives them tests that wait for servers.
+WORKERS ?= $(shell echo $$(($$(nproc) + 2)))
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadscope
 # Many tests start envpack as a program, which then need not be compiled to byte code each time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint style types quick-tests docs recipes dist clean
+.PHONY: help demo check test test-all slice lint style types quick-tests docs recipes dist clean
 
 help:
 	@echo "make demo   build three environments and stubs, boot the real server, classify real images"
 	@echo "make check  the inner loop: style, types, unit tests, the stub's wire; a minute or two"
-	@echo "make test   everything that must hold: style, types, unit, native and server tests"
+	@echo "make test   the gate: style, types, documentation, unit tests, and every kind of real thing once; a quarter of an hour"
+	@echo "make test-all  everything: all Pythons, releases, sanitizers, stores, containers; an hour"
+	@echo "make slice SLICE=2  one quarter of what test-all adds to test"
 	@echo "make docs   the documentation as a site, in build/site; every link, command and generated part is checked"
 	@echo "make recipes  build, test and verify all recipes on the real server; gigabytes of packages"
 	@echo "make mutants  put small faults into the code and show which of them no test notices; half an hour"
@@ -26,11 +28,7 @@ help:
 	@touch $@
 
 .venv/for-test: pyproject.toml ci/install.py
-	$(PYTHON) ci/install.py .venv test
-	@touch $@
-
-.venv/for-docs: pyproject.toml ci/install.py
-	$(PYTHON) ci/install.py .venv docs
+	$(PYTHON) ci/install.py .venv test docs
 	@touch $@
 
 demo:
@@ -54,12 +52,26 @@ quick-tests: .venv/for-test
 check: .venv/for-test
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=target style types quick-tests
 
-docs: .venv/for-docs
+docs: .venv/for-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-test: lint docs
-	$(BIN)/python -m tests.compiled
+test: prepared-gate
+	$(BIN)/pytest $(SIDE_BY_SIDE) --part gate
+
+test-all: prepared-all
 	$(BIN)/pytest $(SIDE_BY_SIDE)
+
+slice: .venv/for-test
+	@test -n "$(SLICE)" || { echo "name one of the four: make slice SLICE=1"; exit 2; }
+	$(BIN)/python -m tests.compiled $(SLICE)
+	$(BIN)/pytest $(SIDE_BY_SIDE) --part $(SLICE)
+
+# What needs no test process, side by side.
+prepared-%: .venv/for-test
+	$(MAKE) --no-print-directory --jobs=4 --output-sync=target style types docs compiled-$*
+
+compiled-%: .venv/for-test
+	$(BIN)/python -m tests.compiled $*
 
 .PHONY: mutants
 mutants: .venv/for-test

@@ -3,7 +3,7 @@
     python3 ci/install.py .venv           what the demo needs
     python3 ci/install.py .venv test      and the tools of the tests
 
-Runs on a bare Python 3.11 or newer; needs nothing but a package index for pip.
+Runs on a bare Python 3.11 or newer; needs nothing but a package index for pip and uv.
 """
 
 import shutil
@@ -23,6 +23,12 @@ def server_requirement() -> str:
     return f"nvidia-pytriton=={facts['releases']['24.10']['wheel']}"
 
 
+def uv_requirement() -> str:
+    """The uv that envpack depends on."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+    return next(name for name in project["project"]["dependencies"] if name.startswith("uv>"))
+
+
 def extras(wanted: list[str]) -> str:
     """The extras to install: a checkout compiles its stubs, with zig where there is no other compiler."""
     has_compiler = any(shutil.which(name) for name in ("c++", "g++", "clang++"))
@@ -34,11 +40,14 @@ def main(folder: Path, wanted: list[str]) -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - a user of an older Python has not read pyproject.toml
         sys.exit(f"error: Python 3.11 or newer is needed, this is {sys.version.split()[0]}; try make PYTHON=python3.12")
     venv.create(folder, with_pip=True, clear=False)
-    pip = [folder / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+    python = folder / "bin" / "python"
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+    step("install uv, which installs the rest in a fifth of pip's time", [*pip, uv_requirement()])
+    uv = [folder / "bin" / "uv", "pip", "install", "--quiet", "--python", python]
     checkout = f"{CHECKOUT}{extras(wanted)}"
-    step(f"install envpack and its dependencies into {folder}", [*pip, "--editable", checkout])
+    step(f"install envpack and its dependencies into {folder}", [*uv, "--editable", checkout])
     # Without its dependencies: only the server in it is used, which needs none of them.
-    step("install the Triton server of the nvidia-pytriton wheel", [*pip, "--no-deps", server_requirement()])
+    step("install the Triton server of the nvidia-pytriton wheel", [*uv, "--no-deps", server_requirement()])
 
 
 def step(what: str, command: list[str | Path]) -> None:

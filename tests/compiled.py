@@ -1,9 +1,10 @@
 """The one place that compiles what tests run: stubs, and the C++ programs of tests/native and tests/fuzz.
 
-    python -m tests.compiled        compile all of it, with every core, instead of one test waiting for the other
+    python -m tests.compiled gate       compile what the tests of a part need, with every core, instead of one test
+                                        waiting for the other
+    python -m tests.compiled            compile all of it
 
-It is kept in the cache of the tests. A stub is named by the content it was compiled from; the programs are compiled in
-trees that stay, so that after a change to a source only what depends on it is compiled again.
+It is kept in the cache of the tests, named by the content that it was compiled from.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import click
 import pytest
@@ -21,39 +23,71 @@ from envpack.pythons import SUPPORTED
 from envpack.stub import build_stub, find_toolchain, target_from_interpreter
 from envpack.stub.build import compile_shared
 from envpack.stub.cmake import BuildTree
-from envpack.stub.recipe import Recipe, source_folder
+from envpack.stub.recipe import Recipe, source_digest, source_folder
 from envpack.stub.toolchain import find_tool
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvpackError
 from envpack.support.isolation import clean_environment
 from envpack.support.progress import NoProgress
+from envpack.support.replacement import new_folder
 from tests.cache import kept_cache, use_kept_cache
 from tests.newer_pythons import target_of
+from tests.rings import ALL, GATE, part_of_python, part_of_sanitizer, slice_of
 
 PROGRAMS = ("wire_tests", "stub_tests")
 SANITIZED_PROGRAMS = ("wire_tests", "fuzz_replay")
 SANITIZERS = ("address,undefined", "thread")
+TREES = Path(__file__).parents[1] / "build/native-trees"
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def native_programs(target, *, toolchain="auto", programs=PROGRAMS, sanitize=""):
-    """Compile programs of tests/native for a target; returns the folder that contains them."""
+    """Compile programs of tests/native for a target; returns the folder that contains them.
+
+    They are kept by the content of their sources; they are compiled in a tree of this checkout, which stays, so that
+    after a change to a source only what depends on it is compiled again.
+    """
     recipe = Recipe(target, None, find_toolchain(toolchain, machine=target.machine), source_folder())
-    name = f"native-{target.machine}-{_digest(recipe.sources, recipe.tools.identity, target.include, sanitize)}"
-    folder = kept_cache() / "native" / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        _configure(folder, recipe, sanitize)
-        command = [find_tool("cmake"), "--build", folder, "--target", *programs]
-        # The runtime of zig that the stubs are linked with, instead of another one in HOME.
-        caches = {"ZIG_LOCAL_CACHE_DIR": str(folder / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(cache_root() / "zig")}
-        variables = clean_environment() | caches
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder / "tests/native"
+    key = (recipe.tools.identity, target.machine, target.include, target.library, sanitize, *sorted(programs))
+    kept = kept_cache() / "native" / f"native-{target.machine}-{_digest(_content(recipe.sources), *key)}"
+    tree = TREES / f"{target.machine}-{_digest(*key)}"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{kept}.lock"):
+        if not kept.is_dir():
+            _compile(tree, recipe, programs, sanitize)
+            with new_folder(kept) as folder:
+                for made in _made(tree, programs):
+                    place = folder / made.relative_to(tree)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(made, place)
+    return kept / "tests/native"
 
 
-def _configure(folder, recipe, sanitize):
+def _content(sources):
+    """A digest of everything that the programs are compiled from."""
+    folders = [sources / "tests" / name for name in ("native", "fuzz")]
+    files = [file for folder in folders for file in sorted(folder.rglob("*")) if file.is_file()]
+    texts = [f"{file.relative_to(sources)} {file.read_bytes().hex()}" for file in files if file.suffix != ".pyc"]
+    return _digest(source_digest(sources), *texts)
+
+
+def _made(tree, programs):
+    """The programs, and the fake CUDA driver that some of them load."""
+    files = [file for folder in ("native", "fuzz") for file in (tree / "tests" / folder).rglob("*")]
+    return [file for file in files if file.name in {*programs, "libcuda.so.1"}]
+
+
+def _compile(tree, recipe, programs, sanitize):
+    _configure(tree, recipe, sanitize)
+    command = [find_tool("cmake"), "--build", tree, "--target", *programs]
+    # The runtime of zig that the stubs are linked with, instead of another one in HOME.
+    caches = {"ZIG_LOCAL_CACHE_DIR": str(tree / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(cache_root() / "zig")}
+    variables = clean_environment() | caches
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def _configure(tree, recipe, sanitize):
     definitions = {
         "CMAKE_PREFIX_PATH": ";".join(map(str, recipe.header_folders)),
         "Python_INCLUDE_DIR": str(recipe.target.include),
@@ -72,7 +106,7 @@ def _configure(folder, recipe, sanitize):
     else:  # most of a stub is the same code, which is compiled for it anyway
         shared = compile_shared(recipe, cache=kept_cache() / "stubs", progress=NoProgress())
         definitions["ENVPACK_COMMON"] = str(shared)
-    BuildTree(folder, recipe.sources, recipe.tools).configure(definitions)
+    BuildTree(tree, recipe.sources, recipe.tools).configure(definitions)
 
 
 def _launcher(tools):
@@ -84,15 +118,19 @@ def _digest(*parts):
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
 
 
-def steps():
-    """Everything that more than one test needs: names, and what compiles it."""
+def steps(part):
+    """What more than one test of a part needs: names, and what compiles it."""
     for minor in SUPPORTED:
-        yield f"stub for Python {minor}", lambda minor=minor: build_stub(target_of(minor))
-    yield "programs of tests/native", lambda: native_programs(target_from_interpreter(MINOR))
+        if part in {part_of_python(minor), ALL}:
+            yield f"stub for Python {minor}", lambda minor=minor: build_stub(target_of(minor))
+    if part in {GATE, ALL}:
+        yield "programs of tests/native", lambda: native_programs(target_from_interpreter(MINOR))
     for sanitize in SANITIZERS:
-        yield f"the same with sanitizers: {sanitize}", partial(_sanitized, sanitize)
-    for machine in ("x86_64", "aarch64"):
-        yield f"what all stubs share, by zig for {machine}", partial(_shared_by_zig, machine)
+        if part in {part_of_sanitizer(sanitize), ALL}:
+            yield f"the same with sanitizers: {sanitize}", partial(_sanitized, sanitize)
+    if part in {slice_of("portability"), ALL}:
+        for machine in ("x86_64", "aarch64"):
+            yield f"what all stubs share, by zig for {machine}", partial(_shared_by_zig, machine)
 
 
 def _sanitized(sanitize):
@@ -106,7 +144,7 @@ def _shared_by_zig(machine):
 
 def main():
     use_kept_cache()
-    for name, compile_it in steps():
+    for name, compile_it in steps(*sys.argv[1:] or [ALL]):
         started = time.monotonic()
         try:
             compile_it()

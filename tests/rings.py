@@ -1,10 +1,18 @@
-"""The rings of the tests, and which tests stay together when several processes run them.
+"""The rings of the tests, the part of a run that each test belongs to, and which tests stay together.
 
-    pytest -n 3 --dist loadscope        three processes, each with one group of tests at a time
+    pytest --part gate      every kind of real thing once; `make test`
+    pytest --part 2         one of four slices of the rest; `make slice SLICE=2`
+    pytest                  everything; `make test-all`
+
+A test belongs to the gate, unless the Python or the Triton release that it runs on is not one of the gate's, or it has
+the marker ``thorough``. What is not in the gate belongs to one slice, by its ring and its Python.
+
+    pytest -n 4 --dist loadscope        four processes, each with one group of tests at a time
 
 Tests of one group share what takes long to make, such as a server, and run after each other in one process.
 """
 
+import os
 import re
 
 import pytest
@@ -18,22 +26,57 @@ RINGS = {
     "tests/server/stub": "stub",
     "tests/server/releases": "releases",
     "tests/server": "verification",
+    "tests/local": "local",
     "tests/report": "report",
     "tests/store": "store",
+    "tests/golden": "golden",
     "tests/native": "native",
     "tests/unit": "unit",
 }
-OTHER = "other"
-_ORDER = [*RINGS.values(), OTHER]
+_ORDER = [*RINGS.values()]
 # Rings in which the tests for one Python or one release share a server; in their node ids stands which.
 _SERVERS = {"stub": re.compile(r"[\[-](3\.\d+)(?=[-\]])"), "releases": re.compile(r"[\[-](2\d\.\d\d)(?=[-\]])")}
 # Rings that share one daemon, or what one command builds, from beginning to end.
 _WHOLE = {"container", "distribution"}
+# Rings that wait for servers and other programs more than they compute.
+_WAITING = {"container", "environment", "local", "releases", "store", "stub", "verification"}
+
+GATE, ALL = "gate", "all"
+SLICES = ("1", "2", "3", "4")
+PARTS = (GATE, *SLICES)
+# Rings without a test in the gate: they compile for other machines and build wheels.
+_SLICED = {"distribution", "portability"}
+# The oldest Python, that of the default release, which runs with both NumPys, and the newest without a container.
+_GATE_PYTHONS = ("3.8", "3.10", "3.13")
+# Parameters of the tests in the gate, by ring.
+_GATE_PARAMETERS = {
+    "stub": {"python": _GATE_PYTHONS},
+    "local": {"python": _GATE_PYTHONS[-1:]},
+    "releases": {"release": ("23.04", "24.10")},
+    "native": {"sanitized": ("address,undefined",)},
+}
+# The slices of the ring `stub`; on a Python of the gate, only thorough tests are left.
+_PYTHONS_OF_SLICES = {"1": ("3.8", "3.9"), "2": ("3.10", "3.11"), "3": ("3.12", "3.13"), "4": ("3.14", "3.15")}
+_SLICE_OF_PYTHON = {python: part for part, pythons in _PYTHONS_OF_SLICES.items() for python in pythons}
+_SLICE_OF_RING = {
+    "distribution": "3",
+    "container": "4",
+    "portability": "3",
+    "environment": "2",
+    "releases": "1",
+    "verification": "4",
+    "local": "1",
+    "report": "4",
+    "store": "4",
+    "golden": "4",
+    "native": "1",
+    "unit": "2",
+}
 
 
 def ring_of(node_id):
     """The ring of a test."""
-    return next((ring for folder, ring in RINGS.items() if node_id.startswith(f"{folder}/")), OTHER)
+    return next(ring for folder, ring in RINGS.items() if node_id.startswith(f"{folder}/"))
 
 
 def group_of(node_id):
@@ -45,19 +88,67 @@ def group_of(node_id):
     return ring if ring in _WHOLE else node_id.partition("::")[0]
 
 
+def part_of(item):
+    """The part of a test: ``gate``, or the number of a slice as text."""
+    ring, parameters = ring_of(item.nodeid), getattr(getattr(item, "callspec", None), "params", {})
+    if ring not in _SLICED and item.get_closest_marker("thorough") is None:
+        wanted = _GATE_PARAMETERS.get(ring, {})
+        if all(parameters[name] in wanted[name] for name in wanted.keys() & parameters.keys()):
+            return GATE
+    return _SLICE_OF_PYTHON[parameters["python"]] if ring == "stub" and "python" in parameters else slice_of(ring)
+
+
+def part_of_python(minor):
+    """The part in which the stub's tests run on a Python."""
+    return GATE if minor in _GATE_PYTHONS else _SLICE_OF_PYTHON[minor]
+
+
+def part_of_sanitizer(sanitize):
+    """The part in which the native tests run with a sanitizer."""
+    return GATE if sanitize in _GATE_PARAMETERS["native"]["sanitized"] else slice_of("native")
+
+
+def slice_of(ring):
+    """The slice of a ring's tests that are not in the gate, by other than their Python."""
+    return _SLICE_OF_RING[ring]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--part", choices=PARTS, help="the gate, or one of four slices of all other tests")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "thorough: the test belongs to a slice, not to the gate")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: _ORDER.index(ring_of(item.nodeid)))
+    part = config.getoption("--part")
+    if part:
+        config.hook.pytest_deselected(items=[item for item in items if part_of(item) != part])
+        items[:] = [item for item in items if part_of(item) == part]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Distribute whole groups, in the order in which they were collected."""
+    """Distribute whole groups: to as many processes as there are cores in the order of the rings, to the others first
+    those of rings that wait.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class GroupScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             return group_of(nodeid)
+
+        def _assign_work_unit(self, node):
+            computes = self.nodes.index(node) < (os.cpu_count() or 1)
+            if not computes:
+                waiting = (group for group in self.workqueue if ring_of(next(iter(self.workqueue[group]))) in _WAITING)
+                first = next(waiting, None)
+                if first is not None:
+                    self.workqueue.move_to_end(first, last=False)
+            super()._assign_work_unit(node)
 
     if config.getvalue("dist") != "loadscope":
         return None

@@ -26,20 +26,21 @@ REGIONS = f"envpack_native_{os.getpid()}_"
 OPTIONS_OF_SANITIZERS = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
 
 
-def cases(*files):
-    return [name for file in files for name in re.findall(r"^CASE\((\w+)\)", (HERE / file).read_text(), re.MULTILINE)]
+def cases(file):
+    return re.findall(r"^CASE\((\w+)\)", (HERE / file).read_text(), re.MULTILINE)
 
 
-WIRE = cases(
+WIRE_FILES = (
     "channel_test.cc", "codec_test.cc", "epoch_batch_test.cc", "epoch_calls_test.cc", "epoch_gpu_test.cc",
     "abandoned_test.cc", "epoch_session_test.cc", "heap_test.cc", "queue_test.cc", "region_test.cc", "settings_test.cc",
     "streams_test.cc", "sync_test.cc", "warm_test.cc",
 )  # fmt: skip
-STUB = cases(
+STUB_FILES = (
     "damage_test.cc", "demangle_test.cc", "execute_test.cc", "full_region_test.cc", "gpu_test.cc", "guard_test.cc",
     "lifecycle_test.cc", "senders_test.cc",
 )  # fmt: skip
-RELEASE = cases("release_test.cc", "restart_test.cc")
+WIRE, STUB = ([case for file in files for case in cases(file)] for files in (WIRE_FILES, STUB_FILES))
+RELEASE = [*cases("release_test.cc"), *cases("restart_test.cc")]
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +60,13 @@ def no_region_is_left():
 
 
 def run(program, *arguments, **variables):
-    done = subprocess.run(
+    done = start(program, *arguments, **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def start(program, *arguments, **variables):
+    return subprocess.run(
         [program, *arguments],
         env={**clean_environment(), **OPTIONS_OF_SANITIZERS, "ENVPACK_TEST_REGIONS": REGIONS, **variables},
         capture_output=True,
@@ -67,8 +74,6 @@ def run(program, *arguments, **variables):
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_every_case_of_the_sources_is_in_the_programs(programs):
@@ -81,11 +86,17 @@ def test_wire(programs, case):
     run(programs / "wire_tests", case)
 
 
-@pytest.mark.parametrize("case", WIRE)
-def test_wire_under_sanitizers(sanitized, case):
+@pytest.mark.parametrize("file", WIRE_FILES)
+def test_wire_under_sanitizers(sanitized, file):
+    """The cases of a file in one process, since a program with sanitizers starts slowly; apart if one fails."""
     # The other sanitizers halt by default. The front unlocks what a dead process has locked, on purpose.
     options = {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1", "TSAN_OPTIONS": "report_mutex_bugs=0"}
-    run(sanitized / "wire_tests", case, **options)
+    together = start(sanitized / "wire_tests", *cases(file), **options)
+    if together.returncode:
+        ended = {case: start(sanitized / "wire_tests", case, **options) for case in cases(file)}
+        failed = {case: done.stdout + done.stderr for case, done in ended.items() if done.returncode}
+        assert failed, f"all cases pass apart, not together: {together.stdout}{together.stderr}"
+        pytest.fail("\n".join(f"{case}:\n{output}" for case, output in failed.items()))
 
 
 def test_messages_of_a_hostile_server_are_read_or_rejected(sanitized):
