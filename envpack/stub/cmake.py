@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from envpack.support.installation import repair_command
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import CompletedProcess, run
 from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full
+
+# Bytes: less than any object file of a stub.
+_ROOM = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class BuildTree:
             raise self._failure(done)
 
     def _failure(self, done: CompletedProcess) -> Exception:
-        if DISK_FULL_TEXT in done.stdout + done.stderr:
+        # CMake's own trials fail on a full disk with errors of other kinds.
+        if DISK_FULL_TEXT in done.stdout + done.stderr or shutil.disk_usage(self.folder).free < _ROOM:
             return disk_full(self.folder)
         return StubError(
             f"the stub does not compile:\n{_first_error(done)}", kind="compile-failed", hint=OTHER_COMPILER
