@@ -18,8 +18,8 @@ from envpack.stub import STUB_NAME, target_from_interpreter
 from tests.clusters import children_of, runs, task_processes, worker_of
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
 
-from .compiler import closed, remembering_compiler
 from .conftest import need
+from .small_stub import closed, gated_compiler, with_small_stub
 
 PYTHONS = ("3.10", "3.12")
 NAMES = ["cp310-24.10-x86_64", "cp312-24.10-x86_64"]
@@ -36,13 +36,14 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def compiler(own_cache, tmp_path_factory):
-    return str(remembering_compiler(tmp_path_factory.mktemp("compiler") / "c++"))
+def small(tmp_path_factory):
+    """Variables with which commands have a stub that compiles in a second."""
+    return {"PYTHONPATH": str(with_small_stub(tmp_path_factory.mktemp("small-stub"))), "CXX": None}
 
 
 @pytest.fixture(scope="module")
-def changes(own_cache, compiler):
-    return {"ENVPACK_CACHE_DIR": str(own_cache), "CXX": compiler}
+def changes(own_cache, small):
+    return small | {"ENVPACK_CACHE_DIR": str(own_cache)}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def raced(changes, tmp_path_factory):
     """Two processes that build the same two stubs at the same time, from an empty cache; folders and what they said."""
     folder = tmp_path_factory.mktemp("raced")
     gate, outputs = folder / "gate", [folder / name / "dist" for name in ("one", "two")]
-    waiting = changes | {"CXX": str(remembering_compiler(folder / "c++", gate=gate))}
+    waiting = changes | {"CXX": gated_compiler(folder / "c++", gate)}
     with closed(gate):
         for output in outputs:
             output.parent.mkdir()
@@ -115,13 +116,17 @@ def wait_until(true, seconds=120):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_one_works(tmp_path, compiler, number):
-    changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": None}
+def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_one_works(
+    tmp_path, own_cache, small, number
+):
+    gate = tmp_path / "gate"
+    changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "cache")}
     words = (*CELLS, "--output", tmp_path / "dist")
-    child = start(*words, changes=changes)
-    wait_until(lambda: compiles(tmp_path / "cache") or child.poll() is not None)
-    child.send_signal(number)
-    out, err = child.communicate(timeout=60)
+    with closed(gate):
+        child = start(*words, changes=changes | {"CXX": gated_compiler(tmp_path / "c++", gate)})
+        wait_until(lambda: compiles(tmp_path / "cache") or child.poll() is not None)
+        child.send_signal(number)
+        out, err = child.communicate(timeout=60)
     expected = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
     assert child.returncode == expected[number], err.decode()
     if number == signal.SIGINT:
@@ -133,10 +138,10 @@ def test_a_compile_that_is_killed_or_interrupted_leaves_no_entry_and_the_next_on
     assert not [path for path in (tmp_path / "cache/stubs").iterdir() if path.is_dir() and ".partial" not in path.name]
     if number == signal.SIGKILL:
         assert partial_in(tmp_path)
-        ended = envpack(*words, "--only", "cp310-*", changes=changes | {"CXX": compiler})
+        ended = envpack(*words, "--only", "cp310-*", changes=changes)
         assert ended.code == 0, ended.err
-        assert partial_in(tmp_path) == []
         wait_until(lambda: not programs_in(tmp_path))  # those that outlived the kill
+        assert envpack(*words, changes=changes).code == 0
         assert partial_in(tmp_path) == []
 
 
@@ -310,11 +315,11 @@ def test_a_read_only_cache_gives_what_it_has_and_takes_nothing(built, own_cache,
     assert not (tmp_path / STUB_NAME).exists()
 
 
-def test_a_cache_without_space_is_named_and_keeps_nothing(tmp_path, mount, own_cache):
+def test_a_cache_without_space_is_named_and_keeps_nothing(tmp_path, mount, small, own_cache):
     cache = tmp_path / "cache"
     cache.mkdir()
-    mount(cache, "-t", "tmpfs", "-o", "size=600k", "tmpfs")
-    changes = {"ENVPACK_CACHE_DIR": str(cache), "CXX": None}
+    mount(cache, "-t", "tmpfs", "-o", "size=100k", "tmpfs")
+    changes = small | {"ENVPACK_CACHE_DIR": str(cache)}
     ended = envpack(*CELLS, "--only", "cp310-*", "--output", tmp_path / "dist", changes=changes)
     assert ended.code == 7, ended.err
     (cell,) = ended.document["cells"]
@@ -365,8 +370,8 @@ def test_a_placement_that_is_killed_leaves_the_old_stub_and_the_next_one_cleans_
     assert {path.name for path in folder.iterdir()} == {STUB_NAME, RELEASE_FILE}
 
 
-def test_workers_of_a_cluster_compile_a_matrix(raced, compiler, tmp_path):
-    changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": compiler}
+def test_workers_of_a_cluster_compile_a_matrix(own_cache, small, tmp_path):
+    changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "cache")}
     words = (*CELLS, "--output", tmp_path / "dist", "--on", "local:2")
     ended = envpack(*words, changes=changes)
     assert ended.code == 0, ended.err
@@ -377,10 +382,9 @@ def test_workers_of_a_cluster_compile_a_matrix(raced, compiler, tmp_path):
     assert [task["made"] for task in again.document["cluster"]["tasks"]] == [False, False]
 
 
-def test_the_compilers_of_a_worker_die_with_it_and_another_one_compiles(compiler, tmp_path):
+def test_the_compilers_of_a_worker_die_with_it_and_another_one_compiles(own_cache, small, tmp_path):
     gate = tmp_path / "gate"
-    waiting = str(remembering_compiler(tmp_path / "c++", gate=gate))
-    changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": waiting}
+    changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": gated_compiler(tmp_path / "c++", gate)}
     with closed(gate):
         child = start(*CELLS, "--only", "cp310-*", "--output", tmp_path / "dist", "--on", "local:1", changes=changes)
         wait_until(lambda: compiles(tmp_path / "cache") or child.poll() is not None)
