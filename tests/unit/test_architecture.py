@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import envpack
+from tests.tables import every_row
 
 PACKAGE = Path(envpack.__file__).parent
 
@@ -165,7 +166,7 @@ def _calls(tree):
             yield f"{node.func.value.id}.{node.func.attr}"
 
 
-@pytest.mark.parametrize("what", ONE_PLACE)
+@every_row("what", ONE_PLACE)
 def test_one_place_each(what):
     calls, places = ONE_PLACE[what]
     found = {module for module, tree in MODULES.items() if calls & set(_calls(tree))}
@@ -211,7 +212,7 @@ def _subclasses(kind):
     return {kind, *(found for direct in kind.__subclasses__() for found in _subclasses(direct))}
 
 
-@pytest.mark.parametrize("package", ["envpack", *(f"envpack.{room}" for room in FACES)])
+@every_row("package", ["envpack", *(f"envpack.{room}" for room in FACES)])
 def test_every_name_of_a_face_can_be_imported(package):
     face = importlib.import_module(package)
     assert face.__all__

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import every_row
+
 MUTANTS = Path(__file__).parents[2] / "ci/mutants"
 
 
@@ -25,7 +27,7 @@ def changes(operators, source):
     return {mutant.apply(source.encode()).decode().strip() for mutant in found}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("source", "faults"),
     [
         ("a < b", {"(a <= b)", "(a >= b)"}),

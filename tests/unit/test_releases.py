@@ -9,6 +9,7 @@ import pytest
 import envpack
 from envpack.releases import DEFAULT_RELEASE, all_abis, all_releases, find_release, newest, release_of_server
 from envpack.support.errors import UsageError
+from tests.tables import every_row
 
 DATA = tomllib.loads((Path(envpack.__file__).parent / "releases.toml").read_text(encoding="utf-8"))
 
@@ -43,7 +44,7 @@ def test_servers_have_rising_versions():
     assert versions == sorted(set(versions))
 
 
-@pytest.mark.parametrize("release", all_releases().values(), ids=lambda release: release.name)
+@every_row("release", all_releases().values())
 def test_every_fact_has_its_type(release):
     for field, kind in type(release).__annotations__.items():
         assert type(getattr(release, field)).__name__ == kind, field
@@ -61,7 +62,7 @@ def test_an_abi_is_named_after_the_first_release_that_uses_it():
     assert len(all_abis()) == 17
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "facts"),
     [
         ("23.04", {"python": "3.8", "glibc": "2.31", "takes_folders": False, "ninth_argument": "none"}),
@@ -91,9 +92,7 @@ def test_the_abi_can_be_overridden():
     assert find_release("24.10", abi="24.08").stub_abi == "24.08"
 
 
-@pytest.mark.parametrize(
-    ("abi", "expected"), [("25.05", "Triton 25.05 uses that of 25.04"), ("new", "25.02, 25.04, 26.03")]
-)
+@every_row(("abi", "expected"), [("25.05", "Triton 25.05 uses that of 25.04"), ("new", "25.02, 25.04, 26.03")])
 def test_an_unknown_abi_is_refused(abi, expected):
     error = _refusal("24.10", abi=abi)
     assert (error.kind, error.exit_code) == ("unknown-abi", 2)
@@ -101,7 +100,7 @@ def test_an_unknown_abi_is_refused(abi, expected):
     assert expected in error.hint
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "expected"),
     [
         ("22.12", "the oldest release that envpack supports is 23.04"),
@@ -122,7 +121,7 @@ def test_an_unknown_release_is_refused_with_similar_names(name, expected):
     assert expected in error.hint
 
 
-@pytest.mark.parametrize("release", all_releases().values(), ids=lambda release: release.name)
+@every_row("release", all_releases().values())
 def test_a_release_is_found_by_its_server(release):
     assert release_of_server(release.server) == release
 

@@ -6,6 +6,7 @@ from pathspec import PathSpec
 from envpack.archive.selection import DEFAULT_EXCLUDE, Selection
 from envpack.environment.inventory import Entry
 from envpack.support.errors import UsageError
+from tests.tables import every_row
 
 SITE = "lib/python3.10/site-packages"
 
@@ -29,19 +30,19 @@ LEFT_OUT = (
 )
 
 
-@pytest.mark.parametrize("path", [*LEFT_OUT, f"{SITE}/pkg/tests/conftest.py"])
+@every_row("path", [*LEFT_OUT, f"{SITE}/pkg/tests/conftest.py"])
 def test_left_out(path):
     assert kept(path) == []
     assert kept(path, include=["**"]) == [path]
 
 
-@pytest.mark.parametrize("pattern", DEFAULT_EXCLUDE)
+@every_row("pattern", DEFAULT_EXCLUDE)
 def test_every_default_pattern_has_an_example(pattern):
     """So that a pattern that is added is tested too."""
     assert any(PathSpec.from_lines("gitignore", [pattern]).match_file(path) for path in LEFT_OUT)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "path",
     [
         f"{SITE}/pkg/__pycache__/core.cpython-310.pyc",

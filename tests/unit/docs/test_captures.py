@@ -6,12 +6,13 @@ import re
 import pytest
 
 from ci import capture_output
+from tests.tables import every_row
 from tests.unit.docs.documents import CHECKOUT, NAMES, read
 
 PAGES = [str(page.relative_to(CHECKOUT)) for page in capture_output.pages()]
 
 
-@pytest.mark.parametrize("name", PAGES)
+@every_row("name", PAGES)
 def test_blocks_are_well_formed(name):
     for block in capture_output.blocks(read(name), name):
         assert block.kind == "file" or block.commands, f"{name}: a block without a command"
@@ -30,14 +31,14 @@ def test_no_page_shows_a_folder_of_the_machine_that_ran_it():
             assert set(paths) <= {capture_output.HOME}, name
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/getting-started.md"])
+@every_row("name", ["README.md", "docs/getting-started.md"])
 def test_every_envpack_command_with_output_was_run(name):
     owned = {command for block in capture_output.blocks(read(name), name) for command in block.commands}
     shown = {line.removeprefix("$ ") for line in read(name).splitlines() if line.startswith("$ ")}
     assert shown == owned
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "reason"),
     [
         ("<!-- capture nowhere -->\n```console\n$ true\n```\n", "unknown scenario nowhere"),

@@ -5,9 +5,9 @@ import importlib
 import re
 
 import click
-import pytest
 
 from envpack.cli.main import cli
+from tests.tables import every_row
 from tests.unit.docs.documents import CHECKOUT, NAMES, commands, fences, read, words
 
 TARGETS = set(re.findall(r"^([a-z][\w-]*):", read("Makefile"), re.MULTILINE))
@@ -42,7 +42,7 @@ def _wrong_choice(parameter, values):
     return f"{parameter.opts[0]} takes no {', '.join(unknown)}" if unknown else ""
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "wrong"),
     [
         ("build --all --format tar.gz", ""),
@@ -59,7 +59,7 @@ def test_what_is_wrong_is_found(line, wrong):
     assert bool(wrong_with(line.split())) == bool(wrong)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_row("name", NAMES)
 def test_envpack_commands_are_understood(name):
     found = {line: wrong_with(words(line)[1:]) for line in commands(name) if words(line)[0] == "envpack"}
     assert {line: wrong for line, wrong in found.items() if wrong} == {}
@@ -70,7 +70,7 @@ def is_target(word):
     return word in TARGETS or (word.startswith("test-") and (CHECKOUT / "tests" / word.removeprefix("test-")).is_dir())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_row("name", NAMES)
 def test_programs_of_the_repository_are_there(name):
     missing = []
     for line in commands(name):
@@ -86,7 +86,7 @@ def test_programs_of_the_repository_are_there(name):
     assert missing == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_row("name", NAMES)
 def test_python_examples_import_what_is_there(name):
     for fence in fences(name):
         if fence.language != "python":

@@ -4,12 +4,12 @@ import json
 import re
 
 import click
-import pytest
 
 import envpack
 from ci.docs import pages
 from envpack import project
 from envpack.releases import all_releases
+from tests.tables import every_row
 from tests.unit.docs.documents import CHECKOUT, NAMES, read
 
 COMMANDS = sorted({name.partition(" ")[0] for name in pages.commands()})
@@ -21,7 +21,7 @@ def options(name):
     return {opt for command in found for parameter in command.params for opt in parameter.opts if opt.startswith("-")}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_row("name", NAMES)
 def test_every_mark_is_known(name):
     for what, argument in pages.marks(read(name)):
         assert pages.GENERATED[what](argument)
@@ -32,7 +32,7 @@ def test_every_command_has_a_section_with_its_options():
     assert sorted(sections) == COMMANDS
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@every_row("name", COMMANDS)
 def test_every_option_is_shown_with_its_help(name):
     shown = set(re.findall(r"`(--?[a-z][a-z-]*)`", pages.command_page(name)))
     assert options(name) - {"--json", "--quiet", "-q"} <= shown

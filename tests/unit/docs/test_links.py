@@ -4,13 +4,12 @@ import os
 import re
 from pathlib import Path
 
-import pytest
-
 from ci.docs import links as site_links
+from tests.tables import every_row
 from tests.unit.docs.documents import CHECKOUT, NAMES, anchors, links, read
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_row("name", NAMES)
 def test_links_lead_somewhere(name):
     broken = []
     for link in links(name):
@@ -21,7 +20,7 @@ def test_links_lead_somewhere(name):
     assert broken == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_row("name", NAMES)
 def test_no_heading_is_there_twice(name):
     found = anchors(name)
     assert sorted(found) == sorted(set(found))
@@ -43,7 +42,7 @@ def test_messages_name_pages_that_are_there():
     assert [page for file, page in named if not (CHECKOUT / page).exists()] == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("link", "source", "place", "on_site"),
     [
         ("../explanation/stub.md#more", "docs/guides/ci.md", "guides/ci.md", "../explanation/stub.md#more"),
@@ -58,7 +57,7 @@ def test_links_lead_to_the_same_document_on_the_site(link, source, place, on_sit
     assert site_links.relinked(f"[a]({link})", source, place) == f"[a]({on_site})"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("html", "found"),
     [
         ('<script src="https://cdn.example/x.js"></script>', ["https://cdn.example/x.js"]),

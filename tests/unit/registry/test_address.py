@@ -4,11 +4,12 @@ import pytest
 
 from envpack.registry import parse_image_address
 from envpack.support.errors import UsageError
+from tests.tables import every_row
 
 DIGEST = "sha256:" + "0" * 64
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "registry", "repository", "reference"),
     [
         ("oci://registry.example/team/models:1", "registry.example", "team/models", "1"),
@@ -29,7 +30,7 @@ def test_docker_hub_answers_under_another_name():
     assert parse_image_address("docker.io/team/models:1").host == "registry-1.docker.io"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("registry", "local"),
     [
         *(
@@ -46,7 +47,7 @@ def test_only_this_machine_may_be_without_tls(registry, local):
     assert parse_image_address(f"{registry}/models:1").is_local == local
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "options"),
     [
         *((text, {}) for text in ("oci://", "oci://models:1", "oci://team/models:1", "oci://registry.example/models")),

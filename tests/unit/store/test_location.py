@@ -4,9 +4,10 @@ import pytest
 
 from envpack.store import open_store, parse_location, server_address
 from envpack.support.errors import InputError, UsageError
+from tests.tables import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("url", "parts"),
     [
         ("s3://bucket", ("s3", "bucket", "", "")),
@@ -23,7 +24,7 @@ def test_the_parts_of_an_address(url, parts):
     assert (location.scheme, location.bucket, location.prefix, location.endpoint) == parts
 
 
-@pytest.mark.parametrize(
+@every_row(
     "url",
     [
         "",
@@ -50,7 +51,7 @@ def test_other_addresses_are_refused(url):
     assert raised.value.kind == "bad-store-address"
 
 
-@pytest.mark.parametrize("url", ["s3://me:word@bucket/a", "s3://http://me:word@host/bucket/a", "az://c/a?sig=word"])
+@every_row("url", ["s3://me:word@bucket/a", "s3://http://me:word@host/bucket/a", "az://c/a?sig=word"])
 def test_credentials_in_an_address_are_refused_and_not_shown(url):
     with pytest.raises(UsageError) as raised:
         parse_location(url)

@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
 from envpack.stub.recipe import source_folder
+from tests.tables import every_row
 
 SOURCES = source_folder() / "stub_src"
 
@@ -42,7 +41,7 @@ def test_every_room_is_in_the_table():
     assert set(documented()) == set(ROOMS) - {"build_info.cc"}  # CMake writes that one
 
 
-@pytest.mark.parametrize("room", sorted(documented()))
+@every_row("room", sorted(documented()))
 def test_a_room_includes_what_the_table_says(room):
     assert ROOMS[room] == documented()[room]
 

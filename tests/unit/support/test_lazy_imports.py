@@ -8,6 +8,7 @@ import pytest
 
 import envpack
 from envpack.support.lazy_imports import lazy_imports
+from tests.tables import every_row
 
 PACKAGES = [
     file for file in Path(envpack.__file__).parent.rglob("__init__.py") if "lazy_imports(__name__" in file.read_text()
@@ -20,7 +21,7 @@ def names_of(file):
     return sorted(name.asname for block in blocks for node in block.body for name in node.names)
 
 
-@pytest.mark.parametrize("file", PACKAGES, ids=lambda file: file.parent.name)
+@every_row("file", PACKAGES)
 def test_each_name_is_found_and_can_be_imported(file):
     folder = file.parent.relative_to(Path(envpack.__file__).parent.parent)
     package = importlib.import_module(".".join(folder.parts))

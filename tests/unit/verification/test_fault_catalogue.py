@@ -5,6 +5,7 @@ import pytest
 from envpack.server import read_model_error
 from envpack.server.log import last_lines, plain_lines, stub_reports
 from envpack.verification.fault_catalogue import FAULTS, explain
+from tests.tables import every_row
 
 MEGABYTE = 1 << 20
 # What makes a pattern with unlimited repetitions look at the same characters again and again.
@@ -63,7 +64,7 @@ RAISED = [
 ]
 
 
-@pytest.mark.parametrize(("raised", "written", "kind"), RAISED)
+@every_row(("raised", "written", "kind"), RAISED)
 def test_an_exception_is_known_by_its_type_and_beginning_not_by_words_in_it(raised, written, kind):
     assert explain(raised + TRACE, "load-failed")[0] == kind
     assert explain(raised, "load-failed")[0] == kind
@@ -88,7 +89,7 @@ def test_what_the_loader_prints_is_evidence_and_what_the_model_prints_is_not():
         assert explain("", "stub-died", output=[printed]) == ("stub-died", "")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "raised",
     [
         "ValueError: source code string cannot contain null bytes",
@@ -110,7 +111,7 @@ def test_unknown_faults_have_no_fix():
     assert explain("who knows", "x") == ("x", "")
 
 
-@pytest.mark.parametrize("pattern", [pattern for fault in FAULTS for pattern in fault.patterns])
+@every_row("pattern", [pattern for fault in FAULTS for pattern in fault.patterns])
 def test_no_pattern_repeats_without_a_limit(pattern):
     import re._parser as parser  # the same that compiles it
 
@@ -134,7 +135,7 @@ def test_a_model_that_prints_what_looks_like_a_report_is_harmless():
     assert stub_reports(log) == {}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("words", "fix"),
     [
         ("Read-only file system", "mount a writable tmpfs there"),

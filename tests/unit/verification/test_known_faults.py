@@ -1,8 +1,8 @@
 """What Python, the loader, the shell, the server and the stub write of each known fault, and the fix that users get."""
 
-import pytest
 
 from envpack.verification.fault_catalogue import FAULTS, explain
+from tests.tables import every_row
 
 TRACE = "\n\nAt:\n  /models/m/1/model.py(7): initialize\n"
 KILLED = "9 (SIGKILL, which the kernel sends when memory runs out)"
@@ -353,28 +353,24 @@ KNOWN = [
 
 
 def cases(how):
-    return [
-        pytest.param(text, *known, id=f"{known[0]}-{text[:40]}")
-        for known, written in KNOWN
-        for text in written.get(how, ())
-    ]
+    return [(text, *known) for known, written in KNOWN for text in written.get(how, ())]
 
 
-@pytest.mark.parametrize(("text", "kind", "words"), cases("raised"))
-@pytest.mark.parametrize("trace", [TRACE, ""], ids=["with frames", "without"])
+@every_row(("text", "kind", "words"), cases("raised"))
+@every_row("trace", [TRACE, ""])
 def test_an_exception_of_the_model(text, kind, words, trace):
     found, fix = explain(text + trace, "load-failed")
     assert (found, words in fix) == (kind, True), fix
 
 
-@pytest.mark.parametrize(("text", "kind", "words"), cases("reported"))
-@pytest.mark.parametrize("before", ["", "c_python_backend_utils.TritonModelException: "], ids=["plain", "raised again"])
+@every_row(("text", "kind", "words"), cases("reported"))
+@every_row("before", ["", "c_python_backend_utils.TritonModelException: "])
 def test_a_message_of_the_server_or_the_stub(text, kind, words, before):
     found, fix = explain(before + text, "load-failed")
     assert (found, words in fix) == (kind, True), fix
 
 
-@pytest.mark.parametrize(("text", "kind", "words"), cases("printed"))
+@every_row(("text", "kind", "words"), cases("printed"))
 def test_a_line_that_the_loader_or_the_shell_prints(text, kind, words):
     found, fix = explain("the process ended", "stub-died", output=["before", text, "after"])
     assert (found, words in fix) == (kind, True), fix
@@ -386,7 +382,7 @@ def test_every_fault_is_among_these_in_every_way_in_which_it_shows():
     assert faults == {(kind, how) for (kind, _), written in KNOWN for how in written}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("message", "kind"),
     [
         (f"mine.Problem: Too many open files{TRACE}", "load-failed"),  # frames show that it is an exception
