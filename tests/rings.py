@@ -53,6 +53,7 @@ _GATE_PARAMETERS = {
     "stub": {"python": _GATE_PYTHONS},
     "local": {"python": _GATE_PYTHONS[-1:]},
     "releases": {"release": ("23.04", "24.10")},
+    "environment": {"minor": _GATE_PYTHONS, "virtual": ("venv",)},
     "native": {"sanitized": ("address,undefined",)},
 }
 # The slices of the ring `stub`; on a Python of the gate, only thorough tests are left.

@@ -5,6 +5,8 @@ import pytest
 from tests.container.relay import Relay
 from tests.server.flow.developing import developments, write_at_once
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def develop(daemon, repository, monkeypatch):

@@ -20,12 +20,14 @@ def hanging(repository):
     shutil.rmtree(repository / "double")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_an_interrupted_run_leaves_no_container(hanging, interrupted, daemon, number):
     assert interrupted(number) == 128 + number
     assert daemon.containers() == []
 
 
+@pytest.mark.thorough
 def test_the_next_run_removes_what_a_killed_run_left(envpack, repository, daemon, tmp_path):
     (tmp_path / "temporary").mkdir()
     envpack.environment["TMPDIR"] = str(tmp_path / "temporary")
@@ -41,6 +43,7 @@ def test_the_next_run_removes_what_a_killed_run_left(envpack, repository, daemon
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_two_concurrent_runs_do_not_disturb_each_other(envpack):
     first, second = envpack.start(), envpack.start()
     for process in (first, second):
@@ -96,6 +99,7 @@ def test_a_daemon_that_ends_is_an_error(envpack, repository, tmp_path):
     assert (process.returncode, json.loads(out)["error"]["kind"]) == (6, "docker-failed")
 
 
+@pytest.mark.thorough
 def test_a_kept_server_responds_until_it_is_removed(envpack, daemon):
     code, document = envpack.verify("--keep")
     assert code == 0, document

@@ -18,6 +18,8 @@ from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError
 from tests.container.inside import output_of
 
+pytestmark = pytest.mark.thorough
+
 OTHER = "3.11"
 TAG = "envpack-test/deployed:1"
 MODEL = """

@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import docker
+import pytest
 
 from envpack.verification import JobOptions, make_job
+
+pytestmark = pytest.mark.thorough
 
 CHECKOUT = Path(__file__).parents[2]
 WHEEL = "/wheels/triton_envpack-0.1.0-py3-none-any.whl"

@@ -1,6 +1,10 @@
 """The same through podman's socket, which implements Docker's API."""
 
+import pytest
+
 from tests.container.conftest import Envpack
+
+pytestmark = pytest.mark.thorough
 
 
 def test_a_model_is_served_in_podman(podman, repository):

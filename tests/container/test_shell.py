@@ -6,6 +6,8 @@ import pytest
 
 from envpack.containers import ContainerShell
 
+pytestmark = pytest.mark.thorough
+
 ECHO = 'printf "%s" "$1"'
 
 

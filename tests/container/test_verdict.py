@@ -2,6 +2,8 @@
 
 import shutil
 
+import pytest
+
 from envpack.releases import DEFAULT_RELEASE, find_release
 from tests.container.conftest import write_model
 
@@ -25,6 +27,7 @@ def test_a_model_is_served_from_a_read_only_mount_by_an_unprivileged_user(envpac
     }
 
 
+@pytest.mark.thorough
 def test_a_packed_environment_and_several_models_at_the_same_time(envpack, repository):
     double = repository / "double"
     (environment,) = (entry for entry in double.iterdir() if (entry / "bin/activate").is_file())
@@ -54,6 +57,7 @@ def test_a_daemon_without_the_image_is_told_before_a_process_is_taken_for_it(env
     assert f"does not have the image {find_release(DEFAULT_RELEASE).image}" in check["evidence"]
 
 
+@pytest.mark.thorough
 def test_a_process_that_outlives_its_model_is_named(envpack, repository):
     starts = "__import__('subprocess').Popen(['sleep', '600'], start_new_session=True)"
     write_model(repository, "starts", starts, like=repository / "double")

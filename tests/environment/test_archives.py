@@ -69,6 +69,7 @@ def unpacked(archive, folder):
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["tar.gz", "tar"])
 def test_models_work_without_what_is_left_out(science, tmp_path, form):
     pack_archive(science, tmp_path / "env", form=form)
@@ -76,6 +77,7 @@ def test_models_work_without_what_is_left_out(science, tmp_path, form):
     assert says(folder, FIT) == [str(folder), True, [3, 4], True]
 
 
+@pytest.mark.thorough
 def test_every_module_but_tests_can_still_be_imported(science, tmp_path):
     place_folder(science, tmp_path / "env")
     tops = ("numpy", "scipy", "pandas", "sklearn", "joblib")
@@ -116,6 +118,7 @@ def test_memory_stays_small(science, tmp_path):
 THEIR_HELPERS = ("activate.fish", "deactivate", "conda-unpack", "conda_unpack_progress.py")
 
 
+@pytest.mark.thorough
 def test_differences_to_what_conda_pack_makes_are_the_known_ones(numpy_env, tmp_path):
     everything = Selection(include=("**",))
     pack_archive(numpy_env, tmp_path / "ours.tar.gz", selection=everything)
@@ -152,6 +155,7 @@ def wait_until(condition, seconds=60.0):
         time.sleep(0.005)
 
 
+@pytest.mark.thorough
 def test_killed_packer_leaves_the_old_archive_and_a_clean_store(numpy_env, tmp_path, packaged, monkeypatch):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(packaged("3.8", tmp_path / "cache")))
     archive = tmp_path / "out/env.tar.gz"

@@ -47,6 +47,7 @@ def test_every_supported_python_becomes_a_complete_environment(minor):
     assert answers(env.prefix, code) == str(env.prefix / f"lib/python{minor}")
 
 
+@pytest.mark.thorough
 def test_interpreter_of_the_distribution_works_too(tmp_path, monkeypatch):
     system = [found for found in available_interpreters([Path("/usr/bin")]) if found.distribution and found.library]
     if not system:
@@ -142,6 +143,7 @@ def test_byte_code_is_there_and_independent_of_time(numpy_env):
     assert (library.parent / "os.cpython-38.pyc").read_bytes()[4:8] == b"\1\0\0\0"
 
 
+@pytest.mark.thorough
 def test_channel_over_http_gives_the_same_environment(tmp_path):
     channel = local_channel(interpreter_for(need("3.8")))
     handler = functools.partial(QuietHandler, directory=str(channel.folder))
@@ -200,6 +202,7 @@ def test_target_with_an_older_glibc_is_refused():
     assert caught.value.kind == "glibc-too-old"
 
 
+@pytest.mark.thorough
 def test_builds_at_the_same_time_build_once(tmp_path):
     minor = need("3.10")
     with ThreadPoolExecutor(3) as pool:

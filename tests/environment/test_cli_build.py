@@ -84,6 +84,7 @@ def test_init_build_and_build_again(tmp_path, changes):
     assert listing(repository) == before
 
 
+@pytest.mark.thorough
 def test_numpy_2_brings_a_stub_even_for_the_python_of_the_release(repository, changes):
     """Triton 24.10's own stub has Python 3.10 too, but with NumPy 2 its answers would be empty."""
     stub = repository / "m/triton_python_backend_stub"
@@ -114,6 +115,7 @@ def stub_again(folder, changes):
     assert told.stdout.decode().endswith(expected)
 
 
+@pytest.mark.thorough
 def test_switching_format_and_python_leaves_one_environment(repository, changes):
     steps = (("3.10", "dir", "python3.10"), ("3.8", "tar.gz", "python3.8.tar.gz"), ("3.8", "dir", "python3.8"))
     for python, archive_format, name in steps:
@@ -178,6 +180,7 @@ def test_a_compiler_that_fails_shows_its_first_error(repository, changes, tmp_pa
     assert listing(repository) == before
 
 
+@pytest.mark.thorough
 def test_a_build_without_a_compiler_leaves_the_model_alone(repository, stored, toolless):
     require(repository, "numpy", "six")
     before = listing(repository)
@@ -219,8 +222,10 @@ def without_archives(changes, tmp_path):
     return {**changes, "ENVPACK_CACHE_DIR": str(cache)}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
-@pytest.mark.parametrize("archive_format", ["dir", "tar.gz"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)], ids=["SIGKILL", "SIGINT"]
+)
+@pytest.mark.parametrize("archive_format", ["dir", pytest.param("tar.gz", marks=pytest.mark.thorough)])
 def test_interrupted_and_killed_builds_leave_what_was_there(
     repository, stored, without_archives, archive_format, number
 ):
@@ -309,6 +314,7 @@ def test_sizes_and_forms_are_said(repository, changes, stored):
     assert not (Path(model["environment"]) / "lib/python3.8/site-packages/six.py").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("archive_format", ["dir", "tar.gz"])
 def test_inspect_warns_when_requirements_changed_since_the_build(repository, changes, stored, archive_format):
     def kinds():

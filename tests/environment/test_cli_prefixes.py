@@ -13,6 +13,8 @@ from tests.waiting import settled
 
 from .conftest import need
 
+pytestmark = pytest.mark.thorough
+
 PYTHON = "3.10"
 
 

@@ -52,6 +52,7 @@ def test_a_dry_run_says_that_nothing_would_change_and_a_build_agrees(built):
     assert "up to date" in built("--dry-run").out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words", [("--link-mode", "copy"), ("--format", "dir"), ("--format", "dir", "--link-mode", "copy")]
 )
@@ -107,6 +108,7 @@ def test_a_lockfile_decides_the_python_and_a_plan_names_the_packages_that_differ
     assert any("six" in reason and "→ 1.15.0" in reason for reason in reasons), reasons
 
 
+@pytest.mark.thorough
 def test_the_start_is_written_and_removed_once_and_a_dry_run_says_so(built):
     (built.repository / "m/triton_python_backend_stub").touch()
     config = built.repository / "m/config.pbtxt"

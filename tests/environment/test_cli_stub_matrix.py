@@ -17,9 +17,9 @@ from envpack.repository import RELEASE_FILE
 from envpack.stub import STUB_NAME, target_from_interpreter
 from tests.clusters import children_of, runs, task_processes, worker_of
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
+from tests.small_stub import closed, gated_compiler, with_small_stub
 
 from .conftest import need
-from .small_stub import closed, gated_compiler, with_small_stub
 
 PYTHONS = ("3.10", "3.12")
 NAMES = ["cp310-24.10-x86_64", "cp312-24.10-x86_64"]
@@ -370,6 +370,7 @@ def test_a_placement_that_is_killed_leaves_the_old_stub_and_the_next_one_cleans_
     assert {path.name for path in folder.iterdir()} == {STUB_NAME, RELEASE_FILE}
 
 
+@pytest.mark.thorough
 def test_workers_of_a_cluster_compile_a_matrix(own_cache, small, tmp_path):
     changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "cache")}
     words = (*CELLS, "--output", tmp_path / "dist", "--on", "local:2")
@@ -382,6 +383,7 @@ def test_workers_of_a_cluster_compile_a_matrix(own_cache, small, tmp_path):
     assert [task["made"] for task in again.document["cluster"]["tasks"]] == [False, False]
 
 
+@pytest.mark.thorough
 def test_the_compilers_of_a_worker_die_with_it_and_another_one_compiles(own_cache, small, tmp_path):
     gate = tmp_path / "gate"
     changes = small | {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "CXX": gated_compiler(tmp_path / "c++", gate)}

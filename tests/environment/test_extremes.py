@@ -43,6 +43,7 @@ def started(folder: Path, code: str) -> str:
     return said.stdout.strip()
 
 
+@pytest.mark.thorough
 def test_a_hundred_thousand_files(index, tmp_path):
     files = {f"many/part_{number // 1000}/file_{number}.txt": "x" for number in range(MANY)}
     environment = index("many", files | {"many/__init__.py": ""})

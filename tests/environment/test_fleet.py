@@ -41,6 +41,7 @@ def test_workers_of_this_machine_build_each_environment_once(caller):
     assert "install" not in again.err
 
 
+@pytest.mark.thorough
 def test_results_come_back_through_the_store(caller, folder_store, two_workers):
     done = caller.run("build", two_workers.address, *folder_store)
     assert done.code == 0, done.err
@@ -64,6 +65,7 @@ def test_what_no_worker_can_build_is_refused_at_once_by_name(caller):
     assert not caller.placed
 
 
+@pytest.mark.thorough
 def test_one_model_that_fails_keeps_no_other_from_its_environment(caller):
     (caller.repository / "b/requirements.txt").write_text("numpy\nabsent\n")
     done = caller.run("build", "local:2")
@@ -72,6 +74,7 @@ def test_one_model_that_fails_keeps_no_other_from_its_environment(caller):
     assert caller.placed == ["a", "c", "d"]
 
 
+@pytest.mark.thorough
 def test_a_scheduler_with_certificates_of_another_authority_is_refused(caller, folder_store, tmp_path):
     made = []
     for name in ("ours", "theirs"):
@@ -86,6 +89,7 @@ def test_a_scheduler_with_certificates_of_another_authority_is_refused(caller, f
         assert done.code == 0, done.err
 
 
+@pytest.mark.thorough
 def test_a_hundred_tasks_on_two_workers():
     """Each fails quickly, in a process of its own."""
     order = StubOrder(python="2.7", release="", abi="", toolchain="auto", glibc="")
@@ -125,6 +129,7 @@ def carried_out(addresses, caller, store, served):
         return [future.result()[0] for future in running]
 
 
+@pytest.mark.thorough
 def test_two_clients_of_one_cluster_share_equal_work(caller, folder_store, two_workers, served):
     one, other = carried_out([two_workers.address] * 2, caller, folder_store[1], served)
     assert one.error is None
@@ -132,6 +137,7 @@ def test_two_clients_of_one_cluster_share_equal_work(caller, folder_store, two_w
     assert other.product == one.product
 
 
+@pytest.mark.thorough
 def test_two_clusters_with_one_store_make_one_record(caller, folder_store, tmp_path, served):
     with contextlib.ExitStack() as stack:
         addresses = []
@@ -146,6 +152,7 @@ def test_two_clusters_with_one_store_make_one_record(caller, folder_store, tmp_p
     assert len(list((tmp_path / "store").glob("**/records/environment/*"))) == 1
 
 
+@pytest.mark.thorough
 def test_a_kubernetes_job_puts_the_same_environment_into_the_store(caller, tmp_path):
     """The Job's own command, with a folder in the place of its ConfigMap."""
     with moto(tmp_path) as s3:

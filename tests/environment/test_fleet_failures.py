@@ -12,7 +12,7 @@ from tests.waiting import soon
 
 from .fleets import MODELS, ended
 
-pytestmark = pytest.mark.usefixtures("own_index")
+pytestmark = [pytest.mark.usefixtures("own_index"), pytest.mark.thorough]
 
 
 def test_a_killed_worker_s_work_goes_elsewhere(caller, served):

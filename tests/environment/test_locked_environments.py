@@ -35,6 +35,7 @@ def test_two_machines_make_the_same_files_from_one_lock(served, tmp_path):
     assert read_inventory(first.prefix) == read_inventory(second.prefix)
 
 
+@pytest.mark.thorough
 def test_packages_resolved_by_another_engine_are_installed_from_the_lock(served, tmp_path, monkeypatch):
     """The program is a script that reports what rattler resolved; micromamba is not installed here."""
     known = lock_for(BOTH, served, tmp_path)
@@ -57,6 +58,7 @@ def test_a_lock_is_installed_without_the_network_once_the_cache_has_its_packages
     assert served.requested == []
 
 
+@pytest.mark.thorough
 def test_wheels_in_the_cache_are_not_requested_again(served, tmp_path):
     lock = lock_for(BOTH, served, tmp_path)
     without_tree = dataclasses.replace(lock, pip=tuple(package for package in lock.pip if package.name != "tree"))
@@ -85,6 +87,7 @@ def test_pip_takes_what_conda_provides(served, tmp_path):
     assert environment_of(lock, cache=tmp_path).fresh
 
 
+@pytest.mark.thorough
 def test_files_that_pip_takes_from_conda_are_listed(served, tmp_path):
     lock = lock_for(Requirements(conda=("shared",), pip=("uses-shared", "shared")), served, tmp_path)
     environment = environment_of(lock, cache=tmp_path)
@@ -113,6 +116,7 @@ def test_a_pth_file_that_points_outside_is_an_error_that_names_its_package(serve
     assert "outward.pth of outward points to /somewhere/else" in error.message
 
 
+@pytest.mark.thorough
 def test_byte_code_belongs_to_the_version_for_any_spelling_of_the_name(served, tmp_path):
     """The package has another spelling in conda, and two versions with the same files."""
     versions = []
@@ -199,6 +203,7 @@ def test_stripped_environments_work_and_have_another_key(served, tmp_path):
     assert environment_of(lock, cache=tmp_path).content == plain.content
 
 
+@pytest.mark.thorough
 def test_a_local_channel_that_is_gone_is_made_again(served, tmp_path, packaged):
     packaged(PYTHON, tmp_path)
     first = build_environment(Requirements(), python=PYTHON, cache=tmp_path)

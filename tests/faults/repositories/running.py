@@ -14,6 +14,7 @@ from typing import Literal
 
 from tests.faults.catalogue import CONFIG, DOUBLE
 from tests.faults.repositories.broken import ANY, ENVIRONMENT, STUB, Broken, Kit, Runtime, Site, Step
+from tests.small_stub import with_small_stub
 
 PYTHON = "3.10"
 _ENVPACK = (sys.executable, "-m", "envpack.cli")
@@ -66,9 +67,11 @@ def build_kit(folder: Path) -> Kit:
 
 
 def _one_release(folder: Path, release: str) -> Path:
+    """A stub that is inspected and never started: the small one."""
+    variables = os.environ | {"PYTHONPATH": str(with_small_stub(folder / "small-stub"))}
     (folder / release).mkdir(exist_ok=True)
     command = [*_ENVPACK, "stub", "--python", PYTHON, "--triton", release, "--output", str(folder / release)]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, env=variables)
     return folder / release / STUB
 
 

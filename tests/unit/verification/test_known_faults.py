@@ -1,6 +1,5 @@
 """What Python, the loader, the shell, the server and the stub write of each known fault, and the fix that users get."""
 
-
 from envpack.verification.fault_catalogue import FAULTS, explain
 from tests.tables import every_row
 
