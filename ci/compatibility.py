@@ -170,7 +170,7 @@ Made by `python ci/compatibility.py` on {dates} with envpack {envpack.__version_
   Python 3.8, 3.10 and 3.12.
 - *{NOTHING}*: nothing was run.
 
-Each Python was tested with one version of NumPy, listed below. `make test` and CI run {len(SPREAD)} of the
+Each Python was tested with one version of NumPy, listed below. `make test-all` runs {len(SPREAD)} of the
 {_in_wheels() * len(SUPPORTED)} pairs that can be verified: {_spread()}.
 They run all tests of the stub on every Python with {DEFAULT_RELEASE}, and the layout check for every release.
 

@@ -10,6 +10,8 @@ from envpack.support.progress import NoProgress
 from tests import azurite
 from tests.object_stores import BUCKET
 
+pytestmark = pytest.mark.thorough
+
 CONTENT = bytes(range(256)) * 40_000  # more than two parts
 
 

@@ -91,7 +91,7 @@ def test_a_comment_makes_no_page_old_and_a_layout_does(compatibility, monkeypatc
 def test_the_page_says_how_many_pairs_continuous_integration_runs(compatibility):
     page = compatibility.page([], [], {}, "2026-01-01")
     in_wheels = sum(bool(release.wheel) for release in all_releases().values())
-    assert f"CI run {len(compatibility.SPREAD)} of the\n{in_wheels * len(SUPPORTED)} pairs" in page
+    assert f"`make test-all` runs {len(compatibility.SPREAD)} of the\n{in_wheels * len(SUPPORTED)} pairs" in page
 
 
 def test_a_new_python_is_added_to_a_page(compatibility, monkeypatch, tmp_path):

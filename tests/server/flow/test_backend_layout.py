@@ -21,6 +21,7 @@ def python():
         pytest.skip(f"needs Python {PYTHON}: {error}")
 
 
+@pytest.mark.thorough
 def test_into_a_backend_and_back(doubler, envpack_json):
     backend = doubler.parents[1] / "backends/python_3_11"
     words = ("doubler", "--repository", doubler.parent)

@@ -12,6 +12,8 @@ from envpack.server import Client, ProcessRuntime, find_server, read_served_conf
 from envpack.support.errors import EnvpackError
 from envpack.verification import read_samples
 
+pytestmark = pytest.mark.thorough
+
 DEMO = Path(__file__).parents[3] / "ci" / "demo.py"
 
 

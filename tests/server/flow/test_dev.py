@@ -53,6 +53,7 @@ def test_changes_of_code_configuration_and_requirements_reach_the_server(require
         running.client.index()
 
 
+@pytest.mark.thorough
 def test_code_that_was_wrong_from_the_start_is_loaded_when_it_is_right(required, develop):
     code = (required / "1/model.py").read_text()
     (required / "1/model.py").write_text("raise ValueError('not yet')\n")
@@ -63,6 +64,7 @@ def test_code_that_was_wrong_from_the_start_is_loaded_when_it_is_right(required,
     assert running.answer() == (2, 4)
 
 
+@pytest.mark.thorough
 def test_requirements_that_were_wrong_from_the_start_are_built_when_they_are_right(required, develop):
     (required / "requirements.txt").write_text("numpy\n-r ../base.txt\n")
     running = develop(required.parent)
@@ -93,6 +95,7 @@ def test_a_wrong_configuration_is_an_error_of_its_model_alone(required, develop)
     running.wait_until_ready("doubler")
 
 
+@pytest.mark.thorough
 def test_a_configuration_that_lost_its_environment_is_built_again(required, develop):
     given = (required / "config.pbtxt").read_text()
     running = develop(required.parent)
@@ -124,6 +127,7 @@ def test_models_come_and_go(required, develop):
     assert running.answer("added") == (5, 10)
 
 
+@pytest.mark.thorough
 def test_a_named_model_that_is_removed_is_loaded_when_it_is_back(required, develop):
     kept = required.parent.parent / "kept"
     running = develop(required.parent, "doubler")
@@ -135,6 +139,7 @@ def test_a_named_model_that_is_removed_is_loaded_when_it_is_back(required, devel
     assert running.answer() == (2, 4)
 
 
+@pytest.mark.thorough
 def test_an_ensemble_of_ensembles_is_loaded_again_and_a_caller_is_not(required, develop):
     for name, text in (("inner", ensemble("doubler")), ("outer", ensemble("inner", "IN", "OUT"))):
         (required.parent / name / "1").mkdir(parents=True)
@@ -161,6 +166,7 @@ def test_an_ensemble_of_ensembles_is_loaded_again_and_a_caller_is_not(required, 
     assert states["caller"]["loads"] == states["doubler"]["loads"] - 1 == 1
 
 
+@pytest.mark.thorough
 def test_what_requirements_include_is_followed_and_what_editors_leave_is_not(required, develop):
     project = required.parent.parent / "project"
     (project / "helping").mkdir(parents=True)
@@ -185,6 +191,7 @@ def test_what_requirements_include_is_followed_and_what_editors_leave_is_not(req
     assert running.end()["doubler"]["loads"] == 3
 
 
+@pytest.mark.thorough
 def test_settings_of_the_repository_are_read_again(required, develop):
     running = develop(required.parent)
     running.wait_until_ready("doubler")
@@ -197,6 +204,7 @@ def test_settings_of_the_repository_are_read_again(required, develop):
     running.wait_until_ready("doubler")
 
 
+@pytest.mark.thorough
 def test_only_errors_are_printed_with_quiet(required, develop):
     (required / "1/model.py").write_text("raise ValueError('not yet')\n")
     running = develop(required.parent, "--quiet")

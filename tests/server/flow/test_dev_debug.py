@@ -91,6 +91,7 @@ def requests_in_background(running):
             sender.result()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("more", ["", WARM])
 def test_a_debugger_can_attach_after_each_load(required, develop, more):
     """With a warm start and two instances as well, of which one is debugged."""

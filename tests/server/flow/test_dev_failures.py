@@ -50,6 +50,7 @@ def test_a_server_that_was_killed_is_started_again_at_the_same_address(required,
     assert running.answer() == (2, 4)
 
 
+@pytest.mark.thorough
 def test_the_lines_of_the_model_in_which_a_request_failed_are_shown(required, develop):
     """The stub reports them; the release's own, for its Python, does not."""
     python = need("3.12")
@@ -71,6 +72,7 @@ def test_the_lines_of_the_model_in_which_a_request_failed_are_shown(required, de
     assert (state["request_error"], state["failures"]) == ("", 0)
 
 
+@pytest.mark.thorough
 def test_a_model_that_ends_every_server_is_an_error(required, develop):
     running = develop(required.parent)
     running.wait_until_ready("doubler")
@@ -85,6 +87,7 @@ def test_a_model_that_ends_every_server_is_an_error(required, develop):
     assert "Traceback" not in errors
 
 
+@pytest.mark.thorough
 def test_a_model_that_hangs_is_loaded_again_when_it_changes(required, develop):
     shutil.copytree(required, required.parent / "other")
     code = (required / "1/model.py").read_text()
@@ -99,6 +102,7 @@ def test_a_model_that_hangs_is_loaded_again_when_it_changes(required, develop):
     running.wait_until_ready("other")
 
 
+@pytest.mark.thorough
 def test_a_change_while_a_model_is_loaded_is_not_lost(required, develop):
     code = (required / "1/model.py").read_text()
     running = develop(required.parent)
@@ -113,6 +117,7 @@ def test_a_change_while_a_model_is_loaded_is_not_lost(required, develop):
     assert running.answer() == (4, 8)
 
 
+@pytest.mark.thorough
 def test_a_model_that_begins_to_complete_its_configuration_may(required, develop):
     config = (required / "config.pbtxt").read_text()
     running = develop(required.parent)
@@ -125,6 +130,7 @@ def test_a_model_that_begins_to_complete_its_configuration_may(required, develop
     assert "max_batch_size" not in config
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "more",
     [

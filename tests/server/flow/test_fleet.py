@@ -12,6 +12,8 @@ from tests.faults.catalogue import CONFIG, DOUBLE
 from tests.faults.command_line import command, envpack, variables
 from tests.waiting import soon
 
+pytestmark = pytest.mark.thorough
+
 # Twelve different environments, of two packages each.
 MODELS = {f"model{number}": f"numpy==1.26.4\nsix==1.{number}.0\n" for number in range(5, 17)}
 ON = ("--on", "local:2", "--json")

@@ -23,6 +23,7 @@ def test_a_new_model_passes_its_tests_and_is_verified(tmp_path, envpack_json, te
     assert code == 0, document
 
 
+@pytest.mark.thorough
 def test_a_recipe_passes_its_tests_and_is_verified(tmp_path, envpack_json):
     """The one with requests between three Pythons; `make recipes` runs the others, whose packages are large."""
     for python in ("3.8", "3.12", "3.13"):

@@ -16,6 +16,8 @@ from tests.faults.command_line import assert_refused, envpack
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, moto
 from tests.signing_keys import write_pair
 
+pytestmark = pytest.mark.thorough
+
 MODELS = {"preprocessing": "3.8", "postprocessing": "3.12"}
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from envpack.pythons import available_interpreters
 
+pytestmark = pytest.mark.thorough
+
 SAMPLES = {"data": [{"X": [1.5, 2.5]}], "validation_data": [{"Y": [3.0, 5.0]}]}
 
 

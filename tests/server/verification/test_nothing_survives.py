@@ -82,6 +82,7 @@ def lines(server, tmp_path_factory):
     return int(kill_itself(server, tmp_path_factory.mktemp("models"), 0, 0).stdout)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 @pytest.mark.parametrize("part", range(1, PLACES + 1))
 def test_no_moment_exists_in_which_a_kill_leaves_the_server(server, lines, tmp_path, temporary, number, part):
@@ -135,6 +136,7 @@ DOUBLE_FORK = "import subprocess; subprocess.run(['bash', '-c', '(setsid sleep 6
 CLEAN_DAEMON = DOUBLE_FORK.replace("setsid sleep 602", "cd /; env -i setsid sleep 603")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("statement", [NEW_SESSION, DOUBLE_FORK, CLEAN_DAEMON], ids=["session", "fork", "daemon"])
 def test_a_process_that_outlives_its_model_is_ended_and_named(environment, faults, tmp_path, statement):
     statement = statement.format(n=os.getpid())
@@ -225,6 +227,7 @@ def extracted(marker):
     return glob.glob(f"/tmp/python_env_*/*/{marker}")  # unlike Path's, it bears folders that others remove
 
 
+@pytest.mark.thorough
 def test_a_time_out_while_an_archive_is_unpacked_leaves_nothing(archive, faults, tmp_path):
     packed, marker = archive
     faults.write_model(tmp_path / "models", faults.HANGS, packed)
@@ -233,6 +236,7 @@ def test_a_time_out_while_an_archive_is_unpacked_leaves_nothing(archive, faults,
     assert extracted(marker) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["INT", "TERM", "KILL"])
 def test_a_kill_while_an_archive_is_unpacked_leaves_nothing(archive, faults, tmp_path, temporary, number):
     packed, marker = archive
@@ -245,6 +249,7 @@ def test_a_kill_while_an_archive_is_unpacked_leaves_nothing(archive, faults, tmp
     assert soon(lambda: list(temporary.iterdir()) == [])
 
 
+@pytest.mark.thorough
 def test_the_next_run_removes_what_a_killed_supervisor_left(archive, environment, faults, tmp_path, temporary):
     """Both are killed at once, so nobody is left who could clean up."""
     packed, marker = archive

@@ -86,6 +86,7 @@ def test_a_model_that_cannot_start_warm_is_fit_to_serve_with_a_warning(judged):
     assert verdict.models[0].stub.start == "cold"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("code", "place"),
     [
