@@ -1,1 +1,5 @@
+import pytest
+
 from tests.server.stub.test_dlpack import *  # noqa: F403
+
+pytestmark = pytest.mark.thorough  # these hardly depend on the wire
