@@ -18,6 +18,8 @@ from tests.local.refused_models import OTHER_HALF, REFUSED, REFUSED_ENSEMBLES, S
 from tests.local.served import RELEASE, LocalClient, source_of
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 
+pytestmark = pytest.mark.thorough
+
 PYTHON = "3.10"
 
 

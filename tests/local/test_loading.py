@@ -18,6 +18,8 @@ from tests.local.test_faithful import PYTHON
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 from tests.waiting import soon
 
+pytestmark = pytest.mark.thorough
+
 HEAD = "import json, os, time\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n"
 # Evaluates expressions in the order in which they come.
 DRIVER = (

@@ -380,6 +380,7 @@ print(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())
 """
 
 
+@pytest.mark.thorough
 def test_memory_is_bounded_whatever_is_published(project, address):
     with (project.repository / "late/1/weights").open("wb") as weights:
         for _ in range(40):

@@ -189,6 +189,7 @@ print(json.dumps([most >> 10, file.with_name("back").stat().st_size]))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [1, 25])
 def test_memory_is_bounded_whatever_is_transferred(url, tmp_path, count):
     """One large blob in a folder, and one blob again and again from S3: moto takes long to receive a large one."""

@@ -51,6 +51,7 @@ def too_deep(repository):
     subprocess.run(["rm", "-r", repository / "m"], check=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("too_deep")
 def test_folders_too_deep_to_follow_are_told(repository, tmp_path, capsys):
     code = run(["layout", "--json", "--repository", str(repository), "--output", str(tmp_path / "tree")])
