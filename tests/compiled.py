@@ -20,6 +20,7 @@ import pytest
 from filelock import FileLock
 
 from envpack.pythons import SUPPORTED
+from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.stub import build_stub, find_toolchain, target_from_interpreter
 from envpack.stub.build import compile_shared
 from envpack.stub.cmake import BuildTree
@@ -38,7 +39,8 @@ PROGRAMS = ("wire_tests", "stub_tests")
 SANITIZED_PROGRAMS = ("wire_tests", "fuzz_replay")
 SANITIZERS = ("address,undefined", "thread")
 TREES = Path(__file__).parents[1] / "build/native-trees"
-MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
+# The Python of the native tests.
+MINOR = find_release(DEFAULT_RELEASE).python
 
 
 def native_programs(target, *, toolchain="auto", programs=PROGRAMS, sanitize=""):

@@ -53,8 +53,8 @@ _GATE_PARAMETERS = {
     "stub": {"python": _GATE_PYTHONS},
     "local": {"python": _GATE_PYTHONS[-1:]},
     "releases": {"release": ("23.04", "24.10")},
-    "environment": {"minor": _GATE_PYTHONS, "virtual": ("venv",)},
-    "verification": {"template": ("model",), "form": (("dir",), ("tar.gz",)), "attempt": (0,)},
+    "environment": {"minor": _GATE_PYTHONS[:1], "virtual": ("venv",), "locked": (True,)},
+    "verification": {"template": ("model",), "form": (("dir",),), "attempt": (0,)},
     "native": {"sanitized": ("address,undefined",)},
 }
 # The slices of the ring `stub`; on a Python of the gate, only thorough tests are left.

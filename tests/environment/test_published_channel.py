@@ -158,6 +158,7 @@ def test_a_damaged_package_in_the_folder_keeps_the_old_index(changes, tmp_path):
     assert (tmp_path / "linux-64/repodata.json").read_bytes() == before
 
 
+@pytest.mark.thorough
 def test_concurrent_commands_lose_no_package(changes, tmp_path):
     commands = [command("channel", "add-python", minor, "--to", tmp_path) for minor in MINORS * 2]
     running = [subprocess.Popen(command, env=variables(changes), stderr=subprocess.DEVNULL) for command in commands]
@@ -168,6 +169,7 @@ def test_concurrent_commands_lose_no_package(changes, tmp_path):
     assert [file.name for file in tmp_path.glob(".*")] == [".envpack.lock"]
 
 
+@pytest.mark.thorough
 def test_a_killed_command_leaves_the_old_or_the_new_index(changes, tmp_path):
     """A package of the old index stays readable at every moment, and the next command finishes the work."""
     folder, kept = tmp_path / "channel", tmp_path / "kept"

@@ -104,6 +104,7 @@ def test_without_push_nothing_is_put_into_the_store(machines, proxy):
     assert {method for method, _ in proxy.requests} <= {"GET", "HEAD"}
 
 
+@pytest.mark.thorough
 def test_the_repository_says_which_store_it_has_and_what_was_made_before_is_put_there(machines):
     first, second = machines("first"), machines("second")
     for machine in (first, second):
@@ -123,6 +124,7 @@ def test_a_lock_is_shared_before_anything_is_built(machines, served):
     assert (second.repository / "m/envpack.lock").read_bytes() == (first.repository / "m/envpack.lock").read_bytes()
 
 
+@pytest.mark.thorough
 def test_an_interpreter_that_only_one_machine_has_comes_from_the_store(machines, packaged):
     need(PYTHON)
     first, second = machines("first", local=True), machines("second", local=True)
@@ -145,6 +147,7 @@ def test_of_two_machines_at_once_one_builds_and_the_other_waits(machines, s3):
     assert both[0].archive == both[1].archive
 
 
+@pytest.mark.thorough
 def test_a_store_that_fails_after_the_build_loses_nothing(machines, proxy):
     first = machines("first")
     before = listing(first.repository)

@@ -1,4 +1,4 @@
-"""The stub for the Python that runs the tests."""
+"""The stub for the Python of the default release."""
 
 import os
 from pathlib import Path

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from envpack.pythons import interpreter_for
@@ -15,7 +14,9 @@ from envpack.releases import all_releases
 from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.isolation import clean_environment
+from tests.cache import kept_cache
 from tests.compiled import SANITIZED_PROGRAMS, SANITIZERS, native_programs
+from tests.server.model_environments import NUMPYS, ModelEnvironments
 
 HERE = Path(__file__).parent
 
@@ -105,14 +106,21 @@ def test_messages_of_a_hostile_server_are_read_or_rejected(sanitized):
     assert {line.partition(" ")[0] for line in outcomes.splitlines()} == {"read", "rejected"}
 
 
+@pytest.fixture(scope="session")
+def numpy(target):
+    """The folder that holds NumPy for the target's Python."""
+    environments = ModelEnvironments(kept_cache())
+    return environments.environment(target.minor, NUMPYS[target.minor][-1]) / f"lib/python{target.minor}/site-packages"
+
+
 @pytest.fixture
-def setup(programs, stub, target, tmp_path):
+def setup(programs, stub, target, numpy, tmp_path):
     """Variables of the stub's cases; see stub_process.h."""
     yield {
         "ENVPACK_TEST_STUB": str(stub),
         "ENVPACK_TEST_LIBRARIES": str(interpreter_for(target.minor).prefix / "lib"),
         "ENVPACK_TEST_LIBPYTHON": target.library.name,
-        "ENVPACK_TEST_PYTHONPATH": str(Path(np.__file__).parent.parent),
+        "ENVPACK_TEST_PYTHONPATH": str(numpy),
         "ENVPACK_TEST_SCRATCH": str(tmp_path),
         "ENVPACK_TEST_CUDA": str(programs / "cuda"),
     }

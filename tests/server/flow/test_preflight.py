@@ -4,6 +4,8 @@ import shutil
 
 import pytest
 
+from tests.small_stub import with_small_stub
+
 
 @pytest.fixture
 def built(doubler, envpack_json):
@@ -49,10 +51,12 @@ def test_a_stub_for_another_python_is_not_started(built, envpack_json):
     assert [mismatch["kind"] for mismatch in document["mismatches"]] == ["python-mismatch"]
 
 
-def test_a_stub_for_another_release_is_not_started(built, envpack_json, tmp_path):
+def test_a_stub_for_another_release_is_not_started(built, envpack_json, monkeypatch, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(with_small_stub(tmp_path / "small-stub")))
     code, document = envpack_json("stub", "--python", "3.10", "--triton", "24.04", "--output", other)
+    monkeypatch.delenv("PYTHONPATH")
     assert code == 0, document
     assert (other / "triton_python_backend_stub.release").read_text() == "24.04\n"
     shutil.copy(other / "triton_python_backend_stub", built)

@@ -12,7 +12,7 @@ from tests.gcs import gcs
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, moto
 from tests.signing_keys import write_pair
 
-PYTHON = "3.11"
+PYTHON = "3.13"
 ENSEMBLE = """
 platform: "ensemble"
 input [ { name: "X", data_type: TYPE_FP32, dims: [ 2 ] } ]
@@ -110,6 +110,7 @@ def test_the_server_loads_what_was_published(doubler, envpack_json, url):
     assert not [found for found in objects.list() if found.path.startswith("both")]
 
 
+@pytest.mark.thorough
 def test_the_server_loads_from_google_cloud_storage(doubler, envpack_json, tmp_path, monkeypatch):
     code, document = envpack_json("build", "doubler", "--repository", doubler.parent, "--python", PYTHON)
     assert code == 0, document

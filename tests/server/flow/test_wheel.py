@@ -5,6 +5,10 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.thorough
+
 CHECKOUT = Path(__file__).parents[3]
 
 

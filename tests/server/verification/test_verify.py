@@ -283,6 +283,7 @@ def test_a_request_without_optional_inputs_is_sent(kinds):
     assert of(kinds, "needs_option").failure.kind == "inference-failed"
 
 
+@pytest.mark.thorough
 def test_an_unpacked_environment_is_removed_after_a_hang(environment, faults, tmp_path):
     repository = tmp_path / "repository"
     archive = tmp_path / "environment.tar"

@@ -52,6 +52,7 @@ def test_damaged_tables(tmp_path, library, data):
     read_all(tmp_path, bytes(content[: data.draw(st.none() | st.integers(0, len(content)))]))
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_a_table_without_end_is_given_up(tmp_path, library):
     """Its number of rows is four thousand millions, and each names itself as the next."""

@@ -82,7 +82,11 @@ def test_an_environment_with_odd_records_is_inspected(tmp_path, what, capsys):
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"m/requirements.txt": "".join(f"p{n}\n" for n in range(30_000))}, "more than 20000 lines"),
+        pytest.param(
+            {"m/requirements.txt": "".join(f"p{n}\n" for n in range(30_000))},
+            "more than 20000 lines",
+            marks=pytest.mark.thorough,
+        ),
         ({"envpack.toml": "a." * 200_000 + "b = 1"}, "a key has more than 100 parts"),
         ({"envpack.toml": '"a" . ' * 200 + "b = 1"}, "a key has more than 100 parts"),
     ],
