@@ -41,7 +41,7 @@ lint: style types
 style: .venv/for-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/clang-format --dry-run --Werror $(shell find stub_src tests/native tests/fuzz -name '*.cc' -o -name '*.h')
+	@$(BIN)/clang-format --dry-run --Werror $(shell find stub_src tests/native tests/fuzz -name '*.cc' -o -name '*.h')
 
 types: .venv/for-test
 	$(BIN)/mypy
