@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import re
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
 
+from envpack.pythons.probe import Facts, ProbeMemory
 from envpack.pythons.supported import FREE_THREADED, SUPPORTED, check_minor
-from envpack.support.bounded_reading import parse_json, read_json
-from envpack.support.cache_locations import cache_root
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.isolation import bare_environment, clean_environment
+from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
-from envpack.support.replacement import write_text
 
-_PROBE_VERSION = 2
-_PROBE_TIMEOUT = 30.0  # seconds
 _SHIMS = "shims"  # name of the folder of shims of pyenv, asdf and mise
 _SHIM_TIMEOUT = 10.0  # seconds
 _SHIM_VARIABLES = ("PYENV_", "ASDF_", "MISE_")  # which interpreter a shim starts
 _SHIM_QUERY = "import os, sys; print(os.path.realpath(sys.executable))"
-_PROBE = """
-import json, os, sys, sysconfig
-get = sysconfig.get_config_var
-name = get("INSTSONAME") or ""
-libdir = get("LIBDIR") or ""
-folders = [libdir, os.path.join(sys.base_prefix, "lib"), os.path.join(libdir, get("MULTIARCH") or "")]
-found = [os.path.join(f, name) for f in folders if f and ".so" in name and os.path.isfile(os.path.join(f, name))]
-print(json.dumps({
-    "version": "%d.%d.%d" % sys.version_info[:3], "prefix": sys.base_prefix, "library": found[0] if found else None,
-    "include": sysconfig.get_path("include"), "stdlib": sysconfig.get_path("stdlib"),
-    "release": sys.version_info[3] == "final", "implementation": sys.implementation.name,
-    "patched": "dist-packages" in sysconfig.get_path("purelib"), "free_threaded": bool(get("Py_GIL_DISABLED")),
-}))
-"""
-
-
-class _Facts(TypedDict):
-    """The output of `_PROBE`."""
-
-    version: str
-    prefix: str
-    library: str | None
-    include: str
-    stdlib: str
-    release: bool
-    implementation: str
-    patched: bool
-    free_threaded: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +100,7 @@ def interpreter_at(path: Path, minor: str) -> Interpreter:
     names = (f"python{minor}", "python3", "python")
     programs = [path / "bin" / name for name in names] if path.is_dir() else [path]
     executables = [executable for program in programs if (executable := _executable(program))]
-    probes = _ProbeCache()
+    probes = ProbeMemory()
     found = [(executable, probes.facts(executable)) for executable in executables]
     probes.save()
     for executable, facts in found:
@@ -204,22 +168,30 @@ def _usual_folders() -> Iterator[Path]:
     data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
     uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv/python")
     for parent in (pyenv / "versions", uv, Path("/opt/python")):
-        yield from sorted(parent.glob("*/bin"))
+        yield from _below(parent, "*/bin")
     for name in ("miniconda3", "miniforge3", "mambaforge", "anaconda3", "micromamba"):
         for base in (home / name, Path("/opt") / name):
             yield base / "bin"
-            yield from sorted(base.glob("envs/*/bin"))
+            yield from _below(base, "envs/*/bin")
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         versions = Path(folder).parent / "versions"
-        if Path(folder).name == _SHIMS and versions.is_dir():  # pyenv, wherever its root is; its shims start slowly
-            yield from sorted(versions.glob("*/bin"))
+        if Path(folder).name == _SHIMS and _below(versions.parent, "versions"):  # pyenv; its shims start slowly
+            yield from _below(versions, "*/bin")
         elif folder:
             yield Path(folder)
     yield from (Path("/usr/local/bin"), Path("/usr/bin"))
 
 
+def _below(folder: Path, pattern: str) -> list[Path]:
+    """The paths below a folder that match; none if this user may not read it, as with another user's PYENV_ROOT."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
+
+
 def _find(folders: Iterable[Path], minor: str) -> Iterator[Interpreter]:
-    probes = _ProbeCache()
+    probes = ProbeMemory()
     seen: set[Path] = set()
     for folder in folders:
         executable = _executable(folder / f"python{minor}")
@@ -259,11 +231,11 @@ def _shim_target(shim: Path) -> Path | None:
     return target.resolve() if is_program else None
 
 
-def _is_usable(facts: _Facts, minor: str) -> bool:
+def _is_usable(facts: Facts, minor: str) -> bool:
     return facts["version"].startswith(f"{minor}.") and facts["release"] and facts["implementation"] == "cpython"
 
 
-def _interpreter(executable: Path, facts: _Facts) -> Interpreter:
+def _interpreter(executable: Path, facts: Facts) -> Interpreter:
     return Interpreter(
         version=facts["version"],
         minor=facts["version"].rpartition(".")[0],
@@ -275,64 +247,3 @@ def _interpreter(executable: Path, facts: _Facts) -> Interpreter:
         distribution=facts["patched"],
         free_threaded=facts["free_threaded"],
     )
-
-
-class _ProbeCache:
-    """Facts about interpreters, cached by path, time stamp and size, so that each interpreter is started once."""
-
-    def __init__(self) -> None:
-        self._file = cache_root() / "interpreters.json"
-        self._changed = False
-        self._facts: dict[str, _Facts] = {}
-        with contextlib.suppress(OSError, ValueError):
-            known = read_json(self._file)
-            if isinstance(known, dict):
-                self._facts = {key: facts for key, facts in known.items() if _are_facts(facts)}
-
-    def facts(self, executable: Path) -> _Facts | None:
-        """Facts about an interpreter; ``None`` if it does not run or its library is missing."""
-        status = executable.stat()
-        key = f"{_PROBE_VERSION}:{executable}:{status.st_mtime_ns}:{status.st_size}"
-        if key not in self._facts:
-            probed = _probe(executable)
-            if probed is None:
-                return None
-            self._facts[key] = probed
-            self._changed = True
-        facts = self._facts[key]
-        return None if facts["library"] and not Path(facts["library"]).exists() else facts
-
-    def save(self) -> None:
-        if self._changed:
-            self._changed = False
-            with contextlib.suppress(OSError):  # an unwritable cache only costs time
-                self._file.parent.mkdir(parents=True, exist_ok=True)
-                write_text(self._file, json.dumps(self._facts, indent=1, sort_keys=True))
-
-
-def _probe(executable: Path) -> _Facts | None:
-    try:
-        completed = run([executable, "-I", "-S", "-c", _PROBE], env=bare_environment(), timeout=_PROBE_TIMEOUT)
-        facts = parse_json(completed.stdout) if completed.returncode == 0 else None
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
-    return cast("_Facts", facts) if _are_facts(facts) else None
-
-
-def _are_facts(facts: object) -> bool:
-    """Whether a program has printed what `_PROBE` prints."""
-    if not isinstance(facts, dict) or not _Facts.__annotations__.keys() <= facts.keys():
-        return False
-    texts = (facts[name] for name in ("version", "prefix", "include", "stdlib", "implementation"))
-    is_version = re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", str(facts["version"])) is not None
-    return is_version and all(_may_be_path(text) for text in (*texts, facts["library"] or ""))
-
-
-def _may_be_path(value: object) -> bool:
-    if not isinstance(value, str) or "\0" in value:
-        return False
-    try:
-        os.fsencode(value)
-    except UnicodeEncodeError:  # a surrogate that stands for no byte
-        return False
-    return True

@@ -7,7 +7,7 @@ import pytest
 
 from envpack.support.errors import EnvpackError
 
-_CAP_DAC_OVERRIDE, _LINUX_CAPABILITY_VERSION_3 = 1, 0x20080522
+_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH, _LINUX_CAPABILITY_VERSION_3 = 1, 2, 0x20080522
 
 
 @pytest.fixture(autouse=True)
@@ -28,13 +28,13 @@ def every_error_says_what_to_do(monkeypatch):
 
 @pytest.fixture
 def permissions_for_root():
-    """The permissions of files hold for root as for every other user: this thread has no CAP_DAC_OVERRIDE."""
+    """The permissions of files hold for root as for every other user: this thread may not pass them over."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(_LINUX_CAPABILITY_VERSION_3, 0)
     before, without = (ctypes.c_uint32 * 6)(), (ctypes.c_uint32 * 6)()  # two of effective, permitted, inheritable
     assert libc.capget(header, before) == 0
     without[:] = before[:]
-    without[0] &= ~(1 << _CAP_DAC_OVERRIDE)
+    without[0] &= ~(1 << _CAP_DAC_OVERRIDE | 1 << _CAP_DAC_READ_SEARCH)
     assert libc.capset(header, without) == 0
     yield
     assert libc.capset(header, before) == 0

@@ -31,6 +31,7 @@ def make_interpreter(folder: Path, version: str, *, library: bool = True, **chan
         "implementation": "cpython",
         "patched": False,
         "free_threaded": False,
+        "read": [],
     } | changes
     program = folder / f"python{minor}"
     program.write_text(f"#!/bin/sh\necho x >> {folder}/started\necho '{json.dumps(facts)}'\n")
@@ -130,6 +131,61 @@ def test_interpreter_is_probed_once_until_it_changes(tmp_path):
     assert interpreter_for("3.8", search=[folder]).version == "3.8.20"
 
 
+def test_that_an_interpreter_has_no_shared_library_is_not_remembered(tmp_path):
+    """A package of the distribution can bring the library without touching the program."""
+    folder = make_interpreter(tmp_path / "bin", "3.8.2", library=False)
+    library = folder / "libpython3.8.so.1.0"
+    program = folder / "python3.8"
+    program.write_text(f"""#!/bin/sh
+[ -e {library} ] && found='"{library}"' || found=null
+sed "s,@,$found," {folder}/answer
+""")
+    answer = (folder / "python3.8").with_name("answer")
+    facts = {
+        "version": "3.8.2",
+        "prefix": str(tmp_path),
+        "library": "@",
+        "include": "/i",
+        "stdlib": "/s",
+        "release": True,
+    }
+    facts |= {"implementation": "cpython", "patched": False, "free_threaded": False, "read": []}
+    answer.write_text(json.dumps(facts).replace('"@"', "@"))
+    with pytest.raises(EnvironmentBuildError):
+        interpreter_for("3.8", search=[folder])
+    library.touch()
+    assert interpreter_for("3.8", search=[folder]).library == library
+    library.unlink()
+    with pytest.raises(EnvironmentBuildError):
+        interpreter_for("3.8", search=[folder])
+
+
+def test_an_interpreter_is_probed_again_when_what_it_said_comes_from_another_file(tmp_path):
+    config = tmp_path / "pyconfig.h"
+    folder = make_interpreter(tmp_path / "bin", "3.8.2", read=[str(config)])
+    for starts, content in enumerate(("", "1", "22"), 1):
+        if content:
+            config.write_text(content)
+        for _ in range(2):
+            interpreter_for("3.8", search=[folder])
+        assert (folder / "started").read_text() == "x\n" * starts
+
+
+def test_a_root_of_pyenv_that_this_user_may_not_read_is_passed_over(tmp_path, monkeypatch, permissions_for_root):
+    other = make_interpreter(tmp_path / "other/versions/3.8.9/bin", "3.8.9").parents[2]
+    for name in ("UV_PYTHON_INSTALL_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYENV_ROOT", str(other))
+    monkeypatch.setenv("PATH", f"{other}/shims:{make_interpreter(tmp_path / 'bin', '3.8.2')}")
+    for closed in (other, other / "versions"):
+        closed.chmod(0o000)
+        versions = [interpreter.version for interpreter in available_interpreters()]
+        assert "3.8.2" in versions
+        assert "3.8.9" not in versions
+        closed.chmod(0o700)
+
+
 def test_interpreters_of_other_versions_are_not_started(tmp_path):
     folder = make_interpreter(tmp_path / "bin", "3.8.2")
     make_interpreter(folder, "3.9.2")
@@ -214,7 +270,7 @@ def test_folders_that_cannot_be_searched_are_passed_over(tmp_path):
     assert [interpreter.version for interpreter in found] == ["3.10.2"]
 
 
-@pytest.mark.parametrize("content", ["[]", '{"1:x": {"version": "odd"}}', "x"])
+@pytest.mark.parametrize("content", ["[]", '{"/x": {"facts": {"version": "odd"}, "stamps": []}}', "x"])
 def test_a_damaged_record_of_interpreters_is_written_again(tmp_path, content):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache/interpreters.json").write_text(content)

@@ -1,0 +1,144 @@
+"""Starts an interpreter to ask what it is, and remembers the answer until something that it was read from changes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import TypedDict, cast
+
+from envpack.support.bounded_reading import parse_json, read_json
+from envpack.support.cache_locations import cache_root
+from envpack.support.isolation import bare_environment
+from envpack.support.processes import run
+from envpack.support.replacement import write_text
+
+_TIMEOUT = 30.0  # seconds
+_PROBE = """
+import json, os, sys, sysconfig
+get = sysconfig.get_config_var
+name = get("INSTSONAME") or ""
+libdir = get("LIBDIR") or ""
+folders = [libdir, os.path.join(sys.base_prefix, "lib"), os.path.join(libdir, get("MULTIARCH") or "")]
+found = [os.path.join(f, name) for f in folders if f and ".so" in name and os.path.isfile(os.path.join(f, name))]
+read = [getattr(module, "__file__", None) for module in list(sys.modules.values()) if "sysconfig" in module.__name__]
+print(json.dumps({
+    "version": "%d.%d.%d" % sys.version_info[:3], "prefix": sys.base_prefix, "library": found[0] if found else None,
+    "include": sysconfig.get_path("include"), "stdlib": sysconfig.get_path("stdlib"),
+    "release": sys.version_info[3] == "final", "implementation": sys.implementation.name,
+    "patched": "dist-packages" in sysconfig.get_path("purelib"), "free_threaded": bool(get("Py_GIL_DISABLED")),
+    "read": [path for path in read if path] + [sysconfig.get_config_h_filename()],
+}))
+"""
+
+
+class Facts(TypedDict):
+    """What an interpreter says of itself; ``read`` are the files that it said it from."""
+
+    version: str
+    prefix: str
+    library: str | None
+    include: str
+    stdlib: str
+    release: bool
+    implementation: str
+    patched: bool
+    free_threaded: bool
+    read: list[str]
+
+
+class ProbeMemory:
+    """Facts about interpreters, so that each is started once.
+
+    An answer holds as long as the interpreter, its library, and all files that it was read from have the size and time
+    stamp that they had. That an interpreter does not run, or has no shared library, is never remembered: the next
+    package that the user installs may change it.
+    """
+
+    def __init__(self) -> None:
+        self._file = cache_root() / "interpreters.json"
+        self._changed = False
+        self._known: dict[str, _Remembered] = {}
+        with contextlib.suppress(OSError, ValueError):
+            known = read_json(self._file)
+            if isinstance(known, dict):
+                self._known = {path: one for path, one in known.items() if _is_remembered(one)}
+
+    def facts(self, executable: Path) -> Facts | None:
+        """Facts about an interpreter; ``None`` if it does not run."""
+        known = self._known.get(str(executable))
+        if known and known["stamps"] == _stamps(executable, known["facts"]):
+            return known["facts"]
+        probed = _probe(executable)
+        if known:
+            del self._known[str(executable)]
+            self._changed = True
+        if probed and probed["library"]:
+            self._known[str(executable)] = {"facts": probed, "stamps": _stamps(executable, probed)}
+            self._changed = True
+        return probed
+
+    def save(self) -> None:
+        """Keep what was learnt for the next command."""
+        if self._changed:
+            self._changed = False
+            with contextlib.suppress(OSError):  # an unwritable cache only costs time
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                write_text(self._file, json.dumps(self._known, indent=1, sort_keys=True))
+
+
+class _Remembered(TypedDict):
+    """Facts, and a stamp of each file that they come from."""
+
+    facts: Facts
+    stamps: list[str]
+
+
+def _stamps(executable: Path, facts: Facts) -> list[str]:
+    """Time stamp and size of every file that decides the facts; a word for one that is missing."""
+    library = [facts["library"]] if facts["library"] else []
+    stamps = []
+    for file in (executable, *map(Path, library), *map(Path, facts["read"])):
+        try:
+            status = file.stat()
+        except OSError:
+            stamps.append("missing")
+        else:
+            stamps.append(f"{status.st_mtime_ns} {status.st_size}")
+    return stamps
+
+
+def _is_remembered(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("stamps"), list) and _are_facts(value.get("facts"))
+
+
+def _probe(executable: Path) -> Facts | None:
+    try:
+        completed = run([executable, "-I", "-S", "-c", _PROBE], env=bare_environment(), timeout=_TIMEOUT)
+        facts = parse_json(completed.stdout) if completed.returncode == 0 else None
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return cast("Facts", facts) if _are_facts(facts) else None
+
+
+def _are_facts(facts: object) -> bool:
+    """Whether a program has printed what `_PROBE` prints."""
+    if not isinstance(facts, dict) or not Facts.__annotations__.keys() <= facts.keys():
+        return False
+    texts = [facts[name] for name in ("version", "prefix", "include", "stdlib", "implementation")]
+    is_version = re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", str(facts["version"])) is not None
+    files = facts["read"] if isinstance(facts["read"], list) else [None]
+    return is_version and all(_may_be_path(text) for text in (*texts, facts["library"] or "", *files))
+
+
+def _may_be_path(value: object) -> bool:
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        return False
+    return True
