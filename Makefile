@@ -20,6 +20,7 @@ help:
 	@echo "make docs   the documentation as a site, in build/site; every link, command and generated part is checked"
 	@echo "make recipes  build, test and verify all recipes on the real server; gigabytes of packages"
 	@echo "make mutants  put small faults into the code and show which of them no test notices; half an hour"
+	@echo "make golden  write the golden outputs of tests/golden anew; git shows what differs"
 	@echo "make dist   build the sdist and the wheels into dist/"
 	@echo "make clean  remove what the others have made here"
 
@@ -77,6 +78,10 @@ compiled-%: .venv/for-test
 mutants: .venv/for-test
 	@failed=0; for driver in $(wildcard ci/mutants/python.py ci/mutants/stub.py); do \
 		echo $$driver; $(BIN)/python $$driver || failed=1; done; exit $$failed
+
+.PHONY: golden
+golden: .venv/for-test
+	$(BIN)/python -m tests.golden
 
 # One ring of `make test`: test-container, test-portability (aarch64 and older Debians), test-server/stub …
 test-%: .venv/for-test

@@ -1,0 +1,24 @@
+"""The parts of the golden outputs. Each makes its texts, by file name; nothing else decides what is compared."""
+
+import importlib
+from pathlib import Path
+
+from tests.golden.surroundings import surroundings
+
+FILES = Path(__file__).parent / "files"
+
+# Part: the module whose function `texts` makes it in a folder.
+PARTS = {
+    "help": "help_texts",
+    "errors": "bad_inputs",
+}
+
+
+def write_part(name, folder):
+    """Write the files of one part into a folder."""
+    module = importlib.import_module(f"tests.golden.{PARTS[name]}")
+    folder.mkdir(parents=True)
+    with surroundings() as place:
+        for file, text in module.texts(place).items():
+            # A name that is not UTF-8 becomes the escape that JSON has for it.
+            (folder / file).write_bytes(text.encode("utf-8", "backslashreplace"))
