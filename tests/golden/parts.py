@@ -11,6 +11,7 @@ FILES = Path(__file__).parent / "files"
 PARTS = {
     "help": "help_texts",
     "errors": "bad_inputs",
+    "options": "option_sets",
 }
 
 

@@ -1,0 +1,116 @@
+"""What commands ask of the workflow, in plain words: the one place that knows the records in which they ask.
+
+Inside of `noted`, a command line runs as always up to the border of the workflow, where its request is written down
+instead of being carried out.
+"""
+
+import contextlib
+
+from envpack import workflow
+from envpack.repository import open_model
+from envpack.workflow import BuiltModel, LockedModel, build_request, lock_request
+from envpack.workflow.requests import PrefixRequest
+
+
+class AskedError(BaseException):
+    """Ends a command that has asked; it is no `Exception`, so the command line does not explain it."""
+
+
+@contextlib.contextmanager
+def noted(requests):
+    """Append the requests of commands to a list, and build, lock and compile nothing."""
+
+    def build_model(project, name, options, _console, *, store):
+        model = open_model(project.repository / name)
+        asked = {} if model.is_ensemble else _build(build_request(project, model, options))
+        requests.append({"model": name, **asked, **_store(store)})
+        return BuiltModel(name=name)
+
+    def lock_model(project, name, options, *, update, progress, store, resolved):
+        model = open_model(project.repository / name)
+        asked = {} if model.is_ensemble else _lock(lock_request(project, model, options))
+        requests.append({"model": name, **asked, "update": update, **_store(store)})
+        return LockedModel(name, None, 0, (), changed=False)
+
+    def stub_for(target, releases, *, progress, store, **how):
+        requests.append({**_stub(target, releases), **how, **_store(store)})
+        raise AskedError
+
+    def build_matrix(cells, output, *, progress, store, **how):
+        stubs = [{"folder": cell.identifier, **_stub(cell.target, cell.releases)} for cell in cells]
+        requests.append({"stubs": stubs, "output": output, **how, **_store(store)})
+        return ()
+
+    stand_ins = (build_model, lock_model, stub_for, build_matrix)
+    vars(workflow).update({function.__name__: function for function in stand_ins})
+    try:
+        with contextlib.suppress(AskedError):
+            yield
+    finally:
+        for function in stand_ins:
+            delattr(workflow, function.__name__)
+
+
+def _build(request):
+    source = request.source
+    made_from = _prefix(source) if isinstance(source, PrefixRequest) else _lock(source)
+    return {
+        **made_from,
+        "triton": request.release.name,
+        "triton is named": request.release_named,
+        "format": request.archive_format,
+        "exclude": request.selection.exclude,
+        "include": request.selection.include,
+        "packer": request.packer,
+        "strip": request.strip,
+        "served from": request.served_from,
+        "link mode": request.link_mode,
+        "stub": request.stub,
+        "toolchain": request.toolchain,
+        "layout": "model" if request.backends is None else "backend",
+        "backends": request.backends,
+        "copy library": request.copy_library,
+        "start": request.start,
+        "starts warm": request.starts_warm,
+        "force": request.force,
+    }
+
+
+def _prefix(source):
+    return {"from": "prefix", "prefix": source.prefix, "python": source.python, "platform": source.platform}
+
+
+def _lock(source):
+    asked, options = source.requirements, source.options
+    return {
+        "from": asked.source or "nothing",
+        "conda": asked.conda,
+        "pip": asked.pip,
+        "python": source.target.python,
+        "python is of": source.python_source,
+        "platform": source.target.platform,
+        "glibc": source.target.glibc,
+        "cuda": source.target.cuda,
+        "channels": options.channels,
+        "sources": options.sources,
+        "engine": options.engine,
+        "lockfile": source.lock_file,
+    }
+
+
+def _stub(target, releases):
+    triton = [release.name for release in releases] if releases else "all"
+    return {"python": target.minor, "platform": target.platform, "library": target.library, "triton": triton}
+
+
+def _store(store):
+    return {"store": str(store.location), "push": store.push} if store else {"store": "none"}
+
+
+def plain(value):
+    """A request as values of JSON."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
