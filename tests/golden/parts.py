@@ -12,6 +12,8 @@ PARTS = {
     "help": "help_texts",
     "errors": "bad_inputs",
     "options": "option_sets",
+    "keys": "keys",
+    "digests": "digests",
 }
 
 
