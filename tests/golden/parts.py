@@ -14,6 +14,8 @@ PARTS = {
     "options": "option_sets",
     "keys": "keys",
     "digests": "digests",
+    "kubernetes": "jobs",
+    "json": "documents",
 }
 
 
