@@ -8,6 +8,7 @@ Each part replaces its whole folder, so that a file that no case writes any more
 """
 
 import shutil
+import signal
 from pathlib import Path
 
 import click
@@ -20,6 +21,8 @@ from tests.golden.parts import FILES, PARTS, write_part
 @click.option("--to", "folder", type=click.Path(path_type=Path), default=FILES, help="Default: tests/golden/files.")
 def main(parts, folder):
     """Write the golden outputs of PARTS, by default of all."""
+    # A shell that runs this in the background ignores the signal, which children inherit; one case interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in parts or PARTS:
         shutil.rmtree(folder / name, ignore_errors=True)
         write_part(name, folder / name)

@@ -14,27 +14,60 @@ _ALWAYS = (
     (re.compile(r"\b[0-9a-f]{16}\.json\b"), "<digest>.json"),
     (re.compile(r"\b[0-9a-f]{64}\b|\b[0-9a-f]{32}\b"), "<digest>"),
 )
-# Values of JSON documents that no two runs or machines have in common, by key.
+# Numbers in JSON documents that no two runs or machines have in common, by key.
 _MEASURED = {"size", "used"}
 
+# The same of commands that work with this machine's interpreter, compiler and server.
+_REAL = (
+    (re.compile(r"\b127\.0\.0\.1:\d+\b"), "127.0.0.1:<port>"),
+    (re.compile(r"\b(3\.\d{1,2})\.\d+\b"), r"\1.<patch>"),
+    (re.compile(r"(?<=local_)[0-9a-f]{16}\b|(?<=x86_64-)[0-9a-f]{16}\b|\b[0-9a-f]{8}(?= Python)"), "<digest>"),
+    (re.compile(r"https?://\S+/(?=[^/\s]+\.whl)"), "<index>/"),
+    (re.compile(r"\b\d+(\.\d+)? (s|ms|MB|MiB|GiB)\b"), r"<number> \2"),
+)
+_MEASURED_HERE = _MEASURED | {
+    *(
+        "bytes",
+        "checked",
+        "files",
+        "left_out",
+        "load_seconds",
+        "p50",
+        "p95",
+        "peak_memory",
+        "pid",
+        "requests",
+        "seconds",
+    ),
+    *("start", "unpack_seconds", "unpacked", "verdict_seconds", "verified"),
+}
+# Texts that say how this machine is, and lists whose length depends on it.
+_HERE = {"compiler", "evidence", "glibc", "log", "memory", "needs", "phases", "started"}
 
-def normal_text(text, paths):
+
+def normal_text(text, paths, *, real=False):
     """The text with the names of its paths, longest path first, and without digests and what depends on a version."""
     for path in sorted(paths, key=len, reverse=True):
         text = text.replace(path, paths[path])
-    for pattern, name in _ALWAYS:
+    for pattern, name in (*(_REAL if real else ()), *_ALWAYS):
         text = pattern.sub(name, text)
     return text
 
 
-def normal_document(value, paths, key=""):
+def normal_document(value, paths, key="", *, real=False):
     """The same for all texts of a JSON document; measured numbers become ``<number>``."""
-    if isinstance(value, dict):
-        return {normal_text(name, paths): normal_document(item, paths, name) for name, item in value.items()}
-    if isinstance(value, list):
-        return [normal_document(item, paths, key) for item in value]
-    if isinstance(value, str):
-        return normal_text(value, paths)
-    if isinstance(value, int | float) and not isinstance(value, bool) and key in _MEASURED:
-        return "<number>"
+    if real and key in _HERE and isinstance(value, str | list):
+        return f"<{key}>"
+    match value:
+        case dict():
+            return {
+                normal_text(name, paths, real=real): normal_document(item, paths, name, real=real)
+                for name, item in value.items()
+            }
+        case list():
+            return [normal_document(item, paths, key, real=real) for item in value]
+        case str():
+            return normal_text(value, paths, real=real)
+        case int() | float() if not isinstance(value, bool) and key in (_MEASURED_HERE if real else _MEASURED):
+            return "<number>"
     return value

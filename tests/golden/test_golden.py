@@ -7,25 +7,42 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden.parts import FILES, PARTS
+from tests.golden.parts import FILES, PARTS, QUICK, REAL
+from tests.golden.programs import missing
 
 ROOT = Path(__file__).parents[2]
 CHANGED = "\nIf this is what you want, run `make golden` and commit what it writes."
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """The outputs of this checkout, made by one process, since they depend on the variables of a process."""
-    folder = tmp_path_factory.mktemp("golden")
-    command = [sys.executable, "-m", "tests.golden", "--to", folder, *PARTS]
+def write(folder, *parts):
+    """Write parts by a process of their own, since outputs depend on the variables of a process."""
+    command = [sys.executable, "-m", "tests.golden", "--to", folder, *parts]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The outputs of this checkout that need nothing."""
+    return write(tmp_path_factory.mktemp("golden"), *QUICK)
+
+
+@pytest.mark.parametrize("part", QUICK)
 def test_outputs_are_as_before(part, written):
-    difference = differences(FILES / part, written / part)
+    compare(FILES / part, written / part)
+
+
+def test_outputs_of_real_builds_and_servers_are_as_before(tmp_path):
+    if lacking := missing():
+        pytest.skip(lacking)
+    write(tmp_path, *REAL)
+    for part in REAL:
+        compare(FILES / part, tmp_path / part)
+
+
+def compare(expected, found):
+    difference = differences(expected, found)
     if difference:
         pytest.fail(difference + CHANGED, pytrace=False)
 
