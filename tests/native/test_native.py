@@ -15,7 +15,7 @@ from envpack.stub.recipe import source_folder
 from envpack.stub.toolchain import find_toolchain, required_package_folder
 from envpack.support.isolation import clean_environment
 from tests.cache import kept_cache
-from tests.compiled import SANITIZED_PROGRAMS, SANITIZERS, native_programs
+from tests.compiled import SANITIZED, native_programs, sanitized_programs
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 
 HERE = Path(__file__).parent
@@ -49,9 +49,9 @@ def programs(target):
     return native_programs(target)
 
 
-@pytest.fixture(scope="session", params=SANITIZERS)
+@pytest.fixture(scope="session", params=SANITIZED)
 def sanitized(target, request):
-    return native_programs(target, programs=SANITIZED_PROGRAMS, sanitize=request.param)
+    return sanitized_programs(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -100,9 +100,15 @@ def test_wire_under_sanitizers(sanitized, file):
         pytest.fail("\n".join(f"{case}:\n{output}" for case, output in failed.items()))
 
 
-def test_messages_of_a_hostile_server_are_read_or_rejected(sanitized):
+@pytest.mark.parametrize("name", [name for name, build in SANITIZED.items() if "fuzz_replay" in build.programs])
+@pytest.mark.thorough
+def test_messages_of_a_hostile_server_are_read_or_rejected(target, name):
     corpus = sorted((HERE.parent / "fuzz/corpus").iterdir())
-    outcomes = run(sanitized.parent / "fuzz/fuzz_replay", *corpus, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
+    outcomes = run(
+        sanitized_programs(name).parent / "fuzz/fuzz_replay",
+        *corpus,
+        UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1",
+    )
     assert {line.partition(" ")[0] for line in outcomes.splitlines()} == {"read", "rejected"}
 
 
