@@ -26,20 +26,8 @@ _REAL = (
     (re.compile(r"\b\d+(\.\d+)? (s|ms|MB|MiB|GiB)\b"), r"<number> \2"),
 )
 _MEASURED_HERE = _MEASURED | {
-    *(
-        "bytes",
-        "checked",
-        "files",
-        "left_out",
-        "load_seconds",
-        "p50",
-        "p95",
-        "peak_memory",
-        "pid",
-        "requests",
-        "seconds",
-    ),
-    *("start", "unpack_seconds", "unpacked", "verdict_seconds", "verified"),
+    *("bytes", "checked", "files", "latency", "left_out", "load_seconds", "p50", "p95", "peak_memory", "per_second"),
+    *("pid", "requests", "seconds", "start", "unpack_seconds", "unpacked", "verdict_seconds", "verified"),
 }
 # Texts that say how this machine is, and lists whose length depends on it.
 _HERE = {"compiler", "evidence", "glibc", "log", "memory", "needs", "phases", "started"}
