@@ -75,7 +75,10 @@ os.execv({compiler!r}, [{compiler!r}, *sys.argv[1:]])
 
 
 def with_small_stub(folder: Path) -> Path:
-    """Write the copy of envpack; with the result as PYTHONPATH, `python -m envpack.cli` is it."""
+    """Write the copy of envpack; with the result as PYTHONPATH, it is what `python -m envpack.cli` runs.
+
+    The working folder must not be the checkout, which Python would search first.
+    """
     package, real = folder / "envpack", source_folder()
     shutil.copytree(Path(envpack.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "_source"))
     (folder / "sitecustomize.py").write_text(SITE)

@@ -71,7 +71,7 @@ def _one_release(folder: Path, release: str) -> Path:
     variables = os.environ | {"PYTHONPATH": str(with_small_stub(folder / "small-stub"))}
     (folder / release).mkdir(exist_ok=True)
     command = [*_ENVPACK, "stub", "--python", PYTHON, "--triton", release, "--output", str(folder / release)]
-    subprocess.run(command, check=True, capture_output=True, env=variables)
+    subprocess.run(command, check=True, capture_output=True, env=variables, cwd=folder)  # not where envpack itself lies
     return folder / release / STUB
 
 

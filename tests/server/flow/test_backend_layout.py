@@ -8,7 +8,7 @@ from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.support.errors import EnvpackError
 
-PYTHON = "3.11"
+PYTHON = "3.13"
 STUB = "triton_python_backend_stub"
 LIBRARY = "libtriton_python_3_11.so"
 

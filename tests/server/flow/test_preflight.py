@@ -54,9 +54,10 @@ def test_a_stub_for_another_python_is_not_started(built, envpack_json):
 def test_a_stub_for_another_release_is_not_started(built, envpack_json, monkeypatch, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    monkeypatch.setenv("PYTHONPATH", str(with_small_stub(tmp_path / "small-stub")))
-    code, document = envpack_json("stub", "--python", "3.10", "--triton", "24.04", "--output", other)
-    monkeypatch.delenv("PYTHONPATH")
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(with_small_stub(tmp_path / "small-stub")))
+        patch.chdir(tmp_path)  # not where envpack itself lies
+        code, document = envpack_json("stub", "--python", "3.10", "--triton", "24.04", "--output", other)
     assert code == 0, document
     assert (other / "triton_python_backend_stub.release").read_text() == "24.04\n"
     shutil.copy(other / "triton_python_backend_stub", built)
