@@ -10,6 +10,7 @@ from tests.skips import judge_skips
 # A busy machine is no fault of the code: no example fails because it, or the making of it, took long. All else is as
 # Hypothesis has it, which is another profile when CI is set.
 settings.register_profile("envpack", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("gate", settings.get_profile("envpack"), max_examples=25)
 settings.register_profile("fuzz", settings.get_profile("envpack"), max_examples=3000, print_blob=True)
 settings.load_profile("envpack")
 
@@ -28,5 +29,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     # A shell that runs this in the background ignores the signal, which children inherit; tests interrupt commands.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("--part") == "gate" and not config.getoption("--hypothesis-profile"):
+        settings.load_profile("gate")
     use_kept_cache()
     judge_skips(config)

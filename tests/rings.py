@@ -55,7 +55,7 @@ _GATE_PARAMETERS = {
     "releases": {"release": ("23.04", "24.10")},
     "environment": {"minor": _GATE_PYTHONS[:1], "virtual": ("venv",), "locked": (True,)},
     "verification": {"template": ("model",), "form": (("dir",),), "attempt": (0,)},
-    "native": {"sanitized": ("some epochs",)},
+    "native": {"sanitized": ("some epochs",), "release": ("23.04", "24.10", "26.07")},
 }
 # The slices of the ring `stub`; on a Python of the gate, only thorough tests are left.
 _PYTHONS_OF_SLICES = {"1": ("3.8", "3.9"), "2": ("3.10", "3.11"), "3": ("3.12", "3.13"), "4": ("3.14", "3.15")}

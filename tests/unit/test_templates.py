@@ -58,6 +58,7 @@ def test_nothing_is_written_beside_a_model_that_exists(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["first_doubler"]
 
 
+@pytest.mark.thorough
 def test_mypy_finds_nothing(written, typings):
     # PyTorch is not installed here. Two modules of one name cannot be checked in one run.
     options = ["--strict", "--config-file=", f"--cache-dir={typings / 'cache'}", "--ignore-missing-imports"]

@@ -44,6 +44,7 @@ def published(envpack_json, url, repository, *words):
     return document
 
 
+@pytest.mark.thorough
 def test_the_server_loads_what_was_published(doubler, envpack_json, url):
     """The model has a backend for its Python and a folder as environment here: there a stub and an archive."""
     repository = doubler.parent

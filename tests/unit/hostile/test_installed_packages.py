@@ -93,6 +93,7 @@ def test_damaged_records_of_conda(use, content):
     use(**{"conda-meta/python-3.10.1-0.json": content})
 
 
+@pytest.mark.thorough
 @hostile
 @given(st.lists(TEXTS, max_size=5).map("\n".join).map(str.encode) | st.binary(max_size=60))
 def test_records_of_wheels(use, content):
