@@ -1,6 +1,6 @@
 """Puts small faults into envpack's Python code, one at a time, and shows which of them no unit test notices.
 
-    python ci/mutants/python.py [--sample 100] [--seed N] [--all] [PATH ...]
+    python ci/mutants/python.py [--targets core|outer|all] [--sample 100] [--seed N] [--all] [PATH ...]
     python ci/mutants/python.py --all envpack/lock/model.py:17
 
 For each fault the unit tests that execute its line run in a copy of the working tree, in a sandbox (see `sandbox.py`).
@@ -34,44 +34,10 @@ from typing import Any
 import sandbox
 from operators import Mutant, find_mutants
 from reach import Reach, measure_reach
+from targets import GROUPS, is_target, python_files, target_files
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-TARGETS = (
-    "envpack/archive",
-    "envpack/lock",
-    "envpack/preflight",
-    *(f"envpack/repository/{name}.py" for name in ("config", "config_editor", "config_schema", "model", "placement")),
-    "envpack/verification/fault_catalogue.py",
-    "envpack/verification/judge.py",
-    "envpack/verification/samples.py",
-    "envpack/verification/checks",
-    "envpack/verification/kubernetes.py",
-    "envpack/server/container_options.py",
-    "envpack/server/made_objects.py",
-    "envpack/server/stale_runs.py",
-    "envpack/server/supervisor.py",
-    "envpack/server/supervisor_child.py",
-    "envpack/server/tensors.py",
-    "envpack/environment/integrity.py",
-    "envpack/environment/store.py",
-    "envpack/environment/relocation.py",
-    "envpack/support/cache_locations.py",
-    "envpack/support/entry_locks.py",
-    "envpack/support/replacement.py",
-    "envpack/support/temp_dirs.py",
-    "envpack/stub/cache.py",
-    "envpack/workflow/cache.py",
-    "envpack/workflow/cache_check.py",
-    "envpack/workflow/placement.py",
-)
-# Of these files, the functions that delete or that decide what is deleted.
-DELETING = {
-    "envpack/environment/build.py": ("build_once",),
-    "envpack/environment/prefix/copy.py": ("copy_files",),
-    "envpack/server/process.py": ("keep", "stop", "_end", "start", "_start_on_free_port", "_wait_until_live"),
-    "envpack/workflow/stub_matrix.py": ("_placed", "_folder"),
-}
 # The copy leaves out what no unit test reads.
 _NOT_COPIED = {".git", ".venv", "build", "dist", "demo", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 _NO_TESTS_RAN, _BROKEN = 5, 70  # of pytest, and of child.py
@@ -225,16 +191,6 @@ class Trees:
             self._free.put(tree)
 
 
-def target_files(root: Path) -> list[Path]:
-    """The files of `TARGETS` and `DELETING`."""
-    return python_files(root / target for target in (*TARGETS, *DELETING))
-
-
-def python_files(roots: Iterable[Path]) -> list[Path]:
-    """Python files, and those in folders."""
-    return sorted({file for root in roots for file in (root.rglob("*.py") if root.is_dir() else [root])})
-
-
 class Sources:
     """The files to put faults into, as they are now."""
 
@@ -243,12 +199,19 @@ class Sources:
         self._texts: dict[str, bytes] = {}
         self._trees: dict[str, str] = {}
 
-    def candidates(self, places: list[str]) -> list[Mutant]:
-        """All faults for some files, folders and lines, by default for `TARGETS` and `DELETING`."""
-        if places:
-            return [mutant for place in places for mutant in self._at(place)]
-        found = [mutant for file in target_files(self._root) for mutant in self._mutants(file)]
-        return [mutant for mutant in found if mutant.function in DELETING.get(mutant.file, (mutant.function,))]
+    def in_groups(self, groups: Iterable[str]) -> list[Mutant]:
+        """All faults for groups of `targets.GROUPS`."""
+        return [
+            mutant
+            for group in groups
+            for file in target_files(self._root, group)
+            for mutant in self._mutants(file)
+            if is_target(group, mutant.file, mutant.function)
+        ]
+
+    def at(self, places: list[str]) -> list[Mutant]:
+        """All faults for some files, folders and lines."""
+        return [mutant for place in places for mutant in self._at(place)]
 
     def is_fault(self, mutant: Mutant) -> bool:
         """Whether a mutant compiles, to another program."""
@@ -276,7 +239,8 @@ class Sources:
 def main() -> None:
     arguments = _arguments()
     sources = Sources(ROOT)
-    candidates = sources.candidates(arguments.paths)
+    groups = GROUPS if arguments.targets == "all" else (arguments.targets,)
+    candidates = sources.at(arguments.paths) if arguments.paths else sources.in_groups(groups)
     seed = arguments.seed if arguments.seed is not None else random.randrange(10**6)
     shuffled = filter(sources.is_fault, random.Random(seed).sample(candidates, len(candidates)))
     mutants = list(shuffled if arguments.all else itertools.islice(shuffled, arguments.sample))
@@ -285,9 +249,8 @@ def main() -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="envpack-mutants-"))
         trees = Trees(Path(folder), arguments.processes)
         stack.callback(trees.close)
-        reach = measure_reach(
-            trees.root, target_files(trees.root), ROOT / "build/mutants", trees.measure, arguments.processes
-        )
+        code = [file for group in GROUPS for file in target_files(trees.root, group)]
+        reach = measure_reach(trees.root, code, ROOT / "build/mutants", trees.measure, arguments.processes)
         print(f"{len(reach.seconds)} tests, {len(reach.unfit)} not fit for the sandbox", flush=True)
         results = []
         for number, result in enumerate(trees.judge(mutants, reach), 1):
@@ -327,8 +290,9 @@ def accepted() -> dict[tuple[str, str, str], str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", help="files, folders or FILE:LINE of envpack, instead of --targets")
     parser.add_argument(
-        "paths", nargs="*", help="files, folders or FILE:LINE of envpack; by default those in TARGETS and DELETING"
+        "--targets", choices=(*GROUPS, "all"), default="core", help="a group of targets.py, or both (default: core)"
     )
     parser.add_argument("--sample", type=int, default=100, help="number of mutants (default: 100)")
     parser.add_argument("--seed", type=int, help="seed of the sample; random by default")

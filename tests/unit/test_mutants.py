@@ -10,7 +10,8 @@ import pytest
 
 from tests.tables import every_row
 
-MUTANTS = Path(__file__).parents[2] / "ci/mutants"
+ROOT = Path(__file__).parents[2]
+MUTANTS = ROOT / "ci/mutants"
 
 
 @pytest.fixture
@@ -68,6 +69,49 @@ def test_a_fault_knows_the_function_that_it_is_in(operators):
     assert found == {1: ("", True), 3: ("outer", False), 4: ("inner", False), 5: ("outer", False), 6: ("", True)}
 
 
+@pytest.fixture
+def targets(monkeypatch):
+    monkeypatch.syspath_prepend(str(MUTANTS))
+    import targets
+
+    yield targets
+    del sys.modules["targets"]
+
+
+def test_each_function_is_in_one_group_of_targets(targets):
+    found = {
+        group: [str(file.relative_to(ROOT)) for file in targets.target_files(ROOT, group)]
+        for group in ("core", "outer")
+    }
+    assert all(Path(file).exists() for files in found.values() for file in files)
+    both = set(found["core"]) & set(found["outer"])
+    assert both == {"envpack/workflow/stub_matrix.py"}
+    for function, group in (("_placed", "core"), ("build_stubs", "outer")):
+        assert [name for name in found if targets.is_target(name, *both, function)] == [group]
+    for file, groups in {
+        "envpack/archive/layer.py": ["core"],
+        "envpack/workflow/cache.py": ["core"],
+        "envpack/workflow/build.py": ["outer"],
+        "envpack/store/blobs.py": ["outer"],
+        "envpack/local/python/envpack_run.py": [],
+        "envpack/cli/main.py": [],
+    }.items():
+        assert [name for name in found if file in found[name]] == groups, file
+
+
+def test_the_program_of_a_task_is_reached_by_the_tests_of_its_worker(monkeypatch):
+    monkeypatch.syspath_prepend(str(MUTANTS))
+    import operators
+    import reach
+
+    found = reach.Reach(seconds={"tests/unit/fleet/test_x.py::test": 1.0})
+    found.lines["envpack/fleet/worker.py"] = {3: {"tests/unit/fleet/test_x.py::test"}}
+    mutant = operators.Mutant("envpack/fleet/child.py", 9, 0, 1, "x", "constant", (9, 9), "main")
+    assert found.tests_for(mutant) == [["tests/unit/fleet/test_x.py::test"]]
+    for name in ("operators", "reach"):
+        del sys.modules[name]
+
+
 SCRIPT = """
 import os, sys
 from pathlib import Path
@@ -109,6 +153,6 @@ def test_code_with_a_fault_cannot_write_elsewhere_or_see_other_processes(tmp_pat
 def test_every_accepted_survivor_has_a_reason_and_its_line_exists():
     entries = tomllib.loads((MUTANTS / "accepted.toml").read_text()).get("survivor", ())
     for entry in entries:
-        text = " ".join(line.strip() for line in (MUTANTS.parents[1] / entry["file"]).read_text().splitlines())
+        text = " ".join(line.strip() for line in (ROOT / entry["file"]).read_text().splitlines())
         assert entry["line"] in text, entry
         assert len(entry["reason"]) > 20, entry
