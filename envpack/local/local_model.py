@@ -158,7 +158,7 @@ class LocalModel:
             ModelFailed: a server rejects the request.
 
         """
-        return self._responses(_Batch([self._admitted(request)]))
+        return self._responses(self._opened(self._admitted(request)))
 
     def infer_batch(self, requests: list[Request]) -> list[list[Response]]:
         """Run requests in one call of ``execute()``; returns the responses to each.
@@ -167,12 +167,13 @@ class LocalModel:
             ModelFailed: a server rejects one of the requests.
 
         """
-        batch = _Batch([self._admitted(request) for request in requests])
+        admitted = [self._admitted(request) for request in requests]
+        opened = [self._opened(request) for request in admitted]
         try:
-            self._batches.put(batch)
-            return [[response for response, _ in self._drain(open_)] for open_ in batch.requests]
+            self._batches.put(_Batch(opened))
+            return [[response for response, _ in self._drain(open_)] for open_ in opened]
         finally:
-            for open_ in batch.requests:
+            for open_ in opened:
                 self._close(open_)
 
     def cancel(self) -> None:
@@ -211,16 +212,19 @@ class LocalModel:
             return self._host.answer(process, kind, content, answer)
         return None
 
-    def _admitted(self, request: Request) -> _Open:
+    def _admitted(self, request: Request) -> Request:
         admitted = admit(request, self.config)
         if self._sequences is not None:
             admitted = self._sequences.admit(admitted)
-        open_ = _Open(next(self._numbers), dataclasses.replace(admitted, model=self.config.name))
+        return dataclasses.replace(admitted, model=self.config.name)
+
+    def _opened(self, request: Request) -> _Open:
+        open_ = _Open(next(self._numbers), request)
         self._open[open_.number] = open_
         return open_
 
-    def _responses(self, batch: _Batch) -> Iterator[tuple[Response, bool]]:
-        (open_,) = batch.requests
+    def _responses(self, open_: _Open) -> Iterator[tuple[Response, bool]]:
+        batch = _Batch([open_])
         try:
             self._batches.put(batch)
             yield from self._drain(open_)
