@@ -9,6 +9,7 @@ import hashlib
 import http.server
 import json
 import re
+import socket
 import ssl
 import threading
 from urllib.parse import parse_qs, urlsplit
@@ -108,6 +109,12 @@ def memory_registry(certificate=None):
 
         def log_message(self, *_):
             pass
+
+        def handle_one_request(self):
+            if not certificate and self.connection.recv(1, socket.MSG_PEEK) == b"\x16":  # a client that looks whether this speaks TLS
+                self.close_connection = True
+                return
+            super().handle_one_request()
 
         def _answer(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

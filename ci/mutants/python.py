@@ -72,7 +72,7 @@ class Tree:
     def measure(self, files: list[str]) -> dict[str, Any]:
         """The reach of test files."""
         reach = self._scratch / "reach.json"
-        self._run(files, reach=str(reach), limit=1800)
+        self._run(files, reach=str(reach), limit=7200)
         if not reach.exists():
             raise SystemExit("the reach of the tests cannot be measured")
         result: dict[str, Any] = json.loads(reach.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,6 +32,29 @@ class _Open:
     request: Request
     responses: queue.SimpleQueue[tuple[Response, bool]] = dataclasses.field(default_factory=queue.SimpleQueue)
     is_cancelled: bool = False
+
+
+class Responses(Iterator[tuple[Response, bool]]):
+    """The responses to one request as they come, and whether each is the last one."""
+
+    def __init__(self, open_: _Open, responses: Generator[tuple[Response, bool]]) -> None:
+        self._open, self._responses = open_, responses
+
+    def __next__(self) -> tuple[Response, bool]:
+        return next(self._responses)
+
+    def cancel(self) -> None:
+        """Cancel the request, which the model can see; its responses go on. Any thread."""
+        self._open.is_cancelled = True
+
+    def close(self) -> None:
+        """Cancel the request, and wait for the model.
+
+        Raises:
+            ValueError: another thread waits for a response.
+
+        """
+        self._responses.close()
 
 
 @dataclasses.dataclass
@@ -149,7 +172,7 @@ class LocalModel:
             self._sequences = Sequences(self.config)
         self.load_seconds = time.perf_counter() - self._started
 
-    def stream(self, request: Request) -> Iterator[tuple[Response, bool]]:
+    def stream(self, request: Request) -> Responses:
         """Run a request; yields its responses as they come, and whether each is the last one. Any thread.
 
         The last one can be `NOTHING`. Closing the iterator before it cancels the request.
@@ -158,7 +181,8 @@ class LocalModel:
             ModelFailed: a server rejects the request.
 
         """
-        return self._responses(self._opened(self._admitted(request)))
+        open_ = self._opened(self._admitted(request))
+        return Responses(open_, self._responses(open_))
 
     def infer_batch(self, requests: list[Request]) -> list[list[Response]]:
         """Run requests in one call of ``execute()``; returns the responses to each.
@@ -223,7 +247,7 @@ class LocalModel:
         self._open[open_.number] = open_
         return open_
 
-    def _responses(self, open_: _Open) -> Iterator[tuple[Response, bool]]:
+    def _responses(self, open_: _Open) -> Generator[tuple[Response, bool]]:
         batch = _Batch([open_])
         try:
             self._batches.put(batch)

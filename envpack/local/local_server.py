@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 from envpack.local.composition import Runnable, load_steps
 from envpack.local.connection import Kind
 from envpack.local.ensemble import LocalEnsemble, Stream
-from envpack.local.local_model import LocalModel, ModelSource
+from envpack.local.local_model import LocalModel, ModelSource, Responses
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
 from envpack.local.overrides import Override, Stamp, no_version, not_found, opened_override, stamp_of
@@ -114,7 +114,7 @@ class LocalServer:
             Kind.UNLOAD_MODEL: lambda content, _: self._retire(self._pop(content.text())),
             Kind.IS_MODEL_READY: lambda content, answer: answer.number(content.text() in self._models),
             Kind.END_STREAM: lambda content, _: self._end_stream(content.number()),
-            Kind.CANCEL_STREAM: lambda content, _: self._end_stream(content.number()),
+            Kind.CANCEL_STREAM: lambda content, _: self._cancel_stream(content.number()),
         }
 
     def __enter__(self) -> LocalServer:
@@ -328,6 +328,11 @@ class LocalServer:
         if isinstance(responses, Iterator) and hasattr(responses, "close"):
             with contextlib.suppress(ValueError):
                 responses.close()
+
+    def _cancel_stream(self, stream: int) -> None:
+        responses = self._open_streams.get(stream)
+        if isinstance(responses, Responses):
+            responses.cancel()
 
     def _create_family(self, content: Reader, answer: Writer) -> None:
         name, description, kind = content.text(), content.text(), content.number()

@@ -15,16 +15,16 @@ input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } ]
 output [ { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
 """
 DECOUPLED = "model_transaction_policy { decoupled: true }\n"
-HEAD = """import json, os, signal, time
-from array import array
-from dataclasses import replace
-from envpack.local.values import RawTensor, Request, Response
+HEAD = """import os, signal, time
 
-def out(request, change=lambda numbers: numbers, **changes):
+def ints(content):
+    return list(memoryview(content).cast("i"))
+
+def out(request, change=lambda numbers: numbers, **fields):
     (tensor,) = request.inputs
-    numbers = memoryview(bytes(tensor.content)).cast("i")
-    content = array("i", change(numbers)).tobytes()
-    return Response((replace(tensor, name="OUT", content=content, shape=(len(content) // 4,)),), **changes)
+    numbers = change(ints(tensor.content))
+    content = b"".join(number.to_bytes(4, "little", signed=True) for number in numbers)
+    return Response([replace(tensor, name="OUT", content=content, shape=[len(numbers)])], **fields)
 """
 ECHO = "def execute(requests, stub):\n    return [out(request) for _, request in requests]\n"
 
@@ -51,7 +51,7 @@ class Repository:
         self.folder, self.logged = folder / "models", []
         self.stub, self.prefix = folder / "stub", folder / "prefix"
         program = ROOT / "tests/unit/local/stub_program.py"
-        self.stub.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {program} {ROOT} "$@"\n')
+        self.stub.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {program} "$@"\n')
         self.stub.chmod(0o755)
         (self.prefix / "bin").mkdir(parents=True)
 

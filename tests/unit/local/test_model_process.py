@@ -12,6 +12,8 @@ from tests.waiting import soon
 from .conftest import CONFIG, numbers, request
 
 TELL = """
+import json
+
 def initialize(arguments, decoupled, instance):
     global told
     told = [arguments, decoupled, instance, RELEASE, IN_ENVIRONMENT, NAME]
@@ -107,7 +109,7 @@ DEATHS = {
         "ended by SIGKILL while execute() was running",
     ),
     "noise": (
-        "def execute(requests, stub):\n    stub.connection._socket.sendall(b'x' * 24)\n    time.sleep(60)",
+        "def execute(requests, stub):\n    stub.end.sendall(b'x' * 24)\n    time.sleep(60)",
         "was ended: it sent what no stub sends while execute() was running",
     ),
     "too few answers": (

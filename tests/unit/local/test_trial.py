@@ -52,7 +52,7 @@ def test_a_model_is_loaded_and_sent_each_request_as_often_as_asked(repository, s
 FAULTS = {
     "an error": ("raise ValueError('boom')", "", "boom"),
     "another type": (
-        "return [Response((replace(out(r).outputs[0], datatype='FP32'),)) for _, r in requests]",
+        "return [Response([replace(out(r).outputs[0], datatype='FP32')]) for _, r in requests]",
         "",
         "OUT",
     ),
