@@ -71,10 +71,11 @@ class LayerMemory:
         key = _fingerprint(compressor(), layer.members)
         try:
             sha256, size, content = self._known[key]
+            packed = PackedLayer(str(sha256), int(size), str(content))
         except (KeyError, TypeError, ValueError):
             return None
         self._found[key] = self._known[key]
-        return PackedLayer(str(sha256), int(size), str(content))
+        return packed
 
     def remember(self, layer: ImageLayer, packed: PackedLayer) -> None:
         """Note what packing a layer gave."""
