@@ -1,8 +1,18 @@
 import pytest
 
+from envpack.deployment import plan_deployment
 from envpack.project import Project
+from envpack.registry import client, parse_image_address
 from envpack.releases import find_release
-from envpack.repository import backend_for, in_model_folder, open_model, place_backend, point_to_environment
+from envpack.repository import (
+    backend_for,
+    backends_folder,
+    in_model_folder,
+    open_model,
+    place_backend,
+    point_to_environment,
+)
+from tests.memory_registry import memory_registry
 
 BACKENDS = {"early": "python_3_8", "late": ""}
 
@@ -37,3 +47,24 @@ def project(tmp_path):
 @pytest.fixture
 def release():
     return find_release("24.10")
+
+
+@pytest.fixture
+def registry(monkeypatch, tmp_path):
+    """A registry in this process; the user has no account there, and the cache is empty."""
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(client, "_PAUSE", 0)
+    monkeypatch.setattr(client, "_is_encrypted", lambda *_: False)  # reads all certificates, each time
+    with memory_registry() as found:
+        yield found
+
+
+@pytest.fixture
+def plan(project, release):
+    return plan_deployment(project, backends_folder(project), release)
+
+
+@pytest.fixture
+def address(registry):
+    return parse_image_address(f"oci://{registry.host}/team/models:1")
