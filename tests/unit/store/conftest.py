@@ -3,6 +3,7 @@
 import pytest
 
 from envpack.store import open_store
+from envpack.support.progress import NoProgress
 
 
 @pytest.fixture
@@ -14,3 +15,24 @@ def url(tmp_path):
 @pytest.fixture
 def store(url):
     return open_store(url, push=True, expiry=0.6)
+
+
+class Steps(NoProgress):
+    """The steps with their outcomes, and the details."""
+
+    def __init__(self):
+        self.seen = []
+
+    def begin(self, task):
+        self.seen.append(task)
+
+    def detail(self, text):
+        self.seen.append(text)
+
+    def end(self, outcome):
+        self.seen[-1] += f": {outcome}"
+
+
+def paths(store, folder=""):
+    """The paths of all objects below a folder of a store."""
+    return sorted(found.path for found in store.objects.list(folder))

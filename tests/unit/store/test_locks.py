@@ -1,0 +1,107 @@
+"""Locks through a store, and the packages that only one machine has."""
+
+import hashlib
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from envpack.conda import CondaSettings
+from envpack.lock import Lock, LockOptions, format_lock
+from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
+from envpack.store import find_lock, lock_key, push_packages
+from envpack.store.locks import locate_packages, push_lock
+from envpack.support.errors import StorageError
+from envpack.support.progress import NoProgress
+
+from .conftest import Steps, paths
+
+LOCKED = Target("linux-64", "3.8", "2.35", "")
+REQUIRED = Requirements(pip=("numpy",))
+
+
+@pytest.fixture
+def packages(tmp_path):
+    """A lock with an interpreter and a wheel in files of this machine, and one of an index."""
+    found = []
+    for name, content in (("python-3.8.1-0.conda", b"interpreter"), ("own-1-py3-none-any.whl", b"a wheel")):
+        file = tmp_path / "files" / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+        found.append((file, hashlib.sha256(content).hexdigest()))
+    conda = CondaPackage(
+        name="python", version="3.8.1", build="0", subdir="linux-64", url=found[0][0].as_uri(), sha256=found[0][1]
+    )
+    pip = (
+        PipPackage("own", "1", found[1][0].as_uri(), found[1][1], 7),
+        PipPackage("away", "1", "https://files.example/away-1-py3-none-any.whl", "b" * 64, 1),
+    )
+    return Lock(LOCKED, ("local",), (conda,), pip)
+
+
+def test_a_lock_is_found_by_what_was_asked_for(store, packages):
+    options = LockOptions(channels=("local",), settings=CondaSettings(), cache=Path("/cache"))
+    key = lock_key(REQUIRED, LOCKED, options)
+    assert len(key) == 32
+    assert lock_key(REQUIRED, LOCKED, replace(options, cache=Path("/other"))) == key
+    others = {
+        lock_key(Requirements(pip=("scipy",)), LOCKED, options),
+        lock_key(REQUIRED, replace(LOCKED, python="3.9"), options),
+        lock_key(REQUIRED, LOCKED, replace(options, channels=("conda-forge",))),
+        lock_key(REQUIRED, LOCKED, replace(options, sources=("x",))),
+        lock_key(REQUIRED, LOCKED, replace(options, engine="mamba")),
+    }
+    assert len(others | {key}) == 6
+    ordered = [lock_key(REQUIRED, LOCKED, replace(options, sources=sources)) for sources in (("a", "b"), ("b", "a"))]
+    assert ordered[0] == ordered[1]
+    assert find_lock(store, key) is None
+    push_lock(store, key, packages)
+    found = find_lock(store, key)
+    assert format_lock(found) == format_lock(packages)
+    assert store.find("lock", key).facts == {"python": "3.8", "platform": "linux-64", "environment": packages.key}
+    push_lock(store, key, replace(packages, pip=()))
+    assert len(find_lock(store, key).pip) == 2, "the first lock stays"
+
+
+def test_a_damaged_lock_is_refused(store):
+    for key, content in (("a" * 32, b"noise"), ("b" * 32, b"\xff")):
+        store.add_bytes("lock", key, content, facts={})
+        with pytest.raises(StorageError, match="it contains no lock of this version of envpack") as raised:
+            find_lock(store, key)
+        assert raised.value.kind == "store-corrupt"
+
+
+def test_packages_of_one_machine_travel(store, packages, tmp_path):
+    push_packages(store, packages)
+    assert len(paths(store, "records/package")) == 2
+    record = store.find("package", packages.conda[0].sha256)
+    assert record.facts == {"name": "python", "version": "3.8.1"}
+    for package in (*packages.conda, packages.pip[0]):
+        Path(package.url.removeprefix("file://")).unlink()
+    push_packages(store, packages)  # they are gone here, and there already
+    steps, cache = Steps(), tmp_path / "cache"
+    found = locate_packages(store, packages, cache, steps)
+    assert found.pip[1] == packages.pip[1]
+    files = [Path(package.url.removeprefix("file://")) for package in (*found.conda, found.pip[0])]
+    assert [file.read_bytes() for file in files] == [b"interpreter", b"a wheel"]
+    assert [file.name for file in files] == ["python-3.8.1-0.conda", "own-1-py3-none-any.whl"]
+    assert all(file.is_relative_to(cache) for file in files)
+    assert files[1].parent.name == packages.pip[0].sha256[:16]
+    assert steps.seen == ["fetch python 3.8.1 from the store: 0.0 MB", "fetch own 1 from the store: 0.0 MB"]
+    assert locate_packages(store, packages, cache, steps) == found
+    assert len(steps.seen) == 2, "what is there is not fetched again"
+
+
+def test_packages_that_are_here_or_nowhere_keep_their_address(store, packages, tmp_path):
+    push_packages(store, packages)
+    assert locate_packages(store, packages, tmp_path / "cache", NoProgress()) == packages
+    absent = tuple(replace(package, url="file:///absent/x.conda", sha256="c" * 64) for package in packages.conda)
+    lock = replace(packages, conda=absent)
+    assert locate_packages(store, lock, tmp_path / "cache", NoProgress()) == lock
+    unnamed = tuple(
+        replace(package, url="file:///absent/", sha256=packages.conda[0].sha256) for package in packages.conda
+    )
+    lock = replace(packages, conda=unnamed)
+    shutil.rmtree(tmp_path / "files")
+    assert locate_packages(store, lock, tmp_path / "cache", NoProgress()).conda[0].url != ""
