@@ -10,7 +10,7 @@ from envpack.support.errors import EnvpackError
 
 PYTHON = "3.13"
 STUB = "triton_python_backend_stub"
-LIBRARY = "libtriton_python_3_11.so"
+LIBRARY = "libtriton_python_3_13.so"
 
 
 @pytest.fixture(autouse=True)
@@ -23,18 +23,18 @@ def python():
 
 @pytest.mark.thorough
 def test_into_a_backend_and_back(doubler, envpack_json):
-    backend = doubler.parents[1] / "backends/python_3_11"
+    backend = doubler.parents[1] / "backends/python_3_13"
     words = ("doubler", "--repository", doubler.parent)
     (doubler.parent / "envpack.toml").write_text('layout = "backend"\n')
     code, document = envpack_json("build", *words, "--python", PYTHON)
     assert code == 0, document
     (built,) = document["models"]
-    assert (built["backend"], built["stub"]) == ("python_3_11", str(backend / STUB))
+    assert (built["backend"], built["stub"]) == ("python_3_13", str(backend / STUB))
     assert sorted(file.name for file in backend.iterdir()) == sorted(
         [LIBRARY, "model.py", STUB, "triton_python_backend_utils.py"]
     )
     assert not (doubler / STUB).exists()
-    assert 'backend: "python_3_11"' in (doubler / "config.pbtxt").read_text()
+    assert 'backend: "python_3_13"' in (doubler / "config.pbtxt").read_text()
     code, document = envpack_json("verify", *words)
     assert code == 0, document
     assert document["verdict"]["models"][0]["stub"]["python"].startswith(PYTHON)
@@ -54,7 +54,7 @@ def test_into_a_backend_and_back(doubler, envpack_json):
 
     (doubler.parent / "envpack.toml").unlink()
     code, document = envpack_json("build", *words, "--python", PYTHON)
-    assert document["models"][0]["backend"] == "python_3_11"  # as it was
+    assert document["models"][0]["backend"] == "python_3_13"  # as it was
 
     code, document = envpack_json("build", *words, "--python", PYTHON, "--layout", "model")
     assert (document["models"][0]["backend"], document["models"][0]["stub"]) == ("python", str(doubler / STUB))
@@ -75,10 +75,10 @@ def test_a_copied_library_replaces_the_link(doubler, envpack_json, tmp_path):
     (doubler.parent / "neighbour/config.pbtxt").write_text("nonsense {")
     (server / "triton_python_backend_utils.py").write_text("utilities")
     assert envpack_json(*words, "--backends", backends)[0] == 0
-    assert (backends / "python_3_11" / LIBRARY).is_symlink()
+    assert (backends / "python_3_13" / LIBRARY).is_symlink()
     assert envpack_json(*words, "--backends", backends, "--copy-library", server)[0] == 0
-    assert (backends / "python_3_11" / LIBRARY).read_text() == "library"
-    assert not (backends / "python_3_11" / LIBRARY).is_symlink()
+    assert (backends / "python_3_13" / LIBRARY).read_text() == "library"
+    assert not (backends / "python_3_13" / LIBRARY).is_symlink()
 
 
 def test_no_stub_and_a_backend_do_not_go_together(doubler, envpack_json):

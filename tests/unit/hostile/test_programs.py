@@ -11,7 +11,8 @@ from envpack.conda.other_engines import _program_error, _report, packages_of
 from envpack.conda.resolve import _resolve_error
 from envpack.lock.uv import uv_error
 from envpack.pythons.channels import read_channel
-from envpack.pythons.interpreters import _are_facts, _interpreter, _is_usable
+from envpack.pythons.interpreters import _interpreter, _is_usable
+from envpack.pythons.probe import _are_facts
 from envpack.support.errors import EnvpackError
 from envpack.support.processes import CompletedProcess
 from tests.hostile import VALUES, damaged, hostile, read_or_refused, trees, with_one_value_replaced
