@@ -111,7 +111,8 @@ def memory_registry(certificate=None):
             pass
 
         def handle_one_request(self):
-            if not certificate and self.connection.recv(1, socket.MSG_PEEK) == b"\x16":  # a client that looks whether this speaks TLS
+            # A client looks whether this speaks TLS.
+            if not certificate and self.connection.recv(1, socket.MSG_PEEK) == b"\x16":
                 self.close_connection = True
                 return
             super().handle_one_request()
