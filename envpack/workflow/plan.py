@@ -180,7 +180,10 @@ def _stub(request: BuildRequest, source: LockRequest, lock: Lock | None) -> Iter
     if request.stub == "always":
         yield PlannedChange("place a stub", "--stub always")
     elif release_cannot_serve(source.target.python, numpy, request.release):
-        own = f"the stub of Triton {request.release.name} embeds Python {request.release.python}"
+        cannot = f"cannot serve NumPy {numpy}"
+        if source.target.python != request.release.python:
+            cannot = f"embeds Python {request.release.python}"
+        own = f"the stub of Triton {request.release.name} {cannot}"
         yield PlannedChange(f"place a stub for Python {source.target.python}", own)
     elif request.starts_warm:
         yield PlannedChange("place a stub", "only envpack's stub starts models warm")
