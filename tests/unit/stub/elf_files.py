@@ -25,7 +25,7 @@ def write_header(path, machine, bits=64):
 
 def write_stub(path, python="3.10", *, machine=EM_X86_64, version=envpack.__version__):
     """A file with the facts of a stub of envpack; it cannot be run. The C library stands for its libpython."""
-    facts = {"libpython": "libc.so.6", "python": python, "epochs": ["23.04"], "version": version}
+    facts = {"libpython": "libc.so.6", "python": python, "epochs": ["23.04", "24.10"], "version": version}
     facts |= {"compiler": "GNU 12.2.0", "numpy": [1, 2]}
     body = _library_of_this_process("libc.so.6").with_name("libdl.so.2").read_bytes()
     names = b"\0.envpack.facts\0.envpack.body\0.shstrtab\0"

@@ -1,0 +1,209 @@
+"""From a model to its lock, and from its lock to its environment: what is resolved, remembered and shared."""
+
+from dataclasses import replace
+
+import pytest
+
+from envpack.lock import read_lock
+from envpack.requirements import PipPackage
+from envpack.store import find_lock, lock_key, open_store
+from envpack.support.errors import EnvironmentBuildError, InputError
+from envpack.workflow import ResolveOptions, lock as module, lock_model
+from envpack.workflow.lock import locked_environment, refuse_stale, resolve_lock
+
+from .conftest import other_target
+
+
+class Resolver:
+    """Resolves nothing: notes what it is asked, and returns one lock."""
+
+    def __init__(self, machine, monkeypatch):
+        self.asked, self.lock, self.remembered = [], machine.lock(), None
+        monkeypatch.setattr(module, "lock_requirements", self.resolve)
+        monkeypatch.setattr(module, "remembered_lock", self.remember)
+        monkeypatch.setattr(module, "find_remembered_lock", lambda *_: self.remembered)
+
+    def resolve(self, requirements, target, options, progress):
+        self.asked.append((requirements, target, options))
+        return self.lock
+
+    def remember(self, requirements, target, options, progress):
+        self.remembered = self.resolve(requirements, target, options, progress)
+        return self.remembered
+
+
+@pytest.fixture
+def resolver(machine, monkeypatch):
+    return Resolver(machine, monkeypatch)
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / "store").mkdir()
+    return open_store(f"file://{tmp_path}/store", push=True, expiry=0.6)
+
+
+def test_a_model_gets_a_lockfile_and_what_changed_is_named(machine, resolver):
+    done = lock_model(machine.project, "m")
+    file = machine.folder / "envpack.lock"
+    assert (done.name, done.file, done.packages, done.changes, done.changed, done.local) == ("m", file, 2, (), True, ())
+    assert read_lock(file) == resolver.lock
+    assert resolver.asked[0][2].previous is None
+    assert not lock_model(machine.project, "m").changed
+    assert resolver.asked[1][2].previous == resolver.lock
+    before = resolver.lock
+    more = PipPackage("more", "1", "file:///wheels/more-1-py3-none-any.whl", "c" * 64, 1)
+    interpreter = tuple(replace(package, url="file:///channel/python.conda") for package in before.conda)
+    resolver.lock = replace(machine.lock("2.0.0"), conda=interpreter, pip=(*machine.lock("2.0.0").pip, more))
+    done = lock_model(machine.project, "m", update=("numpy",))
+    assert (done.changes, done.packages, done.changed) == (("more – → 1", "numpy 1.26.4 → 2.0.0"), 3, True)
+    assert done.local == ("python 3.10.1", "more 1")
+    assert resolver.asked[2][2].update == ("numpy",)
+    resolver.lock = before
+    assert lock_model(machine.project, "m").changes == ("more 1 → –", "numpy 2.0.0 → 1.26.4")
+
+
+def test_a_lock_of_another_python_decides_nothing(machine, resolver):
+    machine.write_lock(machine.lock())
+    lock_model(machine.project, "m", ResolveOptions(python="3.11"))
+    assert resolver.asked[0][1].python == "3.11"
+    assert resolver.asked[0][2].previous is None
+
+
+def test_what_another_machine_has_resolved_is_written(machine, resolver):
+    lock = machine.lock("1.0")
+    assert lock_model(machine.project, "m", resolved=lock).changed
+    assert (read_lock(machine.folder / "envpack.lock"), resolver.asked) == (lock, [])
+
+
+def test_ensembles_and_environments_from_folders_have_no_lock(machine, resolver):
+    (machine.repository / "e/1").mkdir(parents=True)
+    (machine.repository / "e/config.pbtxt").write_text(
+        'platform: "ensemble" ensemble_scheduling { step [ { model_name: "m" model_version: -1 } ] }'
+    )
+    settings = machine.repository / "envpack.toml"
+    settings.write_text(settings.read_text() + '[models.m]\nfrom_prefix = "/srv/env"\n')
+    for name in ("e", "m"):
+        done = lock_model(machine.project, name)
+        assert (done.name, done.file, done.packages, done.changed) == (name, None, 0, False)
+    assert resolver.asked == []
+
+
+def test_the_first_lock_of_a_store_is_everyones(machine, resolver, store):
+    first = resolver.lock
+    lock_model(machine.project, "m", store=store)
+    key = lock_key(*resolver.asked[0])
+    assert find_lock(store, key) == first
+    (machine.folder / "envpack.lock").unlink()
+    resolver.lock = machine.lock("2.0.0")
+    lock_model(machine.project, "m", store=store)
+    assert (read_lock(machine.folder / "envpack.lock"), len(resolver.asked)) == (first, 1)
+    lock_model(machine.project, "m", store=store, update=("numpy",))
+    assert len(resolver.asked) == 2, "what is to be updated is resolved anew"
+    assert find_lock(store, key) == first
+    store.push = False
+    request = machine.request(python="3.11")
+    assert resolve_lock(request, None, (), machine.steps, store) == resolver.lock
+    assert find_lock(store, lock_key(request.requirements, request.target, request.options)) is None
+
+
+# Environments of locks
+
+
+def test_a_lockfile_decides_the_environment(machine, resolver):
+    machine.write_lock()
+    made = machine.install()
+    found = locked_environment(machine.request(), machine.steps)
+    assert (found.key, found.prefix, resolver.asked) == (made.key, made.prefix, [])
+    stripped = machine.install(strip=True)
+    assert locked_environment(machine.request(), machine.steps, strip=True).prefix == stripped.prefix
+
+
+def test_without_a_lockfile_the_first_resolution_is_remembered(machine, resolver):
+    machine.install()
+    for _ in range(2):
+        assert locked_environment(machine.request(), machine.steps).key == resolver.lock.key
+    assert len(resolver.asked) == 2
+
+
+def test_a_store_has_the_lock_and_the_environment(machine, resolver, store):
+    machine.install()
+    locked_environment(machine.request(), machine.steps, store=store)
+    asked = resolver.asked[0]
+    assert find_lock(store, lock_key(*asked)) == resolver.lock
+    assert store.find("environment", resolver.lock.key)
+    resolver.remembered, resolver.lock = None, machine.lock("2.0.0")
+    for push in (False, True):  # this machine has resolved nothing, and the store has a lock
+        store.push = push
+        assert locked_environment(machine.request(), machine.steps, store=store).key == machine.lock().key
+    assert len(resolver.asked) == 1
+
+
+def test_what_this_machine_remembers_comes_first_where_nothing_is_shared(machine, resolver, store):
+    resolver.remembered = resolver.lock = machine.lock("2.0.0")
+    machine.install(resolver.lock)
+    store.push = False
+    assert locked_environment(machine.request(), machine.steps, store=store).key == resolver.lock.key
+    assert [found.path for found in store.objects.list("records")] == []
+    store.push = True
+    locked_environment(machine.request(), machine.steps, store=store)
+    assert len(store.objects.list("records")) == 2
+
+
+def test_a_machine_without_the_python_takes_the_lock_of_the_store(machine, resolver, store, monkeypatch):
+    def missing(*_):
+        raise EnvironmentBuildError("no such Python", kind="interpreter-missing", hint="install it")
+
+    machine.install()
+    locked_environment(machine.request(), machine.steps, store=store)
+    monkeypatch.setattr(module, "find_remembered_lock", missing)
+    store.push = False
+    assert locked_environment(machine.request(), machine.steps, store=store).key == resolver.lock.key
+
+
+def test_packages_of_the_store_are_located_where_an_environment_is_installed(machine, resolver, store, monkeypatch):
+    asked, made = [], []
+
+    def install(lock, **options):
+        asked.append((lock, options))
+        return made.pop() if made else machine.install(lock)
+
+    machine.write_lock()
+    monkeypatch.setattr(module, "environment_of", install)
+    monkeypatch.setattr(
+        module, "locate_packages", lambda found, lock, cache, progress: replace(lock, channels=("located",))
+    )
+    store.push = False
+    made.append(locked_environment(machine.request(), machine.steps, store=store))
+    locked_environment(machine.request(), machine.steps)
+    assert [lock.channels for lock, _ in asked] == [("located",), machine.lock().channels]
+    request = machine.request()
+    options = asked[0][1]
+    assert (options["cache"], options["settings"], options["strip"], options["fill"]) == (
+        machine.cache, request.options.settings, False, None,
+    )  # fmt: skip
+    assert (options["progress"], options["indexes"]) == (machine.steps, request.requirements.pip_options)
+
+
+STALE = [
+    (
+        {"requirements_digest": "0"},
+        {},
+        "the lockfile was made for other requirements or channels than the model has now",
+    ),
+    ({}, {"python": "3.9"}, "the lockfile is for Python 3.9 on linux-64, not for 3.10 on linux-64"),
+    ({}, {"platform": "linux-aarch64"}, "the lockfile is for Python 3.10 on linux-aarch64, not for 3.10 on linux-64"),
+    ({}, {"glibc": "2.99"}, "the lockfile was made for glibc 2.99, the release has 2.35"),
+]
+
+
+def test_a_lockfile_that_does_not_answer_the_request_is_refused(machine):
+    said = []
+    for changes, target, _ in STALE:
+        with pytest.raises(InputError) as raised:
+            refuse_stale(other_target(replace(machine.lock(), **changes), **target), machine.request(python="3.10"))
+        assert (raised.value.kind, raised.value.where) == ("stale-lock", str(machine.folder / "envpack.lock"))
+        said.append(raised.value.message)
+    assert said == [text for *_, text in STALE]
+    refuse_stale(machine.lock(), machine.request())
+    refuse_stale(other_target(machine.lock(), glibc="2.5"), machine.request())

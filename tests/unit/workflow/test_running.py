@@ -1,0 +1,211 @@
+"""Models of a repository that run without a server: which environment, stub and version each gets."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+import envpack
+from envpack.local import ModelFailed, ModelSource, Override, Python
+from envpack.repository import STUB_NAME, Model, in_model_folder, open_model, point_to_environment
+from envpack.stub import Stub, inspect_stub
+from envpack.support.errors import EnvironmentBuildError, InputError, ServerError
+from envpack.support.progress import NoProgress
+from envpack.workflow import (
+    BuildOptions,
+    Instruments,
+    check_debug_port,
+    local_server,
+    opened_instruments,
+    running as module,
+)
+from envpack.workflow.running import python_of
+from tests.unit.stub.elf_files import EM_AARCH64, write_stub
+
+
+@pytest.fixture
+def placed(machine):
+    """A machine whose model has an environment and a stub."""
+    (machine.folder / "env/lib").mkdir(parents=True)
+    point_to_environment(open_model(machine.folder), in_model_folder("env"))
+    write_stub(machine.folder / STUB_NAME)
+    return machine
+
+
+def found(machine, name="m", override=None, **options):
+    server = local_server(machine.project, **options)
+    return server._find(name, override)
+
+
+def test_a_model_runs_in_what_it_has(placed):
+    source = found(placed)
+    assert isinstance(source, ModelSource)
+    assert (source.name, source.folder, source.version, source.variables) == ("m", placed.folder, "1", {})
+    assert source.python == Python(placed.folder / STUB_NAME, placed.folder / "env")
+    assert source.config.backend == "python"
+
+
+def test_names_stand_for_models_ensembles_or_nothing(placed):
+    (placed.repository / "e/1").mkdir(parents=True)
+    (placed.repository / "e/config.pbtxt").write_text(
+        'platform: "ensemble" ensemble_scheduling { step [ { model_name: "m" model_version: -1 } ] }'
+    )
+    (placed.repository / "notes").mkdir()
+    assert isinstance(found(placed, "e"), Model)
+    assert [found(placed, name) for name in ("absent", "notes")] == [None, None]
+    with pytest.raises(ModelFailed, match="'absent' is not found"), local_server(placed.project) as server:
+        server.model("absent")
+
+
+def test_files_and_configuration_that_a_model_gives_come_first(placed, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "python_of", lambda project, model, *_: model.folder)
+    folder = tmp_path / "given/m"
+    (folder / "4").mkdir(parents=True)
+    (folder / "4/model.py").touch()
+    config = open_model(placed.folder).config
+    source = found(placed, override=Override(config, folder))
+    assert (source.folder, source.version, source.python) == (folder, "4", folder)
+    other = type(config)()
+    other.CopyFrom(config)
+    other.max_batch_size = 7
+    source = found(placed, override=Override(other))
+    assert (source.folder, source.config.max_batch_size) == (placed.folder, 7)
+
+
+def test_the_highest_version_that_the_policy_allows(placed):
+    for version in ("2", "10", "notes"):
+        (placed.folder / version).mkdir()
+        (placed.folder / version / "model.py").touch()
+    assert found(placed).version == "10"
+    text = (placed.folder / "config.pbtxt").read_text()
+    (placed.folder / "config.pbtxt").write_text(f"{text}version_policy {{ specific {{ versions: [ 1, 2 ] }} }}\n")
+    assert found(placed).version == "2"
+    (placed.folder / "config.pbtxt").write_text(f"{text}version_policy {{ specific {{ versions: [ 7 ] }} }}\n")
+    with pytest.raises(InputError, match="no version folder is one of those that version_policy names") as raised:
+        found(placed)
+    assert (raised.value.kind, raised.value.hint) == ("model-without-code", "known versions: 1, 2, 10")
+
+
+def test_an_environment_and_a_stub_are_made_for_a_model_that_has_none(machine, monkeypatch, tmp_path):
+    machine.write_lock()
+    made = machine.install()
+    asked = []
+
+    def stub_for(target, releases, *, progress, store):
+        asked.append((target.minor, releases, store))
+        path = write_stub(tmp_path / "made" / STUB_NAME)
+        return Stub(path, inspect_stub(path), fresh=True, seconds=1)
+
+    monkeypatch.setattr("envpack.workflow.stubs.stub_for", stub_for)
+    python = python_of(machine.project, open_model(machine.folder), BuildOptions(), machine.steps)
+    assert python == Python(tmp_path / "made" / STUB_NAME, made.prefix)
+    assert asked == [("3.10", None, None)]
+
+
+def test_only_a_stub_of_this_version_and_machine_is_taken(placed, monkeypatch, tmp_path):
+    model, stub = open_model(placed.folder), placed.folder / STUB_NAME
+    other = placed.repository.parent / "backends/python" / STUB_NAME
+    assert module._placed_stub(placed.project, model) == stub
+    stub.chmod(0o644)
+    monkeypatch.setattr(
+        module.os, "access", lambda path, mode: Path(path).stat().st_mode & 0o111 if Path(path).exists() else 0
+    )
+    assert module._placed_stub(placed.project, model) is None
+    for make in (
+        lambda: write_stub(stub, version="0.0.1"),
+        lambda: write_stub(stub, machine=EM_AARCH64),
+        lambda: stub.write_bytes(b"the release's own") and stub.chmod(0o755),
+    ):
+        make()
+        assert module._placed_stub(placed.project, model) is None
+    write_stub(other)
+    assert module._placed_stub(placed.project, model) == other
+    assert inspect_stub(other).version == envpack.__version__
+
+
+def test_a_folder_is_an_environment_if_it_has_a_python_or_libraries(tmp_path):
+    for name, expected in (("lib/x", True), ("bin/python3", True), ("bin/other", False), ("other", False)):
+        (tmp_path / name.replace("/", "-") / name).mkdir(parents=True)
+        assert module._is_prefix(tmp_path / name.replace("/", "-")) == expected
+
+
+def test_a_server_answers_for_other_models_and_the_release_is_a_number(placed):
+    server = local_server(placed.project, url="http://127.0.0.1:1/")
+    assert server._release == 2410
+    assert server._remote is not None
+    assert local_server(placed.project)._remote is None
+
+
+# Instruments
+
+
+@pytest.fixture
+def python(tmp_path):
+    (tmp_path / "prefix/lib/python3.10/site-packages/debugpy").mkdir(parents=True)
+    return Python(tmp_path / "stub", tmp_path / "prefix")
+
+
+@pytest.fixture
+def port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def settings(tools, python):
+    variables = tools.variables(python, NoProgress())
+    return {name: json.loads(text) for name, text in variables.items()}
+
+
+def test_instruments_reach_the_model_as_a_variable(placed, python, port, tmp_path):
+    assert settings(Instruments(tmp_path), python) == {}
+    tools = Instruments(tmp_path, port, profile=True, memory=True)
+    assert settings(tools, python) == {
+        "ENVPACK_RUN": {
+            "debug": ["127.0.0.1", port],
+            "debugger": "",
+            "profile": str(tmp_path / "profile.json"),
+            "memray": str(tmp_path / "memray.bin"),
+        }
+    }
+    source = found(placed, instruments={"m": Instruments(tmp_path, profile=True)})
+    assert json.loads(source.variables["ENVPACK_RUN"]) == {"profile": str(tmp_path / "profile.json")}
+    assert found(placed, instruments={"other": tools}).variables == {}
+
+
+def test_a_profile_is_read_once_it_is_there(tmp_path):
+    with opened_instruments(profile=True) as tools:
+        assert (tools.profile, tools.memory, tools.debug_port, tools.functions()) == (True, False, 0, [])
+        tools.profile_file.write_text('[{"name": "f"}]')
+        assert tools.functions() == [{"name": "f"}]
+        folder = tools.folder
+    assert not folder.exists()
+
+
+def test_a_debugger_is_installed_beside_an_environment_without_one(tmp_path, port, monkeypatch, machine):
+    asked = []
+
+    class Ended:
+        returncode, stderr = 0, "the output"
+
+    monkeypatch.setattr("envpack.lock.run_uv", lambda arguments: asked.append(arguments) or Ended)
+    tools, python = Instruments(tmp_path, port), Python(tmp_path / "stub", tmp_path / "bare")
+    variables = tools.variables(python, machine.steps)
+    assert json.loads(variables["ENVPACK_RUN"])["debugger"] == str(tmp_path / "debugger")
+    assert machine.steps.seen == ["install debugpy: ready"]
+    program = tmp_path / "bare/bin/python3"
+    assert asked == [["pip", "install", "--target", tmp_path / "debugger", "--python", program, "--no-deps", "debugpy"]]
+    Ended.returncode = 1
+    with pytest.raises(EnvironmentBuildError, match="debugpy cannot be installed") as raised:
+        tools.variables(python, machine.steps)
+    assert (raised.value.kind, raised.value.details) == ("debugger-missing", "the output")
+
+
+def test_a_port_that_is_in_use_is_refused(port):
+    check_debug_port(port)
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(ServerError, match="the debugger cannot listen: ") as raised,
+    ):
+        check_debug_port(port)
+    assert (raised.value.kind, raised.value.where) == ("port-taken", f"127.0.0.1:{port}")
