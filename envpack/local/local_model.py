@@ -185,7 +185,7 @@ class LocalModel:
         return Responses(open_, self._responses(open_))
 
     def infer_batch(self, requests: list[Request]) -> list[list[Response]]:
-        """Run requests in one call of ``execute()``; returns the responses to each.
+        """Run requests in one call of ``execute()``; returns the responses to each, without `NOTHING`.
 
         Raises:
             ModelFailed: a server rejects one of the requests.
@@ -195,10 +195,11 @@ class LocalModel:
         opened = [self._opened(request) for request in admitted]
         try:
             self._batches.put(_Batch(opened))
-            return [[response for response, _ in self._drain(open_)] for open_ in opened]
+            answers = [[response for response, _ in self._drain(open_)] for open_ in opened]
         finally:
             for open_ in opened:
                 self._close(open_)
+        return [[response for response in responses if response is not NOTHING] for responses in answers]
 
     def cancel(self) -> None:
         """Cancel all requests, which models can see."""
