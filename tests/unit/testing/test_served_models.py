@@ -1,0 +1,236 @@
+"""Models for tests on a real server, as far as this needs no server: what is sent, and what is read from its log."""
+
+import contextlib
+import json
+import struct
+import sys
+from concurrent import futures
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from envpack.local import RawTensor, Request
+from envpack.project import open_project
+from envpack.server import RequestError, Tensor
+from envpack.support.errors import UsageError
+from envpack.testing import ModelError, served_models as module
+from envpack.testing.grpc_streams import stream_by_grpc
+from envpack.testing.served_models import ServedModels
+
+CALLS = 'import triton_python_backend_utils as pb_utils\nr = pb_utils.InferenceRequest(model_name="one")\n'
+INPUT = RawTensor("IN", "INT32", (1,), struct.pack("<i", 5))
+
+
+class Server:
+    url = "http://127.0.0.1:1"
+
+    def __init__(self):
+        self.output, self.port = "", 0
+
+    def log(self, since=0):
+        return self.output[since:]
+
+    def log_size(self):
+        return len(self.output)
+
+    def other_ports(self):
+        return (self.port,)
+
+
+class Client:
+    """Notes what is asked."""
+
+    def __init__(self, url, *, timeout):
+        assert (url, timeout) == (Server.url, 300)
+        self.loads, self.asked, self.errors, self.configs = [], [], {}, 0
+
+    def load(self, model, *, timeout):
+        self.loads.append(model)
+        if model in self.errors:
+            raise RequestError(self.errors[model], status=400)
+
+    def config(self, model):
+        self.configs += 1
+        return {"name": model}
+
+    def infer(self, model, inputs, **options):
+        self.asked.append((model, inputs, options))
+        if options["request_id"] == "bad":
+            raise RequestError("rejected", status=400)
+        return (Tensor("OUT", "INT32", (1,), (7,)),)
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    for name in ("one", "calls"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1/model.py").write_text(CALLS if name == "calls" else "")
+    (tmp_path / "one/1/helper.py").touch()
+    server, started = Server(), []
+
+    class Runtime:
+        def __init__(self, program, **options):
+            started.append((program, options))
+
+        @contextlib.contextmanager
+        def start(self, repository):
+            assert repository == tmp_path
+            yield server
+            started.append("stopped")
+
+    monkeypatch.setattr(module, "ProcessRuntime", Runtime)
+    monkeypatch.setattr(module, "find_server", lambda program: f"server {program}")
+    monkeypatch.setattr(module, "Client", Client)
+    monkeypatch.setattr(module, "_QUIET_SECONDS", 0)
+    found = ServedModels(open_project(tmp_path), None)
+    found.started, found.server = started, server
+    yield found
+    found.close()
+    assert started[-1] == "stopped"
+
+
+def test_a_server_for_tests_listens_for_grpc_on_this_machine(models, tmp_path):
+    ((program, options),) = models.started
+    assert program == "server None"
+    assert options["arguments"] == ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=0")
+    assert options["extra_backends"].name == "backends"
+
+
+def test_models_that_a_model_calls_are_loaded_before_it(models):
+    models.load("calls")
+    models.load("calls")
+    assert models._client.loads == ["one", "calls"]
+    models.forget("calls")
+    models.forget("absent")
+    models.load("calls")
+    assert models._client.loads == ["one", "calls", "calls"]
+
+
+def test_an_error_of_a_called_model_is_one_of_its_tests_only(models, tmp_path):
+    reason = "load failed for model '{0}': version 1 is at UNAVAILABLE state: Internal: ValueError: boom;"
+    models._client.errors["one"] = reason.format("one")
+    models.load("calls")
+    with pytest.raises(ModelError, match="ValueError: boom"):
+        models.load("one")
+    del models._client.errors["one"]
+    models.load("one")
+    assert models._client.loads == ["one", "calls", "one", "one"]
+
+
+def test_the_configuration_is_that_of_the_server_until_the_model_changes(models):
+    assert [models.config("one"), models.config("one")] == [{"name": "one"}] * 2
+    assert models._client.configs == 1
+    models.forget("one")
+    models.config("one")
+    assert models._client.configs == 2
+
+
+def test_a_request_is_sent_as_a_client_sends_it(models):
+    asked = Request(
+        (INPUT,), model="one", id="x", parameters='{"a":1}', outputs=frozenset({"B", "A"}), correlation_id=4, flags=1
+    )
+    assert models.infer(asked) == (RawTensor("OUT", "INT32", (1,), struct.pack("<i", 7)),)
+    assert models._client.asked == [
+        (
+            "one",
+            (Tensor("IN", "INT32", (1,), (5,)),),
+            {
+                "binary": True,
+                "parameters": {"a": 1, "sequence_id": 4, "sequence_start": True, "sequence_end": False},
+                "request_id": "x",
+                "outputs": ["A", "B"],
+            },
+        )
+    ]
+    models.infer(Request((INPUT,), model="one", correlation_id="s", flags=2))
+    assert models._client.asked[1][2]["parameters"] == {
+        "sequence_id": "s", "sequence_start": False, "sequence_end": True,
+    }  # fmt: skip
+    with pytest.raises(ModelError, match="^rejected$"):
+        models.infer(Request((INPUT,), model="one", id="bad"))
+    good, bad = models.infer_batch([Request((INPUT,), model="one"), Request((INPUT,), model="one", id="bad")])
+    assert (good[0].name, bad.text) == ("OUT", "rejected")
+    assert models._client.asked[-1][2]["parameters"] == {}
+
+
+def test_the_lines_that_a_model_logged(models):
+    before = models.position()
+    for line in (
+        'I1125 13:06:24.127303 28553 model.py:7] "quoted \\"text\\""',
+        "W1125 13:06:24.127303 28553 helper.py:7] plain text",
+        "E1125 13:06:24.127303 28553 other.py:7] of another model",
+        "I1125 13:06:24.127303 28553 model.py:7] envpack-stub {}",
+        'I1125 13:06:24.127303 28553 model.py:7] "half',
+        "printed by the model",
+    ):
+        models.server.output += f"{line}\n"
+    assert models.logged("one", before) == ['quoted "text"', "plain text", '"half']
+    assert models.logged("one", models.position()) == []
+
+
+# Streams
+
+
+class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """Answers each request with as many responses as its id says; the last one may be an error."""
+
+    def __init__(self):
+        self.seen = []
+
+    def ModelStreamInfer(self, requests, context):  # noqa: N802 - the name of the protocol
+        for request in requests:
+            self.seen.append(request)
+            if request.id == "refuse":
+                context.abort(grpc.StatusCode.UNAVAILABLE, "shutting down")
+            for number in range(3):
+                answer = service_pb2.ModelInferResponse(raw_output_contents=[struct.pack("<i", number)])
+                answer.outputs.add(name="OUT", datatype="INT32", shape=[1])
+                yield service_pb2.ModelStreamInferResponse(infer_response=answer)
+            if request.id == "fail":
+                yield service_pb2.ModelStreamInferResponse(error_message="boom")
+
+
+@pytest.fixture
+def service():
+    found, server = Service(), grpc.server(futures.ThreadPoolExecutor(2))
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(found, server)
+    found.port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield found
+    server.stop(None).wait()
+
+
+def test_a_stream_carries_shapes_and_types(service, models):
+    models.server.port = service.port
+    asked = Request((INPUT,), model="one", id="x", outputs=frozenset({"B", "A"}), parameters=json.dumps(
+        {"flag": True, "count": 3, "share": 0.5, "text": "é"}
+    ))  # fmt: skip
+    found = list(models.stream(asked))
+    assert found == [(RawTensor("OUT", "INT32", (1,), struct.pack("<i", number)),) for number in range(3)]
+    (seen,) = service.seen
+    assert (seen.model_name, seen.id, list(seen.raw_input_contents)) == ("one", "x", [INPUT.content])
+    assert [(entry.name, entry.datatype, list(entry.shape)) for entry in seen.inputs] == [("IN", "INT32", [1])]
+    assert [entry.name for entry in seen.outputs] == ["A", "B"]
+    values = {name: value.WhichOneof("parameter_choice") for name, value in seen.parameters.items()}
+    assert values == {"flag": "bool_param", "count": "int64_param", "share": "double_param", "text": "string_param"}
+    assert (seen.parameters["count"].int64_param, seen.parameters["text"].string_param) == (3, "é")
+    assert models._client.loads == ["one"]
+
+
+def test_an_error_in_a_stream_follows_its_responses(service):
+    found = []
+    with pytest.raises(ModelError, match="^boom$"):
+        found.extend(stream_by_grpc(service.port, Request((INPUT,), model="one", id="fail"), {}))
+    responses = stream_by_grpc(service.port, Request((INPUT,), model="one", id="fail"), {})
+    assert len([next(responses) for _ in range(3)]) == 3
+    responses.close()
+    with pytest.raises(ModelError, match="^shutting down$"):
+        list(stream_by_grpc(service.port, Request((INPUT,), model="one", id="refuse"), {}))
+
+
+def test_without_the_client_the_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tritonclient.grpc", None)
+    with pytest.raises(UsageError, match=r"stream\(\) of model 'one' on a real server needs gRPC") as raised:
+        list(stream_by_grpc(1, Request((INPUT,), model="one"), {}))
+    assert (raised.value.kind, raised.value.hint) == ("grpc-missing", "pip install 'tritonclient[grpc]'")
