@@ -1,0 +1,95 @@
+"""Requests side by side: they end with Ctrl-C, and the first failure ends the others."""
+
+import threading
+
+import pytest
+
+from envpack.store import transfers
+from envpack.store.transfers import RequestThreads, interruptible, transfer_all
+from envpack.support.progress import NoProgress
+
+
+class Bytes(NoProgress):
+    def __init__(self):
+        self.seen = []
+
+    def advance(self, done, total, unit, *, size=0):
+        self.seen.append((done, total, unit, threading.current_thread().name))
+
+
+def test_each_task_reports_its_bytes_in_the_callers_thread():
+    progress, done = Bytes(), []
+
+    def task(number):
+        def run(report):
+            report(number)
+            report(number)
+            return f"result {number}"
+
+        return run
+
+    transfer_all(
+        [task(1), task(2), task(4)], total=10, threads=2, progress=progress, done=lambda *found: done.append(found)
+    )
+    assert sorted(done) == [(0, "result 1"), (1, "result 2"), (2, "result 4")]
+    assert progress.seen[-1] == (10, 10, "bytes", threading.current_thread().name), "no more than there is"
+    assert [count for count, *_ in progress.seen] == sorted(count for count, *_ in progress.seen)
+
+
+def test_the_first_failure_cancels_what_has_not_begun(monkeypatch):
+    monkeypatch.setattr(transfers, "_PAUSE", 0.01)
+    begun, go_on = [], threading.Event()
+
+    def fail(report):
+        begun.append("fail")
+        raise ValueError("failed")
+
+    def wait(report):
+        begun.append("wait")
+        interruptible(lambda: go_on.wait(60))
+
+    def never(report):
+        begun.append("never")
+
+    with pytest.raises(ValueError, match="failed"):
+        transfer_all([wait, fail, never, never], total=1, threads=2, progress=NoProgress(), done=lambda *_: None)
+    go_on.set()
+    assert begun.count("never") < 2
+    assert {"wait", "fail"} <= set(begun)
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_given_up(monkeypatch):
+    monkeypatch.setattr(transfers, "_PAUSE", 0.01)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def request():
+        begun.set()
+        go_on.wait(60)
+
+    with pytest.raises(ValueError, match="ended"), RequestThreads(1) as pool:
+        waiting = pool.submit(interruptible, request)
+        assert begun.wait(60)
+        raise ValueError("ended")
+    assert isinstance(waiting.exception(), KeyboardInterrupt)
+    go_on.set()
+
+
+def test_a_signal_ends_the_wait_for_an_answer(monkeypatch):
+    monkeypatch.setattr(transfers, "_PAUSE", 0.01)
+    go_on = threading.Event()
+
+    def stopped():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transfers, "raise_if_stopped", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(lambda: go_on.wait(60))
+    go_on.set()
+    monkeypatch.setattr(transfers, "raise_if_stopped", lambda: None)
+    assert interruptible(lambda: 7) == 7
+    with pytest.raises(OSError, match="broken"):
+        interruptible(broken)
+
+
+def broken():
+    raise OSError("broken")
