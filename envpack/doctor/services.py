@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from envpack.conda import read_conda_settings
 from envpack.containers import Daemon, daemon_errors, find_daemon
 from envpack.doctor.observation import Observation
-from envpack.lock import LOCAL_CHANNEL, run_uv
+from envpack.lock import LOCAL_CHANNEL
 from envpack.project import Project
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import find_server
@@ -21,6 +21,7 @@ from envpack.support.errors import ServerError
 from envpack.support.isolation import clean_environment
 from envpack.support.redaction import public_url
 from envpack.support.temp_dirs import temp_dir
+from envpack.support.uv import run_uv
 
 if TYPE_CHECKING:
     import docker

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envpack.environment.inventory import Owners
-from envpack.lock import run_uv
 from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import bare_environment
 from envpack.support.processes import CompletedProcess, run
+from envpack.support.uv import run_uv
 
 _STARTING = 120.0  # seconds that a Python may take to start and end
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from envpack.lock import failing_requirement, platform_name, run_uv, to_pylock, uv_error
+from envpack.lock import failing_requirement, platform_name, to_pylock, uv_error
 from envpack.requirements import PipPackage, Target
 from envpack.support.processes import CompletedProcess
 from envpack.support.temp_dirs import temp_dir
+from envpack.support.uv import run_uv
 
 _TRIES = 3  # offline attempts; each failure names one wheel that uv's cache does not have
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from envpack.lock.uv import (
         failing_requirement as failing_requirement,
         platform_name as platform_name,
-        run_uv as run_uv,
         uv_error as uv_error,
     )
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from envpack.lock.uv import platform_name, run_uv, uv_error
+from envpack.lock.uv import platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.redaction import public_url
 from envpack.support.temp_dirs import temp_dir
 from envpack.support.text import normalise_name
+from envpack.support.uv import run_uv
 
 
 def resolve_pip(

@@ -1,54 +1,21 @@
-"""Runs of uv: isolated from the user's Python settings, without secrets on the command line."""
+"""What uv says of pip requirements, as errors for the user."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
-from envpack.support.installation import repair_command
-from envpack.support.isolation import clean_environment
-from envpack.support.processes import CompletedProcess, run
-from envpack.support.redaction import redact
-from envpack.support.temp_dirs import temp_dir
+from envpack.support.processes import CompletedProcess
 from envpack.support.text import normalise_name, one_line
 
-NO_VARIABLES: Mapping[str, str] = {}
 _GLIBC_OF_UV = {"2.17", "2.28", *(f"2.{minor}" for minor in range(31, 41))}
 _REQUIREMENT_PATTERNS = (
     re.compile(r"you require ([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?((?:[<>=!~]=?=?[\w.*]+,?)*)"),
     re.compile(r"(?:Failed to (?:download|build|fetch|parse)|Hash mismatch for)[:\s]+`?([A-Za-z0-9][\w.-]*)"),
 )
-_NO_PROJECT = Path("/")  # working folder of uv, so that it reads no project's settings
-
-
-def run_uv(
-    arguments: Sequence[str | Path], *, variables: Mapping[str, str] = NO_VARIABLES, timeout: float | None = None
-) -> CompletedProcess:
-    """Run uv to its end.
-
-    Args:
-        arguments: for uv, without secrets.
-        variables: added to its environment; may contain secrets.
-        timeout: seconds.
-
-    Returns:
-        The run, with passwords removed from its output.
-
-    Raises:
-        EnvironmentBuildError: ``uv-missing``.
-        subprocess.TimeoutExpired: it ran longer than ``timeout`` seconds.
-    """
-    # uv never removes its lock files from the temporary folder, so it gets a folder that is removed.
-    with temp_dir("uv") as folder:
-        own = {"TMPDIR": str(folder), "UV_PREVIEW_FEATURES": "pylock", "UV_PYTHON_DOWNLOADS": "never"}
-        environment = clean_environment() | dict(variables) | own
-        command = [_uv(), *arguments, "--no-progress", "--color", "never"]
-        completed = run(command, env=environment, cwd=_NO_PROJECT, timeout=timeout)
-    return CompletedProcess(completed.returncode, redact(completed.stdout), redact(completed.stderr))
 
 
 def platform_name(machine: str, glibc: str) -> str:
@@ -140,15 +107,6 @@ _UNKNOWN = ErrorPattern(
     message="uv could not install the pip requirements:\n{lines}",
     hint="check the network and the index; UV_INDEX_URL or PIP_INDEX_URL names another",
 )
-
-
-def _uv() -> str:
-    from uv import find_uv_bin
-
-    try:
-        return os.fspath(find_uv_bin())
-    except FileNotFoundError as error:
-        raise EnvironmentBuildError("uv is not installed", kind="uv-missing", hint=repair_command()) from error
 
 
 def _reason(lines: str) -> str:

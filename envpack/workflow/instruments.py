@@ -96,7 +96,7 @@ class Instruments:
         """A folder that has debugpy, ``""`` if the environment has it."""
         if next(python.prefix.glob("lib/python3.*/site-packages/debugpy"), None) is not None:
             return ""
-        from envpack.lock import run_uv
+        from envpack.support.uv import run_uv
 
         folder = self.folder / "debugger"
         progress.begin("install debugpy")

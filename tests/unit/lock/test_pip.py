@@ -7,10 +7,11 @@ import pytest
 
 from envpack.lock import pip
 from envpack.lock.pip import build_wheels, resolve_pip
-from envpack.lock.uv import platform_name, run_uv, uv_error
+from envpack.lock.uv import platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.processes import CompletedProcess
+from envpack.support.uv import run_uv
 
 TARGET = Target("linux-64", "3.10", "2.35", "")
 HASH = "a" * 64
@@ -285,7 +286,7 @@ class Run:
     """Stands for the start of a program; the program prints a password."""
 
     def __init__(self, monkeypatch):
-        monkeypatch.setattr("envpack.lock.uv.run", self)
+        monkeypatch.setattr("envpack.support.uv.run", self)
 
     def __call__(self, command, *, env, cwd, timeout=None):
         self.command, self.variables, self.folder = command, env, cwd
