@@ -15,16 +15,28 @@ from envpack.support.platforms import PLATFORMS, platform_name
 FILE_NAME = "envpack.toml"
 _MOST = 1 << 20  # bytes
 _BUILD_KEYS = {"format", "exclude", "toolchain", "layout", "link_mode", "start"}
-_PROJECT_KEYS = {"triton", "platform", "channels", "served_from", "backends", "store", "push", "models"} | _BUILD_KEYS
+_PROJECT_KEYS = {
+    "triton",
+    "platform",
+    "channels",
+    "python_preference",
+    "served_from",
+    "backends",
+    "store",
+    "push",
+    "models",
+} | _BUILD_KEYS
 _MODEL_KEYS = {"python", "requirements", "from_prefix"} | _BUILD_KEYS
 LAYOUTS = ("model", "backend")
 ARCHIVE_FORMATS = ("dir", "tar.gz", "tar")
 TOOLCHAINS = ("auto", "system", "zig")
 LINK_MODES = ("auto", "clone", "hardlink", "copy")
 STARTS = ("cold", "warm")
+PREFERENCES = ("system", "managed", "only-system", "only-managed")
 _EXAMPLES = {
     "triton": "24.10",
     "platform": "linux-64",
+    "python_preference": "managed",
     "served_from": "/models",
     "layout": "backend",
     "format": "tar.gz",
@@ -76,6 +88,7 @@ class Project:
         triton: Triton release that the models are for.
         platform: ``"linux-64"`` or ``"linux-aarch64"``.
         channels: conda channels in order of preference.
+        python_preference: where interpreters come from: a name in `PREFERENCES`.
         served_from: path of the model repository on the server, if it differs.
         layout: ``"model"`` for stubs beside their models, ``"backend"`` for one per Python in a folder of backends.
         backends: that folder, absolute.
@@ -93,6 +106,7 @@ class Project:
     triton: str = ""
     platform: str = ""
     channels: tuple[str, ...] = ()
+    python_preference: str = ""
     served_from: str = ""
     layout: str = ""
     backends: Path | None = None
@@ -161,6 +175,7 @@ def _parsed(content: dict[str, object], file: Path) -> Project:
         triton=_text(content, "triton", file, place),
         platform=_one_of(PLATFORMS, content, "platform", file, place),
         channels=_texts(content, "channels", file, place),
+        python_preference=_one_of(PREFERENCES, content, "python_preference", file, place),
         served_from=_text(content, "served_from", file, place),
         layout=_one_of(LAYOUTS, content, "layout", file, place),
         backends=file.parent / expand_home(backends, str(file)) if backends else None,

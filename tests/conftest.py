@@ -1,5 +1,6 @@
 """What all rings share: one cache folder, and the options that choose Triton releases."""
 
+import os
 import signal
 
 from hypothesis import HealthCheck, settings
@@ -31,5 +32,6 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--part") == "gate" and not config.getoption("--hypothesis-profile"):
         settings.load_profile("gate")
+    os.environ["UV_PYTHON_DOWNLOADS"] = "never"  # a test that lacks an interpreter says so, and fetches none
     use_kept_cache()
     judge_skips(config)

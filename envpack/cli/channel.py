@@ -15,7 +15,7 @@ from envpack.cli.console import Console, plain
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from envpack.pythons import ChannelPackage
+    from envpack.pythons import ChannelPackage, PythonPreference
 
 
 @click.group(short_help="Make a conda channel of this machine's Pythons.")
@@ -39,12 +39,25 @@ def command() -> None:
     metavar="FOLDER",
     help="The channel. Default: channels/own in envpack's data folder.",
 )
+@options.python_preference(
+    "Without --from, where the interpreter comes from: system, and uv fetches one only if none of this machine fits; "
+    "managed, first those that uv installs; or only one of the two. Default: system."
+)
 @options.with_console
-def add_python(python: str, place: Path | None, folder: Path | None, console: Console) -> None:
+def add_python(
+    python: str,
+    place: Path | None,
+    folder: Path | None,
+    python_preference: PythonPreference | None,
+    console: Console,
+) -> None:
     """Put a Python of this machine into a channel folder, as a conda package that works anywhere."""
     from envpack.pythons import add_interpreter, default_channel, interpreter_at, interpreter_for
 
-    interpreter = interpreter_at(place, python) if place else interpreter_for(python)
+    if place:
+        interpreter = interpreter_at(place, python)
+    else:
+        interpreter = interpreter_for(python, preference=python_preference or "system", progress=console)
     channel = (folder or default_channel()).absolute()
     package, changed = add_interpreter(interpreter, channel, progress=console)
     console.begin(f"Python {package.version} of {interpreter.prefix}")

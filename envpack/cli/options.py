@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envpack.cli.console import Console
+from envpack.project import PREFERENCES
 from envpack.support.platforms import PLATFORMS, platform_name
 
 if TYPE_CHECKING:
@@ -110,6 +111,11 @@ abi = click.option(
 )
 
 
+def python_preference(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--python-preference`` to a command."""
+    return click.option("--python-preference", type=click.Choice(PREFERENCES), default=None, help=help_text)
+
+
 _RESOLVE = (
     click.option(
         "--python",
@@ -127,6 +133,10 @@ _RESOLVE = (
         metavar="URL",
         help="Conda channel; repeatable. Default: those of envpack.toml, the requirements or .condarc, else local: "
         "packages made from this machine's interpreters.",
+    ),
+    python_preference(
+        "Where interpreters come from: system, and uv fetches one only if none of this machine fits; managed, first "
+        "those that uv installs; or only one of the two. Default: that of envpack.toml, else system."
     ),
     click.option(
         "--platform",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from envpack.fleet import Task
+    from envpack.pythons import PythonPreference
     from envpack.store import SharedStore
     from envpack.stub import Cell, Stub, ToolchainName
 
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     "pythons",
     multiple=True,
     metavar="3.8",
-    help="Python version; the stub is compiled against an interpreter of this machine. Repeatable.",
+    help="Python version; the stub is compiled against an interpreter of this machine, or one that uv fetches. "
+    "Repeatable.",
+)
+@options.python_preference(
+    "Where interpreters come from: system, and uv fetches one only if none of this machine fits; managed, first those "
+    "that uv installs; or only one of the two. Default: system."
 )
 @click.option(
     "--prefix",
@@ -103,6 +109,7 @@ class _StubRequest:
     """The command line."""
 
     pythons: tuple[str, ...]
+    python_preference: PythonPreference | None
     prefixes: tuple[Path, ...]
     all_pythons: bool
     tritons: tuple[str, ...]
@@ -144,9 +151,10 @@ def _plan(request: _StubRequest, console: Console) -> tuple[tuple[Cell, ...], Mi
     for release in releases:
         console.warned(release.warning)
     missing: MissingPythons = {}
-    targets = [target_from_interpreter(minor) for minor in request.pythons]
+    preference = request.python_preference or "system"
+    targets = [target_from_interpreter(minor, preference=preference, progress=console) for minor in request.pythons]
     if request.all_pythons:
-        found = find_pythons()
+        found = find_pythons(preference)
         targets, missing = list(found.targets), found.missing
     targets += [target_from_prefix(prefix.absolute()) for prefix in request.prefixes]
     for minor, error in missing.items():

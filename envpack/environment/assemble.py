@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import platform as host
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -28,7 +28,15 @@ from envpack.environment.inventory import (
 from envpack.environment.relocation import relocate, update_records, write_activation
 from envpack.environment.store import MANIFEST, SCHEMA, EnvironmentManifest, PackageEntry, ReplacedFileEntry
 from envpack.lock import Lock
-from envpack.pythons import compile_packages, fingerprint, interpreter_for, local_channel
+from envpack.pythons import (
+    Interpreter,
+    PythonPreference,
+    available_interpreters,
+    compile_packages,
+    fingerprint,
+    interpreter_for,
+    local_channel,
+)
 from envpack.requirements import CondaPackage, PipPackage
 from envpack.support.bounded_reading import parse_json
 from envpack.support.elf import AbiRequirements, strip_environment, version_key
@@ -65,6 +73,7 @@ class Assembly:
     indexes: tuple[str, ...]
     strip: bool
     progress: Progress
+    python_preference: PythonPreference = "system"
     key: str = ""
 
     @property
@@ -158,8 +167,7 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
         mark_used(other.parent.parent)
         return dataclasses.replace(package, url=other.as_uri())
     if package.build.startswith("local_"):
-        with contextlib.suppress(EnvironmentBuildError):
-            interpreter = interpreter_for(assembly.lock.target.python)
+        for interpreter in _candidates(assembly):
             if package.build == f"local_{fingerprint(interpreter)}":
                 again = local_channel(interpreter, cache=assembly.cache, progress=assembly.progress).package
                 return dataclasses.replace(package, url=again.file.as_uri())
@@ -178,6 +186,19 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
     )
 
 
+def _candidates(assembly: Assembly) -> Iterator[Interpreter]:
+    """The interpreters of this machine, then the one that is fetched if it has none of the version."""
+    yield from available_interpreters()
+    with contextlib.suppress(EnvironmentBuildError):
+        yield _interpreter(assembly)
+
+
+def _interpreter(assembly: Assembly) -> Interpreter:
+    return interpreter_for(
+        assembly.lock.target.python, preference=assembly.python_preference, progress=assembly.progress
+    )
+
+
 def _mark_wheels(packages: Sequence[PipPackage], folder: Path) -> None:
     """Record the use of wheels that were built from local projects."""
     for package in packages:
@@ -188,7 +209,7 @@ def _mark_wheels(packages: Sequence[PipPackage], folder: Path) -> None:
 
 def _python(assembly: Assembly, prefix: Path) -> Path:
     """An interpreter of the same minor version that this machine can run."""
-    return prefix / "bin" / "python3" if assembly.runs_here else interpreter_for(assembly.lock.target.python).executable
+    return prefix / "bin" / "python3" if assembly.runs_here else _interpreter(assembly).executable
 
 
 def _compile(assembly: Assembly, prefix: Path, owners: Owners) -> None:

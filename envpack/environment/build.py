@@ -13,7 +13,14 @@ from pathlib import Path
 from envpack.conda import CondaSettings, Credentials, read_conda_settings
 from envpack.environment.store import Environment, disappeared, read_environment
 from envpack.lock import LOCAL_CHANNEL, Lock, LockOptions, digest_requirements, lock_requirements, read_lock, write_lock
-from envpack.pythons import check_minor, fingerprint, interpreter_for
+from envpack.pythons import (
+    PythonPreference,
+    check_minor,
+    fingerprint,
+    interpreter_for,
+    interpreter_here,
+    reason_to_fetch,
+)
 from envpack.requirements import Requirements, Target, host_platform
 from envpack.support.cache_locations import cache_root
 from envpack.support.entry_locks import being_made, ingredients_in_use, mark_used
@@ -36,6 +43,7 @@ def build_environment(
     cuda: str = "",
     platform: str = "",
     sources: Sequence[str] = (),
+    python_preference: PythonPreference = "system",
 ) -> Environment:
     """Return the environment for requirements from the store; build it first if it is not there.
 
@@ -52,6 +60,7 @@ def build_environment(
         cuda: version of CUDA on the server, ``""`` for none.
         platform: ``"linux-64"`` or ``"linux-aarch64"``, this machine's by default.
         sources: pip packages that may be built from source; ``":all:"`` for any.
+        python_preference: where interpreters come from, see `envpack.pythons.interpreter_for`.
 
     Raises:
         UsageError: ``python`` is not a supported version, or a channel's address is invalid.
@@ -66,6 +75,7 @@ def build_environment(
         settings=read_conda_settings(),
         cache=(cache or cache_root()).absolute(),
         sources=tuple(sources),
+        python_preference=python_preference,
     )
     with ingredients_in_use(options.cache):
         lock = remembered_lock(requirements, target, options, progress or NoProgress())
@@ -76,6 +86,7 @@ def build_environment(
             settings=options.settings,
             credentials=options.credentials,
             indexes=requirements.pip_options,
+            python_preference=python_preference,
         )
 
 
@@ -90,8 +101,13 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
     remembered = find_remembered_lock(requirements, target, options)
     if remembered:
         return remembered
+    if LOCAL_CHANNEL in options.channels:
+        interpreter_for(target.python, preference=options.python_preference, progress=progress)
     file = _lock_memory(requirements, target, options)
     with storage_errors(file), ingredients_in_use(options.cache):
+        remembered = _remembered(file)  # of an interpreter that is used because none could be fetched
+        if remembered:
+            return remembered
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = lock_requirements(requirements, target, options, progress)
         write_lock(lock, file)
@@ -99,8 +115,18 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
 
 
 def find_remembered_lock(requirements: Requirements, target: Target, options: LockOptions) -> Lock | None:
-    """The lock to which these requirements resolved first on this machine; ``None`` if there is none."""
-    file = _lock_memory(requirements, target, options)
+    """The lock to which these requirements resolved first on this machine; ``None`` if there is none.
+
+    Raises:
+        EnvironmentBuildError: this machine has no interpreter for it, and none may be fetched.
+    """
+    local = LOCAL_CHANNEL in options.channels
+    if local and reason_to_fetch(target.python, options.python_preference):
+        return None
+    return _remembered(_lock_memory(requirements, target, options))
+
+
+def _remembered(file: Path) -> Lock | None:
     with contextlib.suppress(InputError):  # a damaged file, or one of another version; resolving again replaces it
         lock = read_lock(file)
         if lock:
@@ -119,7 +145,7 @@ def _lock_memory(requirements: Requirements, target: Target, options: LockOption
     if options.engine != "rattler":
         key_parts.append(options.engine)
     if LOCAL_CHANNEL in options.channels:
-        key_parts.append(fingerprint(interpreter_for(target.python)))
+        key_parts.append(fingerprint(interpreter_here(target.python, preference=options.python_preference)))
     name = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:32]
     return options.cache / "solutions" / f"{name}.lock"
 
@@ -139,6 +165,7 @@ def environment_of(
     indexes: Sequence[str] = (),
     strip: bool = False,
     fill: Callable[[Path], None] | None = None,
+    python_preference: PythonPreference = "system",
 ) -> Environment:
     """Return the environment of a lock from the store; build it first, from exactly those packages, if it is not there.
 
@@ -151,6 +178,7 @@ def environment_of(
         indexes: index options of a requirements file; they may contain passwords.
         strip: whether to remove debug information from libraries and programs.
         fill: fills an empty folder with the finished environment instead of building it.
+        python_preference: where interpreters come from, see `envpack.pythons.interpreter_for`.
 
     Raises:
         EnvironmentBuildError: a package cannot be downloaded, has another hash, or the environment does not start.
@@ -177,6 +205,7 @@ def environment_of(
         indexes=tuple(indexes),
         strip=strip,
         progress=progress or NoProgress(),
+        python_preference=python_preference,
     )
     with ingredients_in_use(root):
         return build_once(folder, lambda partial: assemble(assembly, partial))

@@ -62,6 +62,7 @@ def build_task(request: BuildRequest, options: BuildOptions, store: SharedStore 
             channels=source.options.channels,
             sources=source.options.sources,
             engine=source.options.engine,
+            python_preference=source.options.python_preference,
             lock=format_lock(lock) if lock else "",
             release=request.release.name,
             abi=options.resolve.abi,
@@ -99,6 +100,7 @@ def lock_tasks(
                     channels=request.options.channels,
                     sources=request.options.sources,
                     engine=request.options.engine,
+                    python_preference=request.options.python_preference,
                     lock=text,
                     update=update,
                 ),
@@ -135,7 +137,7 @@ def stub_tasks(
 def _is_interpreter(cell: Cell) -> bool:
     """Whether a stub is for the interpreter that a minor version stands for."""
     try:
-        return target_from_interpreter(cell.target.minor) == cell.target
+        return target_from_interpreter(cell.target.minor, fetch=False) == cell.target
     except (EnvironmentBuildError, StubError):
         return False
 

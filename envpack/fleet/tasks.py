@@ -13,6 +13,7 @@ from envpack.support import errors
 from envpack.support.errors import EnvpackError
 
 if TYPE_CHECKING:
+    from envpack.pythons import PythonPreference
     from envpack.requirements import Requirements, Target
     from envpack.verification import Verdict, VerifyOptions
 
@@ -27,6 +28,7 @@ class BuildOrder:
         channels: conda channels.
         sources: pip packages that may be built from source.
         engine: what resolves conda packages.
+        python_preference: where interpreters come from.
         lock: text of the lockfile, ``""`` if the model has none.
         release: name of the Triton release.
         abi: release whose stub ABI it uses, ``""`` for the known one.
@@ -40,6 +42,7 @@ class BuildOrder:
     channels: tuple[str, ...]
     sources: tuple[str, ...]
     engine: str
+    python_preference: PythonPreference
     lock: str
     release: str
     abi: str
@@ -61,6 +64,7 @@ class LockOrder:
     channels: tuple[str, ...]
     sources: tuple[str, ...]
     engine: str
+    python_preference: PythonPreference
     lock: str
     update: tuple[str, ...]
 

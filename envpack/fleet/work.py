@@ -130,6 +130,7 @@ def _lock_request(order: BuildOrder | LockOrder, name: str, scratch: Path) -> Lo
             cache=cache_root().absolute(),
             sources=order.sources,
             engine=order.engine,
+            python_preference=order.python_preference,
         ),
         python_source="the caller",
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envpack.conda import Channels, CondaSettings, Credentials
 from envpack.lock.model import Lock, digest_requirements
-from envpack.pythons import interpreter_for
+from envpack.pythons import PythonPreference, interpreter_for
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, host_platform
 from envpack.support.errors import InputError, UsageError
 from envpack.support.progress import Progress
@@ -32,6 +32,7 @@ class LockOptions:
         update: names of packages that are not kept.
         sources: pip packages that may be built from source; ``":all:"`` for any.
         engine: what resolves conda packages: ``"rattler"``, which is embedded, or a program of this machine.
+        python_preference: where interpreters come from, see `envpack.pythons.interpreter_for`.
     """
 
     channels: tuple[str, ...]
@@ -41,6 +42,7 @@ class LockOptions:
     update: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     engine: str = "rattler"
+    python_preference: PythonPreference = "system"
 
     @property
     def credentials(self) -> Credentials:
@@ -95,7 +97,8 @@ def resolve_channels(options: LockOptions, target: Target, progress: Progress) -
     for name in options.channels:
         if name == LOCAL_CHANNEL:
             _check_host(target)
-            channel = local_channel(interpreter_for(target.python), cache=options.cache, progress=progress)
+            interpreter = interpreter_for(target.python, preference=options.python_preference, progress=progress)
+            channel = local_channel(interpreter, cache=options.cache, progress=progress)
             names.append(channel.folder.as_uri())
         else:
             names.append(name)
@@ -214,9 +217,10 @@ class _Resolver:
 
         if not projects:
             return ()
+        preference = self.options.python_preference
+        python = interpreter_for(self.target.python, preference=preference, progress=self.progress)
         self.progress.begin(f"build {_count(len(projects), 'local project')}")
-        python = interpreter_for(self.target.python).executable
-        wheels = build_wheels(projects, self.target, python, self.options.cache)
+        wheels = build_wheels(projects, self.target, python.executable, self.options.cache)
         self.progress.end(_count(len(wheels), "wheel"))
         return wheels
 

@@ -132,7 +132,7 @@ def _environment_on_host(environment: EnvironmentFacts, host: Host) -> Iterator[
         yield Mismatch(
             "glibc-too-old",
             f"the environment needs glibc {environment.glibc}, but {host.name} has {host.glibc}",
-            "build it with an older Python installation or packages, or serve it with a newer release",
+            "build it with --python-preference managed or with older packages, or serve it with a newer release",
         )
 
 

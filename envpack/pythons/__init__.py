@@ -16,12 +16,18 @@ if TYPE_CHECKING:
         local_channel as local_channel,
         read_channel as read_channel,
     )
+    from envpack.pythons.choice import (
+        NO_INTERPRETER as NO_INTERPRETER,
+        PythonPreference as PythonPreference,
+        interpreter_for as interpreter_for,
+        interpreter_here as interpreter_here,
+        reason_to_fetch as reason_to_fetch,
+    )
     from envpack.pythons.interpreter_package import fingerprint as fingerprint
     from envpack.pythons.interpreters import (
         Interpreter as Interpreter,
         available_interpreters as available_interpreters,
         interpreter_at as interpreter_at,
-        interpreter_for as interpreter_for,
     )
     from envpack.pythons.supported import (
         PYBIND11 as PYBIND11,

@@ -45,14 +45,22 @@ class InterpreterPackage:
 def fingerprint(interpreter: Interpreter) -> str:
     """A name for the conda package of an interpreter, which changes when the interpreter's files change.
 
-    It depends on the size and the modification time of the program and the library; the content is not read.
+    It depends on the size and the modification time of the program and the library; the content is not read. uv gives
+    its files the time of their installation; of one that was fetched, the number of uv's build counts instead, so that
+    locks still fit if the cache was pruned and it is fetched again.
     """
     key_parts: list[object] = [_RECIPE, interpreter.version, str(interpreter.prefix)]
     for file in (interpreter.executable, interpreter.library):
         if file is not None:
             status = file.stat()
-            key_parts += [str(file), status.st_mtime_ns, status.st_size]
+            key_parts += [str(file), _build_of(interpreter) or status.st_mtime_ns, status.st_size]
     return hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:16]
+
+
+def _build_of(interpreter: Interpreter) -> str:
+    """The number of the build that uv has fetched, ``""`` for other interpreters."""
+    file = interpreter.prefix / "BUILD"
+    return file.read_text(encoding="utf-8", errors="replace") if interpreter.fetched and file.is_file() else ""
 
 
 def make_package(interpreter: Interpreter, folder: Path) -> InterpreterPackage:

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from envpack.pythons.fetched import fetched_folders, fetched_root
 from envpack.pythons.probe import Facts, ProbeMemory
 from envpack.pythons.supported import FREE_THREADED, SUPPORTED, check_minor
+from envpack.support.elf import version_key
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import clean_environment
 from envpack.support.processes import run
@@ -34,6 +36,7 @@ class Interpreter:
         stdlib: the folder of the standard library.
         distribution: whether it belongs to Debian or Ubuntu, whose interpreters install packages to other folders.
         free_threaded: whether it was built without the GIL, which no stub supports.
+        managed: whether uv has installed it, for envpack or for the user.
     """
 
     version: str
@@ -45,42 +48,27 @@ class Interpreter:
     stdlib: Path
     distribution: bool = False
     free_threaded: bool = False
+    managed: bool = False
+
+    @property
+    def fetched(self) -> bool:
+        """Whether it is in envpack's cache."""
+        return self.executable.is_relative_to(fetched_root().resolve())
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether a stub can be compiled against it."""
+        return (self.include / "Python.h").is_file()
 
 
-def interpreter_for(minor: str, search: Sequence[Path] | None = None) -> Interpreter:
-    """The best interpreter of a minor version: with a shared library, not the distribution's, newest patch release.
+def find_interpreters(minor: str, search: Sequence[Path] | None = None) -> tuple[Interpreter, ...]:
+    """Every CPython of a minor version on this machine, also those that no stub can embed; fetched ones come last.
 
     Args:
         minor: for example ``"3.8"``.
         search: ``bin`` folders to search instead of the usual ones.
-
-    Raises:
-        UsageError: kind ``bad-python-version``: ``minor`` is malformed or not supported.
-        EnvironmentBuildError: there is none (``unknown-python``), or only static ones (``static-interpreter``) or
-            free-threaded ones (``free-threaded``).
     """
-    check_minor(minor)
-    every = list(_find(_bin_folders(search), minor))
-    found = [interpreter for interpreter in every if not interpreter.free_threaded]
-    shared = [interpreter for interpreter in found if interpreter.library]
-    if shared:
-        return max(shared, key=lambda interpreter: (not interpreter.distribution, _version_key(interpreter.version)))
-    if found:
-        raise EnvironmentBuildError(
-            f"Python {minor} on this machine has no shared library (libpython{minor}.so), which the stub needs",
-            kind="static-interpreter",
-            where=str(found[0].executable),
-            hint=f"build it with --enable-shared: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install {minor}",
-        )
-    if every:
-        raise _free_threaded(every[0].minor, every[0].executable)
-    minors = {interpreter.minor for interpreter in available_interpreters(search)}
-    available = ", ".join(sorted(minors, key=_version_key)) or "none"
-    raise EnvironmentBuildError(
-        f"no Python {minor} on this machine; available: {available}",
-        kind="unknown-python",
-        hint=f"install one: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install {minor}, or uv python install {minor}",
-    )
+    return tuple(_find(_bin_folders(search), minor))
 
 
 def interpreter_at(path: Path, minor: str) -> Interpreter:
@@ -146,28 +134,29 @@ def _check_suitable(interpreter: Interpreter, path: Path) -> None:
 
 
 def available_interpreters(search: Sequence[Path] | None = None) -> tuple[Interpreter, ...]:
-    """Every supported interpreter on this machine, sorted by version; static ones have no ``library``."""
+    """Every supported interpreter on this machine, sorted by version; static ones have no ``library``.
+
+    Of one minor version, those that envpack has fetched come first: any other one is preferred.
+    """
     folders = _bin_folders(search)
     every = (interpreter for minor in SUPPORTED for interpreter in _find(folders, minor))
     found = {interpreter.executable: interpreter for interpreter in every if not interpreter.free_threaded}
-    return tuple(sorted(found.values(), key=lambda interpreter: _version_key(interpreter.version)))
+    return tuple(sorted(found.values(), key=_rank))
 
 
-def _version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+def _rank(interpreter: Interpreter) -> tuple[object, ...]:
+    return version_key(interpreter.minor), not interpreter.fetched, version_key(interpreter.version)
 
 
 def _bin_folders(search: Sequence[Path] | None) -> list[Path]:
     """The folders to search, in order of preference."""
-    return list(dict.fromkeys(search if search is not None else _usual_folders()))
+    return list(dict.fromkeys(search if search is not None else (*_usual_folders(), *fetched_folders())))
 
 
 def _usual_folders() -> Iterator[Path]:
-    home = Path(os.environ.get("HOME", "/nonexistent"))
+    home = _home()
     pyenv = Path(os.environ.get("PYENV_ROOT") or home / ".pyenv")
-    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
-    uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv/python")
-    for parent in (pyenv / "versions", uv, Path("/opt/python")):
+    for parent in (pyenv / "versions", _uv_folder(), Path("/opt/python")):
         yield from _below(parent, "*/bin")
     for name in ("miniconda3", "miniforge3", "mambaforge", "anaconda3", "micromamba"):
         for base in (home / name, Path("/opt") / name):
@@ -180,6 +169,16 @@ def _usual_folders() -> Iterator[Path]:
         elif folder:
             yield Path(folder)
     yield from (Path("/usr/local/bin"), Path("/usr/bin"))
+
+
+def _home() -> Path:
+    return Path(os.environ.get("HOME", "/nonexistent"))
+
+
+def _uv_folder() -> Path:
+    """Where the user's uv installs interpreters."""
+    data = Path(os.environ.get("XDG_DATA_HOME") or _home() / ".local/share")
+    return Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv/python")
 
 
 def _below(folder: Path, pattern: str) -> list[Path]:
@@ -236,6 +235,7 @@ def _is_usable(facts: Facts, minor: str) -> bool:
 
 
 def _interpreter(executable: Path, facts: Facts) -> Interpreter:
+    of_uv = (_uv_folder().resolve(), fetched_root().resolve())
     return Interpreter(
         version=facts["version"],
         minor=facts["version"].rpartition(".")[0],
@@ -246,4 +246,5 @@ def _interpreter(executable: Path, facts: Facts) -> Interpreter:
         stdlib=Path(facts["stdlib"]),
         distribution=facts["patched"],
         free_threaded=facts["free_threaded"],
+        managed=any(executable.is_relative_to(folder) for folder in of_uv),
     )

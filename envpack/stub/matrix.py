@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
-from envpack.pythons import SUPPORTED
+from envpack.pythons import SUPPORTED, PythonPreference
 from envpack.releases import Release
 from envpack.stub.build import Stub, build_from_recipe, cached_stub, compile_shared
 from envpack.stub.recipe import Recipe, identifier
@@ -65,8 +65,11 @@ class FoundPythons:
     missing: dict[str, EnvpackError]
 
 
-def find_pythons() -> FoundPythons:
-    """Find every supported Python of this machine that a stub can embed.
+def find_pythons(preference: PythonPreference = "system") -> FoundPythons:
+    """Find every supported Python of this machine that a stub can embed. None is fetched.
+
+    Args:
+        preference: which ones are taken, see `envpack.pythons.interpreter_for`.
 
     Raises:
         EnvironmentBuildError: no Python was found (``unknown-python``).
@@ -75,7 +78,7 @@ def find_pythons() -> FoundPythons:
     missing: dict[str, EnvpackError] = {}
     for minor in SUPPORTED:
         try:
-            targets.append(target_from_interpreter(minor))
+            targets.append(target_from_interpreter(minor, preference=preference, fetch=False))
         except (EnvironmentBuildError, StubError) as error:
             missing[minor] = error
     if not targets:
@@ -83,7 +86,7 @@ def find_pythons() -> FoundPythons:
             "this machine has no Python that a stub can embed: "
             + "; ".join(f"{minor}: {error.message}" for minor, error in missing.items()),
             kind="unknown-python",
-            hint="install one: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.10, or uv python install 3.10",
+            hint="name one that envpack then fetches: --python 3.10",
         )
     return FoundPythons(tuple(targets), missing)
 

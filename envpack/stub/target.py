@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform as host
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.pythons import check_minor, interpreter_for
+from envpack.pythons import PythonPreference, check_minor, interpreter_for, interpreter_here
 from envpack.support.bounded_reading import opened
 from envpack.support.elf import needed_libraries, parse_elf
 from envpack.support.errors import StubError, UsageError
 from envpack.support.platforms import PLATFORMS, platform_name, platform_of_machine
+from envpack.support.progress import Progress
 
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _HINT = f"stubs exist for {' and '.join(PLATFORMS)} with glibc; use a Python for one of these"
@@ -97,24 +99,40 @@ class StubTarget:
         return self.include.parent / f"{self.machine}-linux-gnu" / self.include.name / "pyconfig.h"
 
 
-def target_from_interpreter(minor: str) -> StubTarget:
-    """Find the interpreter of a minor version on this machine.
+def target_from_interpreter(
+    minor: str, *, preference: PythonPreference = "system", fetch: bool = True, progress: Progress | None = None
+) -> StubTarget:
+    """The interpreter of a minor version, with headers; see `envpack.pythons.interpreter_for`.
+
+    Args:
+        minor: for example ``"3.8"``.
+        preference: where interpreters come from.
+        fetch: whether one is fetched if none of this machine fits.
+        progress: receives the step.
 
     Raises:
         UsageError: ``minor`` is not a supported version.
         EnvironmentBuildError: no such interpreter has a shared library; the message lists those found.
         StubError: its headers are missing, or no stub can be made for its library.
     """
-    found = interpreter_for(minor)
+    if fetch:
+        found = interpreter_for(minor, preference=preference, headers=True, progress=progress)
+    else:
+        found = interpreter_here(minor, preference=preference, headers=True)
     if found.library is None:  # interpreter_for() refuses static ones; this is for the type
         raise _without_library(found.executable)
     return _checked(StubTarget(minor, machine_of(found.library), found.include, found.library))
 
 
-def target_from_prefix(prefix: Path) -> StubTarget:
+def target_from_prefix(prefix: Path, *, find_headers: Callable[[str], Path] | None = None) -> StubTarget:
     """Find the Python of an execution environment, a conda prefix, or unpacked packages of a distribution.
 
     The Python may be for another machine.
+
+    Args:
+        prefix: its folder.
+        find_headers: called with the minor version if the prefix has no headers and is for this machine; returns the
+            folder of others. Those of all patch releases are the same to a stub.
 
     Raises:
         StubError: the prefix lacks Python, its headers or its shared library, or no stub can be made for it.
@@ -127,7 +145,10 @@ def target_from_prefix(prefix: Path) -> StubTarget:
     minor = library.name.removeprefix("libpython").removesuffix(".so.1.0")
     check_minor(minor, where=str(library))
     root = prefix / "usr" if library.is_relative_to(prefix / "usr") else prefix
-    return _checked(StubTarget(minor, machine_of(library), root / "include" / f"python{minor}", library))
+    target = StubTarget(minor, machine_of(library), root / "include" / f"python{minor}", library)
+    if find_headers and target.machine == this_machine() and not (target.include / "Python.h").is_file():
+        target = dataclasses.replace(target, include=find_headers(minor))
+    return _checked(target)
 
 
 def check_platforms(targets: Sequence[StubTarget], platforms: Sequence[str]) -> None:

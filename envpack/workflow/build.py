@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,10 @@ from envpack.preflight import (
     read_stub_requirements,
 )
 from envpack.project import Project
-from envpack.releases import Release
+from envpack.pythons import interpreter_for
 from envpack.repository import PYTHON_BACKEND, configured_start, open_model
 from envpack.store import SharedStore
-from envpack.stub import ToolchainName, target_from_prefix
+from envpack.stub import target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
 from envpack.support.errors import EnvironmentBuildError, InputError, StubError
 from envpack.support.progress import NoProgress, Progress
@@ -31,6 +32,7 @@ from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import locked_environment
 from envpack.workflow.options import BuildOptions
 from envpack.workflow.placement import numpy_version, place, wants_stub
+from envpack.workflow.pythons import with_another_python
 from envpack.workflow.requests import BuildRequest, LockRequest, PrefixRequest, build_request
 from envpack.workflow.stubs import stub_for
 
@@ -100,7 +102,15 @@ def build_model(
         progress.begin(f"{model.name}: an ensemble")
         progress.end("needs no environment")
         return BuiltModel(name=name)
-    return build(build_request(project, model, options or BuildOptions()), progress, store)
+    options = options or BuildOptions()
+    request = build_request(project, model, options)
+    try:
+        return build(request, progress, store)
+    except EnvironmentBuildError as error:
+        resolve = with_another_python(request.source, options.resolve, error, progress)
+        if resolve is None:
+            raise
+    return build(build_request(project, model, dataclasses.replace(options, resolve=resolve)), progress, store)
 
 
 def build(request: BuildRequest, progress: Progress, store: SharedStore | None = None) -> BuiltModel:
@@ -152,7 +162,7 @@ def made_ingredients(
         if wants_stub(request, environment):
             binary = stack.enter_context(
                 kept(
-                    lambda: _fitting_stub(facts, request.release, request.toolchain, progress, store),
+                    lambda: _fitting_stub(facts, request, progress, store),
                     lambda stub: stub.parent,
                 )
             )
@@ -199,14 +209,16 @@ def _numpy_missing(subject: str, where: Path, hint: str) -> InputError:
 
 
 def _fitting_stub(
-    environment: EnvironmentFacts,
-    release: Release,
-    toolchain: ToolchainName,
-    progress: Progress,
-    store: SharedStore | None,
+    environment: EnvironmentFacts, request: BuildRequest, progress: Progress, store: SharedStore | None
 ) -> Path:
     """A stub for the environment that runs in the release's image; with zig if the system compiler's does not."""
-    target, image = target_from_prefix(environment.path), image_host(release)
+    release, toolchain, source = request.release, request.toolchain, request.source
+
+    def find_headers(minor: str) -> Path:
+        preference = source.options.python_preference if isinstance(source, LockRequest) else "system"
+        return interpreter_for(minor, preference=preference, headers=True, progress=progress).include
+
+    target, image = target_from_prefix(environment.path, find_headers=find_headers), image_host(release)
     stub = stub_for(target, None, toolchain=toolchain, progress=progress, store=store)
     mismatches = find_mismatches(read_stub_requirements(stub.path), environment, release, image)
     if toolchain == "auto" and any(mismatch.kind == "glibc-too-old" for mismatch in mismatches):

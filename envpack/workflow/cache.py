@@ -37,6 +37,7 @@ _INGREDIENTS = {
     "needs": "system requirements of packages",
     "conda-packages": "downloaded conda packages",
     "channel": "interpreters of this machine as conda packages",
+    "pythons": "interpreters that uv fetched",
     "wheels": "wheels of local projects",
     "solutions": "locks of requirements without a lockfile",
     "prefixes": "digests of existing prefixes",

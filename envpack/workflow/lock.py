@@ -27,6 +27,7 @@ from envpack.support.errors import EnvironmentBuildError, InputError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 from envpack.workflow.options import ResolveOptions
+from envpack.workflow.pythons import with_another_python
 from envpack.workflow.requests import LockRequest, lock_request
 
 
@@ -84,11 +85,18 @@ def lock_model(
     model = open_model(project.repository / name)
     if model.is_ensemble or project.settings(model.folder.name).from_prefix:
         return LockedModel(model.name, None, 0, (), changed=False)
-    request = lock_request(project, model, options or ResolveOptions())
+    options, progress = options or ResolveOptions(), progress or NoProgress()
+    request = lock_request(project, model, options)
     file = request.lock_file
     before = read_lock(file)
     with storage_errors(file):
-        lock = resolved or resolve_lock(request, before, update, progress or NoProgress(), store)
+        try:
+            lock = resolved or resolve_lock(request, before, update, progress, store)
+        except EnvironmentBuildError as error:
+            another = with_another_python(request, options, error, progress)
+            if another is None:
+                raise
+            lock = resolve_lock(lock_request(project, model, another), before, update, progress, store)
         changed = write_lock(lock, file)
     conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
     wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]
@@ -154,6 +162,7 @@ def locked_environment(
             indexes=request.requirements.pip_options,
             strip=strip,
             fill=fill,
+            python_preference=request.options.python_preference,
         )
 
     if store is None:
@@ -169,7 +178,7 @@ def _remembered_lock(request: LockRequest, progress: Progress, store: SharedStor
     if store is None:
         return remembered_lock(*asked, progress)
     key, lock = lock_key(*asked), None
-    with contextlib.suppress(EnvironmentBuildError):  # this machine has no such Python, but the store may have it
+    with contextlib.suppress(EnvironmentBuildError):  # none may be fetched, but the store may have it
         lock = find_remembered_lock(*asked)
     found = None if lock and not store.push else find_lock(store, key)
     if lock is None and found is not None:

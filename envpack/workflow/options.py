@@ -11,6 +11,7 @@ from envpack.releases import DEFAULT_RELEASE, Release, find_release
 
 if TYPE_CHECKING:
     from envpack.archive import PackerName
+    from envpack.pythons import PythonPreference
     from envpack.stub import ToolchainName
     from envpack.support.transfer import LinkMode
 
@@ -36,6 +37,9 @@ class ResolveOptions:
         sources: pip packages that may be built from source; ``":all:"`` for any.
         engine: what resolves conda packages: ``"rattler"`` is embedded; ``"conda"``, ``"mamba"`` and ``"micromamba"``
             are programs of this machine.
+        python_preference: where interpreters come from: ``"system"``: uv fetches one if none of this machine fits;
+            ``"managed"``: those that uv installs first; ``"only-system"``, ``"only-managed"``: no others. None for the
+            project's, else ``"system"``.
     """
 
     python: str = ""
@@ -45,6 +49,7 @@ class ResolveOptions:
     platform: str = ""
     sources: tuple[str, ...] = ()
     engine: str = "rattler"
+    python_preference: PythonPreference | None = None
 
 
 @dataclass(frozen=True)

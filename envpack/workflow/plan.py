@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +11,19 @@ from typing import Any
 from envpack.archive import changed_files, is_archive_of_mode, is_folder_of_mode, read_metadata
 from envpack.environment import Environment, find_environment, find_remembered_lock
 from envpack.inspection import BuildState, build_state
-from envpack.lock import Lock, read_lock
+from envpack.lock import LOCAL_CHANNEL, Lock, read_lock
 from envpack.project import Project
+from envpack.pythons import reason_to_fetch
 from envpack.repository import configured_start, environment_of, in_model_folder, open_model
 from envpack.stub import STUB_NAME
+from envpack.support.errors import EnvironmentBuildError
+from envpack.support.progress import NoProgress
 from envpack.support.text import counted, printable
 from envpack.workflow.foreign import foreign_paths, refuse_foreign
 from envpack.workflow.lock import refuse_stale
 from envpack.workflow.options import BuildOptions
 from envpack.workflow.placement import release_cannot_serve
+from envpack.workflow.pythons import with_another_python
 from envpack.workflow.requests import BuildRequest, LockRequest, PrefixRequest, build_request
 
 _MOST_NAMED = 3  # packages in one reason
@@ -67,8 +72,20 @@ def plan_model(project: Project, name: str, options: BuildOptions | None = None)
     model = open_model(project.repository / name)
     if model.is_ensemble:
         return ModelPlan(name=name)
-    request = build_request(project, model, options or BuildOptions())
-    source = request.source
+    options = options or BuildOptions()
+    request = build_request(project, model, options)
+    try:
+        return _plan(project, request)
+    except EnvironmentBuildError as error:
+        resolve = with_another_python(request.source, options.resolve, error, NoProgress())
+        if resolve is None:
+            raise
+    plan = _plan(project, build_request(project, model, dataclasses.replace(options, resolve=resolve)))
+    return dataclasses.replace(plan, python_source="this machine, which lacks that of the release")
+
+
+def _plan(project: Project, request: BuildRequest) -> ModelPlan:
+    name, source = request.model.folder.name, request.source
     if isinstance(source, PrefixRequest):
         change = PlannedChange(f"take over {source.prefix}, if it has changed", "files of an environment are compared")
         return ModelPlan(name=name, release=request.release.name, changes=(change,))
@@ -77,7 +94,7 @@ def plan_model(project: Project, name: str, options: BuildOptions | None = None)
         python=source.target.python,
         python_source=source.python_source,
         release=request.release.name,
-        changes=tuple(_changes(request, source, build_state(project, model, request.release))),
+        changes=tuple(_changes(request, source, build_state(project, request.model, request.release))),
     )
 
 
@@ -92,6 +109,10 @@ def _changes(request: BuildRequest, source: LockRequest, state: BuildState) -> I
     else:
         lock = find_remembered_lock(source.requirements, source.target, source.options)
     environment = find_environment(lock, cache=source.options.cache, strip=request.strip) if lock else None
+    if lock is None and LOCAL_CHANNEL in source.options.channels:
+        why = reason_to_fetch(source.target.python, source.options.python_preference)
+        if why:
+            yield PlannedChange(f"fetch Python {source.target.python}", why)
     if lock is None:
         yield PlannedChange("resolve the packages", "these requirements were not resolved on this machine before")
     elif environment is None:

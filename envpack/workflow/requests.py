@@ -10,7 +10,7 @@ from envpack.archive import PackerName, Selection
 from envpack.conda import CondaSettings, read_conda_settings
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, LockOptions, read_lock
 from envpack.project import Project
-from envpack.pythons import check_minor
+from envpack.pythons import PythonPreference, check_minor
 from envpack.releases import Release
 from envpack.repository import Model, backends_folder, configured_start, python_of_backend
 from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
@@ -32,6 +32,7 @@ class LockRequest:
         target: what the packages are resolved for.
         options: channels, settings and engine.
         python_source: where the Python version comes from, for messages: ``"--python"``, a file, or a sentence part.
+        python_named: whether the user or the model names it; otherwise it is the release's own.
     """
 
     model: Model
@@ -39,6 +40,7 @@ class LockRequest:
     target: Target
     options: LockOptions
     python_source: str
+    python_named: bool = True
 
     @property
     def lock_file(self) -> Path:
@@ -185,9 +187,16 @@ def _lock_request(
             cache=cache_root().absolute(),
             sources=options.sources,
             engine=options.engine,
+            python_preference=python_preference_for(project, options),
         ),
         python_source=python_source,
+        python_named=python_source != _own_python(release),
     )
+
+
+def python_preference_for(project: Project, options: ResolveOptions) -> PythonPreference:
+    """Where interpreters come from: the first that the options and the project name."""
+    return options.python_preference or cast("PythonPreference", project.python_preference or "system")
 
 
 def _requirements(project: Project, model: Model, release: Release, options: ResolveOptions) -> Requirements:
@@ -238,7 +247,12 @@ def _python(
         return lock.target.python, LOCK_NAME
     if placed.python:
         return placed.python, "the environment that the model has"
-    return release.python, f"Triton {release.name}"
+    return release.python, _own_python(release)
+
+
+def _own_python(release: Release) -> str:
+    """The source of a Python that neither the user nor the model names."""
+    return f"Triton {release.name}"
 
 
 def _backends(project: Project, model: Model, options: BuildOptions) -> Path | None:

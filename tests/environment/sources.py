@@ -4,7 +4,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from envpack.pythons import interpreter_for
+from envpack.pythons import Interpreter, interpreter_for
 from envpack.pythons.channels import LocalChannel, local_channel
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.wheels import make_source, make_wheel, write_index
@@ -27,12 +27,17 @@ _EXTENSIONS = {
 def small_python(cache: Path) -> LocalChannel:
     """A channel with a Python that has what installers and these tests import, so environments are made quickly."""
     found = interpreter_for(PYTHON)
-    library = shutil.copytree(found.stdlib, cache / "stdlib", ignore=_LACKING)
-    for folder, kept in (("encodings", _ENCODINGS), ("lib-dynload", _EXTENSIONS)):
-        for file in (library / folder).iterdir():
+    return local_channel(dataclasses.replace(found, stdlib=small_library(found, cache / "stdlib")), cache=cache)
+
+
+def small_library(found: Interpreter, folder: Path) -> Path:
+    """A copy of the part of a standard library that installers and these tests import."""
+    library = shutil.copytree(found.stdlib, folder, ignore=_LACKING)
+    for part, kept in (("encodings", _ENCODINGS), ("lib-dynload", _EXTENSIONS)):
+        for file in (library / part).iterdir():
             if file.name.partition(".")[0] not in kept:
                 file.unlink()
-    return local_channel(dataclasses.replace(found, stdlib=library), cache=cache)
+    return library
 
 
 def fill_channel(channel: Path, python: LocalChannel) -> None:

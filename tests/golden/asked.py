@@ -94,6 +94,7 @@ def _lock(source):
         "channels": options.channels,
         "sources": options.sources,
         "engine": options.engine,
+        "python preference": options.python_preference,
         "lockfile": source.lock_file,
     }
 

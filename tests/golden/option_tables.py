@@ -79,6 +79,8 @@ BUILDS = (
     Options("an old release and an archive", "good --triton 23.04 --format tar.gz"),
     Options("another machine", "good --platform linux-x86_64 --channel conda-forge --channel WORK/channel"),
     Options("sources and an engine", "good --allow-source b --allow-source a --engine micromamba"),
+    Options("a preference for fetched Pythons", "good --python-preference managed"),
+    Options("only Pythons of this machine, by a setting", "good", 'python_preference = "only-system"\n'),
     Options("patterns", "good --exclude *.md --exclude docs/ --include docs/keep.md"),
     Options("conda-pack", "good --packer conda-pack --format tar.gz"),
     Options("a prefix", "good --from-prefix WORK/pythons/3.12 --python 3.12 --platform linux-64"),

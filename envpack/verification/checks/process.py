@@ -202,7 +202,10 @@ def check_libraries(server: Server, model: Model, running: StubState) -> Check |
     if not others:
         return passed("libraries", f"{len(own)} native libraries, all from the environment")
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-    fix = "works as long as every server's image has them; add packages that contain them to remove the dependency"
+    fix = (
+        "works as long as every server's image has them; packages that contain them, or for those of Python "
+        "--python-preference managed, remove the dependency"
+    )
     return warning("libraries", f"native libraries from the system: {shown}", fix)
 
 

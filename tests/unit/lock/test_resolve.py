@@ -76,7 +76,9 @@ class Tools:
         self.asked["build"] = (projects, target, python, cache)
         return (Path("/cache/tool.whl"),)
 
-    def interpreter_for(self, python):
+    def interpreter_for(self, python, *, preference, progress):
+        self.asked["preference"] = preference
+
         @dataclasses.dataclass
         class Interpreter:
             executable: Path

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from envpack.project import PREFERENCES
 from envpack.pythons import SUPPORTED, available_interpreters, interpreter_at, interpreter_for
-from envpack.support.errors import EnvironmentBuildError, UsageError
+from envpack.support.errors import EnvironmentBuildError, StubError, UsageError
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", "/bin:/usr/bin")
+    monkeypatch.delenv("PYENV_ROOT", raising=False)
 
 
 def make_interpreter(folder: Path, version: str, *, library: bool = True, **changes: object) -> Path:
@@ -60,19 +63,70 @@ def test_missing_version_names_what_is_available_and_how_to_get_it(tmp_path):
         interpreter_for("3.8", search=[folder])
     assert caught.value.kind == "unknown-python"
     assert caught.value.message == "no Python 3.8 on this machine; available: 3.9"
-    assert caught.value.hint == (
-        "install one: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.8, or uv python install 3.8"
-    )
+    assert caught.value.hint.split("; or ") == [
+        "use one that is here: --python 3.9",
+        "take Python from a conda channel, such as --channel conda-forge",
+    ]
 
 
-def test_static_interpreter_is_refused_with_a_hint(tmp_path):
+def test_static_interpreter_is_refused_with_every_way_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    static = [make_interpreter(tmp_path / name / "bin", f"3.8.{name}", library=False) for name in "23"]
+    usable = [make_interpreter(tmp_path / f"other{minor}/bin", f"{minor}.1") for minor in ("3.10", "3.9")]
     with pytest.raises(EnvironmentBuildError) as caught:
-        interpreter_for("3.8", search=[make_interpreter(tmp_path / "bin", "3.8.2", library=False)])
+        interpreter_for("3.8", search=[*static, *usable])
     assert caught.value.kind == "static-interpreter"
     assert caught.value.message == (
-        "Python 3.8 on this machine has no shared library (libpython3.8.so), which the stub needs"
+        "no Python 3.8 on this machine that a stub can embed: "
+        f"{static[0]}/python3.8 has no shared library (libpython3.8.so); "
+        f"{static[1]}/python3.8 has no shared library (libpython3.8.so)"
     )
-    assert caught.value.hint == "build it with --enable-shared: PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.8"
+    assert caught.value.hint.split("; or ") == [
+        "use one that is here: --python 3.9 or 3.10",
+        "PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.8",
+        "take Python from a conda channel, such as --channel conda-forge",
+    ]
+
+
+def test_the_package_that_completes_the_distributions_interpreter_is_named(tmp_path, monkeypatch):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/apt-get").symlink_to("/bin/true")
+    folder = make_interpreter(tmp_path / "bin", "3.8.2", library=False, patched=True)
+    for path, expected in (("tools", True), ("bin", False)):
+        monkeypatch.setenv("PATH", str(tmp_path / path))
+        with pytest.raises(EnvironmentBuildError) as caught:
+            interpreter_for("3.8", search=[folder])
+        assert ("apt-get install python3.8-dev" in caught.value.hint.split("; or ")) is expected
+
+
+def test_an_interpreter_without_headers_does_not_fit_where_a_stub_is_compiled(tmp_path):
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include/Python.h").touch()
+    bare = make_interpreter(tmp_path / "a/bin", "3.8.9", include=str(tmp_path / "none"))
+    whole = make_interpreter(tmp_path / "b/bin", "3.8.2", include=str(tmp_path / "include"))
+    assert interpreter_for("3.8", search=[bare, whole]).version == "3.8.9"
+    assert interpreter_for("3.8", search=[bare, whole], headers=True).version == "3.8.2"
+    with pytest.raises(StubError) as caught:
+        interpreter_for("3.8", search=[bare], headers=True)
+    assert (caught.value.kind, caught.value.where) == ("headers-missing", str(tmp_path / "none"))
+    assert f"{bare}/python3.8 has no headers" in caught.value.message
+
+
+def test_the_preference_decides_between_interpreters_of_uv_and_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
+    own = make_interpreter(tmp_path / "own/bin", "3.8.2")
+    of_uv = make_interpreter(tmp_path / "uv/cpython-3.8.9/bin", "3.8.9")
+
+    def chosen(preference, *search):
+        return interpreter_for("3.8", search=search, preference=preference).version
+
+    expected = {"system": "3.8.9", "managed": "3.8.9", "only-system": "3.8.2", "only-managed": "3.8.9"}
+    assert {preference: chosen(preference, own, of_uv) for preference in PREFERENCES} == expected
+    assert (chosen("managed", own), chosen("system", of_uv)) == ("3.8.2", "3.8.9")
+    for preference, folder in (("only-system", of_uv), ("only-managed", own)):
+        with pytest.raises(EnvironmentBuildError) as caught:
+            chosen(preference, folder)
+        assert caught.value.kind == "unknown-python"
 
 
 @pytest.mark.parametrize("version", ["3.13t", "3.14t"])
@@ -92,11 +146,10 @@ def test_a_free_threaded_interpreter_is_refused_with_what_is_missing(tmp_path):
         with pytest.raises(EnvironmentBuildError) as caught:
             find()
         assert caught.value.kind == "free-threaded"
-        assert caught.value.message == (
-            "this Python 3.13 is free-threaded: the stub has no locks of its own for what Python's global interpreter "
-            "lock protects"
+        assert caught.value.message.endswith(
+            "the stub has no locks of its own for what Python's global interpreter lock protects"
         )
-        assert caught.value.hint == "install Python 3.13 with the GIL, which is its default"
+        assert caught.value.hint.startswith("install Python 3.13 with the GIL, which is its default")
 
 
 def test_an_interpreter_with_the_gil_wins_over_a_newer_free_threaded_one(tmp_path):

@@ -111,7 +111,8 @@ def machine(monkeypatch):
     """Lets this machine have certain Pythons, and say why it does not have others."""
 
     def have(found):
-        def look(minor):
+        def look(minor, *, preference, fetch):
+            assert (preference, fetch) == ("system", False)
             what = found.get(minor, EnvironmentBuildError(f"no Python {minor}", kind="unknown-python", hint="install"))
             if isinstance(what, Exception):
                 raise what

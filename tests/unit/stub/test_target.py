@@ -136,7 +136,7 @@ def test_an_interpreter_without_headers(tmp_path, monkeypatch):
         include=include,
         stdlib=tmp_path,
     )
-    monkeypatch.setattr(target, "interpreter_for", lambda _: found)
+    monkeypatch.setattr(target, "interpreter_for", lambda _, **_options: found)
     with pytest.raises(EnvpackError) as caught:
         target_from_interpreter("3.9")
     assert (caught.value.kind, caught.value.where) == ("headers-missing", str(include))

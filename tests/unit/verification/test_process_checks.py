@@ -292,7 +292,8 @@ def test_native_libraries_of_the_system_are_a_warning(model):
     assert check == warning(
         "libraries",
         "native libraries from the system: libw.so.1, libx.so.1, liby.so.1 and 1 more",
-        "works as long as every server's image has them; add packages that contain them to remove the dependency",
+        "works as long as every server's image has them; packages that contain them, or for those of Python "
+        "--python-preference managed, remove the dependency",
     )
     assert check_libraries(server, model, replace(GOOD, root="")) is None
     assert check_libraries(server, model, replace(GOOD, mapped=())) is None

@@ -1,0 +1,218 @@
+"""The choice of the interpreter of a minor version: one of this machine, else one that uv fetches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from envpack.pythons.fetched import FetchError, fetch_python, fetching_forbidden, mark_fetched_used
+from envpack.pythons.interpreters import (
+    Interpreter,
+    available_interpreters,
+    find_interpreters,
+)
+from envpack.pythons.supported import FREE_THREADED, check_minor
+from envpack.support.elf import version_key
+from envpack.support.errors import EnvironmentBuildError, StubError
+from envpack.support.progress import NoProgress, Progress
+
+PythonPreference = Literal["system", "managed", "only-system", "only-managed"]
+# Kinds of the errors that say that there is no interpreter of a version.
+NO_INTERPRETER = ("unknown-python", "static-interpreter", "free-threaded")
+
+
+def interpreter_for(
+    minor: str,
+    search: Sequence[Path] | None = None,
+    *,
+    preference: PythonPreference = "system",
+    headers: bool = False,
+    progress: Progress | None = None,
+) -> Interpreter:
+    """The best interpreter of a minor version; uv fetches one into the cache if none of this machine fits.
+
+    One fits if it has a shared library. Of several, those that envpack has fetched come last, and the distribution's
+    before them; of the others, the newest patch release is the best.
+
+    Args:
+        minor: for example ``"3.8"``.
+        search: ``bin`` folders to search instead of the usual ones; then none is fetched.
+        preference: as in uv. ``"system"``: fetch only if none fits; ``"managed"``: first those that uv installed, also
+            by fetching one; ``"only-system"``: none that uv installed; ``"only-managed"``: no others.
+        headers: whether a stub is compiled against it.
+        progress: receives the step.
+
+    Raises:
+        UsageError: kind ``bad-python-version``: ``minor`` is malformed or not supported.
+        EnvironmentBuildError: there is none (``unknown-python``), or only static ones (``static-interpreter``) or
+            free-threaded ones (``free-threaded``), and none can be fetched.
+        StubError: kind ``headers-missing``: there are only some without headers, and none can be fetched.
+        StorageError: the disk is full, or the cache cannot be written to.
+    """
+    candidates = _candidates(minor, search, preference, headers=headers)
+    if not candidates.fitting and search is None and preference != "only-system":
+        progress = progress or NoProgress()
+        try:
+            fetch_python(minor, candidates.lacking, progress)
+        except FetchError as error:
+            if not candidates.second:
+                raise _error(candidates, error) from error
+            progress.detail(f"use {candidates.second[0].executable} instead: {error.reason}")
+        else:
+            candidates = _candidates(minor, search, preference, headers=headers)
+    return _best(candidates)
+
+
+def interpreter_here(
+    minor: str,
+    search: Sequence[Path] | None = None,
+    *,
+    preference: PythonPreference = "system",
+    headers: bool = False,
+) -> Interpreter:
+    """The best interpreter of a minor version without fetching any; arguments and errors as `interpreter_for`."""
+    return _best(_candidates(minor, search, preference, headers=headers))
+
+
+def reason_to_fetch(minor: str, preference: PythonPreference) -> str:
+    """Why `interpreter_for` would fetch an interpreter, ``""`` if it would not.
+
+    Raises:
+        EnvironmentBuildError: there is none, and the settings forbid to fetch one.
+    """
+    candidates = _candidates(minor, None, preference, headers=False)
+    if candidates.fitting:
+        return ""
+    forbidden = None if preference == "only-system" else fetching_forbidden()
+    if preference != "only-system" and not forbidden:
+        return candidates.lacking
+    if candidates.second:
+        return ""
+    raise _error(candidates, forbidden)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Candidates:
+    """The interpreters of a minor version on this machine.
+
+    Attributes:
+        minor: for example ``"3.8"``.
+        preference: which ones are wanted.
+        fitting: those to take, the best first.
+        second: those to take if none can be fetched.
+        unfit: the others, each with the reason.
+        search: folders that were searched instead of the usual ones.
+        headers: whether headers are needed.
+    """
+
+    minor: str
+    preference: PythonPreference
+    fitting: tuple[Interpreter, ...]
+    second: tuple[Interpreter, ...]
+    unfit: tuple[tuple[Interpreter, str], ...]
+    search: Sequence[Path] | None
+    headers: bool
+
+    @property
+    def lacking(self) -> str:
+        """Why none is taken from this machine, in a phrase."""
+        if self.unfit:
+            return "; ".join(f"{why} in {interpreter.executable}" for interpreter, why in self.unfit)
+        whose = "of uv on this machine" if self.preference in ("managed", "only-managed") else "on this machine"
+        return f"there is none {whose}"
+
+
+def _candidates(
+    minor: str, search: Sequence[Path] | None, preference: PythonPreference, *, headers: bool
+) -> _Candidates:
+    check_minor(minor)
+    found = find_interpreters(minor, search)
+    wanted = [interpreter for interpreter in found if _is_wanted(interpreter, preference)]
+    complaints = [(interpreter, _complaint(interpreter, headers=headers)) for interpreter in wanted]
+    fitting = sorted((one for one, complaint in complaints if not complaint), key=_rank, reverse=True)
+    managed = [one for one in fitting if one.managed]
+    first, second = (managed, [one for one in fitting if not one.managed]) if preference == "managed" else (fitting, [])
+    return _Candidates(
+        minor=minor,
+        preference=preference,
+        fitting=tuple(first),
+        second=tuple(second),
+        unfit=tuple((one, complaint) for one, complaint in complaints if complaint),
+        search=search,
+        headers=headers,
+    )
+
+
+def _is_wanted(interpreter: Interpreter, preference: PythonPreference) -> bool:
+    return {"only-system": not interpreter.managed, "only-managed": interpreter.managed}.get(preference, True)
+
+
+def _complaint(interpreter: Interpreter, *, headers: bool) -> str:
+    """Why an interpreter does not fit, as a noun phrase; ``""`` if it does."""
+    if interpreter.free_threaded:
+        return f"no GIL, and {FREE_THREADED}"
+    if not interpreter.library:
+        return f"no shared library (libpython{interpreter.minor}.so)"
+    return "no headers" if headers and not interpreter.has_headers else ""
+
+
+def _rank(interpreter: Interpreter) -> tuple[object, ...]:
+    return not interpreter.fetched, not interpreter.distribution, version_key(interpreter.version)
+
+
+def _best(candidates: _Candidates) -> Interpreter:
+    best = next(iter((*candidates.fitting, *candidates.second)), None)
+    if best is None:
+        raise _error(candidates, None)
+    mark_fetched_used(best.executable)
+    return best
+
+
+def _error(candidates: _Candidates, failure: FetchError | None) -> EnvironmentBuildError | StubError:
+    """The error that says what was tried, and every way out that this machine offers."""
+    minor, unfit = candidates.minor, candidates.unfit
+    tried = f"; none was fetched: {failure.reason}" if failure else ""
+    details, hint = failure.details if failure else "", "; or ".join(_ways_out(candidates, failure))
+    if not unfit:
+        there = {found.minor for found in available_interpreters(candidates.search)}
+        available = ", ".join(sorted(there, key=version_key)) or "none"
+        whose = " of uv" if candidates.preference == "only-managed" else ""
+        message = f"no Python {minor}{whose} on this machine; available: {available}{tried}"
+        return EnvironmentBuildError(message, kind="unknown-python", hint=hint, details=details)
+    has = "; ".join(f"{interpreter.executable} has {complaint}" for interpreter, complaint in unfit)
+    message = f"no Python {minor} on this machine that a stub can embed: {has}{tried}"
+    where = str(unfit[0][0].executable)
+    embeddable = [interpreter for interpreter, _ in unfit if interpreter.library and not interpreter.free_threaded]
+    if embeddable:
+        where = str(embeddable[0].include)
+        return StubError(message, kind="headers-missing", where=where, hint=hint, details=details)
+    if all(interpreter.free_threaded for interpreter, _ in unfit):
+        return EnvironmentBuildError(message, kind="free-threaded", where=where, hint=hint, details=details)
+    return EnvironmentBuildError(message, kind="static-interpreter", where=where, hint=hint, details=details)
+
+
+def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[str]:
+    minor, preference = candidates.minor, candidates.preference
+    if failure and failure.remedy:
+        yield failure.remedy
+    if preference == "only-system" and candidates.search is None:
+        yield "let envpack fetch one, with --python-preference system"
+    there = [one for one in available_interpreters(candidates.search) if _is_wanted(one, preference)]
+    fitting = {one.minor for one in there if not _complaint(one, headers=candidates.headers)}
+    if any(interpreter.free_threaded for interpreter, _ in candidates.unfit):
+        yield f"install Python {minor} with the GIL, which is its default"
+    if fitting:
+        yield f"use one that is here: --python {' or '.join(sorted(fitting, key=version_key))}"
+    if shutil.which("apt-get") and any(interpreter.distribution for interpreter, _ in candidates.unfit):
+        default = Path("/usr/bin/python3").resolve().name == f"python{minor}"
+        yield f"apt-get install python{'3' if default else minor}-dev"
+    if shutil.which("pyenv") or os.environ.get("PYENV_ROOT"):
+        yield f"PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install {minor}"
+    if candidates.headers:
+        yield "compile against an environment, with --prefix"
+    else:
+        yield "take Python from a conda channel, such as --channel conda-forge"

@@ -1,0 +1,208 @@
+"""Interpreters that uv fetches into the cache, verified by uv's hashes: ``pythons/3.10/cpython-3.10.13-…``.
+
+uv installs to the final place, because it writes that place into files of the installation. The file `_RECORD` comes
+after it, in one step; an installation without it was interrupted, is never used, and is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from envpack.pythons.probe import Facts, ProbeMemory
+from envpack.support.bounded_reading import parse_json, read_json
+from envpack.support.cache_locations import cache_root
+from envpack.support.entry_locks import being_made, mark_used
+from envpack.support.processes import CompletedProcess
+from envpack.support.progress import Progress
+from envpack.support.replacement import write_text
+from envpack.support.storage_errors import DISK_FULL_TEXT, disk_full, storage_errors
+from envpack.support.text import one_line
+from envpack.support.uv import run_uv
+
+_RECORD = "envpack-python.json"
+_FORBIDDING = ("never", "manual")  # values of UV_PYTHON_DOWNLOADS; `manual` is for the user's own uv only
+_VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")  # a final release
+
+
+class FetchError(Exception):
+    """An interpreter could not be fetched.
+
+    Attributes:
+        reason: one line, without secrets.
+        details: the output of uv.
+        remedy: what the user can do about the reason, ``""`` if nothing more than about any failure.
+    """
+
+    def __init__(self, reason: str, details: str = "", remedy: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.details = details
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class _Download:
+    """An interpreter that uv can install: uv's name for it, its version, and the address of the archive."""
+
+    key: str
+    version: str
+    url: str
+
+
+def fetched_root() -> Path:
+    """The folder of the cache that the interpreters are in."""
+    return cache_root() / "pythons"
+
+
+def fetched_folders() -> Iterator[Path]:
+    """The ``bin`` folders of the interpreters in the cache that are complete."""
+    try:
+        entries = sorted(fetched_root().iterdir())
+    except OSError:  # no cache yet, or another user's
+        return
+    for entry in entries:
+        installation = _installation(entry)
+        if installation:
+            yield installation / "bin"
+
+
+def mark_fetched_used(executable: Path) -> None:
+    """Record the use of an interpreter if it is one of the cache."""
+    root = fetched_root().resolve()
+    if executable.is_relative_to(root):
+        mark_used(root / executable.relative_to(root).parts[0])
+
+
+def fetching_forbidden() -> FetchError | None:
+    """The error if uv's settings forbid to fetch interpreters."""
+    setting = os.environ.get("UV_PYTHON_DOWNLOADS", "").lower()
+    if setting not in _FORBIDDING:
+        return None
+    return FetchError(f"UV_PYTHON_DOWNLOADS={setting} forbids it", remedy="unset UV_PYTHON_DOWNLOADS")
+
+
+def fetch_python(minor: str, why: str, progress: Progress) -> None:
+    """Let uv install an interpreter into the cache, unless it is there. One process does it, others wait for it.
+
+    Args:
+        minor: for example ``"3.10"``.
+        why: reason for it, for the progress.
+        progress: receives the step.
+
+    Raises:
+        FetchError: there is none for this machine, the network does not bring it, or its hash is wrong.
+        EnvironmentBuildError: ``uv-missing``.
+        StorageError: the disk is full, or the cache cannot be written to.
+    """
+    forbidden = fetching_forbidden()
+    if forbidden:
+        raise forbidden
+    entry = fetched_root() / minor
+    with storage_errors(entry), being_made(entry, lambda: progress.detail("wait for another process that fetches it")):
+        if _works(entry, minor):
+            return
+        progress.begin(f"fetch Python {minor}: {why}")
+        try:
+            download = _newest(minor)
+            _install(download, entry)
+        except FetchError:
+            progress.end("not fetched")
+            raise
+        progress.end(f"Python {download.version} from {urlsplit(download.url).hostname or download.url}")
+
+
+def _newest(minor: str) -> _Download:
+    """The newest final release that uv knows for this machine: no debug build, none without the GIL."""
+    listed = _run("list", f"cpython@{minor}", "--only-downloads", "--all-versions", "--output-format", "json")
+    if listed.returncode != 0:
+        raise _failed(listed)
+    try:
+        every = [_Download(str(entry["key"]), str(entry["version"]), str(entry["url"])) for entry in _fitting(listed)]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FetchError("uv's list of interpreters cannot be read", listed.stdout) from error
+    if not every:
+        raise FetchError(f"uv knows no Python {minor} for this machine")
+    return max(every, key=lambda download: [int(part) for part in download.version.split(".")])
+
+
+def _fitting(listed: CompletedProcess) -> Iterator[dict[str, Any]]:
+    for entry in parse_json(listed.stdout):
+        usual = (entry["implementation"], entry["variant"], entry["libc"]) == ("cpython", "default", "gnu")
+        if usual and _VERSION.fullmatch(entry["version"]):
+            yield entry
+
+
+def _install(download: _Download, entry: Path) -> None:
+    # What a killed process has left is replaced as a whole. If its uv still runs, this one waits for it.
+    again = ["--reinstall"] if (entry / download.key).exists() else []
+    completed = _run("install", download.key, "--install-dir", entry, "--no-bin", *again)
+    if completed.returncode != 0:
+        if DISK_FULL_TEXT in completed.stderr:
+            raise disk_full(entry)
+        raise _failed(completed)
+    _check(entry / download.key, download)
+    write_text(entry / _RECORD, json.dumps({"schema": 1, "installation": download.key}))
+
+
+def _check(installation: Path, download: _Download) -> None:
+    """Refuse an installation that is not what was asked for, or that no stub can embed."""
+    facts = _facts(installation, download.version.rpartition(".")[0])
+    missing = "the interpreter does not start" if facts is None else _missing(facts, download)
+    if missing:
+        raise FetchError(f"{download.url}: {missing}")
+
+
+def _works(entry: Path, minor: str) -> bool:
+    """Whether the entry is complete and nobody has removed files from it since."""
+    installation = _installation(entry)
+    facts = _facts(installation, minor) if installation else None
+    return facts is not None and bool(facts["library"])
+
+
+def _facts(installation: Path, minor: str) -> Facts | None:
+    return ProbeMemory().facts((installation / "bin" / f"python{minor}").resolve())
+
+
+def _missing(facts: Facts, download: _Download) -> str:
+    if (facts["version"], facts["implementation"], facts["release"]) != (download.version, "cpython", True):
+        return f"it is {facts['implementation']} {facts['version']}, not Python {download.version}"
+    if facts["free_threaded"]:
+        return "it is free-threaded"
+    if not facts["library"]:
+        return "it has no shared library"
+    return "" if (Path(facts["include"]) / "Python.h").is_file() else "it has no headers"
+
+
+def _installation(entry: Path) -> Path | None:
+    """The complete installation in an entry of the cache."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        installation = entry / str(read_json(entry / _RECORD)["installation"])
+        if installation.is_dir():
+            return installation
+    return None
+
+
+def _run(*arguments: str | Path) -> CompletedProcess:
+    # uv keeps lists of downloads for a while, also those that name what cannot be had.
+    fresh = [] if os.environ.get("UV_OFFLINE") else ["--no-cache"]
+    return run_uv(["python", *arguments, *fresh], may_fetch_python=True)
+
+
+def _failed(completed: CompletedProcess) -> FetchError:
+    """The error for a failed run: what failed, and the last cause, which is the system's or the server's."""
+    lines = [line.strip() for line in completed.last_lines(40).splitlines() if line.strip()]
+    start = next((number for number, line in enumerate(lines) if line.startswith("error:")), 0)
+    parts = [line.removeprefix("error:").removeprefix("cause:").strip() for line in lines[start:]]
+    if any("Hash mismatch" in part for part in parts):
+        parts = [part for part in parts if "Hash mismatch" in part]
+    chosen = [part for number, part in enumerate(parts) if number < 2 or number == len(parts) - 1]
+    offline = any("connectivity is disabled" in part for part in parts)
+    return FetchError(one_line("; ".join(chosen)), completed.stderr, "unset UV_OFFLINE" if offline else "")

@@ -1,0 +1,46 @@
+"""The Python of a model that no one names, where the release's own cannot be had."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from envpack.lock import LOCAL_CHANNEL
+from envpack.pythons import NO_INTERPRETER, SUPPORTED, available_interpreters
+from envpack.support.errors import EnvironmentBuildError
+from envpack.support.progress import Progress
+from envpack.workflow.options import ResolveOptions
+from envpack.workflow.requests import LockRequest, PrefixRequest
+
+
+def with_another_python(
+    source: LockRequest | PrefixRequest, options: ResolveOptions, error: EnvironmentBuildError, progress: Progress
+) -> ResolveOptions | None:
+    """The options with the Python of this machine that is nearest to the release's, for a build that has none.
+
+    Args:
+        source: what was to be built or resolved.
+        options: what decided it.
+        error: why that failed.
+        progress: receives the choice.
+
+    Returns:
+        None if the user or the model names a Python, if the failure has another cause, or if this machine has none.
+    """
+    if isinstance(source, PrefixRequest) or source.python_named or error.kind not in NO_INTERPRETER:
+        return None
+    if LOCAL_CHANNEL not in source.options.channels:
+        return None
+    preference, wanted = source.options.python_preference, SUPPORTED.index(source.target.python)
+    usable = {
+        interpreter.minor
+        for interpreter in available_interpreters()
+        if interpreter.library and not (interpreter.managed and preference == "only-system")
+    }
+    if preference == "only-managed":
+        usable = {interpreter.minor for interpreter in available_interpreters() if interpreter.managed}
+    if not usable:
+        return None
+    nearest = min(usable, key=lambda minor: (abs(SUPPORTED.index(minor) - wanted), -SUPPORTED.index(minor)))
+    progress.detail(f"{source.model.name}: {error.message}")
+    progress.detail(f"{source.model.name}: neither it nor an option names a Python, so it gets Python {nearest}")
+    return dataclasses.replace(options, python=nearest)
