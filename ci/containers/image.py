@@ -20,7 +20,7 @@ from pathlib import Path
 
 import docker
 
-from envpack.pythons.interpreters import interpreter_for
+from envpack.pythons import interpreter_for
 from envpack.releases import find_release
 from envpack.server import ServerInstallation, find_server
 

@@ -81,6 +81,7 @@ def test_a_python_that_this_machine_lacks_is_fetched_once(downloads, bare):
     assert (len(steps.begun), downloads.archives) == (1, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("bare")
 def test_an_interpreter_of_this_machine_wins_over_a_newer_one_that_was_fetched(downloads, tmp_path, archive):
     fetched = interpreter_for(PYTHON)
@@ -186,6 +187,7 @@ def test_only_system_fetches_nothing_and_names_the_option(downloads):
     assert downloads.site.requested == []
 
 
+@pytest.mark.thorough
 def test_managed_falls_back_to_an_interpreter_of_this_machine_and_says_why(downloads, tmp_path, archive):
     (tmp_path / "pyenv/versions").mkdir(parents=True)
     (tmp_path / "pyenv/versions/own").symlink_to(archive[1].prefix)
@@ -222,6 +224,7 @@ def read_only(folder):
             folder.chmod(0o755)
 
 
+@pytest.mark.thorough
 def test_two_that_need_the_same_python_fetch_it_once(downloads):
     downloads.site.gate.clear()
     both = [Steps(), Steps()]
@@ -266,6 +269,7 @@ def test_the_archive_comes_through_a_proxy(downloads, monkeypatch):
     assert interpreter_for(PYTHON).version == downloads.version
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("survivor", [False, True], ids=["with-uv", "without-uv"])
 def test_a_kill_leaves_nothing_that_is_taken_for_an_interpreter(downloads, survivor):
     downloads.site.gate.clear()
@@ -286,6 +290,7 @@ def repository(tmp_path):
     return BadInput("", "", 0, "", (), MODEL).write(tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("own_index")
 def test_a_model_is_built_from_a_python_that_was_fetched(downloads, repository, bare):
     words = ("build", "--repository", repository, "m", "--stub", "never", "--python", PYTHON)

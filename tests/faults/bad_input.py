@@ -225,7 +225,12 @@ CATALOGUE = (
     _project("not TOML", '[models.m]\npython = "3.10"\ntriton : 24.10\n', "envpack.toml:3", "[models.NAME]"),
     _project("cut off", "[models.m", "envpack.toml", "[models.NAME]"),
     _project("unknown key", '[models.m]\npyton = "3.10"\n', "'pyton'", "[models.m]", "python, requirements"),
-    _project("unknown table", "[model.m]\n", "'model'", "platform, push, served_from, start, store, toolchain"),
+    _project(
+        "unknown table",
+        "[model.m]\n",
+        "'model'",
+        "platform, push, python_preference, served_from, start, store, toolchain",
+    ),
     _project("Python without quotes", "[models.m]\npython = 3.10\n", "must be text", 'python = "3.10"'),
     _project("release without quotes", "triton = 24.10\n", "must be text", 'triton = "24.10"'),
     _project("a model that is no table", '[models]\nm = "3.10"\n', "[models.m] must be a table"),

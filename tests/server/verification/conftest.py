@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons.interpreters import interpreter_for
+from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import find_server
 from envpack.support.errors import EnvpackError, ServerError

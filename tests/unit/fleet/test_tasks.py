@@ -159,6 +159,7 @@ def test_a_build_has_the_options_of_its_order(monkeypatch, tmp_path):
         channels=("https://channel.example",),
         sources=("x",),
         engine="mamba",
+        python_preference="only-system",
         lock="the text of a lock",
         release="24.10",
         abi="",

@@ -188,7 +188,7 @@ def test_a_debugger_is_installed_beside_an_environment_without_one(tmp_path, por
     class Ended:
         returncode, stderr = 0, "the output"
 
-    monkeypatch.setattr("envpack.lock.run_uv", lambda arguments: asked.append(arguments) or Ended)
+    monkeypatch.setattr("envpack.support.uv.run_uv", lambda arguments: asked.append(arguments) or Ended)
     tools, python = Instruments(tmp_path, port), Python(tmp_path / "stub", tmp_path / "bare")
     variables = tools.variables(python, machine.steps)
     assert json.loads(variables["ENVPACK_RUN"])["debugger"] == str(tmp_path / "debugger")
