@@ -111,8 +111,9 @@ def memory_registry(certificate=None):
             pass
 
         def handle_one_request(self):
-            # A client looks whether this speaks TLS.
-            if not certificate and self.connection.recv(1, socket.MSG_PEEK) == b"\x16":
+            if (
+                not certificate and self.connection.recv(1, socket.MSG_PEEK) == b"\x16"
+            ):  # a client that looks whether this speaks TLS
                 self.close_connection = True
                 return
             super().handle_one_request()

@@ -56,7 +56,7 @@ def test_an_environment_that_the_server_cannot_find_is_an_error(project, release
     point_to_environment(model, named.format(repository=project.repository))
     with pytest.raises(InputError) as caught:
         plan(project, release)
-    assert caught.value.kind == kind
+    assert (caught.value.kind, caught.value.where) == (kind, str(model.folder))
 
 
 def test_an_environment_outside_the_deployment_is_a_caution(project, release):
@@ -77,10 +77,10 @@ def test_files_with_another_prefix_are_a_caution(project, release):
 def test_a_missing_backend_is_an_error(project, release, tmp_path):
     with pytest.raises(InputError, match="'python_3_8'") as caught:
         plan_deployment(project, tmp_path / "elsewhere", release)
-    assert caught.value.kind == "backend-missing"
+    assert (caught.value.kind, caught.value.where) == ("backend-missing", str(project.repository / "early"))
 
 
 def test_a_repository_without_models_is_an_error(tmp_path, release):
     with pytest.raises(InputError) as caught:
         plan(Project(repository=tmp_path), release)
-    assert caught.value.kind == "repository-empty"
+    assert (caught.value.kind, caught.value.where) == ("repository-empty", str(tmp_path))

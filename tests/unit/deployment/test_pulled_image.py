@@ -165,6 +165,21 @@ def test_a_signature_is_attached_and_required(registry, plan, project, address, 
     assert signed.size == size
 
 
+def test_a_statement_names_the_packages_of_all_environments_once(registry, plan, project, address, keys):
+    wheel = {"name": "numpy", "version": "1.26.4", "url": "https://me:word@files.example/numpy.whl", "sha256": "a" * 64}
+    tree = {"name": "tree", "version": "1"}
+    for model, packages in {"early": [wheel, tree], "late": [wheel]}.items():
+        metadata = project.repository / model / "python3.8/envpack-environment.json"
+        metadata.write_text(json.dumps({"packages": packages}))
+    publish_image(plan, address, key=keys[0])
+    envelope = next(content for content in registry.stored("team/models").values() if b"payloadType" in content)
+    build = json.loads(base64.b64decode(json.loads(envelope)["payload"]))["predicate"]["buildDefinition"]
+    assert build["resolvedDependencies"] == [
+        {"name": "numpy 1.26.4", "uri": "https://files.example/numpy.whl", "digest": {"sha256": "a" * 64}},
+        {"name": "tree 1"},
+    ]
+
+
 def test_the_statement_about_another_image_does_not_count(registry, plan, project, address, keys, tmp_path):
     first = publish_image(plan, address, key=keys[0])
     (project.repository / "late/1/model.py").write_text("evil")

@@ -1,4 +1,4 @@
-"""Models that run without a server: how they are loaded, replaced, prepared and stopped."""
+"""Models that run without a server: how they are loaded, loaded again, stopped and interrupted."""
 
 import json
 import os
@@ -17,9 +17,6 @@ ECHO_REST = "    return [out(request) for _, request in requests]\n"
 
 def gone(pid):
     return soon(lambda: not os.path.exists(f"/proc/{pid}"))
-
-
-# Loading
 
 
 MANAGE = """
@@ -68,6 +65,14 @@ def test_a_model_loads_and_unloads_others(repository, server):
     assert do(server, repository, ["UNLOAD_MODEL", "m"], ready) == ["UNLOAD_MODEL", "IS_MODEL_READY 0"]
     assert gone(pid)
     assert do(server, repository, ["UNLOAD_MODEL", "m"]) == ["UNLOAD_MODEL"]  # it does not run
+
+
+def test_a_model_that_is_unloaded_finishes_before_the_run_ends(repository):
+    repository.add("manages", MANAGE)
+    repository.add("m", "def finalize(stub):\n    time.sleep(0.3)\n    stub.log('finalized')\n")
+    with repository.server() as server:
+        do(server, repository, ["LOAD_MODEL", "m", "", {}], ["UNLOAD_MODEL", "m"])
+    assert repository.texts("info")[-1] == "finalized"
 
 
 def test_a_model_may_give_another_configuration_and_files(repository, server):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from envpack.local import NOTHING, ModelFailed
+from envpack.support.errors import InputError
 
 from .conftest import CONFIG, DECOUPLED, numbers, request, tensor
 
@@ -90,6 +91,15 @@ def test_a_decoupled_model_sends_any_number_of_responses(repository, server):
         with pytest.raises(ModelFailed, match=f"^expected a single response, got {count}$"):
             server.infer(request("m", count))
     assert not server.model("m")._open, "an answered request must be forgotten"
+
+
+def test_a_request_whose_model_ends_after_execute_is_an_error(repository, server):
+    code = (
+        "def execute(requests, stub):\n    import threading\n    threading.Timer(0.05, lambda: os._exit(3)).start()\n"
+    )
+    repository.add("m", f"{code}    return [0]\n", CONFIG + DECOUPLED)
+    ((response, last),) = server.stream(request("m", 1))
+    assert (response.error, last) == ("the process of 'm' ended with status 3 while it had requests to answer", True)
 
 
 def test_requests_of_one_call_are_answered_in_order(repository, server):
@@ -218,7 +228,24 @@ def test_a_model_asks_another_one(repository, server):
     )
     for name in ("none", "broken", "m version"):
         assert ask(server, repository, name, 4) == prefix.format(name.split()[0])
-    assert repository.texts("error") == ["Request for unknown model: 'none' is not found", "not loaded"]
+    assert [(line.text, line.level, line.place, line.model) for line in repository.logged if line.level != "info"] == [
+        ("Request for unknown model: 'none' is not found", "error", "", "none"),
+        ("not loaded", "error", "", "broken"),
+    ]
+
+
+def test_a_model_that_cannot_be_made_is_not_ready_for_others(repository):
+    def find(name, override):
+        if name == "m":
+            raise InputError("no requirements", kind="bad-requirements", hint="correct them")
+        return source(name, override)
+
+    source, repository.source = repository.source, find
+    repository.add("asks", ASK)
+    with repository.server() as server:
+        assert ask(server, repository, "m", 4).endswith("Model 'm' is not ready.")
+    (line,) = (line for line in repository.logged if line.level != "info")
+    assert (line.text, line.level, line.place, line.model) == ("no requirements (correct them)", "error", "", "m")
 
 
 def test_a_model_asks_a_decoupled_one(repository, server):

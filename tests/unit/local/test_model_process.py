@@ -180,6 +180,7 @@ def test_a_model_is_finalized_before_its_process_ends(repository, name, monkeypa
     with repository.server() as server:
         pid = server.model("m").process.pid
     assert (repository.texts("info"), repository.texts("error")) == (said, errors)
+    assert {(line.place, line.model) for line in repository.logged if line.level == "error"} <= {("", "m")}
     assert not os.path.exists(f"/proc/{pid}")
 
 

@@ -147,6 +147,15 @@ def test_a_service_that_fails_is_named_in_one_line(there, proxy):
         assert "\n" not in str(raised.value)
 
 
+def test_an_answer_that_nobody_expects_is_shown_in_one_line(there, proxy):
+    proxy.fault = answer(200, b"no list")
+    with pytest.raises(StorageError) as raised:
+        there.list()
+    assert raised.value.kind == "store-unreachable"
+    assert raised.value.message.startswith("the store cannot be used: Generic S3 error: ")
+    assert "\n" not in raised.value.message
+
+
 def test_each_request_explains_its_refusal(there, proxy):
     proxy.fault = answer(403)
     for use in (

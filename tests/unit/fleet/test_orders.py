@@ -1,0 +1,204 @@
+"""From models and options to tasks: what each orders, what it needs, and what only this machine can make."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from envpack.fleet import build_tasks, orders, stub_tasks
+from envpack.fleet.orders import lock_tasks
+from envpack.fleet.tasks import BuildOrder, LockOrder
+from envpack.lock import Lock, format_lock, write_lock
+from envpack.project import open_project
+from envpack.releases import find_release
+from envpack.requirements import CondaPackage, Target
+from envpack.store import open_store
+from envpack.stub import STUB_NAME, Cell, StubTarget
+from envpack.support.errors import StubError
+from envpack.workflow import BuildOptions, ResolveOptions
+
+CHANNEL = "https://channel.example/conda"
+RESOLVE = ResolveOptions(python="3.10", channels=(CHANNEL,))
+ENSEMBLE = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "a" model_version: -1 } ] }'
+
+
+@pytest.fixture
+def project(add_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    for name, requirements in {"a": "numpy\n", "b": "scipy\n", "c": "numpy\n"}.items():
+        add_model(name, requirements)
+    (tmp_path / "e/1").mkdir(parents=True)
+    (tmp_path / "e/config.pbtxt").write_text(ENSEMBLE)
+    return open_project(tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path_factory):
+    return open_store(f"file://{tmp_path_factory.mktemp('store')}", push=True)
+
+
+def one(tasks):
+    (task,) = tasks
+    return task
+
+
+def test_equal_environments_are_one_task(project):
+    tasks = build_tasks(project, ["a", "b", "c", "e"], BuildOptions(RESOLVE), None)
+    assert [task.names for task in tasks] == [("a", "c"), ("b",)]
+    first = tasks[0]
+    assert first.key.startswith("envpack-environment-")
+    assert (first.needs, first.store) == (("platform linux-64",), "")
+    assert first.order == BuildOrder(
+        requirements=first.order.requirements,
+        target=Target("linux-64", "3.10", find_release("24.10").glibc, find_release("24.10").cuda),
+        channels=(CHANNEL,),
+        sources=(),
+        engine="rattler",
+        lock="",
+        release="24.10",
+        abi="",
+        strip=False,
+        stub="auto",
+        toolchain="auto",
+    )
+    assert first.order.requirements.pip == ("numpy",)
+
+
+def test_each_option_that_decides_the_result_is_another_task(project, store):
+    plain = one(build_tasks(project, ["a"], BuildOptions(RESOLVE), None))
+    others = [
+        (BuildOptions(RESOLVE, strip=True), None),
+        (BuildOptions(RESOLVE, stub="always"), None),
+        (BuildOptions(RESOLVE, toolchain="zig"), None),
+        (BuildOptions(replace(RESOLVE, triton="25.08")), None),
+        (BuildOptions(replace(RESOLVE, python="3.11")), None),
+        (BuildOptions(RESOLVE), store),
+    ]
+    keys = [one(build_tasks(project, ["a"], options, place)).key for options, place in others]
+    assert len({plain.key, *keys}) == 7
+    assert one(build_tasks(project, ["a"], BuildOptions(RESOLVE), None)).key == plain.key
+    found = one(build_tasks(project, ["a"], others[0][0], store))
+    assert (found.order.strip, found.store) == (True, str(store.location))
+
+
+def test_a_stub_needs_a_compiler(project, tmp_path):
+    for options in ({"stub": "always"}, {"layout": "backend"}, {"start": "warm"}):
+        task = one(build_tasks(project, ["a"], BuildOptions(RESOLVE, **options), None))
+        assert (task.order.stub, task.needs) == ("always", ("platform linux-64", "compiler")), options
+    assert one(build_tasks(project, ["a"], BuildOptions(RESOLVE, stub="never"), None)).order.stub == "never"
+    (tmp_path / "a" / STUB_NAME).touch()
+    assert one(build_tasks(project, ["a"], BuildOptions(RESOLVE), None)).order.stub == "always"
+
+
+def test_a_lockfile_travels_and_names_the_environment(project, tmp_path, store):
+    interpreter = tmp_path / "python-3.10.1-0.conda"
+    interpreter.write_bytes(b"interpreter")
+    package = CondaPackage(
+        name="python",
+        version="3.10.1",
+        build="0",
+        subdir="linux-64",
+        url=interpreter.as_uri(),
+        sha256=hashlib.sha256(b"interpreter").hexdigest(),
+    )
+    lock = Lock(Target("linux-64", "3.10", "2.35", ""), ("local",), (package,), ())
+    write_lock(lock, tmp_path / "a/envpack.lock")
+    task = one(build_tasks(project, ["a"], BuildOptions(RESOLVE, strip=True), store))
+    assert task.order.lock == format_lock(lock)
+    assert task.key.startswith(f"envpack-environment-{lock.environment_key(strip=True)}-")
+    assert store.find("package", package.sha256), "what only this machine has is shared before"
+    store.push = False
+    store.objects.delete([found.path for found in store.objects.list("records")])
+    build_tasks(project, ["a"], BuildOptions(RESOLVE), store)
+    assert store.find("package", package.sha256) is None
+
+
+def test_an_interpreter_becomes_a_package_on_a_worker_that_has_it(project, tmp_path):
+    local = BuildOptions(ResolveOptions(python="3.10"))
+    assert one(build_tasks(project, ["a"], local, None)).needs == ("platform linux-64", "python 3.10")
+    lock = Lock(Target("linux-64", "3.10", "2.35", ""), ("local",), (), ())
+    write_lock(lock, tmp_path / "a/envpack.lock")
+    assert one(build_tasks(project, ["a"], local, None)).needs == ("platform linux-64",)
+
+
+@pytest.mark.parametrize(
+    "requirements", ["-e ./project\n", "--find-links ./wheels\nnumpy\n", "./wheels/numpy-1-py3-none-any.whl\n"]
+)
+def test_files_of_this_machine_stay_here_where_a_store_is_between(project, tmp_path, store, requirements):
+    (tmp_path / "a/project").mkdir()
+    (tmp_path / "a/project/pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')
+    (tmp_path / "a/wheels").mkdir()
+    (tmp_path / "a/wheels/numpy-1-py3-none-any.whl").touch()
+    (tmp_path / "a/requirements.txt").write_text(requirements)
+    assert build_tasks(project, ["a"], BuildOptions(RESOLVE), store) == ()
+    assert len(build_tasks(project, ["a"], BuildOptions(RESOLVE), None)) == 1
+    assert lock_tasks(project, ["a"], RESOLVE, (), store) == ()
+    assert len(lock_tasks(project, ["a"], RESOLVE, (), None)) == 1
+
+
+def test_channels_of_this_machine_stay_here_too(project, tmp_path, store, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for channel in ("./channel", "/channel", "~/channel", "file:///channel", "a"):
+        options = BuildOptions(replace(RESOLVE, channels=(channel,)))
+        assert build_tasks(project, ["b"], options, store) == (), channel
+    assert len(build_tasks(project, ["b"], BuildOptions(ResolveOptions(python="3.10")), store)) == 1
+
+
+def test_an_environment_from_a_folder_is_taken_over_here(project, tmp_path):
+    options = BuildOptions(RESOLVE, from_prefix=tmp_path)
+    assert build_tasks(project, ["a"], options, None) == ()
+    (tmp_path / "envpack.toml").write_text('[models.a]\nfrom_prefix = "/srv/env"\n')
+    assert [task.names for task in lock_tasks(open_project(tmp_path), ["a", "b", "e"], RESOLVE, (), None)] == [("b",)]
+
+
+def test_locks_are_tasks_with_what_they_were_before(project, tmp_path, store):
+    tasks = lock_tasks(project, ["a", "b", "c", "e"], RESOLVE, ("numpy",), store)
+    assert [task.names for task in tasks] == [("a", "c"), ("b",)]
+    first = tasks[0]
+    assert first.order == LockOrder(
+        requirements=first.order.requirements,
+        target=first.order.target,
+        channels=(CHANNEL,),
+        sources=(),
+        engine="rattler",
+        lock="",
+        update=("numpy",),
+    )
+    assert (first.needs, first.store) == (("platform linux-64",), str(store.location))
+    assert first.key.startswith("envpack-lock-")
+    lock = Lock(Target("linux-64", "3.10", "2.35", ""), (CHANNEL,), (), ())
+    write_lock(lock, tmp_path / "a/envpack.lock")
+    again = lock_tasks(project, ["a"], RESOLVE, ("numpy",), store)[0]
+    assert (again.order.lock, again.key != first.key) == (format_lock(lock), True)
+    keys = {
+        lock_tasks(project, ["a"], RESOLVE, update, place)[0].key for update in ((), ("x",)) for place in (None, store)
+    }
+    assert len(keys) == 4
+    local = lock_tasks(project, ["b"], ResolveOptions(python="3.10"), (), None)[0]
+    assert local.needs == ("platform linux-64", "python 3.10")
+
+
+def test_stubs_are_tasks_for_the_pythons_of_workers(tmp_path, monkeypatch, store):
+    def known(minor):
+        if minor == "3.13":
+            raise StubError("no such Python", kind="interpreter-missing", hint="install it")
+        return StubTarget(minor, "x86_64", tmp_path, tmp_path / f"libpython{minor}.so.1.0")
+
+    monkeypatch.setattr(orders, "target_from_interpreter", known)
+    release = find_release("24.10")
+    of_a_folder = replace(known("3.11"), include=tmp_path / "other")
+    missing = replace(known("3.10"), minor="3.13")
+    cells = [Cell(known("3.10")), Cell(known("3.9"), release), Cell(of_a_folder), Cell(missing)]
+    tasks = stub_tasks(cells, abi="24.10", toolchain="zig", glibc="2.28", store=store)
+    assert [task.names for task in tasks] == [("cp310-x86_64",), ("cp39-24.10-x86_64",)]
+    assert [(task.order.python, task.order.release) for task in tasks] == [("3.10", ""), ("3.9", "24.10")]
+    for task in tasks:
+        assert (task.order.abi, task.order.toolchain, task.order.glibc) == ("24.10", "zig", "2.28")
+        assert task.needs == ("compiler", f"python {task.order.python}")
+        assert task.store == str(store.location)
+        assert task.key.startswith(f"envpack-stub-{task.names[0]}-")
+    other = stub_tasks(cells, abi="24.10", toolchain="zig", glibc="2.17", store=store)
+    assert other[0].key != tasks[0].key
+    assert json.dumps([task.key for task in other])
