@@ -5,7 +5,7 @@
 
 For each fault the unit tests that execute its line run in a copy of the working tree, in a sandbox (see `sandbox.py`).
 A fault is killed if a test fails or does not end; it survives if all pass, or if no unit test executes the line.
-Survivors that change nothing observable are listed in accepted.toml, each with the reason.
+Survivors that change nothing observable are listed in accepted.toml and accepted_outer.toml, each with the reason.
 """
 
 from __future__ import annotations
@@ -284,7 +284,8 @@ def _report(results: list[Result], sources: Sources, fail_under: float) -> int:
 
 def accepted() -> dict[tuple[str, str, str], str]:
     """Reasons by file, lines without the fault and lines with it: an entry stays valid when code moves."""
-    entries = tomllib.loads((HERE / "accepted.toml").read_text(encoding="utf-8")).get("survivor", ())
+    texts = [(HERE / name).read_text(encoding="utf-8") for name in ("accepted.toml", "accepted_outer.toml")]
+    entries = [entry for text in texts for entry in tomllib.loads(text).get("survivor", ())]
     return {(entry["file"], entry["line"], entry["mutant"]): entry["reason"] for entry in entries}
 
 
