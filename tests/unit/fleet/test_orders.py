@@ -56,6 +56,7 @@ def test_equal_environments_are_one_task(project):
         channels=(CHANNEL,),
         sources=(),
         engine="rattler",
+        python_preference="system",
         lock="",
         release="24.10",
         abi="",
@@ -163,6 +164,7 @@ def test_locks_are_tasks_with_what_they_were_before(project, tmp_path, store):
         channels=(CHANNEL,),
         sources=(),
         engine="rattler",
+        python_preference="system",
         lock="",
         update=("numpy",),
     )
@@ -181,7 +183,8 @@ def test_locks_are_tasks_with_what_they_were_before(project, tmp_path, store):
 
 
 def test_stubs_are_tasks_for_the_pythons_of_workers(tmp_path, monkeypatch, store):
-    def known(minor):
+    def known(minor, *, fetch=False):
+        assert not fetch
         if minor == "3.13":
             raise StubError("no such Python", kind="interpreter-missing", hint="install it")
         return StubTarget(minor, "x86_64", tmp_path, tmp_path / f"libpython{minor}.so.1.0")
