@@ -12,7 +12,8 @@ import itertools
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from tests.newer_pythons import server_for, target_of
 from tests.server.model_environments import NUMPYS, ModelEnvironments
 from tests.server.releases.spread import SPREAD
 from tests.server.releases.wheels import server_of
+from tests.waiting import soon
 
 MODELS = Path(__file__).parent / "models"
 IN_WHEELS = tuple(release.name for release in all_releases().values() if release.wheel)
@@ -57,8 +59,8 @@ def _pairs(config):
     releases = _chosen(config.getoption("--release"), IN_WHEELS, "the server of Triton {} is in no wheel")
     pythons = _chosen(config.getoption("--python"), SUPPORTED, "Python {} is not supported")
     if not releases and not pythons:
-        return list(SPREAD.items())
-    return list(itertools.product(releases or SPREAD, pythons or SUPPORTED))
+        return list(SPREAD)
+    return list(itertools.product(releases or sorted({release for release, _ in SPREAD}), pythons or SUPPORTED))
 
 
 def _chosen(names, known, complaint):
@@ -75,9 +77,19 @@ class Served:
     release: str
     python: str
     own_stub: bool
-    server: object
-    client: Client
-    failures: dict[str, str]
+    runtime: ProcessRuntime
+    repository: Path
+    names: list[str]
+    _servers: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self):
+        self.server = self._servers.enter_context(self.runtime.start(self.repository))
+        self.client = Client(self.server.url, timeout=15)
+        self.failures = load(self.client, self.names)
+        return self
+
+    def __exit__(self, *error):
+        return self._servers.__exit__(*error)
 
     def infer(self, model, *inputs, **options):
         """The outputs of a model, by name."""
@@ -86,8 +98,21 @@ class Served:
 
     def run(self, code, *inputs, model="script", **options):
         """What the code returns inside of a script model."""
-        outputs = self.infer(model, Tensor("CODE", "BYTES", (1,), (code.encode(),)), *inputs, **options)
+        tensors = (Tensor("CODE", "BYTES", (1,), (code.encode(),)), *inputs)
+        try:
+            outputs = self.infer(model, *tensors, **options)
+        except RequestError as error:
+            if error.status or not self._crashed_by_itself():
+                raise
+            self.__enter__()
+            outputs = self.infer(model, *tensors, **options)
         return json.loads(outputs["OUT"].data[0])
+
+    def _crashed_by_itself(self):
+        """Whether the server of 23.04 is gone. It frees what a request between models waits with before the callback
+        with the response is done, and crashes once in some hundreds of such requests, with its own stub as with ours.
+        """
+        return self.release == "23.04" and soon(self.server.ended, seconds=2)
 
     def refusal(self, code, *, model="script"):
         """The error that the code ends with."""
@@ -190,6 +215,6 @@ def served(release, python, choice, installation, stub, environment, tmp_path_fa
     variables = {"ENVPACK_RESTARTS": "1000"}  # for the models that die on purpose
     if start := pytestconfig.getoption("--start"):
         variables["ENVPACK_START"] = start
-    with ProcessRuntime(installation, environment=variables).start(repository) as server:
-        client = Client(server.url, timeout=15)
-        yield Served(release, python, choice == "own", server, client, load(client, names))
+    runtime = ProcessRuntime(installation, environment=variables)
+    with Served(release, python, choice == "own", runtime, repository, names) as served:
+        yield served

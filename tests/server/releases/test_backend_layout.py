@@ -8,13 +8,12 @@ import pytest
 from envpack.pythons import SUPPORTED
 from envpack.releases import find_release
 from envpack.repository import ONE_AT_A_TIME, backend_for, place_backend
-from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError
 from tests.newer_pythons import is_newer, server_for, target_of
 from tests.server.model_environments import NUMPYS
-from tests.server.releases.conftest import Served, load, place
+from tests.server.releases.conftest import Served, place
 
 PYTHON = "import platform\nreturn platform.python_version().rpartition('.')[0]"
 
@@ -56,10 +55,9 @@ def served(request, release, python, neighbour, choice, installation, environmen
     place(repository, "words", archive, parts.stub(python))
     server = server_for(python, installation, folder)
     runtime = ProcessRuntime(server, extra_backends=folder / "backends", arguments=(ONE_AT_A_TIME,))
-    with runtime.start(repository) as server:
-        client = Client(server.url, timeout=15)
-        names = ("numbers", "refuses", "script", "stream", "other", "words")
-        yield Served(release, python, False, server, client, load(client, names))
+    names = ("numbers", "refuses", "script", "stream", "other", "words")
+    with Served(release, python, False, runtime, repository, names) as served:
+        yield served
 
 
 def test_only_the_model_that_cannot_be_loaded_is_refused(served):
