@@ -12,6 +12,7 @@ from envpack.environment.inventory import Owners
 from envpack.support.bounded_reading import read_json, read_text
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.isolation import bare_environment
+from envpack.support.libpython import libpython_name
 from envpack.support.processes import CompletedProcess, run
 from envpack.support.uv import run_uv
 
@@ -74,7 +75,7 @@ def require_library(prefix: Path, minor: str) -> None:
         EnvironmentBuildError: kind ``static-interpreter``.
 
     """
-    library = prefix / "lib" / f"libpython{minor}.so.1.0"
+    library = prefix / "lib" / libpython_name(minor)
     if not library.is_file():
         raise EnvironmentBuildError(
             f"the Python package has no {library.name}, which Triton's stub requires",

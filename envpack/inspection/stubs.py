@@ -28,6 +28,7 @@ from envpack.repository import (
     python_of_backend,
 )
 from envpack.support.errors import InputError, StubError
+from envpack.support.libpython import libpython_name
 from envpack.support.text import major_number
 
 _COMPILE = "compile one: `envpack stub --python VERSION --output {}`"
@@ -59,7 +60,7 @@ def stub_findings(stub: Path) -> Iterator[Finding]:
         yield caution(
             "stub-needs-libpython",
             stub,
-            f"it is linked against libpython{needs.python}.so.1.0: if only the environment has that library, the"
+            f"it is linked against {libpython_name(needs.python)}: if only the environment has that library, the"
             " server's trial run fails, and the server changes the file's mode or, if it cannot, rejects the model",
             f"use envpack's stub: `envpack stub --python {needs.python} --output {stub.parent}`",
         )

@@ -19,15 +19,14 @@ from envpack.stub import inspect_stub, machine_named, this_machine
 from envpack.support.bounded_reading import opened, read_bytes, read_json, read_text
 from envpack.support.elf import needed_glibc, needed_glibcxx, needed_libraries, parse_elf, provided_glibcxx
 from envpack.support.errors import InputError, StubError
+from envpack.support.libpython import minor_of_libpython
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
-_LIBPYTHON_FILE = re.compile(r"(?:\./)?lib/libpython(3\.\d+)\.so\.1\.0")
 _LIBSTDCXX = re.compile(r"(?:\./)?lib/libstdc\+\+\.so\.6(?:\.\d+)*")
 _LARGEST_LIBRARY = 256 << 20  # bytes; a real libpython or libstdc++ is much smaller
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
-_LIBPYTHON = re.compile(r"libpython(3\.\d+)\.so\.1\.0")
 
 
 @dataclass(frozen=True)
@@ -80,15 +79,15 @@ class _Libraries:
 
     def add(self, name: str, read: Callable[[], BinaryIO | None]) -> None:
         """Read a member called ``name`` if it is libpython or libstdc++."""
-        libpython = _LIBPYTHON_FILE.fullmatch(name)
-        if not libpython and not _LIBSTDCXX.fullmatch(name):
+        python = _python_of(name)
+        if not python and not _LIBSTDCXX.fullmatch(name):
             return
         content = read()
         if content is None:
             return
         # A damaged library is ignored; the parser raises any error for one.
         with contextlib.suppress(Exception):
-            self._add(parse_elf(content), libpython[1] if libpython else "")
+            self._add(parse_elf(content), python)
 
     def _add(self, elf: ELFFile, python: str) -> None:
         if python:
@@ -137,7 +136,13 @@ def _listed_libraries(inventory: bytes) -> set[str] | None:
         paths = [entry.path for entry in parse_inventory(inventory) if entry.kind in ("file", "program")]
     except ValueError:
         return None
-    return {path for path in paths if _LIBPYTHON_FILE.fullmatch(path) or _LIBSTDCXX.fullmatch(path)}
+    return {path for path in paths if _python_of(path) or _LIBSTDCXX.fullmatch(path)}
+
+
+def _python_of(member: str) -> str:
+    """The minor version if a member of an environment is its libpython, else ``""``."""
+    folder, _, file = member.removeprefix("./").rpartition("/")
+    return minor_of_libpython(file) if folder == "lib" else ""
 
 
 def _recorded(path: Path) -> tuple[str, str]:
@@ -218,7 +223,7 @@ def _read_other_stub(path: Path, release_file: str, error: StubError) -> StubReq
     try:
         with opened(path) as file:
             elf = parse_elf(file)
-            pythons = [match[1] for name in needed_libraries(elf) if (match := _LIBPYTHON.fullmatch(name))]
+            pythons = [minor for name in needed_libraries(elf) if (minor := minor_of_libpython(name))]
             if pythons:
                 machine = machine_named(elf["e_machine"])
                 return StubRequirements(

@@ -18,6 +18,7 @@ from envpack.pythons.interpreters import (
 from envpack.pythons.supported import FREE_THREADED, check_minor
 from envpack.support.elf import version_key
 from envpack.support.errors import EnvironmentBuildError, StubError
+from envpack.support.libpython import libpython_name
 from envpack.support.progress import NoProgress, Progress
 
 PythonPreference = Literal["system", "managed", "only-system", "only-managed"]
@@ -156,7 +157,7 @@ def _complaint(interpreter: Interpreter, *, headers: bool) -> str:
     if interpreter.free_threaded:
         return f"no GIL, and {FREE_THREADED}"
     if not interpreter.library:
-        return f"no shared library (libpython{interpreter.minor}.so)"
+        return f"no shared library ({libpython_name(interpreter.minor).removesuffix('.1.0')})"
     return "no headers" if headers and not interpreter.has_headers else ""
 
 

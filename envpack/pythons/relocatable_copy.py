@@ -11,6 +11,7 @@ from pathlib import Path
 from envpack.pythons.bytecode import compile_files
 from envpack.pythons.interpreters import Interpreter
 from envpack.support.elf import is_elf, set_runpath, strip
+from envpack.support.libpython import libpython_name
 
 PLACEHOLDER = "/opt/envpack_placeholder" + "_placeholder" * 4
 _EXCLUDED_FOLDERS = {
@@ -75,9 +76,9 @@ def _copy_libraries(interpreter: Interpreter, folder: Path) -> None:
     folder.mkdir()
     if interpreter.library is None:
         return
-    real = f"libpython{interpreter.minor}.so.1.0"
+    real = libpython_name(interpreter.minor)
     shutil.copy2(interpreter.library, folder / real)
-    (folder / f"libpython{interpreter.minor}.so").symlink_to(real)
+    (folder / real.removesuffix(".1.0")).symlink_to(real)
     stable_abi = interpreter.library.with_name("libpython3.so")
     if stable_abi.is_file():
         shutil.copy2(stable_abi, folder / stable_abi.name)

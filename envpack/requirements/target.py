@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from envpack.support.libpython import abi_flags
 from envpack.support.platforms import MACHINES, platform_name, platform_of_machine
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def wheel_tags(target: Target) -> tuple[Tag, ...]:
 
     major, minor = (int(part) for part in target.minor.split("."))
     version, platforms = (major, minor), list(_platforms(target))
-    abi = f"cp{major}{minor}" + ("m" if version < (3, 8) else "")
+    abi = f"cp{major}{minor}{abi_flags(target.minor)}"
     return (
         *cpython_tags(version, abis=[abi], platforms=platforms),
         *compatible_tags(version, interpreter=f"cp{major}{minor}", platforms=platforms),

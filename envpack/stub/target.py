@@ -12,6 +12,7 @@ from envpack.pythons import PythonPreference, check_minor, interpreter_for, inte
 from envpack.support.bounded_reading import opened
 from envpack.support.elf import needed_libraries, parse_elf
 from envpack.support.errors import StubError, UsageError
+from envpack.support.libpython import abi_flags, minor_of_libpython
 from envpack.support.platforms import PLATFORMS, platform_name, platform_of_machine
 from envpack.support.progress import Progress
 
@@ -142,10 +143,10 @@ def target_from_prefix(prefix: Path, *, find_headers: Callable[[str], Path] | No
     if not libraries:
         raise _without_library(prefix)
     library = libraries[0]
-    minor = library.name.removeprefix("libpython").removesuffix(".so.1.0")
+    minor = minor_of_libpython(library.name)
     check_minor(minor, where=str(library))
     root = prefix / "usr" if library.is_relative_to(prefix / "usr") else prefix
-    target = StubTarget(minor, machine_of(library), root / "include" / f"python{minor}", library)
+    target = StubTarget(minor, machine_of(library), root / "include" / f"python{minor}{abi_flags(minor)}", library)
     if find_headers and target.machine == this_machine() and not (target.include / "Python.h").is_file():
         target = dataclasses.replace(target, include=find_headers(minor))
     return _checked(target)
