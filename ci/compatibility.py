@@ -184,7 +184,7 @@ def _in_wheels() -> int:
 
 
 def _spread() -> str:
-    return ", ".join(f"{release} with {python}" for release, python in SPREAD.items())
+    return ", ".join(f"{release} with {python}" for release, python in SPREAD)
 
 
 def _count(cells: dict[tuple[str, str], Cell], word: str) -> int:

@@ -131,7 +131,7 @@ def left_behind(server: ProcessServer) -> list[int | str]:
 
 def run(release: str, kills: int, seed: int, start: str) -> int:
     parts = ModelEnvironments(kept_cache())
-    python = SPREAD.get(release, "3.10")
+    python = dict(SPREAD).get(release, "3.10")
     environment = parts.environment(python, NUMPYS[python][-1])
     if not find_release(release).takes_folders:
         environment = parts.archive(environment)

@@ -3,13 +3,18 @@ set(needed Development.Embed)
 if(NOT (Python_INCLUDE_DIR AND Python_LIBRARY))
   list(PREPEND needed Interpreter)
 endif()
-find_package(Python 3.8 REQUIRED COMPONENTS ${needed})
+find_package(Python 3.6 REQUIRED COMPONENTS ${needed})
 find_path(PYBIND11_INCLUDE_DIR pybind11/embed.h REQUIRED)
 include(pybind11.cmake)
 
 set(ENVPACK_PYTHON_MINOR ${Python_VERSION_MAJOR}.${Python_VERSION_MINOR})
 set(ENVPACK_NUMPY "[1, 2]")  # pybind11 2.12 and later work with both at run time
-set(ENVPACK_LIBPYTHON libpython${ENVPACK_PYTHON_MINOR}.so.1.0)
+# Up to 3.7 the name tells the memory allocator, which nobody changes.
+set(abi_flags "")
+if(Python_VERSION VERSION_LESS 3.8)
+  set(abi_flags m)
+endif()
+set(ENVPACK_LIBPYTHON libpython${ENVPACK_PYTHON_MINOR}${abi_flags}.so.1.0)
 # The releases in the text of --version, as in "Triton 23.04 and later".
 list(JOIN ENVPACK_RELEASES ", " ENVPACK_RELEASES_IN_WORDS)
 string(REGEX REPLACE "^all$" "23.04 and later" ENVPACK_RELEASES_IN_WORDS "${ENVPACK_RELEASES_IN_WORDS}")
@@ -25,6 +30,7 @@ add_library(body MODULE
   model/fork_safety.cc
   model/home.cc
   model/interpreter.cc
+  model/python_api.cc
   model/python_model.cc
   model/readiness.cc
   model/restart_count.cc

@@ -35,3 +35,4 @@ def pytest_configure(config):
     os.environ["UV_PYTHON_DOWNLOADS"] = "never"  # a test that lacks an interpreter says so, and fetches none
     use_kept_cache()
     judge_skips(config)
+    config.addinivalue_line("markers", "since(python): the test needs what older Pythons, or their NumPy, do not have")

@@ -47,7 +47,7 @@ PARTS = (GATE, *SLICES)
 # Rings without a test in the gate: they compile for other machines and build wheels.
 _SLICED = {"distribution", "portability"}
 # The oldest Python, that of the default release, which runs with both NumPys, and the newest without a container.
-_GATE_PYTHONS = ("3.8", "3.10", "3.13")
+_GATE_PYTHONS = ("3.6", "3.10", "3.13")
 # Parameters of the tests in the gate, by ring.
 _GATE_PARAMETERS = {
     "stub": {"python": _GATE_PYTHONS},
@@ -58,7 +58,12 @@ _GATE_PARAMETERS = {
     "native": {"sanitized": ("some epochs",), "release": ("23.04", "24.10", "26.07")},
 }
 # The slices of the ring `stub`; on a Python of the gate, only thorough tests are left.
-_PYTHONS_OF_SLICES = {"1": ("3.8", "3.9"), "2": ("3.10", "3.11"), "3": ("3.12", "3.13"), "4": ("3.14", "3.15")}
+_PYTHONS_OF_SLICES = {
+    "1": ("3.6", "3.7", "3.8"),
+    "2": ("3.9", "3.10"),
+    "3": ("3.11", "3.12"),
+    "4": ("3.13", "3.14", "3.15"),
+}
 _SLICE_OF_PYTHON = {python: part for part, pythons in _PYTHONS_OF_SLICES.items() for python in pythons}
 _SLICE_OF_RING = {
     "distribution": "3",

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from envpack.preflight.facts import EnvironmentFacts, Host, StubRequirements
+from envpack.pythons import is_fetchable
 from envpack.releases import Release, all_releases
 from envpack.support.elf import version_key
+from envpack.support.libpython import libpython_name
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def _python_and_machine(stub: StubRequirements, environment: EnvironmentFacts) -
     if not environment.python:
         yield Mismatch(
             "libpython-missing",
-            f"the environment has no lib/libpython{stub.python}.so.1.0, which the stub loads",
+            f"the environment has no lib/{libpython_name(stub.python)}, which the stub loads",
             f"build one with `envpack build --python {stub.python}`, or use a Python built with --enable-shared",
         )
         return
@@ -129,10 +131,11 @@ def _environment_on_host(environment: EnvironmentFacts, host: Host) -> Iterator[
             f"build the environment on a machine with {host.machine}",
         )
     if _is_older(host.glibc, environment.glibc):
+        managed = "--python-preference managed or with " if is_fetchable(environment.python) else ""
         yield Mismatch(
             "glibc-too-old",
             f"the environment needs glibc {environment.glibc}, but {host.name} has {host.glibc}",
-            "build it with --python-preference managed or with older packages, or serve it with a newer release",
+            f"build it with {managed}older packages, or serve it with a newer release",
         )
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         SUPPORTED as SUPPORTED,
         Pybind11 as Pybind11,
         check_minor as check_minor,
+        is_fetchable as is_fetchable,
         pybind11_for as pybind11_for,
     )
 

@@ -1,8 +1,8 @@
-"""Compiles Python files to byte code; run by the interpreter of an environment, of any version from 3.8 on.
+"""Compiles Python files to byte code; run by the interpreter of an environment, of any version from 3.6 on.
 
 ``compile_child.py PREFIX LIST``: LIST is a file with one path relative to PREFIX on each line, and an empty line
 between groups. The program imports nothing of envpack. Files that this version of Python cannot parse (test data,
-templates) get no byte code.
+templates) get no byte code. With Python 3.6 none does: its byte code is bound to the time stamp of the source.
 
 Byte code depends on the strings that its process has interned before. So each group is compiled in a process of its own
 that is forked from the same state: a group gives the same bytes in any order and with any other groups.
@@ -18,7 +18,7 @@ import py_compile  # noqa: E402
 import warnings  # noqa: E402
 
 
-def compile_file(path):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - this runs on Python 3.8
+def compile_file(path):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - this runs on Python 3.6
     """Compile a file relative to the current folder; returns the error number of a failed write, else 0."""
     warnings.simplefilter("ignore")
     try:
@@ -57,6 +57,8 @@ def compile_groups(groups):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
 
 def main(prefix, listed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Compile all files; if one cannot be written, exit with status 1 and its error number on standard error."""
+    if not hasattr(py_compile, "PycInvalidationMode"):
+        return
     with open(listed, encoding="utf-8") as lines:  # noqa: PTH123
         groups = [group.splitlines() for group in lines.read().split("\n\n")]
     os.chdir(prefix)

@@ -76,7 +76,7 @@ def _worker(server: Server, stub: Process) -> Process:
     children = (child for child in _alive(server.children(stub.pid)) if child.arguments == stub.arguments)
     process = next(itertools.chain(watched, children), None)
     # A process that contains Python runs the model itself, and such a child is one that the model has forked.
-    return stub if process is None or _mapped_python(server.mapped_files(stub.pid)) else process
+    return stub if process is None or mapped_python(server.mapped_files(stub.pid)) else process
 
 
 def living_stubs(server: Server) -> tuple[Process, ...]:
@@ -110,7 +110,7 @@ def identify(server: Server, instance: Instance) -> StubIdentity:
     return StubIdentity(
         process.pid,
         executable,
-        report.python or _mapped_python(mapped),
+        report.python or mapped_python(mapped),
         report.numpy or _mapped_numpy(server, mapped),
         report.version or ours,
         start=report.start,
@@ -226,7 +226,8 @@ def _model_of(server: Server, process: Process) -> str:
     return server.model_at(str(PosixPath(process.arguments[_MODEL_FILE]).parent.parent))
 
 
-def _mapped_python(mapped: tuple[str, ...]) -> str:
+def mapped_python(mapped: tuple[str, ...]) -> str:
+    """The minor version of the first Python library among mapped files, ``""`` without one."""
     return next((match[1] for match in map(_LIBPYTHON.search, mapped) if match), "")
 
 

@@ -13,6 +13,7 @@
 
 #include "forks.h"
 #include "model/home.h"
+#include "model/python_api.h"
 #include "module/module.h"
 #include "output.h"
 
@@ -71,32 +72,6 @@ void AddUserSite() {
   site.attr("addusersitepackages")(py::none());
 }
 
-// Output is UTF-8 in every locale, unless PYTHONIOENCODING is set.
-PyStatus SetEncoding(PyConfig& config) {
-  if (std::getenv("PYTHONIOENCODING") != nullptr) return PyStatus_Ok();
-  return PyConfig_SetString(&config, &config.stdio_encoding, L"utf-8");
-}
-
-PyStatus SetHome(PyConfig& config) {
-  const std::optional<Home> home = FindHome();
-  if (!home) return PyStatus_Ok();
-  const PyStatus status = PyConfig_SetBytesString(&config, &config.home, home->prefix.c_str());
-  if (PyStatus_Exception(status)) return status;
-  return PyConfig_SetBytesString(&config, &config.executable, home->executable.c_str());
-}
-
-PyStatus Initialize(PyConfig& config, bool uses_environment) {
-  config.parse_argv = 0;
-  // Python itself treats every value as true, also "0".
-  config.faulthandler = VariableIs("PYTHONFAULTHANDLER", "0") ? 0 : 1;
-  if (uses_environment && !UserSiteRequested()) config.user_site_directory = 0;
-  if (PyStatus status = SetEncoding(config); PyStatus_Exception(status)) return status;
-  if (uses_environment) {
-    if (PyStatus status = SetHome(config); PyStatus_Exception(status)) return status;
-  }
-  return Py_InitializeFromConfig(&config);
-}
-
 // Prints an uncaught exception as Python does, and returns Python's exit status.
 int StatusOf(py::error_already_set& error) {
   if (!error.matches(PyExc_SystemExit)) {
@@ -143,13 +118,13 @@ void NameCrashes(const std::string& instance, int crash_output) {
 
 void StartInterpreter(bool uses_environment) {
   module::RegisterModule();
-  PyConfig config;
-  PyConfig_InitPythonConfig(&config);
-  const PyStatus status = Initialize(config, uses_environment);
-  PyConfig_Clear(&config);
-  if (PyStatus_Exception(status)) {
-    throw InterpreterError(std::string("Python could not start: ") +
-                           (status.err_msg != nullptr ? status.err_msg : "unknown reason"));
+  PythonOptions options;
+  // Python itself treats every value as true, also "0".
+  options.tracebacks = !VariableIs("PYTHONFAULTHANDLER", "0");
+  options.no_user_site = uses_environment && !UserSiteRequested();
+  if (uses_environment) options.home = FindHome();
+  if (const std::string reason = InitializePython(options); !reason.empty()) {
+    throw InterpreterError("Python could not start: " + reason);
   }
   InstallCrashNotice();
   forks::Watch();
@@ -164,9 +139,9 @@ void PrintTracebacksOn(int signal) {
 pid_t ForkInterpreter() {
   FlushStreams("a fork of the stub");
   FlushOutput();
-  PyOS_BeforeFork();
+  BeforePythonForks();
   const pid_t pid = forks::ForkSuccessor();
-  pid == 0 ? PyOS_AfterFork_Child() : PyOS_AfterFork_Parent();
+  AfterPythonForked(pid);
   return pid;
 }
 

@@ -27,13 +27,15 @@ void PrintColdStart(const std::string& name, const std::string& reason) {
 void Freeze() {
   const auto gc = py::module_::import("gc");
   gc.attr("collect")();
-  gc.attr("freeze")();
+  if (py::hasattr(gc, "freeze")) gc.attr("freeze")();  // from Python 3.7 on
 }
 
-// The module `random` does this by itself after a fork.
-void SeedNumpy() {
+// From Python 3.7 on, the module `random` does this by itself after a fork.
+void SeedGenerators() {
   const auto modules = py::module_::import("sys").attr("modules").cast<py::dict>();
-  if (modules.contains("numpy.random")) modules["numpy.random"].attr("seed")();
+  for (const char* name : {"random", "numpy.random"}) {
+    if (modules.contains(name)) modules[name].attr("seed")();
+  }
 }
 
 bool InitializeFor(const warm::Order& order, PythonModel& model) {
@@ -68,7 +70,7 @@ std::optional<WarmStart> ServeAsTemplate(const TemplateTask& task) {
   Freeze();
   warm::Order order = service.Serve(
       {ForkInterpreter, [&](const warm::Order& first) { return InitializeFor(first, *model); }});
-  SeedNumpy();
+  SeedGenerators();
   model->BecomeInstance(order.launch.name, true);
   return WarmStart{std::move(order), std::move(model)};
 }

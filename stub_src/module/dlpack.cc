@@ -123,7 +123,7 @@ void CheckDevice(std::int64_t type) {
 }
 
 // The tensor, without its owner. Pinned memory counts as host memory.
-abi::Tensor Describe(std::string name, const View& view) {
+abi::Tensor DescribeView(std::string name, const View& view) {
   CheckDevice(view.device_type);
   CheckContiguous(view);
   abi::Tensor tensor;
@@ -153,7 +153,7 @@ abi::Tensor Take(std::string name, const py::capsule& capsule) {
   auto* record = static_cast<Record*>(PyCapsule_GetPointer(capsule.ptr(), Record::kName));
   if (record == nullptr) throw py::error_already_set();
   CheckVersion(*record);
-  abi::Tensor tensor = Describe(std::move(name), record->view);
+  abi::Tensor tensor = DescribeView(std::move(name), record->view);
   // From now on the stub owns the memory; the new name prevents another import.
   if (PyCapsule_SetName(capsule.ptr(), Record::kUsedName) != 0) throw py::error_already_set();
   tensor.owner = std::shared_ptr<const void>(record, [](Record* taken) {

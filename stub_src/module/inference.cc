@@ -1,5 +1,6 @@
 #include "module/inference.h"
 
+#include <stdexcept>
 #include <utility>
 #include <variant>
 
@@ -128,9 +129,15 @@ py::object Infer(const std::shared_ptr<InferenceRequest>& request, bool decouple
   return py::cast(std::make_shared<InferenceResponse>(std::move(response)));
 }
 
+// asyncio.get_running_loop(), which Python 3.6 does not have.
+py::object RunningLoop() {
+  py::object loop = py::module_::import("asyncio").attr("_get_running_loop")();
+  if (loop.is_none()) throw std::runtime_error("no running event loop");
+  return loop;
+}
+
 py::object InferAsync(const std::shared_ptr<InferenceRequest>& request, bool decoupled) {
-  const auto loop = py::module_::import("asyncio").attr("get_running_loop")();
-  return loop.attr("run_in_executor")(
+  return RunningLoop().attr("run_in_executor")(
       py::none(), py::cpp_function([request, decoupled] { return Infer(request, decoupled); }));
 }
 

@@ -20,6 +20,7 @@ from envpack.pythons import SUPPORTED, available_interpreters, interpreter_for
 from envpack.pythons.channels import local_channel
 from envpack.requirements import Requirements
 from envpack.support.errors import EnvironmentBuildError, StorageError
+from envpack.support.libpython import abi_flags, libpython_name
 from envpack.support.progress import NoProgress
 from tests import newer_pythons
 
@@ -41,8 +42,8 @@ def answers(prefix: Path, code: str = ASK, **variables: str) -> list:
 def test_every_supported_python_becomes_a_complete_environment(minor):
     env = build_environment(Requirements(pip=("six",)), python=need(minor))
     assert env.minor == minor
-    assert (env.prefix / f"lib/libpython{minor}.so.1.0").is_file()
-    assert (env.prefix / f"include/python{minor}/Python.h").is_file()
+    assert (env.prefix / "lib" / libpython_name(minor)).is_file()
+    assert (env.prefix / f"include/python{minor}{abi_flags(minor)}/Python.h").is_file()
     code = 'import ssl, sqlite3, ctypes, lzma, bz2, json, six, sysconfig as s; print(json.dumps(s.get_path("stdlib")))'
     assert answers(env.prefix, code) == str(env.prefix / f"lib/python{minor}")
 

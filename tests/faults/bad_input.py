@@ -119,18 +119,18 @@ CATALOGUE = (
     _usage("recipe and template", "init --json --recipe digits --template bls REPOSITORY/new", "not both"),
     BadInput("unknown recipe", "init --json --recipe nope REPOSITORY/new", 2, "unknown-recipe", ("'nope'", "digits")),
     *(
-        BadInput(f"Python {version}", f"{_BUILD} m --python {version}", 2, "bad-python-version", (version, "3.8, 3.9"))
-        for version in ("ten", "3", "3.10.2", "3.x", "2.7", "3.99")
+        BadInput(f"Python {version}", f"{_BUILD} m --python {version}", 2, "bad-python-version", (version, "3.6, 3.7"))
+        for version in ("ten", "3", "3.10.2", "3.x", "2.7", "3.5", "3.99")
     ),
     BadInput(
-        "stub for Python 4", "stub --json --python 4.0 --output REPOSITORY", 2, "bad-python-version", ("4.0", "3.8")
+        "stub for Python 4", "stub --json --python 4.0 --output REPOSITORY", 2, "bad-python-version", ("4.0", "3.6")
     ),
     BadInput(
         "stubs for two Pythons, one unknown",
-        "stub --json --python 3.10 --python 3.7 --output REPOSITORY",
+        "stub --json --python 3.10 --python 3.5 --output REPOSITORY",
         2,
         "bad-python-version",
-        ("3.7", "3.8"),
+        ("3.5", "3.6"),
     ),
     BadInput(
         "stubs for two releases, one unknown",

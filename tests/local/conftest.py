@@ -7,10 +7,10 @@ import pytest
 from tests.cache import kept_cache
 from tests.local.served import LocalServed
 from tests.server.model_environments import ModelEnvironments
-from tests.server.stub.conftest import NUMPYS, Servers, deepest, interpreter, served  # noqa: F401 - fixtures
+from tests.server.stub.conftest import NUMPYS, Servers, deepest, from_the_first, interpreter, served  # noqa: F401 - fixtures
 
 # The oldest, and the newest that needs no container.
-PYTHONS = ("3.8", "3.13")
+PYTHONS = ("3.6", "3.13")
 
 
 def pytest_generate_tests(metafunc):
@@ -18,7 +18,7 @@ def pytest_generate_tests(metafunc):
         pairs = [(python, numpy) for python in PYTHONS for numpy in NUMPYS[python]]
         metafunc.parametrize(("python", "numpy"), pairs, ids=[f"{p}-numpy{n}" for p, n in pairs])
     elif "python" in metafunc.fixturenames:
-        metafunc.parametrize("python", PYTHONS)
+        metafunc.parametrize("python", from_the_first(metafunc, PYTHONS))
 
 
 # Tests of what only a server has.

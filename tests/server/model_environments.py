@@ -19,6 +19,8 @@ from tests.newer_pythons import is_newer, newer_environment, target_of
 
 # The oldest and the newest NumPy worth trying for each Python; 3.13 and later have no NumPy 1.
 NUMPYS = {
+    "3.6": ("1.19.5",),
+    "3.7": ("1.21.6",),
     "3.8": ("1.24.4",),
     "3.9": ("1.26.4",),
     "3.10": ("1.26.4", "2.2.6"),

@@ -1,4 +1,4 @@
-"""The backend's module of this name on the server of `envpack dev --debug`. It must run on Python 3.8.
+"""The backend's module of this name on the server of `envpack dev --debug`. It must run on Python 3.6.
 
 Every stub imports it before its model. The first instance of the model that is debugged waits here for a debugger.
 Then the server's own module runs in this one, so the model sees no difference. The variable ENVPACK_DEBUG names a file

@@ -1,4 +1,4 @@
-"""What `envpack run` does in the model's process before it imports the model. It must run on Python 3.8.
+"""What `envpack run` does in the model's process before it imports the model. It must run on Python 3.6.
 
 ``triton_python_backend_utils`` imports it if the variable ENVPACK_RUN has settings: a JSON object with
 

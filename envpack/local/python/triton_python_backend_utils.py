@@ -1,6 +1,6 @@
 """What a model imports besides the stub's classes, for models that run without a server.
 
-On a server, the backend provides this module; the stub adds its classes to either. It must run on Python 3.8 and with
+On a server, the backend provides this module; the stub adds its classes to either. It must run on Python 3.6 and with
 NumPy 1 and 2. Names, results and texts of errors are those of Triton 23.11 to 26.07, whose modules are the same.
 """
 

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from envpack.pythons import is_fetchable
 from envpack.repository import START_PARAMETER, STUB_NAME, Model, configured_start, environment_of
 from envpack.server import Process, Server, user_site_was_read
 from envpack.support.text import counted, major_number, printable
-from envpack.verification.stub_processes import foreign_files, identify, instances, reports, stub_processes
+from envpack.verification.stub_processes import (
+    foreign_files,
+    identify,
+    instances,
+    mapped_python,
+    reports,
+    stub_processes,
+)
 from envpack.verification.verdict import Check, StubIdentity, failed, passed, skipped, warning
 
 if TYPE_CHECKING:
@@ -202,10 +210,10 @@ def check_libraries(server: Server, model: Model, running: StubState) -> Check |
     if not others:
         return passed("libraries", f"{len(own)} native libraries, all from the environment")
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-    fix = (
-        "works as long as every server's image has them; packages that contain them, or for those of Python "
-        "--python-preference managed, remove the dependency"
+    managed = (
+        ", or for those of Python --python-preference managed," if is_fetchable(mapped_python(running.mapped)) else ""
     )
+    fix = f"works as long as every server's image has them; packages that contain them{managed} remove the dependency"
     return warning("libraries", f"native libraries from the system: {shown}", fix)
 
 

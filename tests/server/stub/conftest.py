@@ -20,6 +20,7 @@ from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.support.errors import EnvpackError, ServerError
+from envpack.support.libpython import libpython_name
 from envpack.verification.stub_processes import stub_processes
 from tests.cache import kept_cache
 from tests.newer_pythons import is_newer, newer_root, server_for
@@ -48,7 +49,14 @@ def pytest_generate_tests(metafunc):
         pairs = [(python, numpy) for python in SUPPORTED for numpy in NUMPYS[python]]
         metafunc.parametrize(("python", "numpy"), pairs, ids=[f"{p}-numpy{n}" for p, n in pairs])
     elif "python" in metafunc.fixturenames and not _names_its_python(metafunc):
-        metafunc.parametrize("python", SUPPORTED)
+        metafunc.parametrize("python", from_the_first(metafunc, SUPPORTED))
+
+
+def from_the_first(metafunc, pythons):
+    """The Pythons from that on which the test's marker `since` names."""
+    since = metafunc.definition.get_closest_marker("since")
+    first = SUPPORTED.index(since.args[0]) if since else 0
+    return [python for python in pythons if SUPPORTED.index(python) >= first]
 
 
 def _names_its_python(metafunc):
@@ -258,7 +266,7 @@ class Servers:
             self.place(repository, name, "script", first, stub, line)
         self.place(repository, "customized", "script", self._customized(first), stub)
         self.place(repository, "without_modes", "script", self.model_environments.without_modes(first), stub)
-        if not is_newer(python) and not _loader_finds(stub_needs(python)):  # the root has it for every program
+        if not is_newer(python) and not _loader_finds(libpython_name(python)):  # the root has it for every program
             self.place(repository, "wrong_environment", "script", self._other_python(python), stub)
         self._place_stubs_that_cannot_start(repository, first, stub)
         return sorted(folder.name for folder in repository.iterdir())
@@ -292,10 +300,6 @@ class Servers:
         packages.mkdir(parents=True, exist_ok=True)
         (packages / "from_user_site.py").write_text("")
         return home
-
-
-def stub_needs(python):
-    return f"libpython{python}.so.1.0"
 
 
 def _loader_finds(library):

@@ -125,7 +125,7 @@ class TestOneResponse:
             "async def run_calls():\n"
             "    calls = [bls_call('customized', 'return [reply(%d)]' % i).async_exec() for i in range(8)]\n"
             "    return [fetch(response) for response in await asyncio.gather(*calls)]\n"
-            "return [reply(asyncio.run(run_calls()))]"
+            "return [reply(asyncio.new_event_loop().run_until_complete(run_calls()))]"
         )
         assert served.run_code(code) == list(range(8))
 

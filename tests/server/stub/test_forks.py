@@ -1,6 +1,6 @@
 """Processes that a model starts by forking: they can be ended, and never act for the stub that they are a copy of."""
 
-START = "import multiprocessing, time\ncontext = multiprocessing.get_context('fork')\n"
+START = "import multiprocessing, os, time\ncontext = multiprocessing.get_context('fork')\n"
 
 
 def test_a_forked_worker_can_be_terminated_as_soon_as_it_is_there(served):
@@ -12,8 +12,7 @@ def test_a_forked_worker_can_be_terminated_as_soon_as_it_is_there(served):
         "    process.terminate()\n"
         "    process.join(20)\n"
         "    codes.append(process.exitcode)\n"
-        "    process.kill()\n"
-        "    if process.exitcode is None: break\n"
+        "    if process.exitcode is None:\n        os.kill(process.pid, 9)\n        break\n"
         "return [reply(codes)]"
     )
     assert served.run_code(code) == [-15] * 20

@@ -13,7 +13,7 @@ def test_programs_of_the_environment_have_the_same_home(served):
     code = (
         "import subprocess\n"
         "asked = [sys.executable, '-c', 'import sys; print(sys.prefix)']\n"
-        "printed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout\n"
+        "printed = subprocess.check_output(asked).decode()\n"
         "return [reply([printed.strip(), sys.prefix])]"
     )
     printed, prefix = served.run_code(code)

@@ -34,7 +34,7 @@ EXCHANGES = {
     "an unknown model": "return [reply(fetch(bls_call('nobody', '').exec()))]",
     "stream": f"return [reply([fetch(r) for r in bls_call('stream', {STREAMED!r}).exec(decoupled=True)])]",
     "stream left alone": f"next(bls_call('stream', {STREAMED!r}).exec(decoupled=True))\nreturn [reply(1)]",
-    "dlpack": "np.from_dlpack(pb_utils.Tensor('T', np.ones(1000)))\nreturn [reply(1)]",
+    "dlpack": "pb_utils.Tensor.from_dlpack('A', pb_utils.Tensor('T', np.ones(1000)).to_dlpack())\nreturn [reply(1)]",
 }
 TIMES = 30
 SMALLEST_BLOCK = 96  # the allocator adds what is too small to be a block to the one before it

@@ -13,6 +13,7 @@ import pytest
 from envpack.pythons import SUPPORTED
 from envpack.server.kserve import RequestError
 from envpack.stub import STUB_NAME
+from envpack.support.libpython import libpython_name
 from tests import newer_pythons
 from tests.waiting import soon
 
@@ -60,7 +61,7 @@ def test_an_environment_of_another_python_is_told(served, python):
     if not (served.repository / "wrong_environment").exists():
         pytest.skip(f"this machine has libpython{python} installed for every program")
     message = served.failures["wrong_environment"]
-    assert f"this stub needs libpython{python}.so.1.0 (Python {python}), which could not be loaded" in message
+    assert f"this stub needs {libpython_name(python)} (Python {python}), which could not be loaded" in message
     assert f"must contain Python {python} with a shared libpython" in message
 
 

@@ -5,6 +5,7 @@ import pytest
 from tests.newer_pythons import PYTHONS, newer_root
 
 
+@pytest.mark.since("3.8")  # the child watchers of older Pythons need a loop in the main thread
 def test_a_coroutine_starts_a_program_and_awaits_its_end(served):
     """Python 3.14 removed the child watchers; the loop of the stub runs in a thread that is not the main thread."""
     code = (

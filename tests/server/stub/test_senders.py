@@ -137,7 +137,7 @@ class TestCoroutines:
             "import asyncio, threading\n"
             "async def run():\n"
             "    main = threading.current_thread() is threading.main_thread()\n"
-            "    return [reply([id(asyncio.get_running_loop()), main])]\n"
+            "    return [reply([id(asyncio.get_event_loop()), main])]\n"
             "return run()"
         )
         first, second = served.run_code(code), served.run_code(code)
@@ -187,7 +187,7 @@ class TestDecoupledMode:
         code = SENDER + (
             "import asyncio, gc, weakref\n"
             "async def run():\n"
-            "    loop = asyncio.get_running_loop()\n"
+            "    loop = asyncio.get_event_loop()\n"
             "    own = loop.create_future()\n"
             "    known = weakref.ref(own)\n"
             "    def finish():\n"

@@ -61,6 +61,17 @@ def test_each_mismatch_has_its_kind_and_a_fix(kind, facts):
     assert not mismatch.reason.endswith(".")
 
 
+def test_a_managed_python_is_advised_where_uv_has_one():
+    fixes = {}
+    for python in ("3.7", "3.8"):
+        (mismatch,) = find_mismatches(None, environment(python=python, glibc="2.36"), None, HOST)
+        fixes[python] = mismatch.fix
+    assert fixes == {
+        "3.7": "build it with older packages, or serve it with a newer release",
+        "3.8": "build it with --python-preference managed or with older packages, or serve it with a newer release",
+    }
+
+
 @pytest.mark.parametrize(
     ("has", "needs"), [("2.9", "2.17"), ("2.35", "2.100"), ("2.34", "2.34.1")], ids=lambda version: version
 )

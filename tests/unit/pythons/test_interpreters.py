@@ -46,7 +46,12 @@ def make_interpreter(folder: Path, version: str, *, library: bool = True, **chan
     ("version", "why"),
     [
         *((version, "is not a minor version like 3.10") for version in ("", "3", "3.10.2", "3.x", "ten")),
-        *((version, "is not supported") for version in ("2.7", "3.6", "3.7", "3.99", "4.0")),
+        *((version, "is not supported") for version in ("3.16", "3.99", "4.0")),
+        ("2.7", "is too old: Triton's Python backend runs Python 3"),
+        *(
+            (version, "is too old: pybind11, with which stubs are compiled, supports 3.6 and later")
+            for version in ("3.0", "3.5")
+        ),
     ],
 )
 def test_malformed_or_unsupported_version_is_a_usage_error(version, why):

@@ -80,13 +80,15 @@ def test_a_prefix_without_headers(prefix, missing):
     assert error.hint == "install them, for example the package libpython3.9-dev"
 
 
-@pytest.mark.parametrize("minor", ["3.6", "3.7", "3.13t", "3.99"])
-def test_a_prefix_with_a_python_that_no_stub_embeds(prefix, minor):
+@pytest.mark.parametrize(
+    ("minor", "shape"),
+    [("3.5", "is too old: pybind11"), ("3.13t", f"is free-threaded: {FREE_THREADED}"), ("3.99", "is not supported")],
+)
+def test_a_prefix_with_a_python_that_no_stub_embeds(prefix, minor, shape):
     write_header(prefix / f"lib/libpython{minor}.so.1.0", EM_X86_64)
     error = _refusal(prefix)
     assert (error.kind, error.exit_code) == ("bad-python-version", 2)
-    shape = f"is free-threaded: {FREE_THREADED}" if minor.endswith("t") else "is not supported"
-    assert error.message == f"Python version {minor!r} {shape}"
+    assert error.message.startswith(f"Python version {minor!r} {shape}")
 
 
 @pytest.mark.parametrize(

@@ -295,6 +295,8 @@ def test_native_libraries_of_the_system_are_a_warning(model):
         "works as long as every server's image has them; packages that contain them, or for those of Python "
         "--python-preference managed, remove the dependency",
     )
+    old = check_libraries(server, model, replace(GOOD, mapped=(*system, f"{ROOT}/lib/libpython3.7m.so.1.0")))
+    assert old.fix == "works as long as every server's image has them; packages that contain them remove the dependency"
     assert check_libraries(server, model, replace(GOOD, root="")) is None
     assert check_libraries(server, model, replace(GOOD, mapped=())) is None
 
