@@ -157,7 +157,7 @@ class Folder:
         return status, output
 
     def neutral(self, text: str) -> str:
-        """Text without what only this machine has: folders, and trailing blanks."""
+        """Text without what only this machine has: folders, trailing blanks, and lines that a terminal replaces."""
         index = os.environ.get("UV_INDEX_URL") or os.environ.get("PIP_INDEX_URL")
         for here, there in (
             (str(self.root), HOME),
@@ -167,7 +167,8 @@ class Folder:
             *([(index, "https://index.example/simple")] if index else []),
         ):
             text = text.replace(here, there)
-        return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+        lines = (line.rstrip() for line in text.strip("\n").splitlines())
+        return "\n".join(line for line in lines if not line.endswith(" s so far"))
 
 
 @dataclass(frozen=True)

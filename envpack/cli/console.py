@@ -2,7 +2,7 @@
 
 The result of a command goes to standard output; progress, warnings and errors go to standard error. With
 ``--json`` standard output holds one JSON document and nothing else. Colours and moving parts appear on a terminal
-only, and never with NO_COLOR.
+only, and never with NO_COLOR. Without a terminal, a long step writes a line every few seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import time
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
+from envpack.cli.heartbeat import Heartbeat
 from envpack.cli.streams import Remarks, Results
 from envpack.support.errors import EnvpackError
 from envpack.support.progress import format_advance
@@ -60,8 +61,10 @@ class Console:
         self.as_json = as_json
         self.quiet = quiet
         self._status: Status | None = None
-        self._task = ""
+        self._heartbeat: Heartbeat | None = None
+        self._task = self._so_far = ""
         self._started = self._advanced = 0.0
+        self._has_written = False
 
     @functools.cached_property
     def terminal(self) -> RichConsole:
@@ -74,11 +77,15 @@ class Console:
         return self.terminal if self.as_json else _rich_console(sys.stdout, Results(sys.stdout))
 
     def begin(self, task: str) -> None:
-        self._task, self._started = task, time.monotonic()
-        if not self.quiet and self.terminal.is_terminal:
-            self._stop_status()
+        self._end_step()
+        self._task, self._so_far, self._started = task, "", time.monotonic()
+        if self.quiet:
+            return
+        if self.terminal.is_terminal:
             self._status = self.terminal.status(plain(task))
             self._status.start()
+        else:
+            self._heartbeat = Heartbeat(self._still_running, first=not self._has_written)
 
     def detail(self, text: str) -> None:
         if self.quiet:
@@ -86,33 +93,36 @@ class Console:
         if self._status is not None:
             self._status.update(f"{plain(self._task)} [dim]({plain(text)})[/dim]")
         else:
-            self.terminal.print(f"    {plain(text)}", style="dim")
+            self._write(f"    [dim]{plain(text)}[/dim]")
 
     def advance(self, done: int, total: int, unit: str, *, size: int = 0) -> None:
         now = time.monotonic()
-        if self._status is None or now - self._advanced < _REDRAW:
+        if now - self._advanced < _REDRAW:
             return
-        self._advanced = now
-        self.detail(f"{format_advance(done, total, unit, size=size)}, {now - self._started:.0f} s")
+        self._advanced, self._so_far = now, f"{format_advance(done, total, unit, size=size)}, "
+        if self._status is not None:
+            self.detail(f"{self._so_far}{now - self._started:.0f} s")
 
     def end(self, outcome: str) -> None:
-        self._stop_status()
+        self._end_step()
         if not self.quiet:
             seconds = time.monotonic() - self._started
             timed = seconds >= _SHORTEST and not _SECONDS.search(outcome)
             took = f" [dim]{seconds:.1f} s[/dim]" if timed else ""
-            self.terminal.print(f"  {plain(self._task)} … [green]{plain(outcome)}[/green]{took}")
+            self._write(f"  {plain(self._task)} … [green]{plain(outcome)}[/green]{took}")
 
     def show(self, what: RenderableType, *, even_if_quiet: bool = False) -> None:
         """Write a result: a line, a table or anything else that rich can draw."""
-        self._stop_status()
+        self._end_step()
         if even_if_quiet or not self.quiet:
+            self._wrote()
             _print(self.output, what)
 
     def note(self, what: RenderableType) -> None:
         """Write a remark that goes with the progress."""
         self._stop_status()
         if not self.quiet:
+            self._wrote()
             _print(self.terminal, what)
 
     def next_step(self, *command: str) -> None:
@@ -127,7 +137,7 @@ class Console:
 
     def result(self, document: dict[str, Any]) -> None:
         """Print the JSON document, if ``--json`` was given."""
-        self._stop_status()
+        self._end_step()
         if self.as_json:
             stream = Results(sys.stdout)
             stream.write(json.dumps({"schema": SCHEMA} | document, indent=2) + "\n")
@@ -140,7 +150,7 @@ class Console:
 
     def show_failure(self, failure: Failure) -> None:
         """Write an error, even when quiet: one line, then further lines of its message, then what to do."""
-        self._stop_status()
+        self._end_step()
         place = f"{plain(failure.where)}: " if failure.where else ""
         first, *others = failure.message.splitlines() or [""]
         self.terminal.print(f"[bold red]error:[/bold red] {place}{plain(first)} [dim]({failure.kind})[/dim]")
@@ -151,10 +161,34 @@ class Console:
         if failure.hint:
             self.terminal.print(f"[bold]  fix:[/bold] {plain(failure.hint)}")
 
+    def close(self) -> None:
+        """Write no progress from now on: the command is over."""
+        self._end_step()
+
+    def _write(self, line: str) -> None:
+        """Write a line of progress."""
+        self._wrote()
+        self.terminal.print(line)
+
+    def _wrote(self) -> None:
+        self._has_written = True
+        if self._heartbeat is not None:
+            self._heartbeat.put_off()
+
+    def _still_running(self) -> None:
+        seconds = time.monotonic() - self._started
+        self._write(f"  [dim]{plain(self._task)} … {self._so_far}{seconds:.0f} s so far[/dim]")
+
     def _stop_status(self) -> None:
         if self._status is not None:
             self._status.stop()
             self._status = None
+
+    def _end_step(self) -> None:
+        self._stop_status()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
 
 
 def _rich_console(stream: TextIO, file: Results | Remarks) -> RichConsole:

@@ -241,6 +241,9 @@ def with_console(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:
         console = Console(as_json=as_json, quiet=quiet)
         click.get_current_context().find_root().obj = console  # main() shows errors through it
-        return command(*args, console=console, **kwargs)
+        try:
+            return command(*args, console=console, **kwargs)
+        finally:
+            console.close()
 
     return wrapped

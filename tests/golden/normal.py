@@ -5,6 +5,7 @@ import re
 import envpack
 from envpack.support.installation import this_installation
 
+_SO_FAR = re.compile(r"^  .* … .*\d+ s so far\n", re.MULTILINE)  # of steps that take long on a busy machine
 _COMMAND = re.escape(this_installation().add("EXTRAS")).replace("EXTRAS", r"([a-z,-]+)")
 _ALWAYS = (
     (re.compile(_COMMAND), r"<install \1>"),
@@ -34,7 +35,8 @@ _HERE = {"compiler", "evidence", "glibc", "log", "memory", "needs", "phases", "s
 
 
 def normal_text(text, paths, *, real=False):
-    """The text with the names of its paths, longest path first, and without digests and what depends on a version."""
+    """The text with the names of its paths, longest path first, and without digests, versions and slow steps' lines."""
+    text = _SO_FAR.sub("", text)
     for path in sorted(paths, key=len, reverse=True):
         text = text.replace(path, paths[path])
     for pattern, name in (*(_REAL if real else ()), *_ALWAYS):
