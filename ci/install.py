@@ -6,27 +6,37 @@
 Runs on a bare Python 3.11 or newer; needs nothing but a package index for pip and uv.
 """
 
+import os
 import shutil
 import subprocess
 import sys
 import time
-import tomllib
-import venv
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(CHECKOUT))
+
+from envpack.support.certificates import trusted_certificates  # noqa: E402 - these two need no installation
+from envpack.support.isolation import clean_environment  # noqa: E402
 
 
 def server_requirement() -> str:
     """The wheel that carries the server of the release that the demo and the tests use."""
-    facts = tomllib.loads((CHECKOUT / "envpack" / "releases.toml").read_text(encoding="utf-8"))
+    facts = read_toml("envpack/releases.toml")
     return f"nvidia-pytriton=={facts['releases']['24.10']['wheel']}"
 
 
 def uv_requirement() -> str:
     """The uv that envpack depends on."""
-    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
-    return next(name for name in project["project"]["dependencies"] if name.startswith("uv>"))
+    return next(name for name in read_toml("pyproject.toml")["project"]["dependencies"] if name.startswith("uv>"))
+
+
+def read_toml(name: str) -> dict[str, Any]:
+    import tomllib  # Python 3.10 lacks it, and is to get an error that says what it needs
+
+    return tomllib.loads((CHECKOUT / name).read_text(encoding="utf-8"))
 
 
 def extras(wanted: list[str]) -> str:
@@ -39,25 +49,33 @@ def extras(wanted: list[str]) -> str:
 def main(folder: Path, wanted: list[str]) -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - a user of an older Python has not read pyproject.toml
         sys.exit(f"error: Python 3.11 or newer is needed, this is {sys.version.split()[0]}; try make PYTHON=python3.12")
-    venv.create(folder, with_pip=True, clear=False)
+    step(f"make the virtual environment {folder}", [sys.executable, "-m", "venv", folder])
     python = folder / "bin" / "python"
     pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    step("install uv, which installs the rest in a fifth of pip's time", [*pip, uv_requirement()])
+    step("install uv, which installs the rest in a fifth of pip's time", [*pip, uv_requirement()], for_pip(python))
     uv = [folder / "bin" / "uv", "pip", "install", "--quiet", "--python", python]
     checkout = f"{CHECKOUT}{extras(wanted)}"
-    step(f"install envpack and its dependencies into {folder}", [*uv, "--editable", checkout])
+    for_uv = os.environ | clean_environment()
+    step(f"install envpack and its dependencies into {folder}", [*uv, "--editable", checkout], for_uv)
     # Without its dependencies: only the server in it is used, which needs none of them.
-    step("install the Triton server of the nvidia-pytriton wheel", [*uv, "--no-deps", server_requirement()])
+    step("install the Triton server of the nvidia-pytriton wheel", [*uv, "--no-deps", server_requirement()], for_uv)
 
 
-def step(what: str, command: list[str | Path]) -> None:
+def for_pip(python: Path) -> Mapping[str, str]:
+    """Variables for pip: before pip 24.2 it trusts public authorities only, unless its settings name others."""
+    settings = subprocess.run([python, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, text=True, check=True)
+    certificates = "" if ".cert=" in settings.stdout else trusted_certificates()
+    return os.environ | {"PIP_CERT": certificates} if certificates else os.environ
+
+
+def step(what: str, command: list[str | Path], variables: Mapping[str, str] | None = None) -> None:
     """Run a command to its end; say every few seconds that it still runs."""
     started, on_terminal = time.monotonic(), sys.stdout.isatty()
     print(what, end="" if on_terminal else "\n", flush=True)
-    with subprocess.Popen(command) as child:
+    with subprocess.Popen(command, env=variables) as child:
         while True:
             try:
-                child.wait(timeout=1 if on_terminal else 15)
+                child.wait(timeout=1 if on_terminal else 9)
                 break
             except subprocess.TimeoutExpired:
                 seconds = f"{time.monotonic() - started:.0f} s"

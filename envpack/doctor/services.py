@@ -17,6 +17,7 @@ from envpack.lock import LOCAL_CHANNEL
 from envpack.project import Project
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import find_server
+from envpack.support.certificates import trusted_certificates
 from envpack.support.errors import ServerError
 from envpack.support.isolation import clean_environment
 from envpack.support.redaction import public_url
@@ -40,12 +41,12 @@ def channels(project: Project) -> Iterator[Observation]:
         what = "none configured; Python packages are built from the interpreters of this machine"
         yield Observation("channels", "ok", what)
         return
-    if _is_set("CONDA_OFFLINE"):
+    if is_set("CONDA_OFFLINE"):
         yield Observation("channels", "ok", "CONDA_OFFLINE is set; not checked")
         return
     urls = settings.resolve(names).urls
     with ThreadPoolExecutor(len(urls)) as pool:
-        reasons = list(pool.map(lambda url: _unreachable(f"{url.rstrip('/')}/noarch/repodata.json"), urls))
+        reasons = list(pool.map(lambda url: unreachable(f"{url.rstrip('/')}/noarch/repodata.json"), urls))
     for url, reason in zip(urls, reasons, strict=True):
         fix = "check address, network and proxy; the channel `local` works without a network"
         yield Observation("channel", "warn" if reason else "ok", f"{url}{reason}", fix if reason else "")
@@ -54,11 +55,11 @@ def channels(project: Project) -> Iterator[Observation]:
 def index(project: Project) -> Iterator[Observation]:  # noqa: ARG001 - all probes are called alike
     """The package index."""
     variables = clean_environment()
-    if _is_set("UV_OFFLINE") or _is_set("UV_NO_INDEX"):
+    if is_set("UV_OFFLINE") or is_set("UV_NO_INDEX"):
         yield Observation("index", "ok", "UV_OFFLINE or UV_NO_INDEX is set; not checked")
         return
     url = variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL")
-    reason = _unreachable(f"{url.rstrip('/')}/numpy/") if url else _default_index_fails()
+    reason = unreachable(f"{url.rstrip('/')}/numpy/") if url else _default_index_fails()
     fix = "check network and proxy, or set UV_INDEX_URL to a reachable index"
     name = public_url(url) if url else "the default index of uv"
     yield Observation("index", "warn" if reason else "ok", f"{name}{reason}", fix if reason else "")
@@ -74,12 +75,13 @@ def _default_index_fails() -> str:
     return ": unreachable" if completed.returncode else ""
 
 
-def _is_set(name: str) -> bool:
+def is_set(name: str) -> bool:
+    """Whether a variable of the environment has a value other than no."""
     return os.environ.get(name, "").lower() not in _FALSE
 
 
-def _unreachable(url: str) -> str:
-    """Why an address is not usable, as a suffix to it; ``""`` if it is."""
+def unreachable(url: str) -> str:
+    """Why an address is not usable, as a suffix to it; ``""`` if it is. Waits for a few seconds at most."""
     import requests
 
     try:
@@ -90,7 +92,8 @@ def _unreachable(url: str) -> str:
         place = Path(unquote(parts.path))
         return "" if place.exists() or place.parent.parent.is_dir() else ": no such folder"
     try:
-        response = requests.head(url, timeout=_RESPONSE_SECONDS, allow_redirects=True, verify=_certificates())
+        certificates = trusted_certificates() or True
+        response = requests.head(url, timeout=_RESPONSE_SECONDS, allow_redirects=True, verify=certificates)
     except requests.RequestException as error:
         return f": {_in_words(error)}"
     except (OSError, ValueError) as error:  # of the file with certificates, and of names that no host can have
@@ -98,10 +101,6 @@ def _unreachable(url: str) -> str:
     if response.status_code in _CREDENTIALS_NEEDED:
         return f": it requires credentials ({response.status_code})"
     return f": HTTP status {response.status_code}" if response.status_code >= 400 else ""
-
-
-def _certificates() -> str | bool:
-    return os.environ.get("SSL_CERT_FILE") or True
 
 
 def _in_words(error: Exception) -> str:

@@ -14,6 +14,7 @@ from envpack.registry.connection import client_class, require_library
 from envpack.registry.credentials import account_at
 from envpack.registry.documents import INDEX, MANIFEST, Descriptor, digest_of, encoded, parse_index
 from envpack.registry.faults import faults_of, is_temporary, registry_corrupt
+from envpack.support.certificates import trusted_certificates
 from envpack.support.processes import raise_if_stopped
 
 TIMEOUT = 60.0  # seconds without a byte
@@ -60,7 +61,7 @@ def _is_encrypted(address: ImageAddress, timeout: float) -> bool:
     import requests
 
     try:
-        requests.head(f"https://{address.host}/v2/", timeout=timeout)
+        requests.head(f"https://{address.host}/v2/", timeout=timeout, verify=trusted_certificates() or True)
     except requests.exceptions.SSLError as error:
         return "CERTIFICATE_VERIFY_FAILED" in str(error)  # reported by the first request
     except requests.exceptions.ConnectionError:

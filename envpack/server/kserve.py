@@ -11,6 +11,7 @@ from typing import Any, Required, TypedDict, cast
 
 from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
 from envpack.support.bounded_reading import parse_json
+from envpack.support.certificates import trusted_certificates
 
 _LARGE = 64 * 1024
 _HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -73,6 +74,7 @@ class Client:
         self._version = version
         self._session = requests.Session()
         self._session.trust_env = False
+        self._session.verify = trusted_certificates() or True
         self._session.headers["Connection"] = "close"
 
     def of_version(self, version: str) -> Client:

@@ -1,13 +1,16 @@
 """Environment variables for programs that install or inspect environments.
 
 The user's shell must not change the result of a build, so only the variables listed here are passed on. ``PYTHON*`` and
-``PIP_*`` variables never are; the pip settings that select an index are passed to uv under uv's names.
+``PIP_*`` variables never are; the pip settings that select an index are passed to uv under uv's names. Installers trust
+the certificates of the system, unless the user chooses others.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+
+from envpack.support.certificates import trusted_certificates
 
 _KEPT = {
     "PATH",
@@ -75,6 +78,9 @@ def clean_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
     for pip_name, uv_names in _PIP_SETTINGS:
         if host.get(pip_name) and not any(name in kept for name in uv_names):
             kept[uv_names[0]] = host[pip_name]
+    certificates = trusted_certificates(kept)
+    if certificates:
+        kept["SSL_CERT_FILE"] = certificates
     kept.setdefault("PATH", _DEFAULT_PATH)
     kept["PYTHONNOUSERSITE"] = "1"
     return kept

@@ -1,3 +1,6 @@
+import pytest
+
+from envpack.support import certificates
 from envpack.support.isolation import bare_environment, clean_environment
 
 TRAPS = {
@@ -16,7 +19,31 @@ TRAPS = {
 
 
 def test_nothing_that_changes_python_gets_through():
-    assert clean_environment({**TRAPS, "PATH": "/bin"}) == {"PATH": "/bin", "PYTHONNOUSERSITE": "1"}
+    env = clean_environment({**TRAPS, "PATH": "/bin"})
+    env.pop("SSL_CERT_FILE", None)  # of the system
+    assert env == {"PATH": "/bin", "PYTHONNOUSERSITE": "1"}
+
+
+@pytest.fixture
+def system(tmp_path, monkeypatch):
+    """The file with the system's certificates."""
+    bundle = tmp_path / "ca-certificates.crt"
+    bundle.write_text("-----BEGIN CERTIFICATE-----\n")
+    monkeypatch.setattr(certificates, "_BUNDLES", (tmp_path / "other.crt", bundle))
+    return bundle
+
+
+def test_installers_trust_the_systems_certificates(system):
+    assert clean_environment({})["SSL_CERT_FILE"] == str(system)
+    system.write_text("")  # no authority at all: as if the distribution had no such file
+    assert "SSL_CERT_FILE" not in clean_environment({})
+
+
+@pytest.mark.usefixtures("system")
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "PIP_CERT"])
+def test_certificates_that_the_user_chooses_win(name):
+    env = clean_environment({name: "chosen"})
+    assert env.get("SSL_CERT_FILE") == ("chosen" if name in ("SSL_CERT_FILE", "PIP_CERT") else None)
 
 
 def test_network_and_cache_settings_get_through():
