@@ -11,13 +11,13 @@ from envpack.doctor.host import (
     compiled_stubs,
     compiler,
     gpu,
-    pythons,
     shared_memory,
     system,
     temporary_folder,
     tools,
     zig,
 )
+from envpack.doctor.interpreters import pythons
 from envpack.doctor.observation import Observation
 from envpack.doctor.services import channels, containers, index, server
 from envpack.project import Project

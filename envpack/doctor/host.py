@@ -1,4 +1,4 @@
-"""Probes of this machine: system, tools, Pythons, GPUs, and where files are kept."""
+"""Probes of this machine: system, tools, GPUs, and where files are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from envpack.doctor.observation import Observation
 from envpack.preflight import this_host
 from envpack.project import Project
-from envpack.pythons import SUPPORTED, Interpreter, available_interpreters
 from envpack.stub import find_tool, find_toolchain, is_supported, prebuilt_pythons, this_machine
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import StubError
@@ -73,26 +72,6 @@ def _needed_to_compile(name: str, error: StubError) -> Observation:
     if prebuilt_pythons(this_machine()):
         return Observation(name, "warn", f"{error.message}; the compiled stubs do not need it", error.hint)
     return Observation(name, "missing", error.message, error.hint)
-
-
-def pythons(project: Project) -> Iterator[Observation]:  # noqa: ARG001
-    """The interpreters from which environments and stubs can be built."""
-    found = available_interpreters()
-    usable = _newest(interpreter for interpreter in found if interpreter.library)
-    static = sorted({interpreter.minor for interpreter in found} - usable.keys(), key=SUPPORTED.index)
-    absent = [minor for minor in SUPPORTED if minor not in usable and minor not in static]
-    remarks = [f"without shared library: {', '.join(static)}"] if static else []
-    remarks += [f"not installed: {', '.join(absent)}"] if absent else []
-    what = "; ".join(
-        [", ".join(interpreter.version for interpreter in usable.values()) or "none with a shared library", *remarks]
-    )
-    wanted = (static or absent or [""])[-1]
-    fix = f"PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install {wanted}, or uv python install {wanted}"
-    yield Observation("Pythons", "ok" if usable else "missing", what, fix if wanted and not usable else "")
-
-
-def _newest(interpreters: Iterator[Interpreter]) -> dict[str, Interpreter]:
-    return {interpreter.minor: interpreter for interpreter in interpreters}  # they are ordered by version
 
 
 def gpu(project: Project, devices: Path = _DEVICES, driver: Path = _DRIVER) -> Iterator[Observation]:  # noqa: ARG001

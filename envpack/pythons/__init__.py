@@ -23,6 +23,11 @@ if TYPE_CHECKING:
         interpreter_here as interpreter_here,
         reason_to_fetch as reason_to_fetch,
     )
+    from envpack.pythons.fetched import (
+        FetchError as FetchError,
+        fetchable as fetchable,
+        fetching_forbidden as fetching_forbidden,
+    )
     from envpack.pythons.interpreter_package import fingerprint as fingerprint
     from envpack.pythons.interpreters import (
         Interpreter as Interpreter,

@@ -10,7 +10,8 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,18 +120,44 @@ def fetch_python(minor: str, why: str, progress: Progress) -> None:
         progress.end(f"Python {download.version} from {urlsplit(download.url).hostname or download.url}")
 
 
+def fetchable(seconds: float | None = None) -> Mapping[str, str]:
+    """What uv's list offers for this machine: minor versions, each with the address of an archive. None is downloaded.
+
+    Args:
+        seconds: how long to wait for a list that is not uv's own.
+
+    Raises:
+        FetchError: the settings forbid to fetch any, or there is no list.
+        EnvironmentBuildError: ``uv-missing``.
+    """
+    forbidden = fetching_forbidden()
+    if forbidden:
+        raise forbidden
+    try:
+        every = _listed("cpython", seconds)
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(f"no list of interpreters within {seconds:g} s") from error
+    return {download.version.rpartition(".")[0]: download.url for download in every}
+
+
 def _newest(minor: str) -> _Download:
-    """The newest final release that uv knows for this machine: no debug build, none without the GIL."""
-    listed = _run("list", f"cpython@{minor}", "--only-downloads", "--all-versions", "--output-format", "json")
+    every = _listed(f"cpython@{minor}")
+    if not every:
+        raise FetchError(f"uv knows no Python {minor} for this machine")
+    return every[-1]
+
+
+def _listed(request: str, seconds: float | None = None) -> list[_Download]:
+    """The final releases that uv knows for this machine, in order: no debug build, none without the GIL."""
+    words = ("list", request, "--only-downloads", "--all-versions", "--output-format", "json")
+    listed = _run(*words, seconds=seconds)
     if listed.returncode != 0:
         raise _failed(listed)
     try:
         every = [_Download(str(entry["key"]), str(entry["version"]), str(entry["url"])) for entry in _fitting(listed)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FetchError("uv's list of interpreters cannot be read", listed.stdout) from error
-    if not every:
-        raise FetchError(f"uv knows no Python {minor} for this machine")
-    return max(every, key=lambda download: [int(part) for part in download.version.split(".")])
+    return sorted(every, key=lambda download: [int(part) for part in download.version.split(".")])
 
 
 def _fitting(listed: CompletedProcess) -> Iterator[dict[str, Any]]:
@@ -190,10 +217,10 @@ def _installation(entry: Path) -> Path | None:
     return None
 
 
-def _run(*arguments: str | Path) -> CompletedProcess:
+def _run(*arguments: str | Path, seconds: float | None = None) -> CompletedProcess:
     # uv keeps lists of downloads for a while, also those that name what cannot be had.
     fresh = [] if os.environ.get("UV_OFFLINE") else ["--no-cache"]
-    return run_uv(["python", *arguments, *fresh], may_fetch_python=True)
+    return run_uv(["python", *arguments, *fresh], timeout=seconds, may_fetch_python=True)
 
 
 def _failed(completed: CompletedProcess) -> FetchError:

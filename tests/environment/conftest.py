@@ -19,6 +19,7 @@ from tests.clusters import cluster
 from tests.web import serve
 
 from .fleets import Caller
+from .python_downloads import NAME, Downloads, make_archive
 from .sources import PYTHON, fill_channel, fill_index, small_python
 
 CODE = Path(envpack.__file__).parent
@@ -139,3 +140,37 @@ def two_workers(tmp_path):
     """A cluster of two workers with one cache."""
     with cluster(tmp_path, "east", "west", ENVPACK_CACHE_DIR=str(tmp_path / "workers")) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory):
+    found = interpreter_for(PYTHON)
+    return make_archive(found, tmp_path_factory.mktemp("archive")), found
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path, archive):
+    """A machine without the Python, as far as envpack looks; returns its cache."""
+    for name in list(os.environ):
+        if name.startswith(("UV_", "PIP_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    for name in ("HOME", "XDG_DATA_HOME", "UV_PYTHON_INSTALL_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    if any(found.minor == PYTHON for found in available_interpreters()):
+        pytest.skip(f"Python {PYTHON} belongs to this system")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def downloads(bare, archive, tmp_path, monkeypatch):
+    (tmp_path / "web").mkdir()
+    os.link(archive[0], tmp_path / "web" / NAME)
+    with serve(tmp_path / "web") as site:
+        made = Downloads(site, *archive)
+        monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", made.offer())
+        yield made

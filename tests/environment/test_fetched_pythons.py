@@ -18,9 +18,8 @@ from envpack.support.errors import EnvironmentBuildError, StorageError
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import assert_refused, envpack, variables
 from tests.waiting import soon
-from tests.web import serve
 
-from .python_downloads import NAME, Downloads, make_archive
+from .python_downloads import NAME
 from .sources import PYTHON
 
 FETCH = f"from envpack.pythons import interpreter_for; print(interpreter_for({PYTHON!r}).executable)"
@@ -32,40 +31,6 @@ class Steps:
     def __init__(self):
         self.begun, self.details, self.ended = [], [], []
         self.begin, self.detail, self.end = self.begun.append, self.details.append, self.ended.append
-
-
-@pytest.fixture(scope="session")
-def archive(tmp_path_factory):
-    found = interpreter_for(PYTHON)
-    return make_archive(found, tmp_path_factory.mktemp("archive")), found
-
-
-@pytest.fixture
-def bare(monkeypatch, tmp_path, archive):
-    """A machine without the Python, as far as envpack looks; returns its cache."""
-    for name in list(os.environ):
-        if name.startswith(("UV_", "PIP_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    for name in ("HOME", "XDG_DATA_HOME", "UV_PYTHON_INSTALL_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
-    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    if any(found.minor == PYTHON for found in available_interpreters()):
-        pytest.skip(f"Python {PYTHON} belongs to this system")
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def downloads(bare, archive, tmp_path, monkeypatch):
-    (tmp_path / "web").mkdir()
-    os.link(archive[0], tmp_path / "web" / NAME)
-    with serve(tmp_path / "web") as site:
-        made = Downloads(site, *archive)
-        monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", made.offer())
-        yield made
 
 
 def test_a_python_that_this_machine_lacks_is_fetched_once(downloads, bare):

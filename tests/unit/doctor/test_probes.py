@@ -13,7 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from envpack.doctor import PROBES, Observation, examine, host as probes
-from envpack.doctor.host import cache, compiler, gpu, pythons, shared_memory, system
+from envpack.doctor.host import cache, compiler, gpu, shared_memory, system
+from envpack.doctor.interpreters import pythons
 from envpack.doctor.services import channels, containers, index
 from envpack.project import Project
 from envpack.support.errors import InputError, StubError
