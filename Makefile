@@ -33,9 +33,9 @@ help:
 	@touch $@
 
 demo:
-	$(PYTHON) ci/demo.py --check
+	$(PYTHON) ci/demo.py --check "$(DEMO)"
 	$(MAKE) --no-print-directory .venv/for-demo
-	$(BIN)/python ci/demo.py $(DEMO)
+	$(BIN)/python ci/demo.py "$(DEMO)"
 
 lint: style types
 
@@ -94,5 +94,5 @@ dist: .venv/for-test
 	$(BIN)/python ci/make_dist.py dist
 
 clean:
-	rm -rf .venv build dist $(DEMO)
+	rm -rf .venv build dist "$(DEMO)"
 	@$(PYTHON) ci/cache_note.py

@@ -1,7 +1,7 @@
 """The demo: run, visibly, what a user would type, and stop at the first command that fails.
 
 python ci/demo.py DIRECTORY
-python ci/demo.py --check       only look for the Pythons, before minutes go into an installation
+python ci/demo.py --check DIRECTORY    only look for what an installation cannot mend, before minutes go into it
 """
 
 import os
@@ -11,50 +11,73 @@ import sys
 import tempfile
 from pathlib import Path
 
-# The training runs in the environments that envpack has built, activated as a user would activate them.
-TRAIN = (
-    "source core/python3.10/bin/activate && python core/training/train.py && "
-    "source preprocessing/python3.8/bin/activate && python core/training/write_samples.py"
-)
-STUBS = {"preprocessing": "3.8", "core": "3.10", "postprocessing": "3.12"}
+CHECKOUT = Path(__file__).resolve().parent.parent
+NEXT = """
+Next, a model of your own, step by step in docs/getting-started.md (first: source {activate}):
+  envpack init --template model models/mine    # or your own models/mine: config.pbtxt, 1/model.py, requirements.txt
+  cd models && envpack build mine              # its environment and, where its Python is not the server's, its stub
+  envpack verify mine                          # on the real server
+"""
 
 
-def check_pythons() -> int:
-    """Exit with an error unless this machine has every Python of the demo; envpack need not be installed for that."""
+def check(repository: Path) -> None:
+    """Print which Pythons this machine has for the demo, and exit with an error if it cannot have any.
+
+    envpack need not be installed for that.
+    """
     if sys.version_info < (3, 11):  # noqa: UP036 - a user of an older Python has not read pyproject.toml
         sys.exit(f"error: Python 3.11 or newer is needed, this is {sys.version.split()[0]}; try make PYTHON=python3.12")
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    sys.path.insert(0, str(CHECKOUT))
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ENVPACK_CACHE_DIR"] = folder
-        from envpack.pythons import available_interpreters
+        from envpack.pythons import available_interpreters, fetching_forbidden
+        from envpack.repository.model import SHELL_CHARACTER
 
-        found = {interpreter.minor for interpreter in available_interpreters() if interpreter.library}
-    missing = [python for python in STUBS.values() if python not in found]
-    if missing:
+        unsafe = SHELL_CHARACTER.search(str(repository.absolute()))
+        if unsafe:
+            sys.exit(
+                f"error: {repository.absolute()}: the path contains {unsafe.group()!r}, and Triton passes paths to a "
+                "shell unquoted\n  fix: put the demo's models into another folder: make demo DEMO=/tmp/envpack-demo"
+            )
+        usable = list(dict.fromkeys(one.minor for one in available_interpreters() if one.library))
+        forbidden = fetching_forbidden()
+    print(f"Pythons of this machine with a shared libpython: {', '.join(usable) or 'none'}", flush=True)
+    if not usable and forbidden:
         sys.exit(
-            f"error: the demo needs Python {', '.join(missing)} with a shared libpython, and this machine has none\n"
-            f"  fix: uv python install {' '.join(missing)}, or pyenv with PYTHON_CONFIGURE_OPTS=--enable-shared"
+            f"error: the demo needs a Python with a shared libpython; this machine has none, and {forbidden.reason}\n"
+            f"  fix: {forbidden.remedy}, or install one: on Debian and Ubuntu, apt-get install python3-dev"
         )
-    return 0
 
 
-def main(repository: Path) -> int:
+def main(repository: Path) -> None:
+    from demo_pythons import choose, prepare
+
     envpack = Path(sys.executable).parent / "envpack"
     os.environ["PATH"] = f"{envpack.parent}{os.pathsep}{os.environ['PATH']}"
+    pythons = choose(repository)
     if repository.exists():
         print(f"{repository} exists: envpack init is not needed")
     else:
         show("envpack", "init", "--recipe", "digits", str(repository))
     os.chdir(repository)
+    prepare(pythons)
     show("envpack", "build", "--stub", "never")
-    for model, python in STUBS.items():
+    for model, python in pythons.items():
         show("envpack", "stub", "--python", python, "--output", model)
     if Path("pipeline/envpack/smoke.json").exists():
         print("the classifier is trained: up to date")
     else:
-        show("bash", "-c", TRAIN)
+        show("bash", "-c", train(pythons))
     show("envpack", "verify")
-    return 0
+    print(NEXT.format(activate=shlex.quote(str(envpack.with_name("activate")))))
+
+
+def train(pythons: dict[str, str]) -> str:
+    """The training, in the environments that envpack has built, activated as a user would activate them."""
+    return (
+        f"source core/python{pythons['core']}/bin/activate && python core/training/train.py && "
+        f"source preprocessing/python{pythons['preprocessing']}/bin/activate && python core/training/write_samples.py"
+    )
 
 
 def show(*command: str) -> None:
@@ -65,4 +88,4 @@ def show(*command: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(check_pythons() if sys.argv[1] == "--check" else main(Path(sys.argv[1])))
+    check(Path(sys.argv[2])) if sys.argv[1] == "--check" else main(Path(sys.argv[1]))
