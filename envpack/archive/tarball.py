@@ -31,7 +31,6 @@ from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_root
 from envpack.support.entry_locks import ensured, mark_used
 from envpack.support.errors import EnvironmentBuildError
-from envpack.support.installation import install_command
 from envpack.support.modes import FILE
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import replaced_file, write_text
@@ -63,7 +62,9 @@ class _ArchiveRequest:
         from envpack.archive.segments import compressor
 
         if self.packer == "conda-pack":
-            return f"conda-pack {conda_pack_version()}"
+            import importlib.metadata
+
+            return f"conda-pack {importlib.metadata.version('conda-pack')}"
         return compressor() if self.form == "tar.gz" else "tar"
 
     def path(self) -> Path:
@@ -317,24 +318,6 @@ class _Hashed:
             self._flushing.result()
         self._flushed = self.size
         self._flushing = self._flusher.submit(os.fdatasync, self._handle)
-
-
-def conda_pack_version() -> str:
-    """The installed version of conda-pack.
-
-    Raises:
-        EnvironmentBuildError: kind ``conda-pack-missing``: the extra is not installed.
-    """
-    import importlib.metadata
-
-    try:
-        return importlib.metadata.version("conda-pack")
-    except importlib.metadata.PackageNotFoundError as error:
-        raise EnvironmentBuildError(
-            "--packer conda-pack needs conda-pack, which is not installed",
-            kind="conda-pack-missing",
-            hint=install_command("conda-pack"),
-        ) from error
 
 
 @contextlib.contextmanager

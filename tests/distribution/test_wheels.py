@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from envpack import __version__
 from tests.distribution.conftest import CHECKOUT, run
 
-MOST_MEGABYTES = 150
+MOST_MEGABYTES = 160
 
 
 def metadata(wheel):
@@ -69,7 +69,7 @@ def test_the_sdist_has_what_the_wheel_is_built_from(dist):
     assert {Path("pyproject.toml"), Path("CMakeLists.txt"), Path("stub_src/main.cc"), Path("LICENSE")} <= names
 
 
-def test_an_installation_takes_150_mb_at_most(installed):
+def test_an_installation_takes_160_mb_at_most(installed):
     """In a fresh virtual environment, without pip itself; byte code that pip compiles is counted."""
     command = ["du", "-sm", "--exclude=pip", "--exclude=pip-*", installed.parent]
     megabytes = int(run(*command).split()[0])
@@ -78,7 +78,7 @@ def test_an_installation_takes_150_mb_at_most(installed):
 
 def test_an_installation_has_no_numpy_no_cmake_and_no_boost(installed):
     listed = run(installed / "python", "-m", "pip", "list", "--disable-pip-version-check").lower()
-    optional = ("ninja", "libboost", "ziglang", "conda-pack", "setuptools", "obstore", "cryptography")
+    optional = ("ninja", "libboost", "ziglang", "obstore", "cryptography")
     for name in ("numpy", "tritonclient", "cmake", *optional):
         assert name not in listed
     assert "triton-envpack-stubs" in listed

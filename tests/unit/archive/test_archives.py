@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import importlib.metadata
 import json
 import os
 import shutil
@@ -19,7 +18,6 @@ from envpack.archive.tarball import _Hashed
 from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.errors import EnvironmentBuildError, StorageError
-from envpack.support.installation import install_command
 from envpack.support.progress import NoProgress
 
 from .conftest import LARGE, files_below, members, names_in, text
@@ -435,16 +433,3 @@ def test_thousands_of_files_in_the_plain_form_and_compressed(prefixes, tmp_path)
     pack_archive(environment, tmp_path / "env.tar.gz")
     with tarfile.open(tmp_path / "env.tar.gz") as archive:
         assert archive.extractfile("lib/2999.txt").read() == b"2999" * 2999
-
-
-def test_conda_pack_is_an_extra(monkeypatch):
-    from envpack.archive.tarball import conda_pack_version
-
-    def absent(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", absent)
-    with pytest.raises(EnvironmentBuildError) as caught:
-        conda_pack_version()
-    assert caught.value.kind == "conda-pack-missing"
-    assert caught.value.hint == install_command("conda-pack")
