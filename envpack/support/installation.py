@@ -27,22 +27,27 @@ class Installation:
     Attributes:
         installer: the program that can change it.
         python: the interpreter that it runs with.
-        source: the folder or file that it was installed from; ``None`` for an index.
+        source: the folder or file that it was installed from, or ``git+…`` and an address; ``""`` for an index.
         editable: whether ``source`` is used in place.
     """
 
     installer: Installer
     python: str
-    source: Path | None = None
+    source: str = ""
     editable: bool = False
 
     def add(self, *extras: str) -> str:
         """The command that installs extras into this copy."""
-        return self._command(f"{self.source or DISTRIBUTION}[{','.join(extras)}]")
+        return self._command(self._requirement(f"[{','.join(extras)}]"))
 
     def repair(self) -> str:
         """The command that installs this copy and what it depends on once more."""
-        return self._command(str(self.source or DISTRIBUTION), again=True)
+        return self._command(self._requirement(), again=True)
+
+    def _requirement(self, extras: str = "") -> str:
+        if _is_address(self.source):
+            return f"{DISTRIBUTION}{extras} @ {self.source}"
+        return f"{self.source or DISTRIBUTION}{extras}"
 
     def _command(self, requirement: str, *, again: bool = False) -> str:
         """`uv tool` and pipx replace the whole installation, so the options differ."""
@@ -80,8 +85,12 @@ def _installer(prefix: Path) -> Installer:
     return "pip" if importlib.util.find_spec("pip") else "uv pip"
 
 
-def _source() -> tuple[Path | None, bool]:
-    """The local folder or file of the installation, and whether it is editable (PEP 610)."""
+def _is_address(source: str) -> bool:
+    return "+" in source.partition("://")[0] and "://" in source
+
+
+def _source() -> tuple[str, bool]:
+    """Where the installation comes from unless it is an index, and whether it is editable (PEP 610)."""
     import importlib.metadata
 
     try:
@@ -89,10 +98,12 @@ def _source() -> tuple[Path | None, bool]:
         origin = parse_json(recorded or "{}")
         parts = urlsplit(origin.get("url", ""))
         editable = bool(origin.get("dir_info", {}).get("editable"))
-    except (importlib.metadata.PackageNotFoundError, ValueError, TypeError, AttributeError):
-        return None, False
+        if "vcs_info" in origin and parts.scheme != "file":  # pip accepts no file as the address of a requirement
+            return f"{origin['vcs_info']['vcs']}+{origin['url']}@{origin['vcs_info']['commit_id']}", False
+    except (importlib.metadata.PackageNotFoundError, KeyError, ValueError, TypeError, AttributeError):
+        return "", False
     source = Path(unquote(parts.path))
-    return (source, editable) if parts.scheme == "file" and source.exists() else (None, False)
+    return (str(source), editable) if parts.scheme == "file" and source.exists() else ("", False)
 
 
 def _uv() -> str:

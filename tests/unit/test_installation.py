@@ -98,8 +98,25 @@ def test_a_wheel_is_installed_again_from_its_file(installed, tmp_path):
     assert install_command("zig") == f"/venv/bin/python -m pip install '{wheel}[zig]'"
 
 
+def test_a_repository_on_this_machine_is_named_by_its_folder(installed, tmp_path):
+    installed(origin={"url": tmp_path.as_uri(), "vcs_info": {"vcs": "git", "commit_id": "0" * 40}})
+    assert install_command("zig") == f"/venv/bin/python -m pip install '{tmp_path}[zig]'"
+
+
+def test_a_commit_of_a_repository_is_installed_again_from_its_address(installed):
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    installed(origin={"url": "https://git.example/envpack", "vcs_info": {"vcs": "git", "commit_id": commit}})
+    requirement = f"@ git+https://git.example/envpack@{commit}'"
+    assert install_command("zig") == f"/venv/bin/python -m pip install 'triton-envpack[zig] {requirement}"
+    assert repair_command() == f"/venv/bin/python -m pip install --force-reinstall 'triton-envpack {requirement}"
+
+
 @pytest.mark.parametrize(
-    "origin", [None, "", "{", "[]", {"url": "file:///gone"}, {"url": "https://example.org/a.whl"}, {"url": 3}]
+    "origin",
+    [
+        *(None, "", "{", "[]", {"url": "file:///gone"}, {"url": "https://example.org/a.whl"}, {"url": 3}),
+        *({"url": "https://example.org/a", "vcs_info": info} for info in ({}, {"vcs": "git"}, 3)),
+    ],
 )
 def test_any_other_origin_means_an_index(installed, origin):
     installed(origin=origin)
