@@ -54,6 +54,7 @@ def fingerprint(interpreter: Interpreter) -> str:
         if file is not None:
             status = file.stat()
             key_parts += [str(file), _build_of(interpreter) or status.st_mtime_ns, status.st_size]
+    key_parts += [folder.parent.name for folder in interpreter.machine_headers]
     return hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()[:16]
 
 

@@ -56,6 +56,11 @@ class Interpreter:
         return self.executable.is_relative_to(fetched_root().resolve())
 
     @property
+    def machine_headers(self) -> tuple[Path, ...]:
+        """The folders with what Debian's ``pyconfig.h`` includes, one for each architecture; none for other Pythons."""
+        return tuple(sorted(self.include.parent.glob(f"*-linux-gnu*/{self.include.name}")))
+
+    @property
     def has_headers(self) -> bool:
         """Whether a stub can be compiled against it."""
         return (self.include / "Python.h").is_file()

@@ -53,8 +53,10 @@ def copy_interpreter(interpreter: Interpreter, target: Path) -> None:
     library = target / "lib" / f"python{interpreter.minor}"
     shutil.copytree(interpreter.stdlib, library, symlinks=True, ignore=_excluded)
     (library / "EXTERNALLY-MANAGED").unlink(missing_ok=True)  # no other tool manages the copy
-    if interpreter.include.is_dir():
-        shutil.copytree(interpreter.include, target / "include" / interpreter.include.name, symlinks=True)
+    headers = (interpreter.include, *interpreter.machine_headers) if interpreter.include.is_dir() else ()
+    for folder in headers:
+        place = target / "include" / folder.relative_to(interpreter.include.parent)
+        shutil.copytree(folder, place, symlinks=True)
     if interpreter.distribution:
         _undo_distribution_layout(library)
     _relocate_binaries(interpreter, target)

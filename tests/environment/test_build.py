@@ -19,6 +19,7 @@ from envpack.environment import MANIFEST, build_environment
 from envpack.pythons import SUPPORTED, available_interpreters, interpreter_for
 from envpack.pythons.channels import local_channel
 from envpack.requirements import Requirements
+from envpack.stub import target_from_prefix
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.libpython import abi_flags, libpython_name
 from envpack.support.progress import NoProgress
@@ -62,6 +63,10 @@ def test_interpreter_of_the_distribution_works_too(tmp_path, monkeypatch):
     found = answers(moved, "import six, sys, json; print(json.dumps([sys.prefix, six.__file__]))")
     assert found[0] == str(moved)
     assert found[1].startswith(str(moved))
+    if system[0].has_headers:  # whose pyconfig.h only includes that of the architecture, from another folder
+        target = target_from_prefix(moved)
+        assert target.configuration.is_relative_to(moved)
+        assert "#define SIZEOF_LONG" in target.configuration.read_text()
 
 
 def test_packages_are_listed_with_their_source(numpy_env):
