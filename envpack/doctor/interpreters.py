@@ -8,7 +8,14 @@ from urllib.parse import urlsplit
 from envpack.doctor.observation import Observation
 from envpack.doctor.services import is_set, unreachable
 from envpack.project import Project
-from envpack.pythons import SUPPORTED, FetchError, available_interpreters, fetchable, interpreter_here
+from envpack.pythons import (
+    SUPPORTED,
+    FetchError,
+    available_interpreters,
+    fetchable,
+    interpreter_here,
+    unreadable_folders,
+)
 from envpack.support.errors import EnvpackError
 
 _LIST_SECONDS = 3.0
@@ -26,8 +33,12 @@ def pythons(project: Project) -> Iterator[Observation]:
         remarks += [remark] if remark else []
     absent = [minor for minor in SUPPORTED if minor not in {*usable, *static, *fetched}]
     remarks += [f"not installed: {', '.join(absent)}"] if absent else []
+    closed = unreadable_folders()
+    remarks += [f"{folder} cannot be read" for folder in closed]
     what = "; ".join([", ".join(usable.values()) or "none with a shared library", *remarks])
-    if usable or fetched:
+    if closed:
+        yield Observation("Pythons", "warn", what, "let this user read the folder, or unset the variable")
+    elif usable or fetched:
         yield Observation("Pythons", "ok", what)
     else:
         yield Observation("Pythons", "missing", what, _fix([*static, *absent][0]))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Interpreter as Interpreter,
         available_interpreters as available_interpreters,
         interpreter_at as interpreter_at,
+        unreadable_folders as unreadable_folders,
     )
     from envpack.pythons.supported import (
         PYBIND11 as PYBIND11,

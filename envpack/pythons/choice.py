@@ -14,6 +14,7 @@ from envpack.pythons.interpreters import (
     Interpreter,
     available_interpreters,
     find_interpreters,
+    unreadable_folders,
 )
 from envpack.pythons.supported import FREE_THREADED, check_minor
 from envpack.support.elf import version_key
@@ -124,7 +125,7 @@ class _Candidates:
         if self.unfit:
             return "; ".join(f"{why} in {interpreter.executable}" for interpreter, why in self.unfit)
         whose = "of uv on this machine" if self.preference in ("managed", "only-managed") else "on this machine"
-        return f"there is none {whose}"
+        return f"there is none {whose}{_skipped()}"
 
 
 def _candidates(
@@ -182,7 +183,7 @@ def _error(candidates: _Candidates, failure: FetchError | None) -> EnvironmentBu
         there = {found.minor for found in available_interpreters(candidates.search)}
         available = ", ".join(sorted(there, key=version_key)) or "none"
         whose = " of uv" if candidates.preference == "only-managed" else ""
-        message = f"no Python {minor}{whose} on this machine; available: {available}{tried}"
+        message = f"no Python {minor}{whose} on this machine{_skipped()}; available: {available}{tried}"
         return EnvironmentBuildError(message, kind="unknown-python", hint=hint, details=details)
     has = "; ".join(f"{interpreter.executable} has {complaint}" for interpreter, complaint in unfit)
     message = f"no Python {minor} on this machine that a stub can embed: {has}{tried}"
@@ -194,6 +195,12 @@ def _error(candidates: _Candidates, failure: FetchError | None) -> EnvironmentBu
     if all(interpreter.free_threaded for interpreter, _ in unfit):
         return EnvironmentBuildError(message, kind="free-threaded", where=where, hint=hint, details=details)
     return EnvironmentBuildError(message, kind="static-interpreter", where=where, hint=hint, details=details)
+
+
+def _skipped() -> str:
+    """The folders of interpreters that were not searched."""
+    closed = unreadable_folders()
+    return f" ({' and '.join(closed)} cannot be read)" if closed else ""
 
 
 def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[str]:

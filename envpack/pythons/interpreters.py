@@ -176,6 +176,23 @@ def _usual_folders() -> Iterator[Path]:
     yield from (Path("/usr/local/bin"), Path("/usr/bin"))
 
 
+def unreadable_folders() -> list[str]:
+    """Variables that name folders of interpreters that this user may not read, with their values; they are skipped."""
+    named = {"PYENV_ROOT": "versions", "UV_PYTHON_INSTALL_DIR": ""}
+    values = [(name, os.environ.get(name, ""), part) for name, part in named.items()]
+    return [f"{name}={value}" for name, value, part in values if value and _is_closed(Path(value, part))]
+
+
+def _is_closed(folder: Path) -> bool:
+    try:
+        os.scandir(folder).close()
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
 def _home() -> Path:
     return Path(os.environ.get("HOME", "/nonexistent"))
 

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from envpack.project import PREFERENCES
-from envpack.pythons import SUPPORTED, available_interpreters, interpreter_at, interpreter_for
+from envpack.pythons import (
+    SUPPORTED,
+    available_interpreters,
+    interpreter_at,
+    interpreter_for,
+    interpreter_here,
+    unreadable_folders,
+)
 from envpack.support.errors import EnvironmentBuildError, StubError, UsageError
 
 
@@ -229,7 +236,9 @@ def test_an_interpreter_is_probed_again_when_what_it_said_comes_from_another_fil
         assert (folder / "started").read_text() == "x\n" * starts
 
 
-def test_a_root_of_pyenv_that_this_user_may_not_read_is_passed_over(tmp_path, monkeypatch, permissions_for_root):
+def test_a_root_of_pyenv_that_this_user_may_not_read_is_passed_over_and_named(
+    tmp_path, monkeypatch, permissions_for_root
+):
     other = make_interpreter(tmp_path / "other/versions/3.8.9/bin", "3.8.9").parents[2]
     for name in ("UV_PYTHON_INSTALL_DIR", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -241,7 +250,13 @@ def test_a_root_of_pyenv_that_this_user_may_not_read_is_passed_over(tmp_path, mo
         versions = [interpreter.version for interpreter in available_interpreters()]
         assert "3.8.2" in versions
         assert "3.8.9" not in versions
+        assert unreadable_folders() == [f"PYENV_ROOT={other}"]
+        with pytest.raises(EnvironmentBuildError, match=rf"no Python 3\.9.*PYENV_ROOT={other} cannot be read"):
+            interpreter_here("3.9")
         closed.chmod(0o700)
+        assert unreadable_folders() == []
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "none"))
+    assert unreadable_folders() == []
 
 
 def test_interpreters_of_other_versions_are_not_started(tmp_path):
