@@ -100,7 +100,8 @@ _ERROR_PATTERNS = (
         kind="glibc-too-old",
         pattern=r"^SolverError: .*__glibc >=(?P<required>[\d.]*\d)\.?, for which no candidates",
         message="{first!r} needs glibc {required}, the target has {glibc}",
-        hint="require an older version, or choose a release with a newer system with --triton",
+        hint="require an older version, choose a release with a newer system with --triton, or, for a Python of this "
+        "machine, let uv fetch one that needs glibc 2.17 only, with --python-preference managed",
     ),
     ErrorPattern(
         kind="unresolvable",
