@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 NEXT = """
 Next, a model of your own, step by step in docs/getting-started.md (first: source {activate}):
   envpack init --template model models/mine    # or your own models/mine: config.pbtxt, 1/model.py, requirements.txt
-  cd models && envpack build mine              # its environment and, where its Python is not the server's, its stub
+  cd models && envpack build mine{options}    # its environment and, where its Python is not the server's, its stub
   envpack verify mine                          # on the real server
 """
 
@@ -30,7 +30,7 @@ def check(repository: Path) -> None:
     sys.path.insert(0, str(CHECKOUT))
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ENVPACK_CACHE_DIR"] = folder
-        from envpack.pythons import available_interpreters, fetching_forbidden
+        from envpack.pythons import available_interpreters, fetching_forbidden, unreadable_folders
         from envpack.repository.model import SHELL_CHARACTER
 
         unsafe = SHELL_CHARACTER.search(str(repository.absolute()))
@@ -40,7 +40,9 @@ def check(repository: Path) -> None:
                 "shell unquoted\n  fix: put the demo's models into another folder: make demo DEMO=/tmp/envpack-demo"
             )
         usable = list(dict.fromkeys(one.minor for one in available_interpreters() if one.library))
-        forbidden = fetching_forbidden()
+        forbidden, closed = fetching_forbidden(), unreadable_folders()
+    for folder in closed:
+        print(f"warning: {folder} cannot be read; its Pythons are not used")
     print(f"Pythons of this machine with a shared libpython: {', '.join(usable) or 'none'}", flush=True)
     if not usable and forbidden:
         sys.exit(
@@ -54,22 +56,22 @@ def main(repository: Path) -> None:
 
     envpack = Path(sys.executable).parent / "envpack"
     os.environ["PATH"] = f"{envpack.parent}{os.pathsep}{os.environ['PATH']}"
-    pythons = choose(repository)
+    choice = choose(repository)
     if repository.exists():
         print(f"{repository} exists: envpack init is not needed")
     else:
         show("envpack", "init", "--recipe", "digits", str(repository))
     os.chdir(repository)
-    prepare(pythons)
+    prepare(choice)
     show("envpack", "build", "--stub", "never")
-    for model, python in pythons.items():
+    for model, python in choice.pythons.items():
         show("envpack", "stub", "--python", python, "--output", model)
     if Path("pipeline/envpack/smoke.json").exists():
         print("the classifier is trained: up to date")
     else:
-        show("bash", "-c", train(pythons))
+        show("bash", "-c", train(choice.pythons))
     show("envpack", "verify")
-    print(NEXT.format(activate=shlex.quote(str(envpack.with_name("activate")))))
+    print(NEXT.format(options=choice.options, activate=shlex.quote(str(envpack.with_name("activate")))))
 
 
 def train(pythons: dict[str, str]) -> str:

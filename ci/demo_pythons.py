@@ -1,32 +1,62 @@
 """The Pythons of the demo: 3.8, 3.10 and 3.12, or as many different ones as can be had."""
 
+import contextlib
 import re
 import sys
+import time
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.cli.console import Console
 from envpack.pythons import FetchError, available_interpreters, fetchable, interpreter_for, interpreter_here
+from envpack.pythons.channels import local_channel
+from envpack.releases import DEFAULT_RELEASE, all_releases, find_release
+from envpack.support.elf import version_key
 from envpack.support.errors import EnvpackError
 
 WANTED = {"preprocessing": "3.8", "core": "3.10", "postprocessing": "3.12"}
 # The Pythons for which the index has both what the models require and wheels of it.
 SUITABLE = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+LONG = 4.0  # seconds
 # The first Python without NumPy 1, and the last without NumPy 2.
 WITHOUT_NUMPY_1, WITHOUT_NUMPY_2 = "3.13", "3.8"
 
 
-def choose(repository: Path) -> dict[str, str]:
-    """The Python of each model; what cannot be had is replaced, and the output says by what and why.
+@dataclass(frozen=True)
+class Choice:
+    """What the demo uses.
+
+    Attributes:
+        pythons: the Python of each model.
+        triton: the release that the models are built for.
+        preference: where Pythons come from, in uv's words; ``""`` for the default.
+    """
+
+    pythons: dict[str, str]
+    triton: str = DEFAULT_RELEASE
+    preference: str = ""
+
+    @property
+    def options(self) -> str:
+        """The same for a command that builds another model."""
+        # The server here is of the default release, whose own Python is another one.
+        release = "" if self.triton == DEFAULT_RELEASE else f" --triton {self.triton} --stub always"
+        return f"{release} --python-preference {self.preference}" if self.preference else release
+
+
+def choose(repository: Path) -> Choice:
+    """What the demo uses of what can be had; the output says what is replaced, by what and why.
 
     A repository that exists keeps its Pythons.
     """
     wanted = _written(repository / "envpack.toml") or WANTED
     console = Console()
-    had, reasons = _get(list(dict.fromkeys(wanted.values())), console)
+    had, reasons, offered = _get(list(dict.fromkeys(wanted.values())), console)
     if not had:
-        error = next(iter(reasons.values()))
-        sys.exit(f"error: the demo needs a Python with a shared libpython: {error.message}\n  fix: {error.hint}")
+        first = next(iter(reasons.values()))
+        own = reasons.get(f"3.{sys.version_info.minor}", first)  # the system's, which packages can complete
+        sys.exit(f"error: the demo needs a Python with a shared libpython: {first.message}\n  fix: {own.hint}")
     chosen: dict[str, str] = {model: python for model, python in wanted.items() if python in had}
     for model, python in wanted.items():
         if model not in chosen:
@@ -34,25 +64,51 @@ def choose(repository: Path) -> dict[str, str]:
             chosen[model] = min(unused or had, key=lambda minor: abs(_number(minor) - _number(python)))
             print(f"  {model}: Python {chosen[model]} instead of {python}: {reasons[python].message}", flush=True)
     print(f"Pythons of the demo: {', '.join(f'{chosen[model]} for {model}' for model in wanted)}", flush=True)
-    return {model: chosen[model] for model in wanted}
+    release, preference = _fit_release(sorted(set(chosen.values())), offered, console)
+    return Choice({model: chosen[model] for model in wanted}, release, preference)
 
 
-def _get(wanted: list[str], console: Console) -> tuple[list[str], dict[str, EnvpackError]]:
-    """As many Pythons as are wanted, those of this machine first, then those that uv fetches; and why not others."""
+def _fit_release(minors: list[str], offered: tuple[str, ...], console: Console) -> tuple[str, str]:
+    """The release whose image can run these Pythons, and where to take them from for that.
+
+    Debian 13 and Ubuntu 24.04 have a newer glibc than the image of the default release.
+    """
+    image = find_release(DEFAULT_RELEASE)
+    needed = {minor: local_channel(interpreter_here(minor), progress=console).package.glibc for minor in minors}
+    too_new = [minor for minor in minors if version_key(needed[minor] or "0") > version_key(image.glibc)]
+    if not too_new:
+        return image.name, ""
+    what = f"Python {', '.join(too_new)} of this machine needs glibc {needed[too_new[0]]}"
+    what += f", and the image of Triton {image.name} has {image.glibc}"
+    if set(too_new) <= set(offered):
+        with contextlib.suppress(EnvpackError):
+            for minor in too_new:
+                interpreter_for(minor, preference="only-managed", progress=console)
+            print(f"{what}: those of uv are used", flush=True)
+            return image.name, "managed"
+    later = (one for name, one in all_releases().items() if name > image.name)
+    release = next(one.name for one in later if one.glibc > image.glibc and one.stub_abi == image.stub_abi)
+    print(f"{what}: the models are built for Triton {release}", flush=True)
+    return release, ""
+
+
+def _get(wanted: list[str], console: Console) -> tuple[list[str], dict[str, EnvpackError], tuple[str, ...]]:
+    """As many Pythons as are wanted, those of this machine first; why not others; and what else uv can fetch."""
     here = [interpreter.minor for interpreter in available_interpreters() if interpreter.library]
     had = [minor for minor in wanted if minor in here]
     reasons: dict[str, EnvpackError] = {}
-    offered = _offered() if len(had) < len(wanted) else ()
+    offered = _offered()
     nearest = sorted(SUITABLE, key=lambda minor: min(abs(_number(minor) - _number(python)) for python in wanted))
     for minor in dict.fromkeys((*wanted, *(one for one in nearest if one in here), *nearest)):
         if minor not in had and len(had) < len(wanted):
+            started = time.monotonic()
             try:
                 had.append(_find(minor, minor in offered, console))
             except EnvpackError as error:
                 reasons[minor] = error
-                if minor in offered:  # the network does not bring what uv's list has, so it will bring no other
+                if time.monotonic() - started > LONG:  # the network does not answer, for no other version either
                     offered = ()
-    return had, reasons
+    return had, reasons, offered
 
 
 def _find(minor: str, is_offered: bool, console: Console) -> str:
@@ -63,7 +119,7 @@ def _find(minor: str, is_offered: bool, console: Console) -> str:
 def _offered() -> tuple[str, ...]:
     """The minor versions that uv's list has for this machine."""
     try:
-        return tuple(fetchable())
+        return tuple(fetchable(LONG))
     except FetchError as error:
         print(f"no Python can be fetched: {error.reason}", flush=True)
         return ()
@@ -77,11 +133,14 @@ def _written(settings: Path) -> dict[str, str]:
     return {model: models[model]["python"] for model in WANTED} if WANTED.keys() <= models.keys() else {}
 
 
-def prepare(pythons: dict[str, str]) -> None:
-    """Write the Pythons into the repository that is the working folder, and fit the requirements to them."""
+def prepare(choice: Choice) -> None:
+    """Write the choice into the repository that is the working folder, and fit the requirements to it."""
     settings = Path("envpack.toml")
     text = settings.read_text(encoding="utf-8")
-    for model, python in pythons.items():
+    text = re.sub(r"(?m)^python_preference = .*\n", "", text)
+    preference = f'\npython_preference = "{choice.preference}"' if choice.preference else ""
+    text = re.sub(r"(?m)^triton = .*", f'triton = "{choice.triton}"{preference}', text)
+    for model, python in choice.pythons.items():
         text = re.sub(rf'(?<=\[models\.{model}\]\npython = ")[\d.]+', python, text)
         _fit_numpy(Path(model, "requirements.txt"), python)
     settings.write_text(text, encoding="utf-8")
