@@ -84,6 +84,20 @@ def _link_extra(folder: Path, destination: Path, source: Path, utilities: Path |
             (destination / name).symlink_to(source / origin)
 
 
+def library_path(installation: ServerInstallation, home: Path) -> str:
+    """The server's ``LD_LIBRARY_PATH``, which it passes to a shell unquoted: a link in ``home`` where that would fail.
+
+    A virtual environment may be in a folder whose name has blanks.
+    """
+    wanted = installation.library_path
+    if not SHELL_CHARACTER.search(wanted) or not Path(wanted).is_dir():
+        return wanted
+    link = home / "libraries"
+    if not link.is_symlink():
+        link.symlink_to(wanted)
+    return str(link)
+
+
 def refuse_unsafe_folder(home: Path) -> None:
     """Refuse a folder for temporary files whose path the server's shell would not take as it is.
 

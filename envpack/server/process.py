@@ -20,6 +20,7 @@ from envpack.server.kserve import Client
 from envpack.server.launch import (
     STOP_SECONDS,
     default_stub,
+    library_path,
     link_backends,
     refuse_unsafe_folder,
     server_command,
@@ -295,8 +296,9 @@ class ProcessRuntime:
             "LC_ALL": "C.UTF-8",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        if self.installation.library_path:
-            variables["LD_LIBRARY_PATH"] = self.installation.library_path
+        libraries = library_path(self.installation, home)
+        if libraries:
+            variables["LD_LIBRARY_PATH"] = libraries
         return {**variables, **self.environment, VARIABLE: str(home)}
 
 

@@ -3,12 +3,13 @@ import socket
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from envpack.server import process
 from envpack.server.interrupts import interruptible
-from envpack.server.launch import link_backends
+from envpack.server.launch import library_path, link_backends
 from envpack.server.location import ServerInstallation, find_server
 from envpack.server.process import ProcessRuntime
 from envpack.support.errors import ServerError
@@ -44,6 +45,19 @@ def test_a_wheel_has_its_release_in_every_folder(tmp_path):
     (tmp_path / "nvidia_pytriton.libs").mkdir()
     found = find_server(tmp_path / "pytriton/tritonserver")
     assert (found.release, found.library_path) == ("24.02", str(tmp_path / "nvidia_pytriton.libs"))
+
+
+def test_libraries_in_a_folder_with_blanks_are_named_by_a_link_without(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("my packages", "packages"):
+        install(tmp_path / name / "pytriton/tritonserver")
+        libraries = tmp_path / name / "nvidia_pytriton.libs"
+        libraries.mkdir()
+        found = find_server(tmp_path / name / "pytriton/tritonserver")
+        named = {library_path(found, home) for _attempt in range(2)}
+        assert {Path(place).resolve() for place in named} == {libraries}
+        assert named == {str(home / "libraries" if " " in name else libraries)}
 
 
 def test_the_error_of_a_missing_server_says_how_to_install_one(tmp_path):
