@@ -147,6 +147,8 @@ def command(
     here = [] if store_only else [name for name in names if name not in done.failed]
     built = [build_model(project, name, build_options, console, store=shared) for name in here]
     for model in built:
+        for warning in model.warnings:
+            console.warned(warning)
         if model.changed and model.forms:
             console.note(_forms_line(model.name, model.forms))
         if sizes and model.sizes:

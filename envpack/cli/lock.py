@@ -70,6 +70,8 @@ def command(
         if name not in done.failed
     ]
     for model in locked:
+        for warning in model.warnings:
+            console.warned(warning)
         for change in model.changes:
             console.show(f"    {plain(change)}")
         if not (shared and shared.push):

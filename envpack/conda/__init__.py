@@ -21,5 +21,6 @@ if TYPE_CHECKING:
         Credentials as Credentials,
         read_conda_settings as read_conda_settings,
     )
+    from envpack.conda.specs import spec_channels as spec_channels
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -31,11 +32,13 @@ class EngineError(Exception):
 
     Attributes:
         type_name: name of the engine's exception; the text of this exception is its message.
+        culprits: numbers of the match specs that cannot be met together; empty if they are not known.
     """
 
-    def __init__(self, type_name: str, message: str) -> None:
+    def __init__(self, type_name: str, message: str, culprits: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.type_name = type_name
+        self.culprits = culprits
 
 
 def run_engine(
@@ -73,7 +76,7 @@ def run_engine(
                 hint=ENGINE_HINT,
             ) from error
     if "error" in result:
-        raise EngineError(result["error_type"], result["error"])
+        raise EngineError(result["error_type"], result["error"], result.get("culprits", ()))
     return result
 
 

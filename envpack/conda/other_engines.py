@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from envpack.conda.engine import FORBIDDEN_PATTERN
-from envpack.conda.resolve import failing_spec
 from envpack.conda.settings import Channels, CondaSettings
+from envpack.conda.specs import describe_specs, named_specs
 from envpack.requirements import CondaPackage, Target
 from envpack.support.bounded_reading import parse_json
 from envpack.support.error_patterns import ErrorPattern, error_from_output
@@ -185,7 +185,7 @@ def _program_error(
         storage=Path(tempfile.gettempdir()),
         details=output,
         engine=engine,
-        spec=failing_spec(output, specs),
+        requirements=describe_specs(named_specs(output, specs[1:]), {}),
         channels=", ".join(channels.urls),
         reason=reason,
     )
@@ -195,7 +195,7 @@ _ERROR_PATTERNS = (
     ErrorPattern(
         kind="unresolvable",
         pattern=r"Unsatisfiable|NotFound|MatchSpec|solver_problems|nothing provides|Could not solve",
-        message="conda requirement {spec!r} cannot be resolved by {engine}: {reason}",
+        message="{requirements}, by {engine}: {reason}",
         hint="check name and version, or name a channel that has it; PyPI packages belong under pip:",
     ),
     ErrorPattern(

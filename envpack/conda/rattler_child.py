@@ -14,10 +14,14 @@ import json
 import os
 import signal
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 _PR_SET_PDEATHSIG = 1
+_MOST_SECONDS = 60.0  # to find out which match specs cannot be met together
+_MOST_CULPRITS = 5
 
 
 class Package(TypedDict):
@@ -44,10 +48,13 @@ class IndexRequest(TypedDict):
 
 
 class ResolveRequest(TypedDict):
-    """Resolve match specs; ``virtual_packages`` are (name, version, build), ``prefer`` is kept where it still fits."""
+    """Resolve match specs, python first; ``virtual_packages`` are (name, version, build).
+
+    Of each list in ``specs``, the first whose channel has the package counts. ``prefer`` is kept where it still fits.
+    """
 
     operation: Literal["resolve"]
-    specs: list[str]
+    specs: list[list[str]]
     channels: list[str]
     subdir: str
     virtual_packages: list[tuple[str, str, str]]
@@ -78,11 +85,15 @@ class Envelope(TypedDict):
 
 
 class Result(TypedDict, total=False):
-    """The result file: ``packages`` of a resolve request, or ``error`` and its exception's name ``error_type``."""
+    """The result file: ``packages`` of a resolve request, or ``error`` and its exception's name ``error_type``.
+
+    ``culprits`` are the numbers of the match specs that cannot be met together, as few as possible; empty if unknown.
+    """
 
     packages: list[Package]
     error: str
     error_type: str
+    culprits: list[int]
 
 
 async def _index(request: IndexRequest) -> Result:
@@ -94,28 +105,107 @@ async def _index(request: IndexRequest) -> Result:
 
 async def _resolve(request: ResolveRequest, scratch: Path) -> Result:
     try:
-        records = await _solve(request, Path(request["index_cache"]))
+        return await _Resolver(request, Path(request["index_cache"])).result()
     except Exception as error:
         if "304 Not Modified" not in str(error):
             raise
         # The engine fails on servers that answer "not modified" for an index in its cache; without the cache it works.
         # Other processes may be using that one.
-        records = await _solve(request, scratch / "index")
-    return {"packages": [_package(record) for record in records]}
+        return await _Resolver(request, scratch / "index").result()
 
 
-async def _solve(request: ResolveRequest, index_cache: Path) -> list[Any]:
-    import rattler
+class _Resolver:
+    """Resolves the match specs of a request, all or some of them."""
 
-    records: list[Any] = await rattler.solve(
-        [rattler.Channel(channel) for channel in request["channels"]],
-        request["specs"],
-        gateway=rattler.Gateway(cache_dir=index_cache, client=_client()),
-        platforms=[rattler.Platform(request["subdir"]), rattler.Platform("noarch")],
-        virtual_packages=_virtual_packages(request["virtual_packages"]),
-        locked_packages=[_record(package) for package in request["prefer"]],
-    )
-    return records
+    def __init__(self, request: ResolveRequest, index_cache: Path) -> None:
+        import rattler
+
+        self._request = request
+        self._gateway = rattler.Gateway(cache_dir=index_cache, client=_client())
+        self._channels = [rattler.Channel(channel) for channel in request["channels"]]
+        self._platforms = [rattler.Platform(request["subdir"]), rattler.Platform("noarch")]
+        self._specs: list[Any] = []
+
+    async def result(self) -> Result:
+        from rattler.exceptions import InvalidMatchSpecError, SolverError
+
+        for number, alternatives in enumerate(self._request["specs"]):
+            try:
+                self._specs.append(await self._available(alternatives))
+            except InvalidMatchSpecError as error:
+                return _failure(error, [number])
+        try:
+            return {"packages": [_package(record) for record in await self._solve(range(len(self._specs)))]}
+        except SolverError as error:
+            culprits = await self._culprits()
+            failure = await self._failure_of([0, *culprits]) if culprits else None
+            return _failure(failure or error, culprits)
+
+    async def _available(self, alternatives: list[str]) -> Any:
+        """The first match spec whose channel has a package of its name; the first of all if none has."""
+        import rattler
+
+        # Not strict: users write what conda understands, such as `numpy=1.26.*` or `numpy 1.26 py310*`.
+        specs = [rattler.MatchSpec(text, strict=False) for text in alternatives]
+        if len(specs) == 1:
+            return specs[0]
+        for text, spec in zip(alternatives, specs, strict=True):
+            channel = rattler.Channel(text.rpartition("::")[0])
+            found = await self._gateway.query([channel], self._platforms, [spec.name.normalized], recursive=False)
+            if any(found):
+                return spec
+        return specs[0]
+
+    async def _solve(self, numbers: Iterable[int]) -> list[Any]:
+        import rattler
+
+        records: list[Any] = await rattler.solve(
+            self._channels,
+            [self._specs[number] for number in numbers],
+            gateway=self._gateway,
+            platforms=self._platforms,
+            virtual_packages=_virtual_packages(self._request["virtual_packages"]),
+            locked_packages=[_record(package) for package in self._request["prefer"]],
+        )
+        return records
+
+    async def _failure_of(self, numbers: Iterable[int]) -> Exception | None:
+        from rattler.exceptions import SolverError
+
+        try:
+            await self._solve(numbers)
+        except SolverError as error:
+            return cast("Exception", error)
+        return None
+
+    async def _culprits(self) -> list[int]:
+        """The fewest match specs that cannot be met together with Python; empty if that takes too long to find.
+
+        The shortest list of specs from the first on that fails ends in one of them; then the same before that one.
+        """
+        end, found = time.monotonic() + _MOST_SECONDS, list[int]()
+        if await self._failure_of([0]):
+            return [0]
+        before = list(range(1, len(self._specs)))
+        while not (found and await self._failure_of([0, *found])):
+            works, fails = 0, len(before)
+            while fails - works > 1:
+                if time.monotonic() > end:
+                    return []
+                half = (works + fails) // 2
+                if await self._failure_of([0, *before[:half], *found]):
+                    fails = half
+                else:
+                    works = half
+            if not fails or len(found) == _MOST_CULPRITS:
+                return []
+            found.insert(0, before[fails - 1])
+            before = before[: fails - 1]
+        return found
+
+
+def _failure(error: Exception, culprits: list[int]) -> Result:
+    return {"error": str(error) or repr(error), "error_type": type(error).__name__, "culprits": culprits}
 
 
 async def _install(request: InstallRequest) -> Result:
@@ -206,7 +296,7 @@ def main(request_file: Path, result_file: Path) -> None:
     try:
         result = asyncio.run(_run(envelope["request"], request_file.parent))
     except Exception as error:
-        result = {"error": str(error) or repr(error), "error_type": type(error).__name__}
+        result = _failure(error, [])
     with result_file.open("w", encoding="utf-8") as stream:
         json.dump(result, stream)
         stream.flush()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from envpack.conda.engine import (
@@ -16,10 +15,13 @@ from envpack.conda.engine import (
     run_engine,
 )
 from envpack.conda.settings import Channels, CondaSettings
+from envpack.conda.specs import describe_specs, specs_with_addresses
 from envpack.requirements import CondaPackage, Target
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.text import one_line
+
+NO_PLACES: Mapping[str, str] = {}
 
 
 def resolve_conda(
@@ -30,6 +32,7 @@ def resolve_conda(
     settings: CondaSettings,
     cache: Path,
     prefer: Sequence[CondaPackage] = (),
+    places: Mapping[str, str] = NO_PLACES,
 ) -> tuple[CondaPackage, ...]:
     """Resolve match specs.
 
@@ -40,11 +43,13 @@ def resolve_conda(
         settings: the user's conda settings, for proxies and certificates.
         cache: folder for the channels' indexes.
         prefer: packages to keep where they still fit.
+        places: file and line of match specs, for errors.
 
     Returns:
         The packages, sorted by name.
 
     Raises:
+        UsageError: kind ``bad-channel``: a match spec names something that cannot be a channel.
         EnvironmentBuildError: ``unresolvable``, ``glibc-too-old``, ``channel-unreachable``, ``channel-forbidden``,
             ``disk-full`` or ``engine-failed``.
     """
@@ -52,7 +57,7 @@ def resolve_conda(
         result = run_engine(
             {
                 "operation": "resolve",
-                "specs": list(specs),
+                "specs": specs_with_addresses(specs, settings),
                 "channels": list(channels.urls),
                 "subdir": target.platform,
                 "virtual_packages": virtual_packages(target),
@@ -63,7 +68,8 @@ def resolve_conda(
             credentials=channels.credentials,
         )
     except EngineError as error:
-        raise _resolve_error(error, specs, channels, target, cache) from error
+        culprits = [specs[number] for number in error.culprits]
+        raise _resolve_error(error, culprits, places, channels, target, cache) from error
     return tuple(sorted(map(from_result, result["packages"]), key=lambda package: package.name))
 
 
@@ -79,7 +85,12 @@ def virtual_packages(target: Target) -> list[tuple[str, str, str]]:
 
 
 def _resolve_error(
-    error: EngineError, specs: Sequence[str], channels: Channels, target: Target, cache: Path
+    error: EngineError,
+    culprits: Sequence[str],
+    places: Mapping[str, str],
+    channels: Channels,
+    target: Target,
+    cache: Path,
 ) -> EnvironmentBuildError | StorageError:
     message = " ".join(str(error).split())
     return error_from_output(
@@ -87,8 +98,8 @@ def _resolve_error(
         f"{error.type_name}: {message}",
         storage=cache,
         details=str(error) if error.type_name in {"SolverError", "InvalidMatchSpecError"} else "",
-        spec=failing_spec(message, specs),
-        first=specs[0],
+        where=places.get(culprits[-1], "") if culprits else "",
+        requirements=describe_specs(culprits, places),
         glibc=target.glibc,
         channels=", ".join(channels.urls),
         reason=one_line(message),
@@ -99,14 +110,14 @@ _ERROR_PATTERNS = (
     ErrorPattern(
         kind="glibc-too-old",
         pattern=r"^SolverError: .*__glibc >=(?P<required>[\d.]*\d)\.?, for which no candidates",
-        message="{first!r} needs glibc {required}, the target has {glibc}",
+        message="{requirements}: glibc {required} is needed, and the target has {glibc}",
         hint="require an older version, choose a release with a newer system with --triton, or, for a Python of this "
         "machine, let uv fetch one that needs glibc 2.17 only, with --python-preference managed",
     ),
     ErrorPattern(
         kind="unresolvable",
         pattern="^(?:SolverError|InvalidMatchSpecError): ",
-        message="conda requirement {spec!r} cannot be resolved: {reason}",
+        message="{requirements}: {reason}",
         hint="check name and version, or name a channel that has it; PyPI packages belong under pip:",
     ),
     ErrorPattern(
@@ -119,18 +130,10 @@ _ERROR_PATTERNS = (
         kind="channel-unreachable",
         pattern="^(?:GatewayError|FetchRepoDataError): ",
         message="a channel does not answer ({channels}): {reason}",
-        hint="check the address and the network; the channel 'local' needs neither",
+        hint="check the address and the network; without a channel, envpack takes Python from this machine, and other"
+        " packages belong under pip:",
     ),
     ErrorPattern(
         kind="engine-failed", pattern="", message="conda packages could not be resolved: {reason}", hint=ENGINE_HINT
     ),
 )
-
-
-def failing_spec(message: str, specs: Sequence[str]) -> str:
-    """The match spec that a resolver's message is about: the last of ``specs`` whose name occurs in it."""
-    for spec in reversed(specs):
-        name = re.split(r"[\s=<>!~\[]", spec.rpartition("::")[2].strip(), maxsplit=1)[0]
-        if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", message):
-            return spec
-    return specs[-1] if specs else ""

@@ -14,7 +14,7 @@ from envpack.project import Project
 from envpack.repository import version_folders
 from envpack.requirements import find_requirements, read_requirements
 from envpack.support.bounded_reading import read_text
-from envpack.support.errors import EnvpackError
+from envpack.support.errors import EnvpackError, InputError
 
 _STEP = 30  # milliseconds without a change after which those so far are one; editors write files in several steps
 _MOST = 400  # milliseconds
@@ -132,7 +132,10 @@ class FileFinder:
 
     def _required(self, folder: Path) -> tuple[frozenset[Path], frozenset[Path]]:
         """The files that requirements are in, with those that they include; and the projects that they name."""
-        file = self.project.settings(folder.name).requirements or find_requirements(folder)
+        try:
+            file = self.project.settings(folder.name).requirements or find_requirements(folder)
+        except InputError:  # of several, none is named; the build reports it
+            return frozenset(), frozenset()
         if file is None:
             return frozenset(), frozenset()
         known = self._read.get(file)

@@ -17,7 +17,7 @@ from envpack.stub import ToolchainName, target_from_interpreter
 from envpack.support.cache_locations import cache_root
 from envpack.support.errors import InputError
 from envpack.support.progress import Progress
-from envpack.workflow import BuildRequest, LockRequest, made_ingredients, resolve_lock, stub_for
+from envpack.workflow import BuildRequest, ChosenPython, LockRequest, made_ingredients, resolve_lock, stub_for
 
 
 def carry_out_order(task: Task, scratch: Path, progress: Progress) -> Product:
@@ -132,5 +132,5 @@ def _lock_request(order: BuildOrder | LockOrder, name: str, scratch: Path) -> Lo
             engine=order.engine,
             python_preference=order.python_preference,
         ),
-        python_source="the caller",
+        python=ChosenPython(order.target.python, "the caller"),
     )

@@ -37,6 +37,11 @@ class Lock:
     requirements_digest: str = ""
 
     @property
+    def names(self) -> frozenset[str]:
+        """Names of all packages."""
+        return frozenset([*(package.name for package in self.conda), *(wheel.name for wheel in self.pip)])
+
+    @property
     def key(self) -> str:
         """Name of the environment in the store. Hashes of packages are part of it, their addresses are not."""
         key_parts = {

@@ -70,7 +70,7 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
     _check_update(options)
     channels = resolve_channels(options, target, progress)
     resolver = _Resolver(target, channels, options, progress)
-    conda = requirements.locked_conda or resolver.conda([f"python {target.python}.*", *requirements.conda])
+    conda = requirements.locked_conda or resolver.conda(requirements)
     pip = requirements.locked_pip
     if requirements.pip or requirements.projects:
         pip = (*pip, *resolver.pip(requirements, conda))
@@ -164,10 +164,12 @@ class _Resolver:
     options: LockOptions
     progress: Progress
 
-    def conda(self, specs: Sequence[str]) -> tuple[CondaPackage, ...]:
-        """Exact conda packages for match specs, python first."""
+    def conda(self, requirements: Requirements) -> tuple[CondaPackage, ...]:
+        """Exact conda packages for match specs and Python."""
         from envpack.conda import resolve_conda, resolve_with_program
 
+        python = f"python {self.target.python}.*"
+        specs = [python, *requirements.conda]
         settings, engine = self.options.settings, self.options.engine
         self.progress.begin(f"resolve Python {self.target.python} and {_count(len(specs) - 1, 'conda requirement')}")
         if engine != "rattler":
@@ -182,6 +184,7 @@ class _Resolver:
             settings=settings,
             cache=self.options.cache,
             prefer=[package for package in previous.conda if self._keeps(package)] if previous else [],
+            places=requirements.places,
         )
         self.progress.end(_count(len(packages), "package"))
         return packages
@@ -202,12 +205,15 @@ class _Resolver:
             requirements,
             self.target,
             wheels=wheels,
-            provided=_without_named(self._provided_by(conda), requirements) if len(conda) > 1 else (),
+            provided=(*self._provided_beside(conda, requirements), *(wheel.name for wheel in requirements.locked_pip)),
             prefer=[package for package in previous.pip if package.name not in self._updated()] if previous else [],
             sources=self.options.sources,
         )
         self.progress.end(_count(len(packages), "package"))
         return packages
+
+    def _provided_beside(self, conda: Sequence[CondaPackage], requirements: Requirements) -> tuple[str, ...]:
+        return _without_named(self._provided_by(conda), requirements) if len(conda) > 1 else ()
 
     def _updated(self) -> set[str]:
         return {normalise_name(name) for name in self.options.update}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         in_loading_order as in_loading_order,
         needed_first as needed_first,
     )
+    from envpack.repository.imports import imported_modules as imported_modules
     from envpack.repository.model import (
         CONFIG_NAME as CONFIG_NAME,
         DEFAULT_CONFIG as DEFAULT_CONFIG,

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from envpack.requirements.conda_spec import parse_spec as parse_spec, tidy_spec as tidy_spec
+    from envpack.requirements.discovery import find_requirements as find_requirements, unread_above as unread_above
+    from envpack.requirements.import_names import is_provided as is_provided, package_of as package_of
     from envpack.requirements.model import (
         CondaPackage as CondaPackage,
         PipPackage as PipPackage,
@@ -17,8 +20,12 @@ if TYPE_CHECKING:
         default_environment as default_environment,
         locked_entries as locked_entries,
     )
-    from envpack.requirements.read import find_requirements as find_requirements, read_requirements as read_requirements
-    from envpack.requirements.target import Target as Target, host_platform as host_platform
+    from envpack.requirements.read import read_requirements as read_requirements
+    from envpack.requirements.target import (
+        Target as Target,
+        allows_minor as allows_minor,
+        host_platform as host_platform,
+    )
     from envpack.requirements.yaml_reading import parse_yaml as parse_yaml
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

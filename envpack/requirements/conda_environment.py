@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+from envpack.requirements.conda_spec import parse_spec, python_range, tidy_spec, without_build
 from envpack.requirements.location import CREDENTIALS_HINT, Location, is_url, local_path, quote
 from envpack.requirements.model import Requirements
-from envpack.requirements.parsing import YamlTable
+from envpack.requirements.other_platforms import only_system, selector_of, selects, system_of_prefix
+from envpack.requirements.parsing import Value, YamlTable
 from envpack.requirements.pip_file import PipReader
 from envpack.requirements.target import Target, single_minor
 from envpack.support.redaction import has_secret
@@ -14,39 +16,102 @@ from envpack.support.redaction import has_secret
 _CONDA_KEYS = {"name", "channels", "dependencies", "prefix", "variables", "platforms"}
 _PYTHON_ENV_KEYS = {"python", "build_dependencies", "dependencies"}
 _HINT = "write it like dependencies: [python=3.10, numpy, {pip: [pillow]}]"
-_NAME = re.compile(r"(?=.*[a-z])[a-z0-9_][\w.-]*")
-_EXACT_PYTHON = re.compile(r"\s*(?:==?|\s)\s*(\d+\.\d+)(?:\.[\w*]+)*(?:\s*=\s*[\w.*]+)?")
 
 
-def read_conda_environment(content: YamlTable, target: Target) -> Requirements:
+def read_conda_environment(content: YamlTable, text: str, target: Target) -> Requirements:
     """Read an environment file of conda.
 
     Args:
         content: the parsed file.
+        text: its text, for selectors in comments.
         target: if the file has a list ``platforms``, this platform must be in it.
 
     Raises:
-        InputError: the file has a key, dependency or variable that envpack does not support.
+        InputError: the file has a dependency or variable that envpack does not support.
     """
-    content.refuse_unknown(_CONDA_KEYS)
-    _refuse_variables(content)
-    _check_platforms(content, target)
-    conda, python, pip = [], "", PipReader()
-    for value, location in content.items("dependencies"):
-        if isinstance(value, YamlTable):
-            _read_pip(value, pip)
-            continue
-        if not isinstance(value, str) or not _NAME.fullmatch(_name(value)):
+    return _Reader(content, text, target).requirements()
+
+
+class _Reader:
+    def __init__(self, content: YamlTable, text: str, target: Target) -> None:
+        self._content, self._target = content, target
+        self._lines = text.splitlines()
+        self._system = system_of_prefix(content.text("prefix", ""))
+        self._pip, self._conda, self._python = PipReader(), list[str](), ""
+
+    def requirements(self) -> Requirements:
+        self._check_keys()
+        _refuse_variables(self._content)
+        _check_platforms(self._content, self._target)
+        for value, location in self._content.items("dependencies"):
+            if isinstance(value, YamlTable):
+                self._read_pip(value)
+            elif self._is_for_target(value, location):
+                self._read_spec(value, location)
+        path = self._content.location.path
+        return self._pip.requirements(
+            conda=tuple(self._conda),
+            python=single_minor(self._python) if self._python else "",
+            python_range=self._python,
+            channels=_channels(self._content),
+            source=path,
+            files=(path, *self._pip.files),
+        )
+
+    def _check_keys(self) -> None:
+        """Name keys that are not read, as conda does; without any dependencies, one of them may be misspelled."""
+        if "dependencies" not in self._content:
+            self._content.refuse_unknown(_CONDA_KEYS)
+        for key, (_, location) in self._content.values.items():
+            if key not in _CONDA_KEYS:
+                self._pip.warnings.append(f"{location}: the key {quote(key)} is not read")
+
+    def _is_for_target(self, value: Value, location: Location) -> bool:
+        """Whether the target needs an entry; one that is for another platform is left out, and named."""
+        line = self._lines[location.line - 1] if 0 < location.line <= len(self._lines) else ""
+        selector = selector_of(line)
+        reason = ""
+        if selector:
+            try:
+                reason = "" if selects(selector, self._target.platform) else f"its selector is [{selector}]"
+            except ValueError:
+                self._pip.warnings.append(f"{location}: the comment {quote(f'[{selector}]')} selects no known system")
+        name = parse_spec(value).name if isinstance(value, str) else ""
+        if self._system and only_system(name) == self._system:
+            reason = f"only {self._system} has it, where this file was exported"
+        if reason:
+            self._pip.warnings.append(f"{location}: {quote(str(value))} is left out: {reason}")
+        return not reason
+
+    def _read_spec(self, value: Value, location: Location) -> None:
+        spec = parse_spec(value) if isinstance(value, str) else None
+        if not isinstance(value, str) or spec is None or not spec.name:
             what = quote(value) if isinstance(value, str) else "an entry that is neither text nor a list called pip"
             raise location.error(f"{what} is not the name of a package", hint=_HINT)
-        if _name(value) == "python":
-            python = _python_minor(value, location)
-        elif _name(value) != "pip":  # uv installs the pip part, so pip itself is not needed
-            conda.append(" ".join(value.split()))
-    path = content.location.path
-    return pip.requirements(
-        conda=tuple(conda), python=python, channels=_channels(content), source=path, files=(path, *pip.files)
-    )
+        if has_secret(spec.channel):
+            raise location.error("the channel contains a password or a token", hint=CREDENTIALS_HINT)
+        if spec.name == "python":
+            self._python = _python(value, spec.version, location)
+            self._pip.places["python"] = str(location)
+        elif spec.name != "pip":  # uv installs the pip part, so pip itself is not needed
+            self._conda.append(self._without_foreign_build(value, location))
+            self._pip.places[self._conda[-1]] = str(location)
+
+    def _without_foreign_build(self, value: str, location: Location) -> str:
+        """A match spec without its build, if the file was exported on a system whose builds Linux does not have."""
+        spec = tidy_spec(value)
+        without = without_build(spec) if self._system else spec
+        if without != spec:
+            why = f"the build is for {self._system}"
+            self._pip.warnings.append(f"{location}: {quote(spec)} is read as {quote(without)}: {why}")
+        return without
+
+    def _read_pip(self, entry: YamlTable) -> None:
+        if set(entry.values) != {"pip"}:
+            raise entry.location.error("a table in dependencies must be a list called pip", hint=_HINT)
+        for text, location in entry.texts("pip"):
+            if self._is_for_target(text, location):
+                self._pip.read_lines(text, location)
 
 
 def _refuse_variables(content: YamlTable) -> None:
@@ -83,31 +148,16 @@ def _channels(content: YamlTable) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _name(spec: str) -> str:
-    return re.split(r"[\s=<>!~\[]", spec.strip().rpartition("::")[2], maxsplit=1)[0].lower()
-
-
-def _python_minor(spec: str, location: Location) -> str:
-    version = spec.strip().rpartition("::")[2].strip()[len("python") :].rstrip()
-    if not version:
-        return ""
-    match = _EXACT_PYTHON.fullmatch(version)
-    if match:
-        return match[1]
+def _python(text: str, version: str, location: Location) -> str:
+    """The range of a requirement for Python."""
     try:
-        minor = single_minor(version)
-    except ValueError:
-        minor = ""
-    if not minor:
-        raise location.error(f"{quote(spec)} does not name one Python version", hint="write it like python=3.10")
-    return minor
-
-
-def _read_pip(entry: YamlTable, reader: PipReader) -> None:
-    if set(entry.values) != {"pip"}:
-        raise entry.location.error("a table in dependencies must be a list called pip", hint=_HINT)
-    for text, location in entry.texts("pip"):
-        reader.read_lines(text, location)
+        found = python_range(version)
+        single_minor(found)
+    except ValueError as error:
+        raise location.error(
+            f"{quote(text)} does not name a version of Python", hint="write it like python=3.10"
+        ) from error
+    return found
 
 
 def is_python_env(content: YamlTable) -> bool:
@@ -134,4 +184,8 @@ def read_python_env(content: YamlTable) -> Requirements:
     for text, location in content.texts("dependencies"):
         reader.read_lines(text, location)
     path = content.location.path
-    return reader.requirements(python=match[1] if match else "", source=path, files=(path, *reader.files))
+    minor = match[1] if match else ""
+    reader.places["python"] = str(content.get("python")[1])
+    return reader.requirements(
+        python=minor, python_range=f"=={minor}.*" if minor else "", source=path, files=(path, *reader.files)
+    )

@@ -33,8 +33,10 @@ class Location:
 
     def error(self, message: str, *, hint: str) -> InputError:
         """An error (kind ``bad-requirements``) about this line, for the caller to raise."""
-        where = f"{self.path}:{self.line}" if self.line else str(self.path)
-        return InputError(message, kind="bad-requirements", where=where, hint=hint)
+        return InputError(message, kind="bad-requirements", where=str(self), hint=hint)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}" if self.line else str(self.path)
 
 
 def quote(text: str) -> str:

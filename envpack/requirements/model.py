@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 
@@ -67,7 +68,8 @@ class Requirements:
         conda: conda match specs, for example ``"ffmpeg >=6"``; python itself is not among them.
         pip: requirements as lines of a requirements file: PEP 508, a wheel as ``name @ file:///…``, each followed by
             its hashes as ``--hash=sha256:…``.
-        python: Python minor version that the file requires, for example ``"3.10"``, or ``""``.
+        python: Python minor version that the file requires, for example ``"3.10"``; ``""`` if it allows several.
+        python_range: the Python versions that the file allows, see `allows_minor`; ``""`` if it says nothing.
         source: the file they were read from, ``None`` for requirements made by a program.
         channels: conda channels that the file names, in order of preference.
         constraints: requirements that apply only if another requirement installs the package they name.
@@ -78,6 +80,8 @@ class Requirements:
         locked_pip: exact wheels of a lock; they are not resolved.
         platform: ``"linux-64"`` or ``"linux-aarch64"`` if the file is for only one of them, else ``""``.
         files: every file that was read, ``source`` first.
+        places: for requirements, ``"python"`` among them, the file and line that they come from, as ``"FILE:LINE"``.
+        warnings: what was left out or changed, each with its place, for the user.
 
     """
 
@@ -85,6 +89,7 @@ class Requirements:
     pip: tuple[str, ...] = ()
     python: str = ""
     _: KW_ONLY
+    python_range: str = ""
     source: Path | None = None
     channels: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
@@ -94,3 +99,10 @@ class Requirements:
     locked_pip: tuple[PipPackage, ...] = ()
     platform: str = ""
     files: tuple[Path, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def pythons(self) -> str:
+        """The Python versions that are allowed, as version specifiers; ``""`` for all."""
+        return self.python_range or (f"=={self.python}.*" if self.python else "")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from optparse import Values
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pip_requirements_parser as parser
 
@@ -20,6 +21,7 @@ from envpack.support.errors import InputError
 _LONGEST_LINE = 100_000  # characters; the hashes of a package with many wheels take 20,000
 _MOST_LINES = 20_000  # of a file and those that it includes; each takes a part of a millisecond
 _MAX_DEPTH = 50
+_PUBLIC = ("pypi.org", "pypi.python.org")
 _MANY_BLANKS = re.compile(r"[^\S\n]{1001}")  # the pattern of pip's library for comments needs the square
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 _HASH = re.compile(r"(?:sha256:[0-9a-fA-F]{64}|sha384:[0-9a-fA-F]{96}|sha512:[0-9a-fA-F]{128})")
@@ -46,6 +48,8 @@ class PipReader:
         self.options: list[str] = []
         self.projects: list[Path] = []
         self.files: list[Path] = []
+        self.places: dict[str, str] = {}
+        self.warnings: list[str] = []
         self._read: set[tuple[Path, bool]] = set()
         self._depth = self._count = 0
 
@@ -98,6 +102,8 @@ class PipReader:
             constraints=tuple(self.constraints),
             pip_options=tuple(self.options),
             projects=tuple(self.projects),
+            places=dict(self.places),
+            warnings=tuple(self.warnings),
             **others,
         )
 
@@ -154,6 +160,7 @@ class PipReader:
             )
         destination = self.constraints if constraint else self.pip
         destination.append("".join([requirement, *(f" --hash={digest}" for digest in hashes)]))
+        self.places[destination[-1]] = str(line.location)
 
     def _add_project(self, project: Project, line: PipLine, constraint: bool) -> None:
         if constraint:
@@ -172,10 +179,21 @@ class PipReader:
         for text in values.editables:
             self._add_project(read_editable(text, line), line, constraint)
         for key, option in _PLACE_OPTIONS.items():
-            self.options += [f"{option} {_place(value, line)}" for value in _values(values, key)]
+            for value in _values(values, key):
+                self.options.append(f"{option} {_place(value, line)}")
+                self.places[self.options[-1]] = str(line.location)
         for key, option in _VALUE_OPTIONS.items():
             self.options += [f"{option} {value}" for value in _values(values, key)]
         self.options += [option for key, option in _FLAGS.items() if getattr(values, key)]
+
+
+def index_options(addresses: Sequence[str]) -> list[str]:
+    """Options of a requirements file for indexes, the most important first; none for the public index alone."""
+    public = [urlsplit(address).hostname in _PUBLIC for address in addresses]
+    if not addresses or all(public):
+        return []
+    others = [f"--extra-index-url {address}" for address in addresses[1:]]
+    return others if public[0] else [f"--index-url {addresses[0]}", *others]
 
 
 def read_pip_file(path: Path) -> Requirements:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from packaging.markers import Environment
+from packaging.markers import Environment, Marker
 from packaging.pylock import (
     Package,
+    PackageDirectory,
     PackageWheel,
     Pylock,
     PylockSelectError,
@@ -18,45 +19,82 @@ from packaging.pylock import (
     PylockValidationError,
 )
 
-from envpack.requirements.location import Location, quote
+from envpack.requirements.location import Location, local_path, quote
 from envpack.requirements.locked_packages import locked_wheel, wrong_platform
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.parsing import line_of
 from envpack.requirements.target import Target, marker_environment, single_minor, wheel_tags
 from envpack.support.errors import InputError
 
+_FILES = {"wheels", "sdist", "archive", "directory", "vcs"}
+ChoosePython = Callable[[Requirements], str]
 _HINT = "write the lock again with the tool that wrote it"
 
 
-def read_pylock(content: Mapping[str, Any], text: str, path: Path, target: Target) -> Requirements:
+def read_pylock(
+    content: Mapping[str, Any], text: str, path: Path, target: Target, choose: ChoosePython | None = None
+) -> Requirements:
     """Select the wheels of a lock that fit a target best.
 
     Args:
         content: the parsed lock.
         text: its text, to find lines.
         path: its file.
-        target: if its Python is unknown, the only minor version that ``requires-python`` allows is used.
+        target: what the wheels must fit.
+        choose: returns the Python version if the target's is unknown; without it, ``requires-python`` must allow only
+            one minor version.
 
     Raises:
         InputError: the lock does not follow PEP 751, is not for this target, or has no wheel of a package for it.
     """
     location = Location(path)
-    lock = _validated(content, location)
-    minor = single_minor(str(lock.requires_python)) if lock.requires_python else ""
+    python_range = _python_range(content, location)
+    minor = single_minor(python_range) if python_range else ""
+    found = Requirements(
+        python=minor,
+        python_range=python_range,
+        source=path,
+        platform=target.platform,
+        files=(path,),
+        places={"python": str(location.at(line_of(text, "requires-python")))},
+    )
     if not target.python:
-        if not minor:
+        python = choose(found) if choose else minor
+        if not python:
             raise location.error(
                 "the lock is for several versions of Python",
                 hint='choose one: --python 3.10, or python = "3.10" in envpack.toml',
             )
-        target = replace(target, python=minor)
-    return Requirements(
-        python=minor,
-        source=path,
-        locked_pip=_select(lock, text, location, target),
-        platform=target.platform,
-        files=(path,),
-    )
+        target = replace(target, python=python)
+    lock = _validated(_with_files(content, target), location)
+    wheels, projects = _select(lock, text, location, target)
+    return replace(found, locked_pip=wheels, projects=projects)
+
+
+def _python_range(content: Mapping[str, Any], location: Location) -> str:
+    text = content.get("requires-python", "")
+    try:
+        single_minor(text)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise location.error("not a lock according to PEP 751: requires-python is no range", hint=_HINT) from error
+    return str(text)
+
+
+def _with_files(content: Mapping[str, Any], target: Target) -> Mapping[str, Any]:
+    """The lock without packages that have no files and are for other targets, which uv writes and PEP 751 excludes."""
+    packages = content.get("packages")
+    if not isinstance(packages, list):
+        return content
+    return {**content, "packages": [package for package in packages if not _is_empty_and_foreign(package, target)]}
+
+
+def _is_empty_and_foreign(package: object, target: Target) -> bool:
+    if not isinstance(package, dict) or _FILES.intersection(package) or "marker" not in package:
+        return False
+    try:
+        return not Marker(str(package["marker"])).evaluate(marker_environment(target))
+    except ValueError:  # the validation reports it
+        return False
 
 
 def _validated(content: Mapping[str, Any], location: Location) -> Pylock:
@@ -68,18 +106,40 @@ def _validated(content: Mapping[str, Any], location: Location) -> Pylock:
         raise location.error(f"not a lock according to PEP 751: {_reason(error)}", hint=_HINT) from error
 
 
-def _select(lock: Pylock, text: str, location: Location, target: Target) -> tuple[PipPackage, ...]:
+def _select(
+    lock: Pylock, text: str, location: Location, target: Target
+) -> tuple[tuple[PipPackage, ...], tuple[Path, ...]]:
+    """The wheels for a target, and the folders of projects to build."""
     environment = cast("Environment", marker_environment(target))
-    found = []
+    wheels, projects = [], []
     try:
         for package, file in lock.select(environment=environment, tags=wheel_tags(target)):
             name_line = location.at(line_of(text, f'name = "{package.name}"'))
-            found.append(_wheel(package, file, name_line, target))
+            if isinstance(file, PackageDirectory):
+                projects.append(_project(package.name, file, name_line))
+            else:
+                wheels.append(_wheel(package, file, name_line, target))
     except PylockSelectError as error:
         raise _not_selected(error, text, location, target) from error
     except (PylockValidationError, ValueError, LookupError, TypeError) as error:  # also of malformed markers
         raise location.error(f"not a lock according to PEP 751: {_reason(error)}", hint=_HINT) from error
-    return tuple(found)
+    return tuple(wheels), tuple(projects)
+
+
+def _project(name: str, directory: PackageDirectory, location: Location) -> Path:
+    """The folder of a project that the lock names beside packages; not the one that the lock is of."""
+    folder = local_path(directory.path, location.path.parent.absolute())
+    if folder == location.path.parent.resolve():
+        raise location.error(
+            f"{name} is the project that the lock is of; a model's code is in its own folder",
+            hint="uv export --no-emit-project --format pylock.toml --output-file pylock.toml",
+        )
+    if folder is None or not any((folder / file).is_file() for file in ("pyproject.toml", "setup.py")):
+        raise location.error(
+            f"{name}: there is no Python project in the folder {quote(directory.path)}",
+            hint="the path starts at the folder of the lock",
+        )
+    return folder
 
 
 def _not_selected(error: PylockSelectError, text: str, location: Location, target: Target) -> InputError:

@@ -36,6 +36,15 @@ def read_pyproject(content: dict[str, Any], text: str, path: Path) -> Requiremen
     return _Reader(content, text, Location(path)).requirements()
 
 
+def read_selection(content: dict[str, Any], text: str, path: Path) -> tuple[list[str], list[str]]:
+    """The extras and groups that ``[tool.envpack]`` selects.
+
+    Raises:
+        InputError: the table is malformed.
+    """
+    return _Reader(content, text, Location(path)).selection()
+
+
 class _Reader:
     def __init__(self, content: dict[str, Any], text: str, location: Location) -> None:
         self._content = content
@@ -44,18 +53,21 @@ class _Reader:
         self._project = self._table(content, "project", "project")
         self._selection = self._table(self._table(content, "tool", "tool"), "envpack", "tool.envpack")
 
-    def requirements(self) -> Requirements:
+    def selection(self) -> tuple[list[str], list[str]]:
         unknown = sorted(set(self._selection) - _SELECTION_KEYS)
         if unknown:
             raise self._error(f"unknown key {quote(unknown[0])} in [tool.envpack]", "known: extras, groups", unknown[0])
         extras = self._texts(self._selection, "extras", "tool.envpack.extras")
-        groups = self._texts(self._selection, "groups", "tool.envpack.groups")
+        return extras, self._texts(self._selection, "groups", "tool.envpack.groups")
+
+    def requirements(self) -> Requirements:
+        extras, groups = self.selection()
         if not self._project and not groups:
             raise self._without_project()
         self._refuse_dynamic("dependencies")
         dependencies = self._texts(self._project, "dependencies", "project.dependencies")
         dependencies += self._extras(extras) + self._groups(groups)
-        pip, projects = [], []
+        pip, projects, places = [], [], {}
         for text in dict.fromkeys(dependencies):
             requirement = self._requirement(text)
             if isinstance(requirement, Project):
@@ -63,8 +75,18 @@ class _Reader:
                 requirement = requirement.extras_requirement
             if requirement:
                 pip.append(requirement)
-        path = self._location.path
-        return Requirements(pip=tuple(pip), python=self._python(), source=path, projects=tuple(projects), files=(path,))
+                places[requirement] = str(self._location.at(line_of(self._text, text)))
+        path, python_range = self._location.path, self._python_range()
+        places["python"] = str(self._location.at(line_of(self._text, "requires-python")))
+        return Requirements(
+            pip=tuple(pip),
+            python=single_minor(python_range) if python_range else "",
+            python_range=python_range,
+            source=path,
+            projects=tuple(projects),
+            files=(path,),
+            places=places,
+        )
 
     def _error(self, message: str, hint: str, needle: str = "") -> InputError:
         return self._location.at(line_of(self._text, needle)).error(message, hint=hint)
@@ -162,11 +184,12 @@ class _Reader:
                 hint="uv export --format pylock.toml --output-file pylock.toml, and name that file",
             )
 
-    def _python(self) -> str:
+    def _python_range(self) -> str:
         text = self._project.get("requires-python", "")
         try:
             if isinstance(text, str):
-                return single_minor(text) if text else ""
+                single_minor(text)
+                return text
         except ValueError:
             pass
         raise self._error("requires-python is not a range of versions", 'write it like ">=3.10"', "requires-python")

@@ -1,44 +1,29 @@
-"""Find and read the requirements of a model; each file format has its own module."""
+"""Read the requirements of a model; each file format has its own module."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envpack.requirements.converted import conversion_error
 from envpack.requirements.location import Location
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import read_text
 
 if TYPE_CHECKING:
+    from envpack.requirements.pylock import ChoosePython
     from envpack.requirements.target import Target
 
-FILE_NAMES = (
-    # Locks come first: they were resolved from one of the others.
-    "pixi.lock",
-    "conda-lock.yml",
-    "pylock.toml",
-    "environment.yml",
-    "environment.yaml",
-    "conda.yaml",
-    "python_env.yaml",
-    "requirements.txt",
-    "pyproject.toml",
-)
 _YAML = {".yml", ".yaml", ".lock"}
 
 
-def find_requirements(model_folder: Path) -> Path | None:
-    """The requirements file of a model: the first of `FILE_NAMES` in its folder, ``None`` if it has none of them.
-
-    It need not be a file: `read_requirements` refuses a pipe, a folder or a broken link of that name.
-    """
-    candidates = (model_folder / name for name in FILE_NAMES)
-    return next((file for file in candidates if os.path.lexists(file)), None)
-
-
 def read_requirements(
-    path: Path | None, *, platform: str = "linux-64", python: str = "", glibc: str = "2.35"
+    path: Path | None,
+    *,
+    platform: str = "linux-64",
+    python: str | Callable[[Requirements], str] = "",
+    glibc: str = "2.35",
 ) -> Requirements:
     """Read a requirements file. Its name, and for YAML and lists its content, determines the format.
 
@@ -46,6 +31,7 @@ def read_requirements(
         path: the file; ``None``, for a model without one, returns empty requirements.
         platform: ``"linux-64"`` or ``"linux-aarch64"``, selects packages of a lock for several platforms.
         python: Python version, minor or full, selects wheels of a lock for several versions; ``""`` for the lock's own.
+            Or a function that returns it for the range and the place in requirements.
         glibc: version of the target's C library, selects wheels of a lock.
 
     Raises:
@@ -57,12 +43,16 @@ def read_requirements(
 
     if path is None:
         return Requirements()
-    target = Target(platform, python, glibc)
+    target = Target(platform, python if isinstance(python, str) else "", glibc)
+    choose = None if isinstance(python, str) else python
     text = read_text(path)
     if is_explicit(text):
         return read_explicit(text, path, target)
+    found = _read_project(text, path, target, choose)
+    if found:
+        return found
     if path.suffix == ".toml":
-        return _read_toml(text, path, target)
+        return _read_toml(text, path, target, choose)
     if path.suffix in _YAML:
         return _read_yaml(text, path, target)
     from envpack.requirements.pip_file import read_pip_file
@@ -70,14 +60,42 @@ def read_requirements(
     return read_pip_file(path)
 
 
-def _read_toml(text: str, path: Path, target: Target) -> Requirements:
+def _read_project(text: str, path: Path, target: Target, choose: ChoosePython | None) -> Requirements | None:
+    """The requirements of a file that tools for projects know by its name; ``None`` for all others.
+
+    Raises:
+        InputError: as `read_requirements`; or another tool must convert it first.
+    """
+    if error := conversion_error(path):
+        raise error
+    if path.name == "uv.lock":
+        from envpack.requirements.uv_lock import read_uv_lock
+
+        return read_uv_lock(path, target, choose)
+    if path.name == "poetry.lock":
+        from envpack.requirements.parsing import parse_toml
+        from envpack.requirements.poetry_lock import read_poetry_lock
+
+        return read_poetry_lock(parse_toml(text, path), text, path)
+    if path.name == "Pipfile.lock":
+        from envpack.requirements.pipfile_lock import read_pipfile_lock
+
+        return read_pipfile_lock(text, path)
+    if path.name == "setup.cfg":
+        from envpack.requirements.setup_cfg import read_setup_cfg
+
+        return read_setup_cfg(text, path)
+    return None
+
+
+def _read_toml(text: str, path: Path, target: Target, choose: ChoosePython | None) -> Requirements:
     from envpack.requirements.parsing import parse_toml
     from envpack.requirements.pylock import read_pylock
     from envpack.requirements.pyproject import read_pyproject
 
     content = parse_toml(text, path)
     if "lock-version" in content or path.name.startswith("pylock."):
-        return read_pylock(content, text, path, target)
+        return read_pylock(content, text, path, target, choose)
     if path.name == "pyproject.toml" or "project" in content or "dependency-groups" in content:
         return read_pyproject(content, text, path)
     raise Location(path).error("is neither a pyproject.toml nor a pylock.toml", hint="name one of these")
@@ -100,4 +118,4 @@ def _read_yaml(text: str, path: Path, target: Target) -> Requirements:
         raise Location(path).error(
             "is not a lock of pixi or conda-lock", hint="name the lock, or the file it was resolved from"
         )
-    return read_conda_environment(content, target)
+    return read_conda_environment(content, text, target)

@@ -106,20 +106,30 @@ def marker_environment(target: Target) -> dict[str, str]:
     }
 
 
-def single_minor(specifier: str) -> str:
-    """The only Python 3 minor version that a specifier allows, ``""`` if it allows several or none.
+def allows_minor(python_range: str, minor: str) -> bool:
+    """Whether some patch of a Python minor version lies in a range.
 
     Args:
-        specifier: as in ``requires-python``, for example ``">=3.10,<3.11"``.
+        python_range: version specifiers as in ``requires-python``; alternatives are separated by ``|``. Everything lies
+            in ``""``.
+        minor: for example ``"3.10"``.
+    """
+    from packaging.specifiers import SpecifierSet
+
+    alternatives = [SpecifierSet(alternative) for alternative in python_range.split("|")]
+    return any(allowed.contains(f"{minor}.{patch}") for allowed in alternatives for patch in _PATCHES)
+
+
+def single_minor(python_range: str) -> str:
+    """The only Python 3 minor version that a range allows, ``""`` if it allows several or none.
 
     Raises:
-        ValueError: it is not a version specifier.
+        ValueError: it is not a range as in `allows_minor`.
     """
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.specifiers import InvalidSpecifier
 
     try:
-        allowed = SpecifierSet(specifier)
+        minors = [f"3.{minor}" for minor in _MINORS if allows_minor(python_range, f"3.{minor}")]
     except InvalidSpecifier as error:
         raise ValueError(str(error)) from error
-    minors = [f"3.{minor}" for minor in _MINORS if any(allowed.contains(f"3.{minor}.{patch}") for patch in _PATCHES)]
     return minors[0] if len(minors) == 1 else ""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         release_for as release_for,
     )
     from envpack.workflow.plan import ModelPlan as ModelPlan, PlannedChange as PlannedChange, plan_model as plan_model
+    from envpack.workflow.python_choice import ChosenPython as ChosenPython
     from envpack.workflow.requests import (
         BuildRequest as BuildRequest,
         LockRequest as LockRequest,

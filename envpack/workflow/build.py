@@ -24,17 +24,18 @@ from envpack.repository import PYTHON_BACKEND, configured_start, open_model
 from envpack.store import SharedStore
 from envpack.stub import target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
-from envpack.support.errors import EnvironmentBuildError, InputError, StubError
+from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.storage_errors import storage_errors
 from envpack.support.text import counted
 from envpack.workflow.foreign import foreign_paths, refuse_foreign
-from envpack.workflow.lock import locked_environment
+from envpack.workflow.lock import locked_environment, numpy_missing
 from envpack.workflow.options import BuildOptions
 from envpack.workflow.placement import numpy_version, place, wants_stub
 from envpack.workflow.pythons import with_another_python
 from envpack.workflow.requests import BuildRequest, LockRequest, PrefixRequest, build_request
 from envpack.workflow.stubs import stub_for
+from envpack.workflow.warnings import requirement_warnings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,7 @@ class BuiltModel:
         changed: whether anything on disk was changed.
         forms: what each form of the environment costs, whichever was built.
         sizes: size of each package, the largest first.
+        warnings: what of its requirements was not read or does not fit the model's code.
     """
 
     name: str
@@ -66,6 +68,7 @@ class BuiltModel:
     changed: bool = False
     forms: tuple[Format, ...] = ()
     sizes: tuple[PackageSize, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def build_model(
@@ -136,6 +139,7 @@ def build(request: BuildRequest, progress: Progress, store: SharedStore | None =
             changed=placed.changed,
             forms=format_costs(metadata),
             sizes=package_sizes(environment, metadata),
+            warnings=_warnings(request, environment),
         )
 
 
@@ -169,6 +173,13 @@ def made_ingredients(
         yield environment, binary
 
 
+def _warnings(request: BuildRequest, environment: Environment) -> tuple[str, ...]:
+    if isinstance(request.source, PrefixRequest):
+        return ()
+    names = {package.name for package in environment.packages}
+    return requirement_warnings(request.model, request.source.requirements, names)
+
+
 def _start(request: BuildRequest) -> str:
     """What config.pbtxt says of the start after a build; ``--start cold`` removes the parameter."""
     if request.start:
@@ -189,23 +200,10 @@ def environment_for(request: BuildRequest, progress: Progress, store: SharedStor
             strip=request.strip,
         )
         if not numpy_version(environment):
-            raise _numpy_missing("the environment", source.prefix, "install NumPy into it: pip install numpy")
+            raise numpy_missing("the environment", source.prefix, "install NumPy into it: pip install numpy")
         return environment
     with ingredients_in_use(source.options.cache):
-        environment = locked_environment(source, progress, strip=request.strip, store=store)
-    if not numpy_version(environment):
-        where = source.requirements.source or request.model.folder
-        raise _numpy_missing("the requirements", where, "add a line `numpy` to them")
-    return environment
-
-
-def _numpy_missing(subject: str, where: Path, hint: str) -> InputError:
-    return InputError(
-        f"no NumPy in {subject}; Triton's Python backend needs it in every execution environment",
-        kind="numpy-missing",
-        where=str(where),
-        hint=hint,
-    )
+        return locked_environment(source, progress, strip=request.strip, store=store)
 
 
 def _fitting_stub(

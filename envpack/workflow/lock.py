@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from envpack.environment import Environment, environment_of, find_remembered_lock, remembered_lock
@@ -29,6 +29,10 @@ from envpack.support.storage_errors import storage_errors
 from envpack.workflow.options import ResolveOptions
 from envpack.workflow.pythons import with_another_python
 from envpack.workflow.requests import LockRequest, lock_request
+from envpack.workflow.warnings import requirement_warnings
+
+_NUMPY = ("numpy", "numpy-base")
+_NUMPY_HINT = "add a line `numpy` to them"
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class LockedModel:
         changes: what became of packages since the lockfile before, as ``"numpy 1.26.3 → 1.26.4"``.
         changed: whether the lockfile was written.
         local: packages that it names by a path of this machine, as ``"python 3.10.13"``.
+        warnings: what of its requirements was not read or does not fit the model's code.
     """
 
     name: str
@@ -49,7 +54,9 @@ class LockedModel:
     packages: int
     changes: tuple[str, ...]
     changed: bool
+    _: KW_ONLY
     local: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def lock_model(
@@ -101,7 +108,9 @@ def lock_model(
     conda = [f"{package.name} {package.version}" for package in lock.conda if package.url.startswith("file:")]
     wheels = [f"{package.name} {package.version}" for package in lock.pip if package.url.startswith("file:")]
     count = len(lock.conda) + len(lock.pip)
-    return LockedModel(model.name, file, count, _changes(before, lock), changed, (*conda, *wheels))
+    warnings = requirement_warnings(model, request.requirements, lock.names)
+    local = (*conda, *wheels)
+    return LockedModel(model.name, file, count, _changes(before, lock), changed, local=local, warnings=warnings)
 
 
 def resolve_lock(
@@ -116,6 +125,8 @@ def resolve_lock(
         progress: receives each step.
         store: a store that machines share.
     """
+    if request.python.note:
+        progress.detail(request.python.note)
     fits = before is not None and before.target.python == request.target.python
     options = dataclasses.replace(request.options, previous=before if fits else None, update=update)
     with ingredients_in_use(options.cache):
@@ -144,11 +155,15 @@ def locked_environment(
         EnvironmentBuildError: it cannot be resolved, installed or started.
         StorageError: the store cannot be used.
     """
+    if request.python.note:
+        progress.detail(request.python.note)
     lock = read_lock(request.lock_file)
     if lock is None:
         lock = _remembered_lock(request, progress, store)
     else:
         refuse_stale(lock, request)
+    if not lock.names.intersection(_NUMPY):
+        raise numpy_missing("the requirements", request.requirements.source or request.model.folder, _NUMPY_HINT)
     cache = request.options.cache
 
     def made(fill: Callable[[Path], None] | None) -> Environment:
@@ -170,6 +185,16 @@ def locked_environment(
     if store.push:
         push_packages(store, lock)
     return obtain_environment(store, lock.environment_key(strip=strip), made, cache=cache, progress=progress)
+
+
+def numpy_missing(subject: str, where: Path, hint: str) -> InputError:
+    """The error for an environment without NumPy, for the caller to raise."""
+    return InputError(
+        f"no NumPy in {subject}; Triton's Python backend needs it in every execution environment",
+        kind="numpy-missing",
+        where=str(where),
+        hint=hint,
+    )
 
 
 def _remembered_lock(request: LockRequest, progress: Progress, store: SharedStore | None) -> Lock:

@@ -92,7 +92,7 @@ def _plan(project: Project, request: BuildRequest) -> ModelPlan:
     return ModelPlan(
         name=name,
         python=source.target.python,
-        python_source=source.python_source,
+        python_source=source.python.source,
         release=request.release.name,
         changes=tuple(_changes(request, source, build_state(project, request.model, request.release))),
     )

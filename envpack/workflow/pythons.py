@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from envpack.lock import LOCAL_CHANNEL
-from envpack.pythons import NO_INTERPRETER, SUPPORTED, available_interpreters
+from envpack.pythons import NO_INTERPRETER, SUPPORTED
+from envpack.requirements import allows_minor
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import Progress
 from envpack.workflow.options import ResolveOptions
+from envpack.workflow.python_choice import usable_pythons
 from envpack.workflow.requests import LockRequest, PrefixRequest
 
 
@@ -26,18 +28,16 @@ def with_another_python(
     Returns:
         None if the user or the model names a Python, if the failure has another cause, or if this machine has none.
     """
-    if isinstance(source, PrefixRequest) or source.python_named or error.kind not in NO_INTERPRETER:
+    if isinstance(source, PrefixRequest) or source.python.named or error.kind not in NO_INTERPRETER:
         return None
     if LOCAL_CHANNEL not in source.options.channels:
         return None
-    preference, wanted = source.options.python_preference, SUPPORTED.index(source.target.python)
+    wanted = SUPPORTED.index(source.target.python)
     usable = {
-        interpreter.minor
-        for interpreter in available_interpreters()
-        if interpreter.library and not (interpreter.managed and preference == "only-system")
+        minor
+        for minor in usable_pythons(source.options.python_preference)
+        if minor in SUPPORTED and allows_minor(source.requirements.pythons, minor)
     }
-    if preference == "only-managed":
-        usable = {interpreter.minor for interpreter in available_interpreters() if interpreter.managed}
     if not usable:
         return None
     nearest = min(usable, key=lambda minor: (abs(SUPPORTED.index(minor) - wanted), -SUPPORTED.index(minor)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from envpack.archive import PackerName, Selection
-from envpack.conda import CondaSettings, read_conda_settings
+from envpack.conda import CondaSettings, read_conda_settings, spec_channels
 from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, LockOptions, read_lock
 from envpack.project import Project
 from envpack.pythons import PythonPreference, check_minor
@@ -20,6 +20,7 @@ from envpack.support.errors import UsageError
 from envpack.support.transfer import LinkMode
 from envpack.workflow.options import ArchiveFormat, BuildOptions, ResolveOptions, Start, StubPolicy, release_for
 from envpack.workflow.placed import Placed, placed_environment
+from envpack.workflow.python_choice import ChosenPython, PythonChooser, usable_pythons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +32,14 @@ class LockRequest:
         requirements: what it requires.
         target: what the packages are resolved for.
         options: channels, settings and engine.
-        python_source: where the Python version comes from, for messages: ``"--python"``, a file, or a sentence part.
-        python_named: whether the user or the model names it; otherwise it is the release's own.
+        python: the Python version of ``target``, and why it is that one.
     """
 
     model: Model
     requirements: Requirements
     target: Target
     options: LockOptions
-    python_source: str
-    python_named: bool = True
+    python: ChosenPython
 
     @property
     def lock_file(self) -> Path:
@@ -174,13 +173,14 @@ def _lock_request(
     project: Project, model: Model, options: ResolveOptions, release: Release, placed: Placed
 ) -> LockRequest:
     conda = read_conda_settings()
-    requirements = _requirements(project, model, release, options)
+    chooser = _python_chooser(project, model, conda, options, release, placed)
+    requirements = _requirements(project, model, release, options, chooser)
     platform = options.platform or project.platform or requirements.platform or host_platform()
-    python, python_source = _python(project, model, requirements, options, release, placed)
+    python = chooser.choose(requirements)
     return LockRequest(
         model=model,
         requirements=requirements,
-        target=Target(platform, python, release.glibc, release.cuda),
+        target=Target(platform, python.minor, release.glibc, release.cuda),
         options=LockOptions(
             channels=_channels(project, requirements, conda, options),
             settings=conda,
@@ -189,8 +189,7 @@ def _lock_request(
             engine=options.engine,
             python_preference=python_preference_for(project, options),
         ),
-        python_source=python_source,
-        python_named=python_source != _own_python(release),
+        python=python,
     )
 
 
@@ -199,20 +198,17 @@ def python_preference_for(project: Project, options: ResolveOptions) -> PythonPr
     return options.python_preference or cast("PythonPreference", project.python_preference or "system")
 
 
-def _requirements(project: Project, model: Model, release: Release, options: ResolveOptions) -> Requirements:
+def _requirements(
+    project: Project, model: Model, release: Release, options: ResolveOptions, chooser: PythonChooser
+) -> Requirements:
     """What the model requires; without any requirements NumPy, since no model runs without it."""
-    settings = project.settings(model.folder.name)
-    file = settings.requirements or find_requirements(model.folder)
+    file = project.settings(model.folder.name).requirements or find_requirements(model.folder)
     if not file:
         return Requirements(pip=("numpy",))
-    if settings.python:
-        check_minor(settings.python, where=str(project.file))
-    if options.python:
-        check_minor(options.python)
     return read_requirements(
         file,
         platform=options.platform or project.platform or host_platform(),
-        python=options.python or settings.python,
+        python=lambda requirements: chooser.choose(requirements).minor,
         glibc=release.glibc,
     )
 
@@ -220,39 +216,36 @@ def _requirements(project: Project, model: Model, release: Release, options: Res
 def _channels(
     project: Project, requirements: Requirements, settings: CondaSettings, options: ResolveOptions
 ) -> tuple[str, ...]:
+    """The first channels that somebody names, and those that match specs name beside them, as conda does."""
     sources = (options.channels, project.channels, requirements.channels, settings.channels)
-    return next((channels for channels in sources if channels), (LOCAL_CHANNEL,))
+    named = next((channels for channels in sources if channels), ())
+    return tuple(dict.fromkeys((*named, *spec_channels(requirements.conda)))) or (LOCAL_CHANNEL,)
 
 
-def _python(
-    project: Project,
-    model: Model,
-    requirements: Requirements,
-    options: ResolveOptions,
-    release: Release,
-    placed: Placed,
-) -> tuple[str, str]:
-    """The Python version and where it comes from: explicit settings first, then what the model has."""
-    explicit = (
-        (options.python, "", "--python"),
-        (project.settings(model.folder.name).python, str(project.file), project.file.name),
-        (requirements.python, str(requirements.source), Path(requirements.source or "").name),
+def _python_chooser(
+    project: Project, model: Model, settings: CondaSettings, options: ResolveOptions, release: Release, placed: Placed
+) -> PythonChooser:
+    """What decides the Python version: explicit settings first, then what the model has."""
+
+    def had() -> tuple[tuple[str, str], ...]:
+        lock = read_lock(model.folder / LOCK_NAME)
+        locked = ((lock.target.python, LOCK_NAME),) if lock else ()
+        return (*locked, *(((placed.python, "the environment that the model has"),) if placed.python else ()))
+
+    def here(requirements: Requirements) -> set[str]:
+        """Interpreters of this machine, if Python comes from one."""
+        channels = _channels(project, requirements, settings, options)
+        return usable_pythons(python_preference_for(project, options)) if LOCAL_CHANNEL in channels else set()
+
+    return PythonChooser(
+        said=(
+            (options.python, "--python", ""),
+            (project.settings(model.folder.name).python, project.file.name, str(project.file)),
+        ),
+        had=had,
+        release=release,
+        here=here,
     )
-    for python, where, source in explicit:
-        if python:
-            check_minor(python, where=where)
-            return python, source
-    lock = read_lock(model.folder / LOCK_NAME)
-    if lock is not None:
-        return lock.target.python, LOCK_NAME
-    if placed.python:
-        return placed.python, "the environment that the model has"
-    return release.python, _own_python(release)
-
-
-def _own_python(release: Release) -> str:
-    """The source of a Python that neither the user nor the model names."""
-    return f"Triton {release.name}"
 
 
 def _backends(project: Project, model: Model, options: BuildOptions) -> Path | None:

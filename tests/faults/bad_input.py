@@ -281,7 +281,9 @@ CATALOGUE = (
         "an empty lock", "conda-lock.yml", "version: 1\npackage: x\nmetadata:\n", "conda-lock.yml:2", "a list"
     ),
     _requirements("a lock without version", "pylock.toml", "packages = []\n", "PEP 751"),
-    _requirements("two Pythons", "environment.yml", "dependencies: ['python>=3.8']\n", "python=3.10"),
+    _requirements("no Python", "environment.yml", "dependencies: ['python>=three']\n", "python=3.10"),
+    _requirements("a lock that is not beside its project", "uv.lock", "version = 1\n", "uv export"),
+    _requirements("another tool's file", "Pipfile", "[packages]\n", "pipenv lock"),
     BadInput(
         "stub into a folder that is missing",
         "stub --json --python 3.10 --output REPOSITORY/none",

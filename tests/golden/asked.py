@@ -87,7 +87,7 @@ def _lock(source):
         "conda": asked.conda,
         "pip": asked.pip,
         "python": source.target.python,
-        "python is of": source.python_source,
+        "python is of": source.python.source,
         "platform": source.target.platform,
         "glibc": source.target.glibc,
         "cuda": source.target.cuda,

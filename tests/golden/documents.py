@@ -19,7 +19,7 @@ _COMMANDS = {
     "releases": ("releases",),
     "init": ("init --recipe", "init --template", "init new", "init --template bls models/caller"),
     "channel": ("channel ls channel",),
-    "build": (_PLAN, f"{_PLAN} half --python 3.12 --triton 25.08 --format tar.gz --stub always --start warm"),
+    "build": (_PLAN, f"{_PLAN} half --python 3.11 --triton 25.08 --format tar.gz --stub always --start warm"),
     "inspect": (
         *("inspect --repository repository", "inspect double --repository repository", "inspect repository --strict"),
         *("inspect environment", "inspect environment.tar.gz", "inspect environment --triton 24.10 --strict"),

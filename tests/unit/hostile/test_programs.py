@@ -87,7 +87,9 @@ def test_output_of_engines(content):
 @hostile
 @given(OUTPUT, st.sampled_from(["SolverError", "GatewayError", "InvalidMatchSpecError", "PanicException"]))
 def test_errors_of_the_embedded_engine(tmp_path, text, kind):
-    check(_resolve_error(EngineError(kind, text), ["numpy >1"], Channels(("https://host/c",)), LOCK.target, tmp_path))
+    check(
+        _resolve_error(EngineError(kind, text), ["numpy >1"], {}, Channels(("https://host/c",)), LOCK.target, tmp_path)
+    )
 
 
 @hostile

@@ -1,4 +1,3 @@
-from envpack.conda.resolve import failing_spec
 from envpack.lock.uv import failing_requirement
 
 
@@ -11,8 +10,3 @@ def test_conflict_names_one_of_the_requirements_and_none_by_accident():
     message = "Because a==1 depends on b>=2 and you require a==1, we can conclude that you require b<2 and a==1"
     assert failing_requirement(message, ["c", "b<2", "a==1"]) in {"b<2", "a==1"}
     assert failing_requirement("something else", ["a"]) == ""
-
-
-def test_conda_requirement_without_candidates_is_named():
-    message = "Cannot solve the request because of: No candidates were found for ffmpeg >=6."
-    assert failing_spec(message, ["python 3.8.*", "some::ffmpeg >=6", "ff"]) == "some::ffmpeg >=6"

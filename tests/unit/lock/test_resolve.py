@@ -156,6 +156,14 @@ def test_python_packages_of_conda_are_not_resolved_again_unless_pip_requires_the
     assert list((tools.folder / "cache").iterdir()) == []
 
 
+def test_a_project_beside_a_lock_brings_no_second_version_of_its_packages(tools):
+    tools.conda = (conda("python"),)
+    locked = PipPackage("six", "1.16.0", "https://x/six-1.16.0-py3-none-any.whl", "a" * 64)
+    lock = tools.lock(Requirements(projects=(Path("/src/tool"),), locked_pip=(locked,)))
+    assert tools.asked["pip"]["provided"] == ("six",)
+    assert locked in lock.pip
+
+
 def test_python_alone_is_not_installed_to_see_what_it_provides(tools):
     tools.conda = (conda("python"),)
     tools.lock(Requirements(pip=("a",)))

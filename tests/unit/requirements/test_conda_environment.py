@@ -160,8 +160,8 @@ def test_empty_file_and_empty_keys(write, refused):
         ("dependencies:\n- numpy\n- [x]\n", 3, "not the name of a package"),
         ("dependencies:\n- '>=3'\n", 2, "not the name of a package"),
         ("dependencies:\n- 'some thing::'\n", 2, "not the name of a package"),
-        ("dependencies:\n- python>=3.8\n", 2, "one Python version"),
-        ("dependencies:\n- python=three\n", 2, "one Python version"),
+        ("dependencies:\n- python>=three.8\n", 2, "a version of Python"),
+        ("dependencies:\n- python=three\n", 2, "a version of Python"),
         ("dependencies: {}\n", 1, "must be a list"),
         ("channels: conda-forge\n", 1, "must be a list"),
         ("channels:\n- ''\n", 2, "no name"),
@@ -194,3 +194,41 @@ def test_deep_nesting_is_refused(write, refused):
 def test_lists_that_double_at_each_level_are_refused_at_once(write, refused):
     lines = ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 35)), "dependencies: [*a34]"]
     refused(write("environment.yml", "\n".join(lines)))
+
+
+def test_an_export_from_windows_loses_what_linux_has_not_and_says_so(write):
+    file = write(
+        "environment.yml",
+        r"""
+        dependencies:
+        - python=3.10.4=hbb2ffb3_0
+        - vc=14.2=h21ff451_1
+        - numpy=1.22.3=py310h6d2d95c_0
+        - pip:
+          - pywin32==305
+          - pillow
+        prefix: C:\Users\me\x
+        """,
+    )
+    found = read_requirements(file)
+    assert (found.python, found.conda, found.pip) == ("3.10", ("numpy==1.22.3",), ("pillow",))
+    assert [warning.removeprefix(f"{file}:").partition(" is ")[0] for warning in found.warnings] == [
+        "4: 'vc=14.2=h21ff451_1'",
+        "5: 'numpy=1.22.3=py310h6d2d95c_0'",
+        "7: 'pywin32==305'",
+    ]
+
+
+def test_selectors_leave_out_lines_for_other_systems_and_say_so(write):
+    text = "dependencies:\n- numpy  # [linux]\n- vc  # [win]\n- six  # [see]\n- pip:\n  - pyobjc # [osx]\n  - click\n"
+    found = read_requirements(write("environment.yml", text))
+    assert (found.conda, found.pip) == (("numpy", "six"), ("click",))
+    assert found.warnings[0].endswith(":3: 'vc' is left out: its selector is [win]")
+    assert "selects no known system" in found.warnings[1]
+    assert "'pyobjc' is left out" in found.warnings[2]
+
+
+def test_keys_that_conda_ignores_are_named(write):
+    found = read_requirements(write("environment.yml", "name: x\ncategory: main\ndependencies: [numpy]\n"))
+    assert found.conda == ("numpy",)
+    assert "'category' is not read" in found.warnings[0]

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from envpack.requirements import Requirements, find_requirements, read_requirements
+from envpack.requirements.discovery import FILE_NAMES
 from envpack.support.errors import InputError
 
 
@@ -19,7 +20,12 @@ def test_conda_file_gives_conda_pip_and_python(tmp_path):
         "name: x\ndependencies:\n- python=3.10\n- ffmpeg >=6\n- pip\n- pip:\n  - numpy < 2\n  - pillow\n",
     )
     assert read_requirements(file) == Requirements(
-        conda=("ffmpeg >=6",), pip=("numpy<2", "pillow"), python="3.10", source=file, files=(file,)
+        conda=("ffmpeg >=6",),
+        pip=("numpy<2", "pillow"),
+        python="3.10",
+        python_range="==3.10.*",
+        source=file,
+        files=(file,),
     )
 
 
@@ -41,7 +47,7 @@ def test_channel_prefix_is_kept_in_conda_requirements(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        "dependencies: [python>=3.8]",
+        "dependencies: [python>=three]",
         "dependencies: numpy",
         "- numpy",
         "dependencies: [{npm: [x]}]",
@@ -92,9 +98,10 @@ def test_files_are_found_in_the_documented_order(tmp_path):
     guide = Path(__file__).parents[3] / "docs/reference/requirements.md"
     listed = guide.read_text(encoding="utf-8").partition("one of the others:\n\n")[2].partition("\n\n")[0]
     names = [name.strip(" \n`") for name in listed.split("·")]
-    assert len(names) == 9
+    assert len(names) == len(FILE_NAMES)
+    content = {"pyproject.toml": "[project]\n", "setup.cfg": "[options]\ninstall_requires = numpy\n"}
     for name in reversed(names):
-        file = write(tmp_path, name, "")
+        file = write(tmp_path, name, content.get(name, ""))
         assert find_requirements(tmp_path) == file
 
 

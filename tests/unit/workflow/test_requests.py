@@ -46,7 +46,7 @@ def place(repository, name, minor):
 
 
 def python_of(request):
-    return request.source.target.python, request.source.python_source
+    return request.source.target.python, request.source.python.source
 
 
 def test_without_anything_the_release_decides(repository):
@@ -74,13 +74,17 @@ def test_an_environment_that_envpack_did_not_make_decides_nothing(repository):
     assert python_of(request_for(repository)) == ("3.10", "Triton 24.10")
 
 
-def test_requirements_come_before_what_the_model_has_and_settings_before_requirements(repository):
+def test_requirements_come_before_what_the_model_has_and_settings_must_lie_in_their_range(repository):
     place(repository, "python3.12", "3.12")
     (repository / "m/environment.yml").write_text("dependencies: [python=3.11, numpy]\n")
     assert python_of(request_for(repository)) == ("3.11", "environment.yml")
+    (repository / "m/environment.yml").write_text("dependencies: ['python>=3.8,<3.11', numpy]\n")
+    assert python_of(request_for(repository)) == ("3.10", "Triton 24.10")
     (repository / "envpack.toml").write_text('[models.m]\npython = "3.9"\n')
     assert python_of(request_for(repository)) == ("3.9", "envpack.toml")
     assert python_of(request_for(repository, python="3.8")) == ("3.8", "--python")
+    with pytest.raises(InputError, match=r"Python 3.12 \(--python\) is outside of >=3.8,<3.11"):
+        request_for(repository, python="3.12")
 
 
 def test_a_project_sets_form_compiler_and_exclusions_and_a_model_overrides_or_adds(repository):

@@ -1,0 +1,66 @@
+"""Match specs as the embedded engine takes them: channels by their address, and names for what failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from envpack.conda.settings import CondaSettings
+from envpack.requirements import parse_spec, tidy_spec
+
+_SUBDIR = re.compile(r"/(?P<subdir>noarch|(?:linux|osx|win|emscripten)-\w+)$")
+
+
+def spec_channels(specs: Sequence[str]) -> tuple[str, ...]:
+    """The channels that match specs name, as they write them, each once and without a platform."""
+    named = (_SUBDIR.sub("", parse_spec(spec).channel) for spec in specs)
+    return tuple(dict.fromkeys(channel for channel in named if channel))
+
+
+def specs_with_addresses(specs: Sequence[str], settings: CondaSettings) -> list[list[str]]:
+    """Each match spec with the address of its channel; several if the channel is a name for several, as ``defaults``.
+
+    Raises:
+        UsageError: kind ``bad-channel``: a channel cannot be one.
+    """
+    return [_with_addresses(spec, settings) for spec in specs]
+
+
+def _with_addresses(spec: str, settings: CondaSettings) -> list[str]:
+    channel = parse_spec(spec).channel
+    if not channel:
+        return [spec]
+    rest = tidy_spec(spec).rpartition("::")[2]
+    subdir = _SUBDIR.search(channel)
+    folder = subdir.group() if subdir else ""
+    return [f"{url}{folder}::{rest}" for url in settings.resolve([channel.removesuffix(folder)]).urls]
+
+
+def describe_specs(specs: Sequence[str], places: Mapping[str, str]) -> str:
+    """What an error calls requirements that cannot be met; all of them without a name if none is known to be at fault.
+
+    Args:
+        specs: those at fault.
+        places: file and line of each, as ``"FILE:LINE"``.
+    """
+    if not specs:
+        return "the conda requirements cannot be met together, and it is not known which of them"
+    if len(specs) == 1:
+        return f"conda requirement {specs[0]!r} cannot be resolved"
+    lines = [f"{spec!r}{_line(places.get(spec, ''))}" for spec in specs]
+    return f"conda requirements {' and '.join(lines)} cannot be met together"
+
+
+def _line(place: str) -> str:
+    number = place.rpartition(":")[2]
+    return f" (line {number})" if number.isdigit() else ""
+
+
+def named_specs(message: str, specs: Sequence[str]) -> tuple[str, ...]:
+    """The match specs that a program's message is about, if it names only one of them."""
+    named = [spec for spec in specs if _is_named(parse_spec(spec).name, message)]
+    return tuple(named) if len(named) == 1 else ()
+
+
+def _is_named(name: str, message: str) -> bool:
+    return bool(name) and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", message) is not None

@@ -1,0 +1,110 @@
+"""Match specs of conda as text: name, channel and version. Everything else is left to the engine that resolves them."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_NAME = re.compile(r"(?=.*[a-z])[a-z0-9_][\w.-]*", re.IGNORECASE)
+_BRACKETS = re.compile(r"\[(?P<fields>[^\]]*)\]\s*$")
+_FIELD = re.compile(r"(?P<key>\w+)\s*=\s*(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\"|(?P<bare>[^,\s'\"]+))")
+# A build follows the version after a blank, or after a "=" that is not part of an operator.
+_BUILD = re.compile(r"(?P<version>.+?)(?: |(?<![=<>!~,|])=(?!=))[^-=,|<>~]+")
+_RELATION = re.compile(r"(?P<operator>===?|[<>!~]=|[<>=]|)(?P<version>[\w.*+!]+)")
+
+
+class CondaSpec(NamedTuple):
+    """The parts of a match spec that matter before it is resolved.
+
+    Attributes:
+        channel: name or address of the channel, ``""`` if it names none.
+        name: of the package, in lower case; ``""`` if the text is not a match spec.
+        version: with its operators, without the build; ``""`` for any.
+    """
+
+    channel: str
+    name: str
+    version: str
+
+
+def tidy_spec(text: str) -> str:
+    """A match spec with single blanks, and none beside operators and commas, as ``numpy >=1.20,<2``."""
+    text = re.sub(r"\s*([,|])\s*", r"\1", " ".join(text.split()))
+    return re.sub(r"([<>=!~])\s+(?=[\w*])", r"\1", text)
+
+
+def parse_spec(text: str) -> CondaSpec:
+    """The parts of a match spec.
+
+    >>> parse_spec("conda-forge::numpy=1.26.*=py310*")
+    CondaSpec(channel='conda-forge', name='numpy', version='=1.26.*')
+    """
+    channel, _, rest = tidy_spec(text).rpartition("::")
+    name = re.split(r"[\s=<>!~\[]", rest, maxsplit=1)[0]
+    if not _NAME.fullmatch(name):
+        return CondaSpec(channel, "", "")
+    rest, version = rest[len(name) :].strip(), ""
+    if brackets := _BRACKETS.search(rest):
+        rest = rest[: brackets.start()].strip()
+        fields = {
+            field["key"]: field["single"] or field["double"] or field["bare"] or ""
+            for field in _FIELD.finditer(brackets["fields"])
+        }
+        version = fields.get("version", "")
+    with_build = _BUILD.fullmatch(rest)
+    return CondaSpec(channel, name.lower(), version or (with_build["version"] if with_build else rest))
+
+
+def without_build(spec: str) -> str:
+    """A match spec without the build after its version.
+
+    >>> without_build("numpy=1.26.4=py310h62c760a_0"), without_build("numpy >=1.20")
+    ('numpy==1.26.4', 'numpy >=1.20')
+    """
+    channel, separator, rest = spec.rpartition("::")
+    name = re.split(r"[\s=<>!~\[]", rest, maxsplit=1)[0]
+    match = _BUILD.fullmatch(rest[len(name) :].strip())
+    if not match:
+        return spec
+    version = match["version"]
+    exact = version.startswith("=") and not version.startswith("==") and not version.endswith("*")
+    between = " " if version[0].isalnum() else "=" if exact else ""
+    return f"{channel}{separator}{name}{between}{version}"
+
+
+def python_range(version: str) -> str:
+    """The versions of a conda spec as version specifiers of Python packages; alternatives are separated by ``|``.
+
+    A version stands for all its patches, also after ``==``: only the minor version of Python counts.
+
+    >>> python_range("=3.8"), python_range(">=3.6,<3.9|3.11.*")
+    ('==3.8.*', '>=3.6,<3.9|==3.11.*')
+
+    Raises:
+        ValueError: it is not a range of versions.
+    """
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    alternatives = []
+    for alternative in version.split("|") if version else ():
+        text = ",".join(filter(None, map(_relation, alternative.split(","))))
+        try:
+            SpecifierSet(text)
+        except InvalidSpecifier as error:
+            raise ValueError(str(error)) from error
+        alternatives.append(text)
+    return "" if "" in alternatives else "|".join(alternatives)
+
+
+def _relation(text: str) -> str:
+    match = _RELATION.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is not a version")
+    operator, version = match["operator"], match["version"].rstrip("*").rstrip(".")
+    if not version:
+        return ""
+    if operator in ("", "=", "==", "==="):
+        return f"=={version}.*"
+    if operator == "!=" and match["version"].endswith("*"):
+        return f"!={version}.*"
+    return f">={version}" if operator == "~=" and "." not in version else f"{operator}{version}"

@@ -1,0 +1,70 @@
+"""Names under which packages are imported, where these differ from the names under which they are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from envpack.support.text import normalise_name
+
+# For each name in an import: the packages that provide it, the one to propose first.
+_PACKAGES = {
+    "absl": ("absl-py",),
+    "attr": ("attrs",),
+    "Bio": ("biopython",),
+    "bs4": ("beautifulsoup4",),
+    "Crypto": ("pycryptodome", "pycrypto"),
+    "cv2": ("opencv-python-headless", "opencv-python", "opencv-contrib-python", "opencv", "py-opencv"),
+    "dateutil": ("python-dateutil",),
+    "docx": ("python-docx",),
+    "dotenv": ("python-dotenv",),
+    "faiss": ("faiss-cpu", "faiss-gpu"),
+    "fitz": ("pymupdf",),
+    "git": ("gitpython",),
+    "google": ("protobuf", "googleapis-common-protos"),
+    "grpc": ("grpcio",),
+    "jwt": ("pyjwt",),
+    "magic": ("python-magic",),
+    "mpl_toolkits": ("matplotlib",),
+    "OpenSSL": ("pyopenssl",),
+    "paddle": ("paddlepaddle", "paddlepaddle-gpu"),
+    "PIL": ("pillow", "pillow-simd"),
+    "pkg_resources": ("setuptools",),
+    "pptx": ("python-pptx",),
+    "pylab": ("matplotlib",),
+    "pytorch_lightning": ("pytorch-lightning", "lightning"),
+    "serial": ("pyserial",),
+    "skimage": ("scikit-image",),
+    "sklearn": ("scikit-learn",),
+    "slugify": ("python-slugify",),
+    "snappy": ("python-snappy",),
+    "torch": ("torch", "pytorch"),
+    "turbojpeg": ("pyturbojpeg",),
+    "umap": ("umap-learn",),
+    "whisper": ("openai-whisper",),
+    "yaml": ("pyyaml",),
+    "zmq": ("pyzmq",),
+}
+_SHORTEST = 3  # letters of a name that may be a part of another
+
+
+def package_of(module: str) -> str:
+    """The package to install for a module that is imported, for example ``"pillow"`` for ``"PIL"``."""
+    return _PACKAGES[module][0] if module in _PACKAGES else normalise_name(module)
+
+
+def is_provided(module: str, packages: Collection[str]) -> bool:
+    """Whether one of some packages may provide a module, judged by their names; yes in doubt.
+
+    Args:
+        module: the first part of a name in an import.
+        packages: names of packages.
+    """
+    names = {normalise_name(package) for package in packages}
+    if names.intersection(_PACKAGES.get(module, ())):
+        return True
+    word = _letters(module)
+    return any(word == _letters(name) or (len(word) >= _SHORTEST and word in _letters(name)) for name in names)
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())

@@ -1,0 +1,43 @@
+"""``setup.cfg`` of setuptools: ``install_requires`` and ``python_requires``."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+
+from envpack.requirements.location import Location
+from envpack.requirements.model import Requirements
+from envpack.requirements.parsing import HINT, line_of
+from envpack.requirements.pip_file import PipReader
+from envpack.requirements.target import single_minor
+
+_SECTION = "options"
+
+
+def read_setup_cfg(text: str, path: Path) -> Requirements:
+    """Read the requirements in the section ``[options]``.
+
+    Raises:
+        InputError: the file or a requirement is malformed, or the requirements are in another file.
+    """
+    location, parser = Location(path), configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        line = getattr(error, "lineno", None) or 0
+        raise location.at(line).error("not a configuration file of setuptools", hint=HINT) from error
+    place = location.at(line_of(text, "install_requires"))
+    requires = parser.get(_SECTION, "install_requires", fallback="").strip()
+    if requires.startswith("file:"):
+        name = requires.removeprefix("file:").strip()
+        raise place.error(f"the requirements are in {name}", hint=f"name {name} in envpack.toml, as requirements")
+    reader = PipReader()
+    reader.read_lines(requires, place.at(place.line + 1 if "\n" in requires else place.line))
+    allowed = parser.get(_SECTION, "python_requires", fallback="").strip()
+    where = location.at(line_of(text, "python_requires"))
+    try:
+        minor = single_minor(allowed) if allowed else ""
+    except ValueError as error:
+        raise where.error("python_requires is not a range of versions", hint='write it like ">=3.10"') from error
+    reader.places["python"] = str(where)
+    return reader.requirements(python=minor, python_range=allowed, source=path, files=(path, *reader.files))

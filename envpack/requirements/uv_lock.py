@@ -1,0 +1,70 @@
+"""``uv.lock``, which uv itself writes out as a ``pylock.toml``: without the project, and without its default groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from envpack.requirements.location import Location, quote
+from envpack.requirements.model import Requirements
+from envpack.requirements.parsing import parse_toml, read_text
+from envpack.requirements.pylock import ChoosePython, read_pylock
+from envpack.requirements.pyproject import read_selection
+from envpack.requirements.target import Target
+from envpack.support.temp_dirs import temp_dir
+from envpack.support.uv import run_uv
+
+_PROJECT = "pyproject.toml"
+
+
+def read_uv_lock(path: Path, target: Target, choose: ChoosePython | None = None) -> Requirements:
+    """Select the wheels of a ``uv.lock`` that fit a target best.
+
+    The extras and groups are those that ``[tool.envpack]`` selects in the ``pyproject.toml`` beside it.
+
+    Args:
+        path: the lock.
+        target: what the wheels must fit.
+        choose: as for `read_pylock`.
+
+    Raises:
+        InputError: there is no project beside the lock, uv cannot read it, or as `read_pylock`.
+    """
+    location, project = Location(path), path.with_name(_PROJECT)
+    if path.name != "uv.lock" or not project.is_file():
+        raise location.error(
+            "is read together with the pyproject.toml of its project, which is not beside it",
+            hint="run uv export --no-emit-project --format pylock.toml --output-file pylock.toml there, and name that",
+        )
+    text = read_text(project)
+    extras, groups = read_selection(parse_toml(text, project), text, project)
+    with temp_dir("uv-lock") as folder:
+        pylock = folder / "pylock.toml"
+        completed = run_uv(
+            [
+                *("export", "--project", path.parent.absolute(), "--frozen", "--offline", "--format", "pylock.toml"),
+                *("--no-emit-project", "--no-default-groups", "--no-header", "--quiet", "--output-file", pylock),
+                *(part for extra in extras for part in ("--extra", extra)),
+                *(part for group in groups for part in ("--group", group)),
+            ]
+        )
+        if completed.returncode != 0:
+            reason = quote(" ".join(completed.stderr.split()).removeprefix("error: "))[1:-1]
+            raise location.error(f"uv cannot read it: {reason}", hint="write it again: uv lock")
+        exported = read_text(pylock)
+        content = _with_absolute_paths(parse_toml(exported, path), folder)
+    found = read_pylock(content, exported, path, target, choose)
+    return replace(found, files=(path, project))
+
+
+def _with_absolute_paths(value: Any, folder: Path) -> Any:
+    """A value of the exported lock whose paths do not depend on the folder that uv wrote it into."""
+    if isinstance(value, list):
+        return [_with_absolute_paths(item, folder) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _with_absolute_paths(item, folder) for key, item in value.items()}
+    if isinstance(value.get("path"), str):
+        found["path"] = str((folder / value["path"]).resolve())
+    return found

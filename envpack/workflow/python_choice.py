@@ -1,0 +1,102 @@
+"""The Python version of a model: what the user says, what the requirements allow, and what can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from envpack.pythons import SUPPORTED, PythonPreference, available_interpreters, check_minor
+from envpack.releases import Release
+from envpack.requirements import Requirements, allows_minor
+from envpack.support.errors import InputError
+
+
+@dataclass(frozen=True)
+class ChosenPython:
+    """A Python version and why it is that one.
+
+    Attributes:
+        minor: for example ``"3.10"``.
+        source: where it comes from: ``"--python"``, a file, or a sentence part.
+        named: whether the user or the model names it; otherwise envpack chooses it.
+        note: why it is not the release's own although nobody names it, as a sentence; ``""`` otherwise.
+    """
+
+    minor: str
+    source: str
+    named: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonChooser:
+    """What decides the Python version of a model beside its requirements.
+
+    Attributes:
+        said: versions that the user names, the most important first, each with its source and the file it is in.
+        had: returns the versions that the model has already, each with its source.
+        release: the release to build for.
+        here: returns the minor versions of the interpreters that requirements can have from this machine.
+    """
+
+    said: tuple[tuple[str, str, str], ...]
+    had: Callable[[], tuple[tuple[str, str], ...]]
+    release: Release
+    here: Callable[[Requirements], set[str]]
+
+    def choose(self, requirements: Requirements) -> ChosenPython:
+        """The Python for these requirements.
+
+        Raises:
+            InputError: kind ``other-python``: the user names one that the requirements exclude, or they exclude all.
+            UsageError: kind ``bad-python-version``: it is not supported.
+        """
+        required = requirements.pythons
+        name = requirements.source.name if requirements.source else ""
+        for minor, source, where in self.said:
+            if minor:
+                check_minor(minor, where=where)
+                if not allows_minor(required, minor):
+                    raise _excluded(f"Python {minor} ({source})", requirements)
+                return ChosenPython(minor, source)
+        if requirements.python:
+            check_minor(requirements.python, where=requirements.places.get("python", str(requirements.source or "")))
+            return ChosenPython(requirements.python, name)
+        for minor, source in self.had():
+            if allows_minor(required, minor):
+                return ChosenPython(minor, source)
+        own = f"Triton {self.release.name}"
+        if allows_minor(required, self.release.python):
+            return ChosenPython(self.release.python, own, named=False)
+        minor = self._newest(requirements)
+        note = f"Python {minor}: {own} has {self.release.python}, and {name} requires {required}"
+        return ChosenPython(minor, f"the newest for {required} in {name}", named=False, note=note)
+
+    def _newest(self, requirements: Requirements) -> str:
+        allowed = [minor for minor in SUPPORTED if allows_minor(requirements.pythons, minor)]
+        if not allowed:
+            raise _excluded("every Python that envpack supports", requirements)
+        here = self.here(requirements)
+        return [*allowed, *(minor for minor in allowed if minor in here)][-1]
+
+
+def _excluded(what: str, requirements: Requirements) -> InputError:
+    allowed = [minor for minor in SUPPORTED if allows_minor(requirements.pythons, minor)]
+    among = f"use --python {' or '.join(allowed)}, or " if allowed else ""
+    return InputError(
+        f"{what} is outside of {requirements.pythons}, which the requirements allow",
+        kind="other-python",
+        where=requirements.places.get("python", str(requirements.source or "")),
+        hint=f"{among}change the range in the file",
+    )
+
+
+def usable_pythons(preference: PythonPreference) -> set[str]:
+    """Minor versions of the interpreters of this machine that an environment can be made from."""
+    if preference == "only-managed":
+        return {interpreter.minor for interpreter in available_interpreters() if interpreter.managed}
+    return {
+        interpreter.minor
+        for interpreter in available_interpreters()
+        if interpreter.library and not (interpreter.managed and preference == "only-system")
+    }

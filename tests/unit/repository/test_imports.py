@@ -1,0 +1,54 @@
+"""Imports of a model's code."""
+
+from envpack.repository import imported_modules
+from envpack.requirements import is_provided, package_of
+from tests.tables import every_row
+
+
+def test_modules_from_elsewhere_are_found_with_their_lines(tmp_path):
+    for name, text in {
+        "m/1/model.py": (
+            "import os, numpy as np\nfrom PIL import Image\nfrom . import near\nimport helper, shared\n"
+            "import triton_python_backend_utils as pb_utils\ntry:\n    import maybe\nexcept ImportError:\n    pass\n"
+            "if np:\n    import perhaps\nclass M:\n    def execute(self):\n        import torch.nn\n"
+        ),
+        "m/1/helper.py": "import requests\n",
+        "m/1/elsewhere.py": "import sys\nsys.path.append('/x')\nimport unknown\n",
+        "m/1/old.py": "print 'Python 2'\nimport never\n",
+        "m/shared/__init__.py": "import below\n",
+        "m/docs/conf.py": "import sphinx\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    model = tmp_path / "m/1/model.py"
+    assert imported_modules(tmp_path / "m") == {
+        "numpy": f"{model}:1",
+        "PIL": f"{model}:2",
+        "torch": f"{model}:14",
+        "requests": f"{tmp_path}/m/1/helper.py:1",
+    }
+
+
+@every_row(
+    ("module", "packages", "provided"),
+    [
+        ("numpy", {"numpy"}, True),
+        ("cv2", {"opencv-python"}, True),
+        ("cv2", {"pillow"}, False),
+        ("yaml", {"PyYAML"}, True),
+        ("sklearn", {"scikit_learn"}, True),
+        ("cupy", {"cupy-cuda12x"}, True),
+        ("dateutil", {"python-dateutil"}, True),
+        ("nvidia", {"nvidia-cublas-cu12"}, True),
+        ("tritonclient", {"tritonclient"}, True),
+        ("requests", {"numpy"}, False),
+    ],
+)
+def test_packages_provide_modules_by_name(module, packages, provided):
+    assert is_provided(module, packages) is provided
+
+
+def test_the_package_of_a_module_is_known():
+    modules = ("cv2", "PIL", "yaml", "sklearn", "flash_attn")
+    packages = ["opencv-python-headless", "pillow", "pyyaml", "scikit-learn", "flash-attn"]
+    assert [package_of(module) for module in modules] == packages

@@ -1,0 +1,58 @@
+"""Which file of a model's folder holds its requirements."""
+
+import pytest
+
+from envpack.requirements import find_requirements, unread_above
+from envpack.support.errors import InputError
+from tests.tables import every_row
+
+CONDA = "dependencies:\n- numpy\n"
+
+
+@every_row(
+    ("files", "found"),
+    [
+        ({"conda_env.yml": CONDA}, "conda_env.yml"),
+        ({"environment_gpu.yml": CONDA}, "environment_gpu.yml"),
+        ({"env.yaml": CONDA}, "env.yaml"),
+        ({"my-env.yml": CONDA}, "my-env.yml"),
+        ({"condaenv.yml": CONDA}, "condaenv.yml"),
+        ({"env.yml": "services: {}\n"}, None),
+        ({"conda_env.yml": CONDA, "requirements.txt": ""}, "requirements.txt"),
+        ({"environment.yml": CONDA, "environment_gpu.yml": CONDA}, "environment.yml"),
+        ({"environment-dev.yml": CONDA, "environment-gpu.yml": CONDA}, "environment-gpu.yml"),
+        ({"requirements_gpu.txt": ""}, "requirements_gpu.txt"),
+        ({"requirements.in": ""}, "requirements.in"),
+        ({"dev-requirements.txt": "", "requirements-gpu.txt": ""}, "requirements-gpu.txt"),
+        ({"uv.lock": "", "pyproject.toml": "[project]\n"}, "uv.lock"),
+        ({"pyproject.toml": "[tool.ruff]\n"}, None),
+        ({"pyproject.toml": "[tool.poetry]\n"}, "pyproject.toml"),
+        ({"pyproject.toml": "[project\n"}, "pyproject.toml"),
+        ({"pyproject.toml": "[build-system]\n", "setup.py": ""}, "setup.py"),
+        ({"setup.cfg": "[flake8]\n"}, None),
+        ({"setup.cfg": "[options]\ninstall_requires = numpy\n"}, "setup.cfg"),
+        ({"Pipfile": ""}, "Pipfile"),
+        ({"labels.txt": "", "config.pbtxt": "", "envelope.yml": "dependencies: {}\n"}, None),
+    ],
+)
+def test_requirements_are_found_by_the_names_that_projects_use(tmp_path_factory, files, found):
+    folder = tmp_path_factory.mktemp("model")
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    assert find_requirements(folder) == (folder / found if found else None)
+
+
+def test_several_candidates_are_an_error_that_names_them_and_the_setting(tmp_path):
+    for name in ("environment_cpu.yml", "environment_gpu.yml"):
+        (tmp_path / name).write_text(CONDA)
+    with pytest.raises(InputError, match=r"environment_cpu\.yml, environment_gpu\.yml") as caught:
+        find_requirements(tmp_path)
+    assert f'requirements = "{tmp_path.name}/environment_cpu.yml"' in caught.value.hint
+
+
+def test_a_file_above_the_model_is_found_but_not_read(tmp_path):
+    (tmp_path / "m").mkdir()
+    assert unread_above(tmp_path / "m") is None
+    (tmp_path / "requirements.txt").write_text("six\n")
+    assert find_requirements(tmp_path / "m") is None
+    assert unread_above(tmp_path / "m") == tmp_path / "requirements.txt"

@@ -1,0 +1,251 @@
+"""Locks and settings of tools for projects: uv, Poetry, pipenv, setuptools; and files that another tool converts."""
+
+import json
+
+import pytest
+
+from envpack.requirements import read_requirements
+from envpack.requirements.poetry_lock import poetry_range
+from tests.tables import every_row
+
+A, B = "a" * 64, "b" * 64
+PROJECT = """\
+    [project]
+    name = "project"
+    version = "0"
+    requires-python = ">=3.9"
+    dependencies = ["click"]
+    [project.optional-dependencies]
+    more = ["six"]
+    [dependency-groups]
+    dev = ["idna"]
+    """
+
+
+def uv_package(name, version, requires=""):
+    wheel = f"https://files.pythonhosted.org/{name}-{version}-py3-none-any.whl"
+    return f"""
+[[package]]
+name = "{name}"
+version = "{version}"
+source = {{ registry = "https://pypi.org/simple" }}
+{requires}
+wheels = [{{ url = "{wheel}", hash = "sha256:{A}", size = 1 }}]
+"""
+
+
+UV_LOCK = (
+    'version = 1\nrevision = 3\nrequires-python = ">=3.9"\n'
+    + uv_package("click", "8.1", 'dependencies = [{ name = "colorama", marker = "sys_platform == \'win32\'" }]')
+    + uv_package("colorama", "0.4")
+    + uv_package("idna", "3.4")
+    + uv_package("six", "1.16")
+    + """
+[[package]]
+name = "project"
+version = "0"
+source = { virtual = "." }
+dependencies = [{ name = "click" }]
+[package.optional-dependencies]
+more = [{ name = "six" }]
+[package.dev-dependencies]
+dev = [{ name = "idna" }]
+[package.metadata]
+requires-dist = [{ name = "click" }, { name = "six", marker = "extra == 'more'" }]
+provides-extras = ["more"]
+[package.metadata.requires-dev]
+dev = [{ name = "idna" }]
+"""
+)
+
+
+def versions(found):
+    return {package.name: package.version for package in found.locked_pip}
+
+
+def test_uv_lock_gives_the_locked_wheels_of_the_target(write):
+    project, lock = write("pyproject.toml", PROJECT), write("uv.lock", UV_LOCK)
+    found = read_requirements(lock, python="3.10")
+    assert versions(found) == {"click": "8.1"}
+    assert (found.python_range, found.files) == (">=3.9", (lock, project))
+    write("pyproject.toml", PROJECT + '[tool.envpack]\nextras = ["more"]\ngroups = ["dev"]\n')
+    assert versions(read_requirements(lock, python="3.10")) == {"click": "8.1", "six": "1.16", "idna": "3.4"}
+
+
+def test_uv_lock_without_its_project_or_damaged_is_refused(write, refused):
+    lock = write("uv.lock", UV_LOCK)
+    assert "uv export --no-emit-project" in refused(lock).hint
+    write("pyproject.toml", PROJECT)
+    write("uv.lock", UV_LOCK.replace("[[package]]", "[[package", 1))
+    assert "uv cannot read it" in refused(lock, python="3.10").message
+
+
+POETRY_NEW = f"""\
+[[package]]
+name = "click"
+version = "8.1"
+optional = false
+groups = ["main"]
+markers = "python_version >= \\"3.9\\""
+files = [
+    {{file = "click-8.1-py3-none-any.whl", hash = "sha256:{A}"}},
+    {{file = "click-8.1.tar.gz", hash = "sha256:{B}"}},
+]
+
+[[package]]
+name = "pytest"
+version = "8.0"
+optional = false
+groups = ["dev"]
+files = []
+
+[[package]]
+name = "six"
+version = "1.16"
+optional = true
+groups = ["main"]
+markers = {{main = "extra == \\"more\\"", dev = "sys_platform == \\"linux\\""}}
+files = []
+
+[extras]
+more = ["six"]
+
+[metadata]
+lock-version = "2.1"
+python-versions = ">=3.9,<4.0"
+"""
+POETRY_OLD = """\
+[[package]]
+name = "click"
+version = "8.1"
+optional = false
+files = []
+
+[package.dependencies]
+colorama = {version = "*", markers = "platform_system == \\"Windows\\""}
+h11 = {version = ">=0.1", optional = true, markers = "extra == \\"http\\""}
+
+[[package]]
+name = "colorama"
+version = "0.4"
+optional = false
+files = []
+
+[[package]]
+name = "h11"
+version = "0.14"
+optional = true
+files = []
+
+[[package]]
+name = "pytest"
+version = "8.0"
+optional = false
+files = []
+
+[metadata]
+lock-version = "2.0"
+python-versions = "^3.8"
+"""
+
+
+def test_poetry_lock_gives_the_main_group_with_hashes(write):
+    lock = write("poetry.lock", POETRY_NEW)
+    found = read_requirements(lock)
+    assert found.pip == (f'click==8.1; python_version >= "3.9" --hash=sha256:{A} --hash=sha256:{B}',)
+    assert (found.python_range, found.places[found.pip[0]]) == (">=3.9,<4.0", f"{lock}:2")
+    write("pyproject.toml", '[tool.envpack]\nextras = ["more"]\n')
+    assert [line.partition("=")[0] for line in read_requirements(lock).pip] == ["click", "six"]
+
+
+def test_poetry_lock_without_groups_is_read_with_its_project(write, refused):
+    lock = write("poetry.lock", POETRY_OLD)
+    assert "poetry lock" in refused(lock).hint
+    write("pyproject.toml", '[tool.poetry.dependencies]\npython = "^3.8"\nClick = "^8.0"\n')
+    found = read_requirements(lock)
+    assert (found.pip, found.python_range) == (("click==8.1", "colorama==0.4"), ">=3.8,<4")
+    write("pyproject.toml", '[tool.poetry.dependencies]\nclick = {version = "*", extras = ["http"]}\n')
+    assert read_requirements(lock).pip == ("click==8.1", "colorama==0.4", "h11==0.14")
+    write("poetry.lock", POETRY_OLD.replace('"pytest"', '"h11"'))
+    assert "locked twice" in refused(lock).message
+
+
+@pytest.mark.parametrize("kind", ["git", "directory", "file"])
+def test_poetry_package_that_is_not_from_an_index_is_refused(write, refused, kind):
+    source = f'[package.source]\ntype = "{kind}"\nurl = "https://me:very-secret@example.org/x"\n\n'
+    second = '[[package]]\nname = "pytest"'
+    lock = write("poetry.lock", POETRY_NEW.replace(second, source + second, 1))
+    assert "very-secret" not in str(refused(lock, 2))
+
+
+@every_row(
+    ("text", "expected"),
+    [
+        ("*", ""),
+        ("^3.8", ">=3.8,<4"),
+        ("^3.8.1", ">=3.8.1,<4"),
+        ("~3.9", ">=3.9,<3.10"),
+        ("~3.9.2", ">=3.9.2,<3.10"),
+        ("~3", ">=3,<4"),
+        ("3.10.*", "==3.10.*"),
+        ("3.10", "==3.10.*"),
+        (">=3.8 <3.12", ">=3.8,<3.12"),
+        (">=3.8, !=3.9.*, <4.0", ">=3.8,!=3.9.*,<4.0"),
+        ("~3.7 || ^3.10", ">=3.7,<3.8|>=3.10,<4"),
+    ],
+)
+def test_poetry_ranges_of_python(text, expected):
+    assert poetry_range(text) == expected
+
+
+def test_pipfile_lock_gives_the_section_default(write):
+    packages = {
+        "click": {"version": "==8.1", "hashes": [f"sha256:{A}"], "markers": "python_version >= '3.7'", "index": "pypi"},
+        "uvicorn": {"version": "==0.20", "extras": ["standard"]},
+    }
+    meta = {"requires": {"python_version": "3.10"}, "sources": [{"name": "pypi", "url": "https://pypi.org/simple"}]}
+    content = {"_meta": meta, "default": packages, "develop": {"pytest": {"version": "==8.0"}}}
+    found = read_requirements(write("Pipfile.lock", json.dumps(content, indent=4)))
+    assert found.pip == (f'click==8.1; python_version >= "3.7" --hash=sha256:{A}', "uvicorn[standard]==0.20")
+    assert (found.python, found.pip_options) == ("3.10", ())
+    meta["sources"].insert(0, {"name": "own", "url": "https://index.example.org/simple"})
+    found = read_requirements(write("Pipfile.lock", json.dumps(content, indent=4)))
+    assert found.pip_options == (
+        "--index-url https://index.example.org/simple",
+        "--extra-index-url https://pypi.org/simple",
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "says"),
+    [
+        ({"git": "https://example.org/x", "ref": "1"}, "version control"),
+        ({"path": "."}, "no Python project"),
+        ({"version": "*"}, "has no version"),
+        ("*", "has no version"),
+    ],
+)
+def test_what_pipenv_takes_from_elsewhere_is_refused_with_its_line(write, refused, package, says):
+    content = {"_meta": {}, "default": {"x": package}}
+    assert says in refused(write("Pipfile.lock", json.dumps(content, indent=1)), 4).message
+
+
+def test_setup_cfg_gives_what_it_installs(write, refused):
+    text = "[options]\ninstall_requires =\n    numpy<2\n    six; python_version<'3.9'\npython_requires = >=3.8,<3.9\n"
+    found = read_requirements(write("setup.cfg", text))
+    assert (found.pip, found.python) == (("numpy<2", 'six; python_version < "3.9"'), "3.8")
+    refused(write("setup.cfg", "[options]\ninstall_requires =\n    numpy\n    sci kit\n"), 4)
+    refused(write("setup.cfg", "[options]\ninstall_requires = file: requirements.txt\n"), 2)
+    refused(write("setup.cfg", "[options\n"))
+
+
+@every_row(
+    ("name", "command"),
+    [
+        ("Pipfile", "pipenv lock"),
+        ("pixi.toml", "pixi lock"),
+        ("setup.py", "uv pip compile setup.py --output-file requirements.txt"),
+    ],
+)
+def test_a_file_of_another_tool_is_refused_with_the_command_that_converts_it(write, refused, name, command):
+    assert refused(write(name, "")).hint.endswith(command)

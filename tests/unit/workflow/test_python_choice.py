@@ -1,0 +1,79 @@
+"""The Python of a model: one rule for all formats of requirements."""
+
+import pytest
+
+from envpack.releases import find_release
+from envpack.requirements import Requirements
+from envpack.support.errors import InputError, UsageError
+from envpack.workflow.python_choice import PythonChooser
+from tests.tables import every_row
+
+
+def choose(python_range, *, option="", project="", had=(), here=(), exact=""):
+    chooser = PythonChooser(
+        said=((option, "--python", ""), (project, "envpack.toml", "/r/envpack.toml")),
+        had=lambda: had,
+        release=find_release("24.10"),
+        here=lambda _: set(here),
+    )
+    places = {"python": "/r/m/environment.yml:3"}
+    return chooser.choose(Requirements(python=exact, python_range=python_range, places=places))
+
+
+@every_row(
+    ("how", "minor", "named"),
+    [
+        ({}, "3.10", False),
+        ({"exact": "3.9"}, "3.9", True),
+        ({"exact": "3.9", "had": (("3.8", "envpack.lock"),)}, "3.9", True),
+        ({"option": "3.12"}, "3.12", True),
+        ({"project": "3.12"}, "3.12", True),
+        ({"option": "3.12", "project": "3.8"}, "3.12", True),
+        ({"had": (("3.12", "envpack.lock"), ("3.8", "x"))}, "3.12", True),
+    ],
+)
+def test_what_is_said_comes_first_then_what_the_model_has(how, minor, named):
+    chosen = choose("", **how)
+    assert (chosen.minor, chosen.named, chosen.note) == (minor, named, "")
+
+
+@every_row(
+    ("python_range", "how", "minor"),
+    [
+        (">=3.8", {}, "3.10"),
+        (">=3.8,<3.12", {"option": "3.11"}, "3.11"),
+        (">=3.11", {"here": ("3.8", "3.12", "3.11")}, "3.12"),
+        (">=3.11,<3.12", {"here": ("3.8",)}, "3.11"),
+        (">=3.8,<3.10", {}, "3.9"),
+        (">=3.8,<3.10", {"here": ("3.8", "3.10")}, "3.8"),
+        (">=3.12", {"had": (("3.10", "envpack.lock"), ("3.12", "x"))}, "3.12"),
+    ],
+)
+def test_a_range_decides_with_what_can_be_had(python_range, how, minor):
+    chosen = choose(python_range, **how)
+    assert chosen.minor == minor
+    assert bool(chosen.note) == (not chosen.named and minor != "3.10")
+
+
+@every_row(
+    ("python_range", "how", "says", "hint"),
+    [
+        (">=3.11", {"option": "3.9"}, "Python 3.9 (--python) is outside of >=3.11", "--python 3.11"),
+        (">=3.11", {"project": "3.9"}, "Python 3.9 (envpack.toml) is outside of >=3.11", "--python 3.11"),
+        ("", {"option": "3.9", "exact": "3.10"}, "Python 3.9 (--python) is outside of ==3.10.*", "--python 3.10"),
+        ("<3", {}, "every Python that envpack supports is outside of <3", "change the range"),
+    ],
+)
+def test_what_is_outside_of_the_range_is_refused_with_both(python_range, how, says, hint):
+    with pytest.raises(InputError) as caught:
+        choose(python_range, **how)
+    assert caught.value.kind == "other-python"
+    assert says in caught.value.message
+    assert hint in caught.value.hint
+    assert caught.value.where == "/r/m/environment.yml:3"
+
+
+def test_a_python_that_is_not_supported_is_refused():
+    for how in ({"option": "3.99"}, {"project": "3"}, {"exact": "3.99"}):
+        with pytest.raises(UsageError):
+            choose("", **how)
