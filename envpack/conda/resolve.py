@@ -15,7 +15,7 @@ from envpack.conda.engine import (
     run_engine,
 )
 from envpack.conda.settings import Channels, CondaSettings
-from envpack.conda.specs import describe_specs, specs_with_addresses
+from envpack.conda.specs import describe_specs, spec_hint, specs_with_addresses
 from envpack.requirements import CondaPackage, Target
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
@@ -100,6 +100,7 @@ def _resolve_error(
         details=str(error) if error.type_name in {"SolverError", "InvalidMatchSpecError"} else "",
         where=places.get(culprits[-1], "") if culprits else "",
         requirements=describe_specs(culprits, places),
+        hint=spec_hint(culprits),
         glibc=target.glibc,
         channels=", ".join(channels.urls),
         reason=one_line(message),
@@ -118,7 +119,7 @@ _ERROR_PATTERNS = (
         kind="unresolvable",
         pattern="^(?:SolverError|InvalidMatchSpecError): ",
         message="{requirements}: {reason}",
-        hint="check name and version, or name a channel that has it; PyPI packages belong under pip:",
+        hint="{hint}",
     ),
     ErrorPattern(
         kind="channel-forbidden",

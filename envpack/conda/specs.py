@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from envpack.conda.settings import CondaSettings
-from envpack.requirements import parse_spec, tidy_spec
+from envpack.requirements import only_system, package_of, parse_spec, tidy_spec, without_build
+from envpack.support.text import normalise_name
 
 _SUBDIR = re.compile(r"/(?P<subdir>noarch|(?:linux|osx|win|emscripten)-\w+)$")
 
@@ -49,6 +50,22 @@ def describe_specs(specs: Sequence[str], places: Mapping[str, str]) -> str:
         return f"conda requirement {specs[0]!r} cannot be resolved"
     lines = [f"{spec!r}{_line(places.get(spec, ''))}" for spec in specs]
     return f"conda requirements {' and '.join(lines)} cannot be met together"
+
+
+def spec_hint(specs: Sequence[str]) -> str:
+    """What to do about match specs that cannot be met."""
+    if len(specs) > 1:
+        return f"change one of them: {' or '.join(map(repr, specs))}"
+    spec = parse_spec(specs[0]) if specs else None
+    if spec and only_system(spec.name):
+        return f"only {only_system(spec.name)} has {spec.name}: remove it"
+    if spec and package_of(spec.name) != normalise_name(spec.name):
+        return f"{spec.name} is the name of a module; its package is {package_of(spec.name)}: name that under pip:"
+    if specs and without_build(specs[0]) != specs[0]:
+        return (
+            f"write {without_build(specs[0])}, without the build: channels remove builds, and other systems have others"
+        )
+    return "check name and version, or name a channel that has it; PyPI packages belong under pip:"
 
 
 def _line(place: str) -> str:

@@ -17,7 +17,7 @@ from envpack.lock import LOCAL_CHANNEL
 from envpack.project import Project
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import find_server
-from envpack.support.certificates import trusted_certificates
+from envpack.support.certificates import verification_setting
 from envpack.support.errors import ServerError
 from envpack.support.isolation import clean_environment
 from envpack.support.redaction import public_url
@@ -92,8 +92,7 @@ def unreachable(url: str) -> str:
         place = Path(unquote(parts.path))
         return "" if place.exists() or place.parent.parent.is_dir() else ": no such folder"
     try:
-        certificates = trusted_certificates() or True
-        response = requests.head(url, timeout=_RESPONSE_SECONDS, allow_redirects=True, verify=certificates)
+        response = requests.head(url, timeout=_RESPONSE_SECONDS, allow_redirects=True, verify=verification_setting())
     except requests.RequestException as error:
         return f": {_in_words(error)}"
     except (OSError, ValueError) as error:  # of the file with certificates, and of names that no host can have

@@ -73,6 +73,11 @@ def digest_requirements(requirements: Requirements, channels: Sequence[str]) -> 
         "constraints": sorted(set(requirements.constraints)),
         "options": [" ".join(map(public_url, option.split())) for option in requirements.pip_options],
         "projects": [_project_digest(project) for project in requirements.projects],
+        **(
+            {"indexes": sorted([name, public_url(url)] for name, url in requirements.indexes)}
+            if requirements.indexes
+            else {}
+        ),
         "locked": [
             *sorted(package.sha256 or package.md5 for package in requirements.locked_conda),
             *sorted(package.sha256 for package in requirements.locked_pip),

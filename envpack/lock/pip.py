@@ -8,11 +8,12 @@ import re
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from envpack.lock.indexes import index_variables, requirement_name
 from envpack.lock.uv import platform_name, uv_error
 from envpack.requirements import PipPackage, Requirements, Target
 from envpack.support.bounded_reading import read_text
@@ -55,10 +56,13 @@ def resolve_pip(
         pylock = folder / "pylock.toml"
         if prefer:
             pylock.write_text(to_pylock(prefer, target), encoding="utf-8")
-        lines = (*_file_options(requirements), *pip_requirements)
+        own = dict(requirements.indexes)
+        general = [line for line in pip_requirements if requirement_name(line) not in own]
         completed = run_uv(
             [
-                *("pip", "compile", _write_lines(folder / "requirements.in", lines)),
+                *("pip", "compile"),
+                _write_lines(folder / "requirements.in", (*_file_options(requirements), *general)),
+                *([_write_own_indexes(folder, pip_requirements, own)] if own else []),
                 *_argument_options(requirements),
                 *("--constraints", _write_lines(folder / "constraints.txt", requirements.constraints)),
                 *("--excludes", _write_lines(folder / "excludes.txt", provided)),
@@ -67,21 +71,35 @@ def resolve_pip(
                 *_source_policy(requirements, sources),
                 *("--format", "pylock.toml", "--no-header", "--quiet", "--output-file", pylock),
             ],
+            variables=index_variables(requirements),
         )
         if completed.returncode != 0:
-            raise uv_error(completed, pip_requirements, folder)
+            raise uv_error(completed, pip_requirements, folder, places=requirements.places, sources=sources)
         content = tomllib.loads(read_text(pylock))
     packages = sorted((_package(entry) for entry in content.get("packages", ())), key=lambda package: package.name)
     _check_hashes(packages, requirements.pip)
     return tuple(packages)
 
 
-_FILE_OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "--no-index", "--no-binary", "--only-binary")
+_FILE_OPTIONS = ("--find-links", "--no-index", "--no-binary", "--only-binary")
 
 
 def _file_options(requirements: Requirements) -> list[str]:
-    """The options that uv reads in a requirements file, which keeps their secrets off the command line."""
+    """The options that uv reads in a requirements file."""
     return [option for option in requirements.pip_options if option.split()[0] in _FILE_OPTIONS]
+
+
+def _write_own_indexes(folder: Path, lines: Sequence[str], indexes: Mapping[str, str]) -> Path:
+    """Write the requirements that have an index of their own as a project, the only form in which uv takes one.
+
+    The folder must be private, because addresses can contain passwords.
+    """
+    own = [line.partition(" --hash=")[0] for line in lines if requirement_name(line) in indexes]
+    text = ["[project]", 'name = "envpack-indexes"', 'version = "0"', f"dependencies = {json.dumps(own)}"]
+    for name, url in indexes.items():
+        text += [f"[tool.uv.sources.{_text(name)}]", f'index = "index-of-{name}"']
+        text += ["[[tool.uv.index]]", f'name = "index-of-{name}"', f"url = {_text(url)}", "explicit = true"]
+    return _write_lines(folder / "pyproject.toml", text)
 
 
 def _argument_options(requirements: Requirements) -> list[str]:
@@ -100,7 +118,7 @@ def _check_hashes(packages: Sequence[PipPackage], lines: Sequence[str]) -> None:
     by_name = {package.name: package for package in packages}
     for line in lines:
         hashes = set(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
-        name = normalise_name(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0])
+        name = requirement_name(line)
         if "--hash=" in line and not hashes:
             raise EnvironmentBuildError(
                 f"pip requirement {name!r}: none of its hashes is a SHA-256, the only kind that locks support",

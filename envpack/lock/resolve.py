@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.conda import Channels, CondaSettings, Credentials
+from envpack.lock.indexes import requirement_name
 from envpack.lock.model import Lock, digest_requirements
 from envpack.pythons import PythonPreference, interpreter_for
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, host_platform
@@ -258,5 +258,5 @@ def _count(number: int, noun: str) -> str:
 
 def _without_named(provided: Sequence[str], requirements: Requirements) -> tuple[str, ...]:
     """The packages of conda that no pip requirement names: those are replaced by pip's."""
-    named = {normalise_name(re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0]) for line in requirements.pip}
+    named = {requirement_name(line) for line in requirements.pip}
     return tuple(name for name in provided if name not in named)

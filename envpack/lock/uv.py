@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from envpack.lock.uv_reasons import chain, required_names, unresolvable_hint, wheel_hint, without_wheel
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.processes import CompletedProcess
+from envpack.support.redaction import public_url
 from envpack.support.text import normalise_name, one_line
 
+NO_PLACES: Mapping[str, str] = {}
 _GLIBC_OF_UV = {"2.17", "2.28", *(f"2.{minor}" for minor in range(31, 41))}
 _REQUIREMENT_PATTERNS = (
     re.compile(r"you require ([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?((?:[<>=!~]=?=?[\w.*]+,?)*)"),
@@ -25,7 +28,12 @@ def platform_name(machine: str, glibc: str) -> str:
 
 
 def uv_error(
-    completed: CompletedProcess, requirements: Sequence[str], storage: Path
+    completed: CompletedProcess,
+    requirements: Sequence[str],
+    storage: Path,
+    *,
+    places: Mapping[str, str] = NO_PLACES,
+    sources: Sequence[str] = (),
 ) -> EnvironmentBuildError | StorageError:
     """The error for a failed run of uv.
 
@@ -33,23 +41,42 @@ def uv_error(
         completed: the run, without secrets, as `run_uv` returns it.
         requirements: as the user wrote them.
         storage: a path on the disk that uv writes to, for a full disk.
+        places: file and line of requirements and of options that name indexes.
+        sources: packages that may be built from source.
     """
+    output = completed.stderr
     lines = "\n".join(line for line in completed.last_lines().splitlines() if not line.startswith("Using "))
-    failing = failing_requirement(completed.stderr, requirements)
-    unresolvable = failing or "No solution found" in completed.stderr
-    return error_from_output(
-        (*_ERROR_PATTERNS, _UNRESOLVABLE if unresolvable else _UNKNOWN),
-        completed.stderr,
+    failing = failing_requirement(output, requirements)
+    required = _required(output, requirements) or ([failing] if failing else [])
+    missing = without_wheel(output) if len(required) == 1 else ""
+    index = _index(output)
+    unresolvable = failing or "No solution found" in output
+    patterns = (*_ERROR_PATTERNS, *([_WHEEL_MISSING] if missing else []), _UNRESOLVABLE if unresolvable else _UNKNOWN)
+    described = [f"{requirement!r}{_line(places.get(requirement, ''))}" for requirement in required]
+    if len(required) == 1:
+        described = [repr(required[0])]  # the error has its line
+    error = error_from_output(
+        patterns,
+        output,
         storage=storage,
-        details=completed.stderr,
+        details=output,
         about=f"pip requirement {failing!r}" if failing else "the pip requirements",
-        requirement=failing or requirements[0],
+        requirements=_conflict(described, requirements),
         name=_name(failing or requirements[0]),
+        missing=_missing(output, required[0], missing) if missing else "",
+        wheel_hint=wheel_hint(output, missing, sources) if missing else "",
+        unresolvable_hint=unresolvable_hint(output, described),
+        index=f"the package index {index}" if index else "the package index",
+        cause=_cause(output),
         reason=one_line(_reason(lines)),
         lines=lines,
     )
+    if isinstance(error, EnvironmentBuildError) and not error.where:
+        error.where = _place_of_index(index, places) if error.kind in _OF_INDEX else _place(required, places)
+    return error
 
 
+_OF_INDEX = ("index-forbidden", "index-untrusted", "index-unreachable")
 _ERROR_PATTERNS = (
     ErrorPattern(
         kind="hash-mismatch",
@@ -60,7 +87,7 @@ _ERROR_PATTERNS = (
     ErrorPattern(
         kind="index-forbidden",
         pattern=r"\b40[13] (?:Unauthorized|Forbidden)",
-        message="{about}: the package index requires credentials",
+        message="{index} requires credentials",
         hint="put them into ~/.netrc, or into UV_INDEX_URL",
     ),
     ErrorPattern(
@@ -70,10 +97,17 @@ _ERROR_PATTERNS = (
         hint="build once with the network, or unset UV_OFFLINE",
     ),
     ErrorPattern(
+        kind="index-untrusted",
+        pattern=r"invalid peer certificate|certificate verify failed|UnknownIssuer",
+        message="the certificate of {index} is not trusted: {cause}",
+        hint="add the authority that signed it to those of this machine (update-ca-certificates), or name its file in"
+        " SSL_CERT_FILE",
+    ),
+    ErrorPattern(
         kind="index-unreachable",
         pattern=r"error sending request|Could not connect|dns error|Connection refused|timed out|\d+ retr|decoding",
-        message="{about}: the package index does not answer",
-        hint="check the network and the address; UV_INDEX_URL or PIP_INDEX_URL names another",
+        message="{index} does not answer: {cause}",
+        hint="check the address and the network; UV_DEFAULT_INDEX or PIP_INDEX_URL names another, unless the file does",
     ),
     ErrorPattern(
         kind="wheel-invalid",
@@ -83,23 +117,23 @@ _ERROR_PATTERNS = (
         "uv cache clean",
     ),
     ErrorPattern(
-        kind="wheel-missing",
-        pattern=r"has no usable wheels|building from source is disabled|no wheels with a matching",
-        message="{about}: it has no wheel for this Python and platform",
-        hint="choose a version that has a wheel for this Python, or build it from source: --allow-source {name}",
-    ),
-    ErrorPattern(
         kind="build-failed",
         pattern=r"Failed to build|The build backend returned an error|Call to `.*build_wheel` failed",
         message="{about}: it could not be built from source",
         hint="install a compiler and what the package needs to build, or choose a version that has a wheel",
     ),
 )
+_WHEEL_MISSING = ErrorPattern(
+    kind="wheel-missing",
+    pattern="",
+    message="{requirements}: {missing} has no wheel for this Python and platform",
+    hint="{wheel_hint}",
+)
 _UNRESOLVABLE = ErrorPattern(
     kind="unresolvable",
     pattern="",
-    message="pip requirement {requirement!r} cannot be resolved for this Python: {reason}",
-    hint="check name and version; only wheels are used, so a version without a wheel for this Python is not found",
+    message="{requirements} cannot be resolved for this Python: {reason}",
+    hint="{unresolvable_hint}",
 )
 _UNKNOWN = ErrorPattern(
     kind="pip-failed",
@@ -107,6 +141,61 @@ _UNKNOWN = ErrorPattern(
     message="uv could not install the pip requirements:\n{lines}",
     hint="check the network and the index; UV_INDEX_URL or PIP_INDEX_URL names another",
 )
+
+
+def _required(output: str, requirements: Sequence[str]) -> list[str]:
+    """The requirements that a failed resolution rests on, as the user wrote them."""
+    names = required_names(output)
+    return [requirement for name in names for requirement in requirements if _name(requirement) == name]
+
+
+def _conflict(described: Sequence[str], requirements: Sequence[str]) -> str:
+    if not described:
+        return f"pip requirement {requirements[0]!r}" if len(requirements) == 1 else "the pip requirements"
+    return f"pip requirement{'s' if len(described) > 1 else ''} {' and '.join(described)}"
+
+
+def _line(place: str) -> str:
+    number = place.rpartition(":")[2]
+    return f" (line {number})" if number.isdigit() else ""
+
+
+def _missing(output: str, requirement: str, missing: str) -> str:
+    """What to call a package without a wheel: with the chain of dependencies that leads to it."""
+    names = chain(output, _name(requirement), missing)
+    return "it" if missing == _name(requirement) else f"its dependency {missing} ({' → '.join(names)})"
+
+
+def _index(output: str) -> str:
+    """The address of the index that an error is about, without secrets; ``""`` if it names none."""
+    match = re.search(r"(?:Failed to (?:fetch|download)[: ]+`?|for url \()(?P<url>https?://[^\s`)]+)", output)
+    if not match:
+        return ""
+    url = match["url"]
+    return url.rstrip("/").rpartition("/")[0] if url.endswith("/") else url
+
+
+def _cause(output: str) -> str:
+    """The innermost cause that uv names."""
+    causes = re.findall(r"(?:cause|Caused by):? (.+)", output)
+    return one_line(causes[-1]) if causes else "no answer"
+
+
+def _place_of_index(index: str, places: Mapping[str, str]) -> str:
+    """File and line of the option that names an index."""
+    for option, place in places.items():
+        address = option.partition(" ")[2]
+        if (
+            option.startswith("--")
+            and index
+            and public_url(address).rstrip("/") == public_url(index).replace("***@", "")
+        ):
+            return place
+    return ""
+
+
+def _place(required: Sequence[str], places: Mapping[str, str]) -> str:
+    return next((places[requirement] for requirement in required if requirement in places), "")
 
 
 def _reason(lines: str) -> str:

@@ -14,7 +14,7 @@ from envpack.registry.connection import client_class, require_library
 from envpack.registry.credentials import account_at
 from envpack.registry.documents import INDEX, MANIFEST, Descriptor, digest_of, encoded, parse_index
 from envpack.registry.faults import faults_of, is_temporary, registry_corrupt
-from envpack.support.certificates import trusted_certificates
+from envpack.support.certificates import verification_setting
 from envpack.support.processes import raise_if_stopped
 
 TIMEOUT = 60.0  # seconds without a byte
@@ -52,7 +52,10 @@ def connected(address: ImageAddress, *, timeout: float = TIMEOUT) -> Iterator[Re
 
     with faults_of(address):
         insecure = address.is_local and not _is_encrypted(address, timeout)
-    with client_class()(address.host, address.repository, authenticate, insecure, timeout=timeout) as client:
+    made = client_class()(
+        address.host, address.repository, authenticate, insecure, tlsverify=verification_setting(), timeout=timeout
+    )
+    with made as client:
         yield Registry(address, client)
 
 
@@ -61,7 +64,7 @@ def _is_encrypted(address: ImageAddress, timeout: float) -> bool:
     import requests
 
     try:
-        requests.head(f"https://{address.host}/v2/", timeout=timeout, verify=trusted_certificates() or True)
+        requests.head(f"https://{address.host}/v2/", timeout=timeout, verify=verification_setting())
     except requests.exceptions.SSLError as error:
         return "CERTIFICATE_VERIFY_FAILED" in str(error)  # reported by the first request
     except requests.exceptions.ConnectionError:

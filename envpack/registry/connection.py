@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from envpack.registry.address import ImageAddress, is_loopback
-from envpack.support.certificates import trusted_certificates
+from envpack.support.certificates import verification_setting
 from envpack.support.errors import UsageError
 from envpack.support.installation import install_command
 
@@ -67,7 +67,7 @@ def client_class() -> type[DXF]:
             super().__enter__()
             session: Any = self._sessions[0]
             session.trust_env = True  # proxies and certificates of the user
-            session.verify = trusted_certificates() or True
+            session.verify = verification_setting()
             for scheme in ("http://", "https://"):
                 session.mount(scheme, Adapter())
             return self

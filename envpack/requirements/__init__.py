@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.requirements.conda_spec import parse_spec as parse_spec, tidy_spec as tidy_spec
+    from envpack.requirements.conda_spec import (
+        parse_spec as parse_spec,
+        tidy_spec as tidy_spec,
+        without_build as without_build,
+    )
     from envpack.requirements.discovery import find_requirements as find_requirements, unread_above as unread_above
     from envpack.requirements.import_names import is_provided as is_provided, package_of as package_of
     from envpack.requirements.model import (
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
         PipPackage as PipPackage,
         Requirements as Requirements,
     )
+    from envpack.requirements.other_platforms import only_system as only_system
     from envpack.requirements.parsing import YamlTable as YamlTable
     from envpack.requirements.pixi_lock import (
         default_environment as default_environment,

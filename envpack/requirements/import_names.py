@@ -49,7 +49,8 @@ _SHORTEST = 3  # letters of a name that may be a part of another
 
 def package_of(module: str) -> str:
     """The package to install for a module that is imported, for example ``"pillow"`` for ``"PIL"``."""
-    return _PACKAGES[module][0] if module in _PACKAGES else normalise_name(module)
+    found = _PACKAGES.get(module) or _PACKAGES.get(module.upper())
+    return found[0] if found else normalise_name(module)
 
 
 def is_provided(module: str, packages: Collection[str]) -> bool:

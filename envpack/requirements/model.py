@@ -75,6 +75,7 @@ class Requirements:
         constraints: requirements that apply only if another requirement installs the package they name.
         pip_options: options of a requirements file that name indexes or restrict the choice of packages, such as
             ``"--index-url https://…"``; they may contain passwords.
+        indexes: packages with an index of their own, each with its address, which may contain a password.
         projects: folders of Python projects to be built to wheels, whether the file names them as editable or not.
         locked_conda: exact conda packages of a lock; no conda package is resolved then.
         locked_pip: exact wheels of a lock; they are not resolved.
@@ -94,6 +95,7 @@ class Requirements:
     channels: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     pip_options: tuple[str, ...] = ()
+    indexes: tuple[tuple[str, str], ...] = ()
     projects: tuple[Path, ...] = ()
     locked_conda: tuple[CondaPackage, ...] = ()
     locked_pip: tuple[PipPackage, ...] = ()

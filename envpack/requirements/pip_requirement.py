@@ -18,6 +18,10 @@ from envpack.support.redaction import has_secret
 _VCS = re.compile(r"(?:^|@\s*)(?:git|hg|svn|bzr)\+", re.IGNORECASE)
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?P<extras>\[[^\]]*\])?\s*@\s*(?P<place>[^;]+?)$")
 _EXTRAS = re.compile(r"(?P<place>.+?)(?P<extras>\[[^\]/]*\])$")
+_OF_CONDA = re.compile(r"(?P<name>[\w.-]+)=(?P<version>[\w.*!+]+)(?P<build>=[\w.]+)?")
+_CONDA_BUILD_FOLDER = re.compile(
+    r"/(?:home/conda/)?feedstock_root/|/(?:croot|opt/concourse|tmp/build/80754af9|work/ci_py)"
+)
 _LONGEST = 4096  # characters of a requirement without its hashes; the patterns of pip's libraries need the square
 _HINT = "write it like numpy<2"
 
@@ -109,9 +113,19 @@ def _parse(text: str, line: PipLine) -> str:
         return str(Requirement(text))
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
-        raise line.location.error(f"{line.quoted} is not a requirement: {reason}", hint=_HINT) from error
+        raise line.location.error(f"{line.quoted} is not a requirement: {reason}", hint=_hint(text)) from error
     except RecursionError:
         raise line.location.error(f"{line.quoted}: its marker is nested too deeply", hint=_HINT) from None
+
+
+def _hint(text: str) -> str:
+    """How to write what is not a requirement, if it is one of conda."""
+    conda = _OF_CONDA.fullmatch(text.strip())
+    if not conda:
+        return _HINT
+    if conda["build"]:
+        return "a list of conda is no requirements file: conda env export > environment.yml, and remove this file"
+    return f"write {conda['name']}=={conda['version']}"
 
 
 def _read_place(place: str, name: str, extras: str, marker: str, line: PipLine) -> str | Project:
@@ -119,6 +133,11 @@ def _read_place(place: str, name: str, extras: str, marker: str, line: PipLine) 
         raise line.location.error(f"{line.quoted} contains a password or a token", hint=CREDENTIALS_HINT)
     url_or_path, _, fragment = place.partition("#") if is_url(place) else (place, "", "")
     path = local_path(url_or_path, line.folder)
+    if name and path is not None and not path.exists() and _CONDA_BUILD_FOLDER.search(str(path)):
+        raise line.location.error(
+            f"{line.quoted} names a folder in which conda built the package, and which no other machine has",
+            hint=f"write {name}, or {name}==VERSION; pip list --format=freeze writes versions",
+        )
     if path is not None and path.is_dir():
         if marker:
             raise line.location.error(

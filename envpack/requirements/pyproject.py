@@ -12,11 +12,13 @@ from packaging.utils import canonicalize_name
 from envpack.requirements.location import Location, quote
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import line_of
-from envpack.requirements.pip_requirement import PipLine, Project, read_requirement
+from envpack.requirements.pip_file import PipReader
+from envpack.requirements.pyproject_tools import ToolTables
 from envpack.requirements.target import single_minor
 from envpack.support.errors import InputError
 
 _SELECTION_KEYS = {"extras", "groups"}
+_ROOT = "${PROJECT_ROOT}"
 _HINT = 'write it like dependencies = ["numpy<2"]'
 
 
@@ -52,6 +54,8 @@ class _Reader:
         self._location = location
         self._project = self._table(content, "project", "project")
         self._selection = self._table(self._table(content, "tool", "tool"), "envpack", "tool.envpack")
+        self._tools = ToolTables(content, text, location)
+        self._pip = PipReader()
 
     def selection(self) -> tuple[list[str], list[str]]:
         unknown = sorted(set(self._selection) - _SELECTION_KEYS)
@@ -62,34 +66,67 @@ class _Reader:
 
     def requirements(self) -> Requirements:
         extras, groups = self.selection()
-        if not self._project and not groups:
-            raise self._without_project()
-        self._refuse_dynamic("dependencies")
+        self._tools.refuse_unread()
+        self._read_dynamic()
         dependencies = self._texts(self._project, "dependencies", "project.dependencies")
         dependencies += self._extras(extras) + self._groups(groups)
-        pip, projects, places = [], [], {}
-        for text in dict.fromkeys(dependencies):
-            requirement = self._requirement(text)
-            if isinstance(requirement, Project):
-                projects.append(requirement.folder)
-                requirement = requirement.extras_requirement
-            if requirement:
-                pip.append(requirement)
-                places[requirement] = str(self._location.at(line_of(self._text, text)))
+        indexes = [index for text in dict.fromkeys(dependencies) if (index := self._add(text))]
+        for option in self._tools.options():
+            self._pip.read_lines(option, self._line(option.split()[-1]))
+        for constraint in self._tools.constraints():
+            self._pip.read_lines(constraint, self._line(constraint), constraint=True)
         path, python_range = self._location.path, self._python_range()
-        places["python"] = str(self._location.at(line_of(self._text, "requires-python")))
-        return Requirements(
-            pip=tuple(pip),
+        self._pip.places["python"] = str(self._line("requires-python"))
+        return self._pip.requirements(
             python=single_minor(python_range) if python_range else "",
             python_range=python_range,
+            indexes=tuple(indexes),
             source=path,
-            projects=tuple(projects),
-            files=(path,),
-            places=places,
+            files=(path, *self._pip.files),
         )
 
+    def _line(self, needle: str) -> Location:
+        return self._location.at(line_of(self._text, needle))
+
+    def _add(self, text: str) -> tuple[str, str] | None:
+        """Add a dependency; its name and index if it has one of its own."""
+        location, folder = self._line(text), str(self._location.path.parent.absolute())
+        # PDM's word for the folder of the project.
+        text = text.replace(f"file:///{_ROOT}", f"file://{folder}").replace(_ROOT, folder)
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            requirement = None  # the reader raises the error
+        if requirement is None or requirement.url:
+            self._pip.read_lines(text, location)
+            return None
+        name = canonicalize_name(requirement.name)
+        kind, place = self._tools.source(name)
+        if kind == "place":
+            extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+            marker = f" ; {requirement.marker}" if requirement.marker else ""
+            text = f"{name}{extras} @ {place}{marker}"
+        self._pip.read_lines(text, location)
+        if kind != "index":
+            return None
+        self._pip.places[f"--index-url {place}"] = str(self._line(place))
+        return name, place
+
+    def _read_dynamic(self) -> None:
+        """Read dependencies that setuptools has in other files."""
+        if "dependencies" not in self._texts(self._project, "dynamic", "project.dynamic"):
+            return
+        try:
+            files = self._content["tool"]["setuptools"]["dynamic"]["dependencies"]["file"]
+        except (LookupError, TypeError):
+            self._refuse_dynamic("dependencies")
+            return
+        for file in [files] if isinstance(files, str) else files:
+            path = self._location.path.parent / str(file)
+            self._pip.read_file(path, named_at=self._line(str(file)))
+
     def _error(self, message: str, hint: str, needle: str = "") -> InputError:
-        return self._location.at(line_of(self._text, needle)).error(message, hint=hint)
+        return self._line(needle).error(message, hint=hint)
 
     def _table(self, parent: dict[str, Any], key: str, name: str) -> dict[str, Any]:
         value = parent.get(key, {})
@@ -103,20 +140,11 @@ class _Reader:
             raise self._error(f"{name} must be a list of texts", _HINT, key)
         return list(value)
 
-    def _without_project(self) -> InputError:
-        if "poetry" in self._table(self._content, "tool", "tool"):
-            return self._error(
-                "the dependencies are in [tool.poetry], which only Poetry reads",
-                "poetry export --output requirements.txt, and name that file; or move them to [project]",
-                "[tool.poetry",
-            )
-        return self._error("has neither [project] nor a group in [tool.envpack]", _HINT)
-
     def _refuse_dynamic(self, key: str) -> None:
         if key in self._texts(self._project, "dynamic", "project.dynamic"):
             raise self._error(
                 f"the project computes its {key} when it is built, so they cannot be read",
-                "write them into the file, or name requirements.txt with the project's folder in it",
+                "uv pip compile pyproject.toml --output-file requirements.txt, and name that file",
                 "dynamic",
             )
 
@@ -165,24 +193,6 @@ class _Reader:
         except RecursionError:
             reason = "groups include each other too deeply"
         raise self._error(f"dependency-groups: {quote(reason)[1:-1]}", "correct the group, or tool.envpack.groups")
-
-    def _requirement(self, text: str) -> str | Project:
-        location = self._location.at(line_of(self._text, text))
-        requirement = read_requirement(text, PipLine(location, quote(text)))
-        if isinstance(requirement, str):
-            self._refuse_uv_source(requirement, location)
-        return requirement
-
-    def _refuse_uv_source(self, requirement: str, location: Location) -> None:
-        """Refuse a package with a source of its own in uv: the index may have another package of that name."""
-        uv = self._table(self._table(self._content, "tool", "tool"), "uv", "tool.uv")
-        sources = {canonicalize_name(key) for key in self._table(uv, "sources", "tool.uv.sources")}
-        name = Requirement(requirement).name
-        if canonicalize_name(name) in sources:
-            raise location.error(
-                f"{name} has a source in [tool.uv.sources], which only uv reads",
-                hint="uv export --format pylock.toml --output-file pylock.toml, and name that file",
-            )
 
     def _python_range(self) -> str:
         text = self._project.get("requires-python", "")

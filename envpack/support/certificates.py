@@ -33,6 +33,12 @@ def trusted_certificates(host: Mapping[str, str] | None = None) -> str:
     return next((str(bundle) for bundle in _BUNDLES if _has_content(bundle)), "")
 
 
+def verification_setting() -> str | bool:
+    """The argument ``verify`` of the library requests, which has authorities of its own unless it is told others."""
+    named = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    return named or trusted_certificates() or True
+
+
 def _has_content(bundle: Path) -> bool:
     try:
         return bundle.stat().st_size > 0

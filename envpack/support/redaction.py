@@ -4,7 +4,7 @@ What is a secret in an address:
 
 - everything before the last ``@`` of its authority, as in https://url.spec.whatwg.org; an authority that cannot be one,
   since a password with ``/``, ``?``, ``#`` or a quote was not encoded, goes up to the last ``@`` of the address;
-- the token of a conda server, ``/t/TOKEN/``;
+- the token of a conda server, ``/t/TOKEN/``, but not in a path of this machine;
 - the values of parameters that sign a request or authorise it, in the query and in the fragment;
 - the path below a host that ``ENVPACK_SECRET_HOSTS`` lists, for indexes that have a token there.
 
@@ -50,7 +50,7 @@ def has_secret(url: str) -> bool:
     if match is None:
         return False
     rest = match["rest"]
-    return bool(_account(rest) or _CONDA_TOKEN.search(rest) or _SIGNATURE.search(rest))
+    return bool(_account(rest) or (_on_server(match) and _CONDA_TOKEN.search(rest)) or _SIGNATURE.search(rest))
 
 
 def public_url(url: str) -> str:
@@ -60,7 +60,8 @@ def public_url(url: str) -> str:
 
 def _public(match: re.Match[str]) -> str:
     rest = match["rest"][_account(match["rest"]) :]
-    rest = _CONDA_TOKEN.sub("", _below_secret_host(rest))
+    rest = _below_secret_host(rest)
+    rest = _CONDA_TOKEN.sub("", rest) if _on_server(match) else rest
     public = _SIGNATURE.sub("", rest)
     if "?" in rest and "?" not in public:  # the first parameter went, which had the question mark
         public = public.replace("&", "?", 1)
@@ -72,9 +73,15 @@ def _redacted(match: re.Match[str]) -> str:
     account = _account(rest)
     if ":" in rest[:account]:  # of a password with "@" and "/", browsers take a part for the host
         account = rest.rindex("@") + 1
-    rest = _CONDA_TOKEN.sub("/t/***", _below_secret_host(rest[account:]))
+    rest = _below_secret_host(rest[account:])
+    rest = _CONDA_TOKEN.sub("/t/***", rest) if _on_server(match) else rest
     shown = _VALUE.sub(r"\g<name>***", _SIGNATURE.sub(r"\g<name>***", rest))
     return f"{match['scheme']}{'***@' if account else ''}{shown}"
+
+
+def _on_server(match: re.Match[str]) -> bool:
+    """Whether an address is one of a server; in a path of this machine, a folder may be called ``t``."""
+    return match["scheme"].lower().rstrip("/\\") != "file:"
 
 
 def _account(rest: str) -> int:

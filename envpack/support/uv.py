@@ -9,6 +9,7 @@ from pathlib import Path
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.installation import repair_command
 from envpack.support.isolation import clean_environment
+from envpack.support.pip_settings import pip_indexes
 from envpack.support.processes import CompletedProcess, run
 from envpack.support.redaction import redact
 from envpack.support.temp_dirs import temp_dir
@@ -44,7 +45,7 @@ def run_uv(
         own = {"TMPDIR": str(folder), "UV_PREVIEW_FEATURES": "pylock"}
         if not may_fetch_python:
             own["UV_PYTHON_DOWNLOADS"] = "never"
-        environment = clean_environment() | dict(variables) | own
+        environment = clean_environment() | pip_indexes() | dict(variables) | own
         command = [_uv(), *arguments, "--no-progress", "--color", "never"]
         completed = run(command, env=environment, cwd=_NO_PROJECT, timeout=timeout)
     return CompletedProcess(completed.returncode, redact(completed.stdout), redact(completed.stderr))

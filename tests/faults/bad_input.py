@@ -275,7 +275,9 @@ CATALOGUE = (
     _requirements("pip in YAML", "conda.yaml", "dependencies:\n- pip:\n  - sci kit\n", "conda.yaml:3", "'sci kit'"),
     _requirements("no version", "python_env.yaml", "python: three\n", "python_env.yaml:1", "python: 3.10.13"),
     _requirements("not TOML", "pyproject.toml", "[project\n", "pyproject.toml:1", "not valid TOML"),
-    _requirements("Poetry", "pyproject.toml", "[tool.poetry]\n", "pyproject.toml:1", "poetry export"),
+    _requirements(
+        "Poetry", "pyproject.toml", "[tool.poetry.dependencies]\nsix = '*'\n", "pyproject.toml:1", "poetry lock"
+    ),
     _requirements("a lock of another age", "pixi.lock", "version: 3\nenvironments: {}\n", "pixi.lock:1", "pixi lock"),
     _requirements(
         "an empty lock", "conda-lock.yml", "version: 1\npackage: x\nmetadata:\n", "conda-lock.yml:2", "a list"

@@ -75,18 +75,26 @@ def test_conda_forms_are_understood(resolve, spec, version):
 
 
 @every_row(
-    ("specs", "message", "where"),
+    ("specs", "message", "hint", "where"),
     [
-        (("numpy", "left", "right"), "'left' (line 4) and 'right' (line 5) cannot be met together", ":5"),
-        (("left", "broken", "numpy=1.26"), "conda requirement 'broken' cannot be resolved", ""),
-        (("left", "numpy=1.26.4=py38_0", "both"), "conda requirement 'numpy=1.26.4=py38_0' cannot be resolved", ""),
-        (("left", "numpy=>1.2", "both"), "conda requirement 'numpy=>1.2' cannot be resolved", ""),
-        (("left", "both", "not-there"), "conda requirement 'not-there' cannot be resolved", ""),
+        (
+            ("numpy", "left", "right"),
+            "'left' (line 4) and 'right' (line 5) cannot be met together",
+            "'left' or 'r",
+            ":5",
+        ),
+        (("left", "broken", "numpy=1.26"), "conda requirement 'broken' cannot be resolved", "name a channel", ""),
+        (("left", "numpy=1.26.4=py38_0", "both"), "'numpy=1.26.4=py38_0' cannot be res", "write numpy==1.26.4,", ""),
+        (("left", "numpy=>1.2", "both"), "conda requirement 'numpy=>1.2' cannot be resolved", "check name", ""),
+        (("left", "both", "not-there"), "conda requirement 'not-there' cannot be resolved", "belong under pip", ""),
+        (("left", "sklearn"), "conda requirement 'sklearn' cannot be resolved", "its package is scikit-learn", ""),
+        (("left", "pywin32"), "conda requirement 'pywin32' cannot be resolved", "only Windows has pywin32", ""),
     ],
 )
-def test_an_error_names_the_requirements_at_fault_and_no_other(resolve, specs, message, where):
+def test_an_error_names_the_requirements_at_fault_and_no_other(resolve, specs, message, hint, where):
     with pytest.raises(EnvironmentBuildError) as caught:
         resolve(*specs)
     assert caught.value.kind == "unresolvable"
     assert message in caught.value.message
+    assert hint in caught.value.hint
     assert caught.value.where.endswith(where)

@@ -1,4 +1,8 @@
-from envpack.lock.uv import failing_requirement
+from pathlib import Path
+
+from envpack.lock.uv import failing_requirement, uv_error
+from envpack.support.processes import CompletedProcess
+from tests.tables import every_row
 
 
 def test_unknown_package_is_named_as_the_user_wrote_it():
@@ -10,3 +14,90 @@ def test_conflict_names_one_of_the_requirements_and_none_by_accident():
     message = "Because a==1 depends on b>=2 and you require a==1, we can conclude that you require b<2 and a==1"
     assert failing_requirement(message, ["c", "b<2", "a==1"]) in {"b<2", "a==1"}
     assert failing_requirement("something else", ["a"]) == ""
+
+
+WANDB = """error: No solution found when resolving dependencies
+  cause: Because promise>=2.0 has no usable wheels and wandb==0.10.21 depends on promise>=2.0, we can conclude that
+         wandb==0.10.21 cannot be used. And because you require wandb==0.10.21, we can conclude that your requirements
+         are unsatisfiable.
+
+hint: Wheels are required for `promise` because building from source is disabled for all packages
+"""
+CONFLICT = """error: No solution found when resolving dependencies
+  cause: Because tensorflow==2.13.0 depends on numpy>=1.22,<=1.24.3 and you require numpy<1.20, we can conclude that
+         your requirements and tensorflow==2.13.0 are incompatible. And because you require tensorflow==2.13.0, we can
+         conclude that your requirements are unsatisfiable.
+"""
+WINDOWS = """error: No solution found when resolving dependencies
+  cause: Because pywin32==305 has no wheels with a matching platform tag (e.g., `manylinux_2_31_x86_64`) and you require
+         pywin32==305, we can conclude that your requirements are unsatisfiable.
+
+hint: Wheels are available for `pywin32` (v305) on the following platforms: `win32`, `win_amd64`
+"""
+
+
+def because(text):
+    return f"error: No solution found when resolving dependencies\n  cause: Because {text}, we can conclude that …"
+
+
+@every_row(
+    ("message", "requirements", "kind", "says", "hint"),
+    [
+        (
+            WANDB,
+            ["numpy", "wandb==0.10.21"],
+            "wheel-missing",
+            "pip requirement 'wandb==0.10.21': its dependency promise (wandb → promise) has no wheel",
+            "--allow-source promise",
+        ),
+        (
+            CONFLICT,
+            ["numpy<1.20", "tensorflow==2.13.0"],
+            "unresolvable",
+            "pip requirements 'numpy<1.20' (line 1) and 'tensorflow==2.13.0' (line 2) cannot be resolved",
+            "change one of them: 'numpy<1.20' (line 1) or 'tensorflow==2.13.0' (line 2)",
+        ),
+        (
+            WINDOWS,
+            ["a", "pywin32==305"],
+            "wheel-missing",
+            "'pywin32==305': it has no wheel",
+            "only Windows has it",
+        ),
+        (
+            because("there is no version of torch==2.3.0+cu118 and you require torch==2.3.0+cu118"),
+            ["torch==2.3.0+cu118"],
+            "unresolvable",
+            "'torch==2.3.0+cu118'",
+            "--extra-index-url https://download.pytorch.org/whl/cu118",
+        ),
+        (
+            because("cv2 was not found in the package registry and you require cv2"),
+            ["numpy", "cv2"],
+            "unresolvable",
+            "pip requirement 'cv2'",
+            "the package is called opencv-python-headless",
+        ),
+        (
+            because("all versions of sklearn have no usable wheels and you require sklearn"),
+            ["sklearn"],
+            "wheel-missing",
+            "'sklearn': it has no wheel",
+            "the package is called scikit-learn",
+        ),
+        (
+            because("there is no version of numpy==99 and you require numpy==99"),
+            ["numpy==99"],
+            "unresolvable",
+            "'numpy==99'",
+            "check the version",
+        ),
+    ],
+)
+def test_errors_name_the_package_at_fault_and_what_helps(message, requirements, kind, says, hint):
+    places = {requirement: f"requirements.txt:{number}" for number, requirement in enumerate(requirements, start=1)}
+    error = uv_error(CompletedProcess(1, "", message), requirements, Path("/"), places=places)
+    assert error.kind == kind
+    assert says in error.message
+    assert hint in error.hint
+    assert error.where.startswith("requirements.txt:")

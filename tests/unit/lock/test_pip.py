@@ -29,11 +29,12 @@ class Uv:
 
     def __init__(self, monkeypatch, pylock="", *, returncode=0, stderr=""):
         self.pylock, self._end = pylock, CompletedProcess(returncode, "", stderr)
-        self.arguments, self.files, self.runs = [], {}, 0
+        self.arguments, self.files, self.variables, self.runs = [], {}, None, 0
         monkeypatch.setattr(pip, "run_uv", self.run)
 
-    def run(self, arguments):
+    def run(self, arguments, variables=None):
         self.runs += 1
+        self.variables = variables
         self.arguments = [str(argument) for argument in arguments]
         paths = [argument for argument in arguments if isinstance(argument, Path)]
         self.files = {path.name: path.read_text() for path in paths if path.exists()}
@@ -78,14 +79,16 @@ def test_locked_versions_are_preferred(monkeypatch):
     assert f'url = "{SIX.url}", hashes = {{ sha256 = "{HASH}" }}' in uv.files["pylock.toml"]
 
 
-def test_secrets_in_options_reach_uv_in_a_file_only(monkeypatch):
+def test_secrets_in_options_reach_uv_in_variables_only(monkeypatch):
     uv = Uv(monkeypatch, SIX_ENTRY)
     options = (
         "--index-url https://me:secret@index.example/simple", "--extra-index-url https://a:b@x.example", "--no-index",
         "--find-links /wheels", "--pre", "--trusted-host index.example", "--prefer-binary",
     )  # fmt: skip
     resolve_pip(Requirements(pip=("six",), pip_options=options), TARGET)
-    assert uv.files["requirements.in"] == "\n".join([*options[:4], "six", ""])
+    assert uv.files["requirements.in"] == "\n".join([*options[2:4], "six", ""])
+    assert uv.variables["UV_DEFAULT_INDEX"] == "https://me:secret@index.example/simple"
+    assert uv.variables["UV_INDEX"].split()[0] == "https://a:b@x.example"
     assert "secret" not in " ".join(uv.arguments)
     assert uv.value("--prerelease") == "allow"
     assert uv.value("--allow-insecure-host") == "index.example"
@@ -250,6 +253,10 @@ def test_uv_knows_some_versions_of_glibc(glibc, name):
         ("not-in-cache", "error: network was disabled"),
         ("index-unreachable", "error: error sending request for url (https://index.example/six/)"),
         ("index-unreachable", "error: dns error"),
+        (
+            "index-untrusted",
+            "error: Failed to fetch: https://x/six/\n  cause: invalid peer certificate: UnknownIssuer",
+        ),
         ("build-failed", "error: Failed to build `six==1.17.0`"),
         ("wheel-invalid", "error: No solution found\n  cause: Because six==1.0 has an invalid package format and …"),
         (
@@ -279,7 +286,7 @@ def test_the_reason_of_a_conflict_is_one_sentence():
     plain = uv_error(CompletedProcess(1, "", "No solution found."), ["six>9"], Path("/"))
     assert plain.message == "pip requirement 'six>9' cannot be resolved for this Python: No solution found"
     unnamed = uv_error(CompletedProcess(1, "", "No solution found: Because of x."), ["b", "six>9"], Path("/"))
-    assert unnamed.message == "pip requirement 'b' cannot be resolved for this Python: Because of x"
+    assert unnamed.message == "the pip requirements cannot be resolved for this Python: Because of x"
 
 
 class Run:

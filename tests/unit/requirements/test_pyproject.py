@@ -74,7 +74,12 @@ def test_local_wheel_and_project(write):
         ('">=3.10,<3.11"', '"three"', "requires-python", 4),
         ('">=3.10,<3.11"', "3.10", "requires-python", 4),
         ("[project]", "[project", "not valid TOML", 1),
-        ("[dependency-groups]", "[tool.uv.sources]\nNumPy = {git = 'x'}\n[dependency-groups]", "numpy has a source", 6),
+        (
+            "[dependency-groups]",
+            "[tool.uv.sources]\nNumPy = {git = 'x'}\n[dependency-groups]",
+            "source of numpy in [tool.uv.sources] is not read",
+            6,
+        ),
         ("[dependency-groups]", "[tool]\nuv = 3\n[dependency-groups]", "tool.uv must be a table", 0),
         ("[dependency-groups]", "[tool]\nenvpack = 3\n[dependency-groups]", "tool.envpack must be a table", 0),
         ("[dependency-groups]", "[tool.envpack]\nextra = []\n[dependency-groups]", "unknown key 'extra'", 0),
@@ -110,9 +115,9 @@ def test_extras_that_name_each_other_without_end(write, refused):
 
 
 def test_file_without_a_project_is_refused(write, refused):
-    assert "neither [project] nor a group" in refused(write("pyproject.toml", "[build-system]\n")).message
     poetry = "[build-system]\n[tool.poetry.dependencies]\nnumpy = '*'\n"
-    assert "only Poetry reads" in refused(write("pyproject.toml", poetry), 2).message
+    assert "poetry lock" in refused(write("pyproject.toml", poetry), 2).hint
+    assert read_requirements(write("pyproject.toml", "[tool.ruff]\n")).pip == ()
 
 
 def test_other_toml_is_refused(write, refused):

@@ -61,3 +61,8 @@ def test_long_texts_take_no_longer_than_their_length(text):
     """A pattern that looks back at every character would take minutes."""
     assert len(redact(text)) <= len(text) * 2
     assert len(public_url(text)) <= len(text)
+
+
+def test_a_folder_that_is_called_t_is_no_token():
+    url = "file:///mnt/t/models/x-1.0-py3-none-any.whl"
+    assert (redact(url), has_secret(url), public_url(url)) == (url, False, url)
