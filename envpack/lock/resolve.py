@@ -122,6 +122,13 @@ def _check_target(requirements: Requirements, target: Target) -> None:
             where=str(requirements.source or ""),
             hint=f"lock for that platform, or use --platform {requirements.platform}",
         )
+    if requirements.locked_conda and not any(package.name == "python" for package in requirements.locked_conda):
+        raise InputError(
+            "the lock has no package python, so nothing could run its packages",
+            kind="bad-requirements",
+            where=str(requirements.source or ""),
+            hint="add python to what the lock was made from, and make it again",
+        )
     if requirements.locked_conda and requirements.python not in ("", target.python):
         raise InputError(
             f"it has Python {requirements.python}, the model is for {target.python}",

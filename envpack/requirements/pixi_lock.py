@@ -1,11 +1,12 @@
-"""``pixi.lock``, versions 6 and 7: the lockfile format of rattler, which pixi and other tools write."""
+"""``pixi.lock``, versions 4 to 7: the lockfile format of rattler, which pixi and other tools write."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
-from envpack.requirements.location import CREDENTIALS_HINT, Location, quote
+from envpack.requirements.location import CREDENTIALS_HINT, Location, local_path, quote
 from envpack.requirements.locked_packages import (
     check_platform,
     is_conda_archive,
@@ -19,7 +20,8 @@ from envpack.requirements.target import Target
 from envpack.support.errors import InputError
 from envpack.support.redaction import has_secret
 
-_VERSIONS = {"6", "7"}
+_VERSIONS = {"4", "5", "6", "7"}
+_DIRECT = "direct+"  # in front of the URL of a wheel that is not from an index
 _ENVIRONMENT = "default"
 _HINT = "write the lock again: pixi lock"
 
@@ -53,15 +55,33 @@ def read_pixi_lock(content: YamlTable, target: Target) -> Requirements:
     if python and not target.python.startswith(python):
         target = replace(target, python=python)
     path = content.location.path
+    pip = [entry for entry in entries if entry.kind != "conda"]
+    folders = {entry: local_path(entry.url_or_path, path.parent.absolute()) for entry in pip}
+    projects = {entry: folder for entry, folder in folders.items() if folder is not None and folder.is_dir()}
+    own = [entry for entry, folder in projects.items() if folder == path.parent.resolve()]
     return Requirements(
         python=python,
         source=path,
         channels=_channels(environment),
         locked_conda=tuple(conda),
-        locked_pip=tuple(_wheel(entry, target) for entry in entries if entry.kind != "conda"),
+        locked_pip=tuple(_wheel(entry, target) for entry in pip if entry not in projects),
+        projects=tuple(_checked_project(entry, projects[entry]) for entry in projects if entry not in own),
         platform=target.platform,
         files=(path,),
+        warnings=tuple(
+            f"{entry.table.location}: the project that the lock is of is left out: a model's code is in its own folder"
+            for entry in own
+        ),
     )
+
+
+def _checked_project(entry: LockedEntry, folder: Path) -> Path:
+    if not any((folder / file).is_file() for file in ("pyproject.toml", "setup.py")):
+        raise entry.table.location.error(
+            f"there is no Python project in the folder {quote(entry.url_or_path)}",
+            hint="the path starts at the folder of the lock",
+        )
+    return folder
 
 
 def default_environment(content: YamlTable) -> YamlTable:
@@ -90,6 +110,11 @@ def locked_entries(content: YamlTable, platform: str) -> list[LockedEntry]:
     for reference in default_environment(content).table("packages").tables(platform):
         kind, url_or_path = _key(reference)
         table = tables.get((kind, url_or_path))
+        if not kind:
+            raise reference.location.error(
+                "a package must be built from source, which envpack does not do for a lock",
+                hint="build a conda package of it, or leave it out of the environment default",
+            )
         if table is None:
             raise reference.location.error(f"{quote(url_or_path)} is not among the packages", hint=_HINT)
         found.append(LockedEntry(kind, url_or_path, table))
@@ -106,6 +131,10 @@ def _platform_name(content: YamlTable, environment: YamlTable, target: Target) -
     for name in names:
         if name in packages:
             return name
+    if not packages.values:
+        raise packages.location.error(
+            f"the environment {_ENVIRONMENT} of the lock has no packages", hint="pixi add python numpy"
+        )
     raise packages.location.error(
         f"the lock is not for {target.platform}, only for {quote(', '.join(packages.values))}",
         hint="add the platform to pixi.toml and write the lock again, or build for one of these",
@@ -114,11 +143,11 @@ def _platform_name(content: YamlTable, environment: YamlTable, target: Target) -
 
 def _key(table: YamlTable) -> tuple[str, str]:
     kind = next((key for key in ("conda", "pypi") if key in table), "")
-    if not kind:
-        raise table.location.error(
-            "a package is neither conda nor pypi", hint="do not lock packages that are built from source"
-        )
-    return kind, table.text(kind)
+    if kind:
+        return kind, table.text(kind)
+    if "kind" in table:  # in the packages of versions 4 and 5
+        return table.text("kind"), table.text("url", "") or table.text("path")
+    return "", ""
 
 
 def _conda_package(entry: LockedEntry, target: Target) -> CondaPackage:
@@ -133,9 +162,10 @@ def _conda_package(entry: LockedEntry, target: Target) -> CondaPackage:
 
 
 def _wheel(entry: LockedEntry, target: Target) -> PipPackage:
-    if not entry.url_or_path.partition("#")[0].endswith(".whl"):
-        raise _from_source(entry.url_or_path, entry.table.location)
-    return locked_wheel(entry.url_or_path, entry.table.text("sha256", ""), entry.table.location, target)
+    url_or_path = entry.url_or_path.removeprefix(_DIRECT)
+    if not url_or_path.partition("#")[0].endswith(".whl"):
+        raise _from_source(url_or_path, entry.table.location)
+    return locked_wheel(url_or_path, entry.table.text("sha256", ""), entry.table.location, target)
 
 
 def _from_source(url_or_path: str, location: Location) -> InputError:

@@ -146,6 +146,12 @@ def test_a_projects_wheel_is_built_for_the_target_and_required(tools):
     assert tools.asked["pip"]["wheels"] == ()
 
 
+def test_a_lock_without_python_is_refused(tools):
+    with pytest.raises(InputError, match="no package python") as caught:
+        tools.lock(Requirements(locked_conda=(conda("numpy"),), source=Path("/m/pixi.lock")))
+    assert caught.value.where == "/m/pixi.lock"
+
+
 def test_python_packages_of_conda_are_not_resolved_again_unless_pip_requires_them(tools):
     tools.provides = ("NumPy", "z_z", "scipy")
     tools.lock(Requirements(pip=("scipy>1 --hash=x", "a")))
@@ -288,7 +294,7 @@ def test_requirements_that_do_not_fit_the_target_are_rejected(tools, requirement
         Requirements(locked_conda=(conda("python"),), python="3.10"),
         Requirements(locked_conda=(conda("python"),)),
         Requirements(python="3.9"),
-        Requirements(locked_conda=(conda("x", sha256="", md5="c" * 32),)),
+        Requirements(locked_conda=(conda("python", sha256="", md5="c" * 32),)),
     ],
 )
 def test_requirements_that_fit_the_target_are_locked(tools, requirements):

@@ -104,6 +104,26 @@ def test_pixi_lock_of_version_6(write):
     assert found.locked_pip == (SIX,)
 
 
+def test_pixi_lock_of_version_5_names_kinds_and_urls(write):
+    text = PIXI_6.replace("version: 6", "version: 5").partition("\npackages:\n")
+    packages = text[2].replace("- conda: ", "- kind: conda\n  url: ").replace("- pypi: ", "- kind: pypi\n  url: ")
+    found = read_requirements(write("pixi.lock", f"{text[0]}\npackages:\n{packages}"))
+    assert (found.locked_conda[1], found.locked_pip) == (PYTHON, (SIX,))
+
+
+def test_wheel_that_is_not_from_an_index_has_a_prefix(write):
+    assert read_requirements(write("pixi.lock", PIXI_6.replace(SIX_URL, f"direct+{SIX_URL}"))).locked_pip == (SIX,)
+
+
+def test_projects_of_a_pixi_lock_are_built_but_not_its_own(write, tmp_path):
+    lock = write("m/pixi.lock", PIXI_6.replace(SIX_URL, "../lib"))
+    write("lib/pyproject.toml", "")
+    assert read_requirements(lock).projects == (tmp_path / "lib",)
+    found = read_requirements(write("m/pixi.lock", PIXI_6.replace(SIX_URL, "./")))
+    assert (found.projects, found.locked_pip) == ((), ())
+    assert "the project that the lock is of is left out" in found.warnings[0]
+
+
 def test_pixi_lock_of_version_7_may_rename_a_platform(write):
     text = PIXI_6.replace("version: 6", "version: 7\nplatforms:\n- name: gpu\n  subdir: linux-64", 1)
     assert len(read_requirements(write("pixi.lock", text.replace("linux-64:\n", "gpu:\n"))).locked_conda) == 2
@@ -112,14 +132,15 @@ def test_pixi_lock_of_version_7_may_rename_a_platform(write):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("version: 6", "version: 5", "version '5'"),
+        ("version: 6", "version: 3", "version '3'"),
+        ("    packages:\n      linux-64:\n", "    packages: {}\n    rest:\n      x:\n", "has no packages"),
         ("  default:", "  serve:", "no environment default, only 'serve'"),
         ("      linux-64:", "      osx-arm64:", "only for 'osx-arm64'"),
         (f"packages:\n- conda: {FORGE}", f"packages:\n- conda: {FORGE}/x", "not among the packages"),
         (PYTHON_URL, "./source", "built from source"),
         (SIX_URL, "https://example.org/six.tar.gz", "built from source"),
         (SIX_URL, "./lib", "built from source"),
-        ("- conda:", "- conda_source:", "neither conda nor pypi"),
+        ("- conda:", "- conda_source:", "built from source"),
         (SIX_URL, "./none-1.0-py3-none-any.whl", "there is no file"),
         (f"  sha256: {SIX.sha256}\n", "", "six has no sha256"),
         (f"sha256: {PYTHON.sha256}", "sha256: 00", "sha256 of python"),
