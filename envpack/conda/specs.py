@@ -61,6 +61,8 @@ def spec_hint(specs: Sequence[str]) -> str:
         return f"only {only_system(spec.name)} has {spec.name}: remove it"
     if spec and package_of(spec.name) != normalise_name(spec.name):
         return f"{spec.name} is the name of a module; its package is {package_of(spec.name)}: name that under pip:"
+    if specs and re.search(r"\[[^=\]]+\]$", specs[0]):
+        return "a package of conda has no extras: name it under pip:"
     if specs and without_build(specs[0]) != specs[0]:
         return (
             f"write {without_build(specs[0])}, without the build: channels remove builds, and other systems have others"

@@ -52,15 +52,16 @@ def uv_error(
     index = _index(output)
     unresolvable = failing or "No solution found" in output
     patterns = (*_ERROR_PATTERNS, *([_WHEEL_MISSING] if missing else []), _UNRESOLVABLE if unresolvable else _UNKNOWN)
-    described = [f"{requirement!r}{_line(places.get(requirement, ''))}" for requirement in required]
-    if len(required) == 1:
-        described = [repr(required[0])]  # the error has its line
+    described = [repr(_without_hashes(requirement)) for requirement in required]
+    if len(required) > 1:  # of one, the error has the line
+        numbers = [_line(places.get(requirement, "")) for requirement in required]
+        described = [f"{text}{number}" for text, number in zip(described, numbers, strict=True)]
     error = error_from_output(
         patterns,
         output,
         storage=storage,
         details=output,
-        about=f"pip requirement {failing!r}" if failing else "the pip requirements",
+        about=f"pip requirement {_without_hashes(failing)!r}" if failing else "the pip requirements",
         requirements=_conflict(described, requirements),
         name=_name(failing or requirements[0]),
         missing=_missing(output, required[0], missing) if missing else "",
@@ -151,8 +152,16 @@ def _required(output: str, requirements: Sequence[str]) -> list[str]:
 
 def _conflict(described: Sequence[str], requirements: Sequence[str]) -> str:
     if not described:
-        return f"pip requirement {requirements[0]!r}" if len(requirements) == 1 else "the pip requirements"
+        return (
+            f"pip requirement {_without_hashes(requirements[0])!r}"
+            if len(requirements) == 1
+            else "the pip requirements"
+        )
     return f"pip requirement{'s' if len(described) > 1 else ''} {' and '.join(described)}"
+
+
+def _without_hashes(requirement: str) -> str:
+    return requirement.partition(" --hash=")[0]
 
 
 def _line(place: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
@@ -133,7 +133,8 @@ def resolve_lock(
         asked = request.requirements, request.target, options
         key = lock_key(*asked) if store else ""
         found = find_lock(store, key) if store and before is None and not update else None
-        lock = found or lock_requirements(*asked, progress)
+        with _other_pythons_in_hint(request):
+            lock = found or lock_requirements(*asked, progress)
         if store and store.push and found is None:
             push_lock(store, key, lock)
     return lock
@@ -159,7 +160,8 @@ def locked_environment(
         progress.detail(request.python.note)
     lock = read_lock(request.lock_file)
     if lock is None:
-        lock = _remembered_lock(request, progress, store)
+        with _other_pythons_in_hint(request):
+            lock = _remembered_lock(request, progress, store)
     else:
         refuse_stale(lock, request)
     if not lock.names.intersection(_NUMPY):
@@ -185,6 +187,19 @@ def locked_environment(
     if store.push:
         push_packages(store, lock)
     return obtain_environment(store, lock.environment_key(strip=strip), made, cache=cache, progress=progress)
+
+
+@contextlib.contextmanager
+def _other_pythons_in_hint(request: LockRequest) -> Iterator[None]:
+    """Let the hint of an error name the other Pythons that the requirements allow, if envpack chose this one."""
+    try:
+        yield
+    except EnvironmentBuildError as error:
+        others = [minor for minor in request.python.others if minor != request.target.python]
+        if error.kind in ("wheel-missing", "unresolvable") and others:
+            error.hint += f"; or choose another Python that {request.requirements.pythons} allows: --python "
+            error.hint += " or ".join(others)
+        raise
 
 
 def numpy_missing(subject: str, where: Path, hint: str) -> InputError:

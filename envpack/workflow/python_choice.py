@@ -20,12 +20,14 @@ class ChosenPython:
         source: where it comes from: ``"--python"``, a file, or a sentence part.
         named: whether the user or the model names it; otherwise envpack chooses it.
         note: why it is not the release's own although nobody names it, as a sentence; ``""`` otherwise.
+        others: minor versions that the requirements allow as well, if the newest was chosen.
     """
 
     minor: str
     source: str
     named: bool = True
     note: str = ""
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,8 @@ class PythonChooser:
             return ChosenPython(self.release.python, own, named=False)
         minor = self._newest(requirements)
         note = f"Python {minor}: {own} has {self.release.python}, and {name} requires {required}"
-        return ChosenPython(minor, f"the newest for {required} in {name}", named=False, note=note)
+        others = tuple(other for other in SUPPORTED if allows_minor(required, other))
+        return ChosenPython(minor, f"the newest for {required} in {name}", named=False, note=note, others=others)
 
     def _newest(self, requirements: Requirements) -> str:
         allowed = [minor for minor in SUPPORTED if allows_minor(requirements.pythons, minor)]

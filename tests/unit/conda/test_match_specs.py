@@ -88,6 +88,7 @@ def test_conda_forms_are_understood(resolve, spec, version):
         (("left", "numpy=>1.2", "both"), "conda requirement 'numpy=>1.2' cannot be resolved", "check name", ""),
         (("left", "both", "not-there"), "conda requirement 'not-there' cannot be resolved", "belong under pip", ""),
         (("left", "sklearn"), "conda requirement 'sklearn' cannot be resolved", "its package is scikit-learn", ""),
+        (("left", "numpy[extra]"), "conda requirement 'numpy[extra]' cannot be resolved", "has no extras", ""),
         (("left", "pywin32"), "conda requirement 'pywin32' cannot be resolved", "only Windows has pywin32", ""),
     ],
 )

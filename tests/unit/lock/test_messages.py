@@ -45,7 +45,7 @@ def because(text):
     [
         (
             WANDB,
-            ["numpy", "wandb==0.10.21"],
+            ["numpy", f"wandb==0.10.21 --hash=sha256:{'a' * 64}"],
             "wheel-missing",
             "pip requirement 'wandb==0.10.21': its dependency promise (wandb → promise) has no wheel",
             "--allow-source promise",

@@ -231,3 +231,18 @@ def test_a_lock_without_numpy_is_refused_before_anything_is_installed(machine, r
     with pytest.raises(InputError) as caught:
         locked_environment(machine.request(), machine.steps)
     assert caught.value.kind == "numpy-missing"
+
+
+def test_an_error_names_the_other_pythons_if_envpack_chose_the_newest(machine, monkeypatch):
+    def fail(*_):
+        raise EnvironmentBuildError("x", kind="wheel-missing", hint="choose a version")
+
+    monkeypatch.setattr(module, "lock_requirements", fail)
+    (machine.folder / "requirements.txt").unlink()
+    (machine.folder / "environment.yml").write_text("dependencies: ['python>=3.11,<3.14', {pip: [numpy]}]\n")
+    with pytest.raises(EnvironmentBuildError) as caught:
+        lock_model(machine.project, "m", progress=machine.steps)
+    assert caught.value.hint == (
+        "choose a version; or choose another Python that >=3.11,<3.14 allows: --python 3.11 or 3.12"
+    )
+    assert "Python 3.13: Triton 24.10 has 3.10, and environment.yml requires >=3.11,<3.14" in machine.steps.seen
