@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 ENGINE_HINT = "install envpack again; if the error returns, remove the cache folder and build again"
 FORBIDDEN_PATTERN = r"\b40[13]\b|Unauthorized|Forbidden"  # output of engines when a channel requires credentials
+UNTRUSTED_PATTERN = (
+    r"invalid peer certificate|CERTIFICATE_VERIFY_FAILED|certificate verify failed|SSL certificate problem"
+)
 CREDENTIALS_HINT = "put them into ~/.netrc, the file named by RATTLER_AUTH_FILE, or the channel's address in .condarc"
 _CHILD = Path(__file__).with_name("rattler_child.py")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envpack.conda.engine import FORBIDDEN_PATTERN
+from envpack.conda.engine import FORBIDDEN_PATTERN, UNTRUSTED_PATTERN
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.conda.specs import describe_specs, named_specs
 from envpack.requirements import CondaPackage, Target
@@ -203,6 +203,12 @@ _ERROR_PATTERNS = (
         pattern=FORBIDDEN_PATTERN,
         message="a channel requires credentials from {engine} ({channels})",
         hint="configure them in {engine} itself, see its documentation; envpack does not pass them on",
+    ),
+    ErrorPattern(
+        kind="channel-untrusted",
+        pattern=UNTRUSTED_PATTERN,
+        message="{engine} does not trust the certificate of a channel ({channels}): {reason}",
+        hint="configure ssl_verify in .condarc, with the file of the authority that signed it",
     ),
     ErrorPattern(
         kind="channel-unreachable",

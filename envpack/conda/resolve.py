@@ -9,6 +9,7 @@ from envpack.conda.engine import (
     CREDENTIALS_HINT,
     ENGINE_HINT,
     FORBIDDEN_PATTERN,
+    UNTRUSTED_PATTERN,
     EngineError,
     as_request,
     from_result,
@@ -17,6 +18,7 @@ from envpack.conda.engine import (
 from envpack.conda.settings import Channels, CondaSettings
 from envpack.conda.specs import describe_specs, spec_hint, specs_with_addresses
 from envpack.requirements import CondaPackage, Target
+from envpack.support.certificates import UNTRUSTED_HINT
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.text import one_line
@@ -51,7 +53,7 @@ def resolve_conda(
     Raises:
         UsageError: kind ``bad-channel``: a match spec names something that cannot be a channel.
         EnvironmentBuildError: ``unresolvable``, ``glibc-too-old``, ``channel-unreachable``, ``channel-forbidden``,
-            ``disk-full`` or ``engine-failed``.
+            ``channel-untrusted``, ``disk-full`` or ``engine-failed``.
     """
     try:
         result = run_engine(
@@ -126,6 +128,12 @@ _ERROR_PATTERNS = (
         pattern=FORBIDDEN_PATTERN,
         message="a channel requires credentials ({channels})",
         hint=CREDENTIALS_HINT,
+    ),
+    ErrorPattern(
+        kind="channel-untrusted",
+        pattern=UNTRUSTED_PATTERN,
+        message="the certificate of a channel is not trusted ({channels}): {reason}",
+        hint=UNTRUSTED_HINT,
     ),
     ErrorPattern(
         kind="channel-unreachable",

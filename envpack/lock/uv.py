@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from envpack.lock.uv_reasons import chain, required_names, unresolvable_hint, wheel_hint, without_wheel
+from envpack.support.certificates import UNTRUSTED_HINT
 from envpack.support.error_patterns import ErrorPattern, error_from_output
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.processes import CompletedProcess
@@ -101,8 +102,7 @@ _ERROR_PATTERNS = (
         kind="index-untrusted",
         pattern=r"invalid peer certificate|certificate verify failed|UnknownIssuer",
         message="the certificate of {index} is not trusted: {cause}",
-        hint="add the authority that signed it to those of this machine (update-ca-certificates), or name its file in"
-        " SSL_CERT_FILE",
+        hint=UNTRUSTED_HINT,
     ),
     ErrorPattern(
         kind="index-unreachable",

@@ -9,6 +9,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+UNTRUSTED_HINT = (
+    "add the authority that signed it to those of this machine (update-ca-certificates),"
+    " or name its file in SSL_CERT_FILE"
+)
 # Where distributions keep all trusted authorities in one file: Debian, Fedora, RHEL, openSUSE, Alpine.
 _BUNDLES = (
     Path("/etc/ssl/certs/ca-certificates.crt"),

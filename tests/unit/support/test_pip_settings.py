@@ -1,0 +1,62 @@
+"""The indexes of pip's configuration files, and the authorities that this machine trusts."""
+
+from pathlib import Path
+
+import pytest
+
+from envpack.support import pip_settings
+from envpack.support.certificates import trusted_certificates, verification_setting
+from envpack.support.pip_settings import pip_indexes
+from tests.tables import every_row
+
+OWN, MORE = "https://own.example/simple", "https://more.example/simple"
+
+
+@pytest.fixture(autouse=True)
+def _machine_without_pip_settings(monkeypatch):
+    """The files below /etc, which a machine may have, are not read."""
+    real = pip_settings.read_text
+    monkeypatch.setattr(
+        pip_settings, "read_text", lambda file, **how: "" if Path("/etc") in file.parents else real(file, **how)
+    )
+
+
+@every_row(
+    ("text", "variables", "expected"),
+    [
+        (f"[global]\nindex-url = {OWN}\n", {}, {"UV_DEFAULT_INDEX": OWN}),
+        (f"[global]\nindex_url = {MORE}\n[install]\nindex-url = {OWN}\n", {}, {"UV_DEFAULT_INDEX": OWN}),
+        (f"[global]\nextra-index-url =\n    {OWN}\n    {MORE}\n", {}, {"UV_INDEX": f"{OWN} {MORE}"}),
+        (f"[global]\nextra-index-url = file:///srv/simple {OWN}\n", {}, {"UV_INDEX": OWN}),
+        (f"[global]\nindex-url = {OWN}\n", {"PIP_INDEX_URL": MORE}, {"UV_DEFAULT_INDEX": MORE}),
+        (f"[global]\nindex-url = {OWN}\n", {"UV_INDEX_URL": MORE}, {}),
+        (f"[global]\nindex-url = {OWN}\n", {"PIP_CONFIG_FILE": "/dev/null"}, {}),
+        ("[global\n", {}, {}),
+        ("[global]\ntimeout = 60\n", {}, {}),
+    ],
+)
+def test_remote_indexes_of_pip_get_the_names_of_uv(tmp_path, text, variables, expected):
+    (tmp_path / "pip").mkdir(exist_ok=True)
+    (tmp_path / "pip/pip.conf").write_text(text)
+    assert pip_indexes({"XDG_CONFIG_HOME": str(tmp_path), "HOME": "/nonexistent", **variables}) == expected
+
+
+def test_indexes_of_pip_are_not_meant_for_a_uv_that_has_its_own(tmp_path):
+    for name, text in {"pip/pip.conf": f"[global]\nindex-url = {OWN}\n", "uv/uv.toml": "[[index]]\n"}.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    assert pip_indexes({"XDG_CONFIG_HOME": str(tmp_path)}) == {}
+
+
+def test_authorities_are_those_that_the_user_names_else_those_of_the_machine(tmp_path, monkeypatch):
+    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    own = tmp_path / "own.pem"
+    own.write_text("certificates")
+    monkeypatch.setattr("envpack.support.certificates._BUNDLES", (tmp_path / "none", own))
+    assert (trusted_certificates(), verification_setting()) == (str(own), str(own))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/named.pem")
+    assert verification_setting() == "/named.pem"
+    monkeypatch.setenv("SSL_CERT_FILE", "/chosen.pem")
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    assert (trusted_certificates(), verification_setting()) == ("/chosen.pem", "/chosen.pem")
