@@ -68,7 +68,7 @@ def uv_error(
         missing=_missing(output, required[0], missing) if missing else "",
         wheel_hint=wheel_hint(output, missing, sources) if missing else "",
         unresolvable_hint=unresolvable_hint(output, described),
-        index=f"the package index {index}" if index else "the package index",
+        index=_server(output, index, failing),
         cause=_cause(output),
         reason=one_line(_reason(lines)),
         lines=lines,
@@ -182,6 +182,13 @@ def _index(output: str) -> str:
         return ""
     url = match["url"]
     return url.rstrip("/").rpartition("/")[0] if url.endswith("/") else url
+
+
+def _server(output: str, index: str, failing: str) -> str:
+    """What to call the server that fails; while an index is read, no single requirement is the cause."""
+    if "Failed to download" in output and failing:
+        return f"the server of {_without_hashes(failing)!r}{f' ({index})' if index else ''}"
+    return f"the package index {index}" if index else "the package index"
 
 
 def _cause(output: str) -> str:

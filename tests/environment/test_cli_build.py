@@ -66,7 +66,10 @@ def test_init_build_and_build_again(tmp_path, changes):
     assert first.code == 0, first.err
     (model,) = first.document["models"]
     assert first.document["schema"] == 1
-    names = {"name", "python", "numpy", "packages", "environment", "stub", "backend", "start", "changed", "forms"}
+    names = {"name", "python", "numpy", "packages", "environment", "stub", "backend", "start", "changed"} | {
+        "forms",
+        "warnings",
+    }
     assert set(model) == names
     assert (model["name"], model["changed"]) == ("preprocessing", True)
     assert model["python"].startswith("3.8.")

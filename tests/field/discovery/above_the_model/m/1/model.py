@@ -1,0 +1,4 @@
+import leaf
+import numpy
+
+MODULES = [leaf, numpy]
