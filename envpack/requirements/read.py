@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envpack.requirements.converted import conversion_error
 from envpack.requirements.location import Location
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import read_text
@@ -15,6 +14,15 @@ if TYPE_CHECKING:
     from envpack.requirements.pylock import ChoosePython
     from envpack.requirements.target import Target
 
+# Files of other tools that are not read; for each: why it is not read, and the command.
+_CONVERSIONS = {
+    "Pipfile": ("pipenv resolves it into a Pipfile.lock", "pipenv lock"),
+    "pixi.toml": ("pixi resolves it into a pixi.lock", "pixi lock"),
+    "setup.py": (
+        "it is a program, so its requirements cannot be read",
+        "uv pip compile setup.py --output-file requirements.txt",
+    ),
+}
 _YAML = {".yml", ".yaml", ".lock"}
 
 
@@ -66,8 +74,9 @@ def _read_project(text: str, path: Path, target: Target, choose: ChoosePython | 
     Raises:
         InputError: as `read_requirements`; or another tool must convert it first.
     """
-    if error := conversion_error(path):
-        raise error
+    if path.name in _CONVERSIONS:
+        reason, command = _CONVERSIONS[path.name]
+        raise Location(path).error(f"{path.name} is not read: {reason}", hint=f"run in its folder: {command}")
     if path.name == "uv.lock":
         from envpack.requirements.uv_lock import read_uv_lock
 
