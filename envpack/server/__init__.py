@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from envpack.server.interrupts import interruptible as interruptible
     from envpack.server.kserve import (
         Client as Client,
+        InferMessage as InferMessage,
         RequestError as RequestError,
-        ServedConfig as ServedConfig,
-        TensorConfig as TensorConfig,
         needs_binary as needs_binary,
-        read_served_config as read_served_config,
     )
     from envpack.server.launch import user_site_was_read as user_site_was_read
     from envpack.server.location import (
@@ -46,6 +44,11 @@ if TYPE_CHECKING:
         ProcessServer as ProcessServer,
         is_free as is_free,
     )
+    from envpack.server.served_config import (
+        ServedConfig as ServedConfig,
+        TensorConfig as TensorConfig,
+        read_served_config as read_served_config,
+    )
     from envpack.server.stale_runs import temporary_home as temporary_home
     from envpack.server.tensors import (
         BINARY_ONLY as BINARY_ONLY,
@@ -57,5 +60,6 @@ if TYPE_CHECKING:
         difference as difference,
         encode as encode,
     )
+    from envpack.server.together import Answer as Answer, infer_together as infer_together
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -7,15 +7,15 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Required, TypedDict, cast
+from typing import Any, cast
 
+from envpack.server.served_config import ModelConfig
 from envpack.server.tensors import BINARY_ONLY, Tensor, decode, encode
 from envpack.support.bounded_reading import parse_json
 from envpack.support.certificates import trusted_certificates
 
 _LARGE = 64 * 1024
 _HEADER_LENGTH = "Inference-Header-Content-Length"
-_DATATYPES = {"TYPE_STRING": "BYTES"}
 
 
 class RequestError(Exception):
@@ -33,6 +33,15 @@ class RequestError(Exception):
         self.message = message
         self.status = status
         self.timed_out = timed_out
+
+
+@dataclass(frozen=True)
+class InferMessage:
+    """An inference request as it is sent: the path below the server's address, headers and body."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,16 @@ class Client:
         self._session.trust_env = False
         self._session.verify = trusted_certificates() or True
         self._session.headers["Connection"] = "close"
+
+    @property
+    def url(self) -> str:
+        """Address of the server, without a trailing slash."""
+        return self._url
+
+    @property
+    def timeout(self) -> float:
+        """Default time limit in seconds for a response."""
+        return self._timeout
 
     def of_version(self, version: str) -> Client:
         """A client whose requests go to this version of each model."""
@@ -147,6 +166,23 @@ class Client:
             RequestError: the model failed, or the response is malformed.
 
         """
+        message = self.infer_message(
+            model, inputs, binary=binary, parameters=parameters, request_id=request_id, outputs=outputs
+        )
+        response = self._send("POST", message.path, body=message.body, headers=message.headers)
+        return read_answer(response.status_code, response.content, response.headers)
+
+    def infer_message(
+        self,
+        model: str,
+        inputs: Sequence[Tensor],
+        *,
+        binary: bool | None = None,
+        parameters: Mapping[str, object] | None = None,
+        request_id: str = "",
+        outputs: Sequence[str] = (),
+    ) -> InferMessage:
+        """What `infer` sends for its arguments."""
         if binary is None:
             binary = any(needs_binary(tensor) for tensor in inputs)
         described, tail = _request(inputs, binary, parameters or {})
@@ -156,11 +192,7 @@ class Client:
             described["outputs"] = [{"name": name} for name in outputs]
         header = json.dumps(described).encode()
         headers = {_HEADER_LENGTH: str(len(header))} if binary else {"Content-Type": "application/json"}
-        response = self._send("POST", f"{self._path(model)}/infer", body=header + tail, headers=headers)
-        try:
-            return _outputs(response.content, int(response.headers.get(_HEADER_LENGTH, len(response.content))))
-        except (AttributeError, ValueError, KeyError, TypeError) as error:
-            raise RequestError(f"the response is malformed: {error}", status=200) from error
+        return InferMessage(f"{self._path(model)}/infer", headers, header + tail)
 
     def generate_stream(self, model: str, inputs: Sequence[Tensor], *, limit: int = 1000) -> list[dict[str, Any]]:
         """Send a request to a decoupled model, which can send any number of responses, for any time.
@@ -234,6 +266,20 @@ class Client:
         if not response.ok:
             raise RequestError(_error_text(response.content), status=response.status_code)
         return response
+
+
+def read_answer(status: int, content: bytes, headers: Mapping[str, str]) -> tuple[Tensor, ...]:
+    """The output tensors in the response to an inference request.
+
+    Raises:
+        RequestError: the model failed, or the response is malformed.
+    """
+    if status >= 400:
+        raise RequestError(_error_text(content), status=status)
+    try:
+        return _outputs(content, int(headers.get(_HEADER_LENGTH, len(content))))
+    except (AttributeError, ValueError, KeyError, TypeError) as error:
+        raise RequestError(f"the response is malformed: {error}", status=200) from error
 
 
 def _lines(response: Any, timeout: float) -> Iterator[bytes]:
@@ -321,113 +367,3 @@ def _error_text(content: bytes) -> str:
         value = None
     reason = str(value["error"]) if isinstance(value, dict) and "error" in value else text
     return reason if reason.strip() else "no reason given"
-
-
-class TensorEntry(TypedDict, total=False):
-    """An input or output in `ModelConfig`."""
-
-    name: Required[str]
-    data_type: Required[str]
-    dims: Required[list[int | str]]
-    optional: bool
-
-
-class InstanceGroup(TypedDict, total=False):
-    """An instance group in `ModelConfig`."""
-
-    name: str
-    kind: str
-    count: int
-    gpus: list[int]
-
-
-class TransactionPolicy(TypedDict, total=False):
-    """The transaction policy in `ModelConfig`."""
-
-    decoupled: bool
-
-
-class ModelConfig(TypedDict, total=False):
-    """The response to ``GET /v2/models/<name>/config``: the JSON form of Triton's ModelConfig, as far as it is read."""
-
-    name: str
-    max_batch_size: int
-    input: list[TensorEntry]
-    output: list[TensorEntry]
-    instance_group: list[InstanceGroup]
-    model_transaction_policy: TransactionPolicy
-    sequence_batching: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class TensorConfig:
-    """An input or output of a model.
-
-    Attributes:
-        name: name of the tensor.
-        datatype: KServe's name of the type, for example ``"FP32"``.
-        dims: dimensions in requests, including the batch dimension; -1 is any size.
-        optional: whether a request can omit it.
-
-    """
-
-    name: str
-    datatype: str
-    dims: tuple[int, ...]
-    optional: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServedConfig:
-    """The parts of a model's configuration that determine its requests and responses.
-
-    Attributes:
-        inputs: inputs, in order.
-        outputs: outputs, in order.
-        largest_batch: maximum number of items in a request; 0 if the first dimension is not a batch.
-        decoupled: whether a request can have any number of responses (plain inference is then not available).
-        sequence: whether requests belong to sequences.
-        instances: number of model instances.
-        kinds: kinds of the instances, ``"KIND_CPU"``, ``"KIND_GPU"``, …, without duplicates.
-
-    """
-
-    inputs: tuple[TensorConfig, ...]
-    outputs: tuple[TensorConfig, ...]
-    largest_batch: int
-    decoupled: bool
-    sequence: bool
-    instances: int
-    kinds: tuple[str, ...]
-
-    @property
-    def batched(self) -> bool:
-        """Whether the first dimension is a batch."""
-        return self.largest_batch > 0
-
-
-def read_served_config(config: ModelConfig) -> ServedConfig:
-    """Read the response to ``GET /v2/models/<name>/config``."""
-    largest_batch = int(config.get("max_batch_size", 0))
-    batched = largest_batch > 0
-    groups = config.get("instance_group", ())
-    return ServedConfig(
-        inputs=tuple(_tensor(entry, batched=batched) for entry in config.get("input", ())),
-        outputs=tuple(_tensor(entry, batched=batched) for entry in config.get("output", ())),
-        largest_batch=largest_batch,
-        decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled", False)),
-        sequence="sequence_batching" in config,
-        instances=sum(int(group.get("count", 1)) * max(1, len(group.get("gpus", ()))) for group in groups),
-        kinds=tuple(dict.fromkeys(str(group.get("kind", "")) for group in groups)),
-    )
-
-
-def _tensor(entry: TensorEntry, *, batched: bool) -> TensorConfig:
-    datatype = str(entry["data_type"])
-    dims = tuple(int(dim) for dim in entry["dims"])
-    return TensorConfig(
-        entry["name"],
-        _DATATYPES.get(datatype, datatype.removeprefix("TYPE_")),
-        (-1, *dims) if batched else dims,
-        bool(entry.get("optional", False)),
-    )

@@ -22,7 +22,7 @@ from envpack.server import (
     read_served_config,
 )
 from envpack.support.errors import InputError
-from envpack.verification.checks import inference, process
+from envpack.verification.checks import concurrency, inference, process
 from envpack.verification.fault_catalogue import explain
 from envpack.verification.loading import (
     LoadResult,
@@ -66,6 +66,7 @@ _KINDS = {
     "infer": "bad-output",
     "formats": "formats-differ",
     "expected": "wrong-answers",
+    "concurrency": "wrong-together",
     "stability": "stub-died",
     "files": "environment-changed",
 }
@@ -273,6 +274,9 @@ class Judge:
         if samples is not None:
             expected, count = inference.check_samples(client, model.name, samples)
             checks.append(expected)
+        if concurrency.is_asked_together(config) and all(check.ok for check in checks):
+            together = concurrency.check_together(client, model.name, config, samples)
+            checks += [together] if together else []
         latency = inference.measure_latency(client, model.name, requests[0], self._options.requests)
         if not model.is_ensemble:
             checks.append(process.check_stability(self._server, model, before))

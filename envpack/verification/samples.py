@@ -116,7 +116,7 @@ def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
 
 
 def _sequence(config: ServedConfig, number: int, step: int, length: int) -> dict[str, object]:
-    if not config.sequence:
+    if not config.in_sequences:
         return {}
     return {"sequence_id": number, "sequence_start": step == 0, "sequence_end": step == length - 1}
 
@@ -267,7 +267,7 @@ class SmokeRequest:
 
 def sequence_parameters(config: ServedConfig) -> Mapping[str, object]:
     """Parameters that make one request a sequence, for models with sequence batching; else none."""
-    return _WHOLE_SEQUENCE if config.sequence else {}
+    return _WHOLE_SEQUENCE if config.in_sequences else {}
 
 
 def generate_requests(config: ServedConfig) -> Iterator[SmokeRequest]:
@@ -287,6 +287,19 @@ def generate_requests(config: ServedConfig) -> Iterator[SmokeRequest]:
         yield SmokeRequest("with two items in one request", _ones(config.inputs, 2), parameters)
 
 
+def generate_variants(config: ServedConfig, count: int) -> Iterator[SmokeRequest]:
+    """Generate requests with all inputs that differ from each other, so that their answers can be told apart.
+
+    The first one has ones, as that of `generate_requests`; the elements of the next are two, then three, and so on,
+    which a model may still take for indices. Every second one is false in inputs of booleans.
+    """
+    if not config.inputs or inputs_too_large(config):
+        return
+    for number in range(1, count + 1):
+        inputs = tuple(_filled(entry, 1, _value(entry.datatype, number)) for entry in config.inputs)
+        yield SmokeRequest(f"with {number} in every input", inputs)
+
+
 def inputs_too_large(config: ServedConfig) -> bool:
     """Whether no request is generated because its inputs would be so large that the request proves little."""
     return _elements_of_one(config) > _MOST_ELEMENTS
@@ -297,18 +310,18 @@ def _elements_of_one(config: ServedConfig) -> int:
 
 
 def _ones(entries: tuple[TensorConfig, ...], batch: int) -> tuple[Tensor, ...]:
-    return tuple(_one_tensor(entry, batch) for entry in entries)
+    return tuple(_filled(entry, batch, _value(entry.datatype, 1)) for entry in entries)
 
 
-def _one_tensor(entry: TensorConfig, batch: int) -> Tensor:
+def _filled(entry: TensorConfig, batch: int, value: Value) -> Tensor:
     shape = tuple(1 if dim < 0 else dim for dim in entry.dims)
     shape = (batch, *shape[1:]) if batch > 1 else shape
-    return Tensor(entry.name, entry.datatype, shape, (_one(entry.datatype),) * math.prod(shape))
+    return Tensor(entry.name, entry.datatype, shape, (value,) * math.prod(shape))
 
 
-def _one(datatype: str) -> Value:
+def _value(datatype: str, number: int) -> Value:
     if datatype == "BYTES":
-        return b"1"
+        return str(number).encode()
     if datatype == "BOOL":
-        return True
-    return 1.0 if datatype in FLOATING else 1
+        return number % 2 == 1
+    return float(number) if datatype in FLOATING else number

@@ -202,15 +202,16 @@ SUM_OF_SEQUENCE = """import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        self.total = 0
+        self.totals = {}
 
     def execute(self, requests):
         answers = []
         for request in requests:
-            if pb_utils.get_input_tensor_by_name(request, "START").as_numpy().any():
-                self.total = 0
-            self.total = self.total + pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.total)]))
+            sequence = request.correlation_id()
+            starts = pb_utils.get_input_tensor_by_name(request, "START").as_numpy().any()
+            before = 0 if starts else self.totals[sequence]
+            self.totals[sequence] = before + pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.totals[sequence])]))
         return answers
 """
 SEQUENCE = """sequence_batching { control_input [ {

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from envpack.server.kserve import read_served_config
+from envpack.server.served_config import read_served_config
 from envpack.server.tensors import Tolerance
 from envpack.support.errors import InputError
 from envpack.verification.samples import generate_requests, inputs_too_large, read_samples

@@ -1,0 +1,279 @@
+"""Checks what a model answers when many clients ask at once: the server then merges requests into batches.
+
+A model can be right for one client and wrong for many: it answers a batch with one response, or with the responses in
+another order, keeps the inputs of a request in itself, or fails a whole batch for one bad request.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from envpack.server import (
+    Answer,
+    Client,
+    InferMessage,
+    RequestError,
+    ServedConfig,
+    Tensor,
+    Tolerance,
+    difference,
+    infer_together,
+)
+from envpack.verification.samples import Samples, SmokeRequest, generate_variants
+from envpack.verification.verdict import Check, failed, passed, skipped
+
+_CLIENTS = 32
+_VARIANTS = 8
+_ROUNDS = 3  # with batches, if the server merges requests
+_ROUNDS_SECONDS = 2.0
+_ALONE_SECONDS = 2.0  # for the answers to single requests, which those of many are compared with
+_TOGETHER_SECONDS = (
+    10.0  # for a round, if requests are answered one after the other; at most half of the client's limit
+)
+_MOST_BYTES = 64 << 20  # of the requests of a round
+_TOLERANCE = Tolerance(rtol=1e-2, atol=1e-4)  # a batch is computed in another order than its requests alone
+_FIX = "give each request of the list that execute gets its own response, in the same order, and keep none in the model"
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """The requests of one client, in their order: one, or those of a sequence, with the answers that they get alone.
+
+    There are no answers if the model refuses a request by itself.
+    """
+
+    requests: tuple[SmokeRequest, ...]
+    answers: tuple[tuple[Tensor, ...], ...]
+
+
+def is_asked_together(config: ServedConfig) -> bool:
+    """Whether requests of several clients meet in a model: in batches, in a sequence batcher, in several instances."""
+    return not config.decoupled and (config.merges or config.sequences_at_once > 1 or config.instances > 1)
+
+
+def check_together(client: Client, model: str, config: ServedConfig, samples: Samples | None) -> Check | None:
+    """Send requests of many clients at once and compare each answer with the one that its request gets alone.
+
+    Args:
+        client: a client of the server.
+        model: name of the model.
+        config: its configuration.
+        samples: the user's samples, which are sent instead of generated requests.
+
+    Returns:
+        The check; None if no request can be made up.
+
+    Raises:
+        RequestError: the server ended, or a request gets no answer in time although it is the only one.
+    """
+    alone = _Alone(client, model, in_sequences=config.in_sequences)
+    conversations = list(alone.ask(_requests(config, samples)))
+    if not any(conversation.answers for conversation in conversations):
+        return None
+    clients = min(_CLIENTS, config.sequences_at_once or _CLIENTS, alone.most_clients())
+    if clients < 2:
+        return skipped("concurrency", f"not sent at once: one request takes {alone.slowest:.1f} s or is too large")
+    burst = _Burst(client, model, config, conversations, clients)
+    burst.send_rounds()
+    return _judged(burst, alone)
+
+
+def _requests(config: ServedConfig, samples: Samples | None) -> Iterator[tuple[SmokeRequest, ...]]:
+    """The requests of each client."""
+    if samples is None:
+        for request in generate_variants(config, _VARIANTS):
+            yield (request, request) if config.in_sequences else (request,)
+        return
+    current: list[SmokeRequest] = []
+    for sample in samples.samples:
+        current.append(SmokeRequest("with a sample", sample.inputs))
+        if not config.in_sequences or sample.parameters.get("sequence_end"):
+            yield tuple(current)
+            current = []
+
+
+class _Alone:
+    """Asks every conversation twice, one after the other.
+
+    Attributes:
+        repeatable: whether equal requests had equal answers.
+        slowest: how long the slowest answer took, in seconds.
+        largest: size of the largest request in bytes.
+    """
+
+    def __init__(self, client: Client, model: str, *, in_sequences: bool) -> None:
+        self._client = client
+        self._model = model
+        self._next_id = 1 << 20 if in_sequences else 0  # the user's samples have smaller ones
+        self.repeatable = True
+        self.slowest = 0.0
+        self.largest = 1
+
+    def most_clients(self) -> int:
+        """How many clients may ask at once, so that all have their answers well within the client's limit."""
+        seconds = min(_TOGETHER_SECONDS, self._client.timeout / 2)
+        return int(min(seconds / max(self.slowest, 1e-6), _MOST_BYTES / self.largest))
+
+    def ask(self, requests: Iterator[tuple[SmokeRequest, ...]]) -> Iterator[Conversation]:
+        """The conversations that there is time for, one at least; those that the model refuses are no sequences."""
+        until, first = time.monotonic() + _ALONE_SECONDS, True
+        for _, conversation in zip(range(_VARIANTS), requests, strict=False):
+            if not first and time.monotonic() > until:
+                return
+            try:
+                answers, again = self._answers(conversation), self._answers(conversation)
+            except RequestError as error:
+                if error.timed_out or not error.status:
+                    raise
+                if not self._next_id:
+                    yield Conversation(conversation, ())
+                continue
+            first = False
+            self.repeatable = self.repeatable and not any(map(_mismatch, answers, again))
+            yield Conversation(conversation, answers)
+
+    def _answers(self, conversation: Sequence[SmokeRequest]) -> tuple[tuple[Tensor, ...], ...]:
+        if self._next_id:
+            self._next_id += 1
+        return tuple(
+            self._answer(_message(self._client, self._model, request, parameters))
+            for request, parameters in zip(conversation, _parameters(conversation, self._next_id), strict=True)
+        )
+
+    def _answer(self, message: InferMessage) -> tuple[Tensor, ...]:
+        self.largest, started = max(self.largest, len(message.body)), time.monotonic()
+        (answer,) = infer_together(self._client, [message], timeout=self._client.timeout)
+        self.slowest = max(self.slowest, time.monotonic() - started)
+        if isinstance(answer, RequestError):
+            raise answer
+        return answer
+
+
+class _Burst:
+    """Requests of many clients at the same time.
+
+    Attributes:
+        clients: number of clients.
+        sent: number of requests.
+        errors: what requests failed with that are answered alone.
+        wrong: how answers differ from those that their requests get alone.
+        exchanged: how many of them are the answer to another request.
+        refused: requests that a policy of the queue refused.
+        largest: mean number of requests in a batch of the round with the largest batches.
+    """
+
+    def __init__(
+        self, client: Client, model: str, config: ServedConfig, conversations: Sequence[Conversation], clients: int
+    ) -> None:
+        self._client = client
+        self._model = model
+        self._config = config
+        self._conversations = conversations
+        self._order = random.Random(1)  # noqa: S311 - the same order in every run
+        self._next_id = 2 << 20
+        self.clients = clients
+        self.sent = self.exchanged = self.refused = 0
+        self.errors: list[str] = []
+        self.wrong: list[str] = []
+        self.largest = 1.0
+
+    def send_rounds(self) -> None:
+        """Send rounds until batches formed in some of them, a request did not get its answer, or time is up."""
+        until, rounds = time.monotonic() + _ROUNDS_SECONDS, 0
+        while rounds < _ROUNDS and not (self.errors or self.wrong):
+            inferences, executions = self._counts()
+            self._send_round()
+            inferences_now, executions_now = self._counts()
+            mean = (inferences_now - inferences) / max(1, executions_now - executions)
+            self.largest = max(self.largest, mean)
+            rounds += mean > 1 or not self._config.merges
+            if time.monotonic() > until:
+                return
+
+    def _send_round(self) -> None:
+        clients = [self._conversations[number % len(self._conversations)] for number in range(self.clients)]
+        self._order.shuffle(clients)
+        identifiers = [self._next_id + number if self._config.in_sequences else 0 for number in range(self.clients)]
+        self._next_id += self.clients
+        for step in range(max(len(conversation.requests) for conversation in clients)):
+            asking = [
+                (conversation, _parameters(conversation.requests, identifier)[step])
+                for conversation, identifier in zip(clients, identifiers, strict=True)
+                if step < len(conversation.requests)
+            ]
+            messages = [
+                _message(self._client, self._model, conversation.requests[step], parameters)
+                for conversation, parameters in asking
+            ]
+            self.sent += len(messages)
+            answers = infer_together(self._client, messages, timeout=self._client.timeout)
+            for (conversation, _), answer in zip(asking, answers, strict=True):
+                self._compare(conversation, step, answer)
+
+    def _compare(self, conversation: Conversation, step: int, answer: Answer) -> None:
+        if isinstance(answer, RequestError) and not (answer.timed_out or answer.status):
+            raise answer  # the server has ended
+        if not conversation.answers:  # refused alone, and so perhaps here; its neighbours must not notice
+            return
+        if isinstance(answer, RequestError):
+            if self._config.refuses and ("queue" in answer.message or "timeout" in answer.message):
+                self.refused += 1
+            else:
+                self.errors.append(next(iter(answer.message.splitlines()), ""))
+            return
+        unequal = _mismatch(conversation.answers[step], answer)
+        if not unequal:
+            return
+        self.wrong.append(f"the answer to the request {conversation.requests[step].description}: {unequal}")
+        others = (other.answers[step] for other in self._conversations if step < len(other.answers))
+        self.exchanged += any(not _mismatch(other, answer) for other in others)
+
+    def _counts(self) -> tuple[int, int]:
+        """Requests and executions of the model so far."""
+        versions = self._client.statistics(self._model).get("model_stats", [])
+        inferences = sum(int(version.get("inference_count", 0)) for version in versions)
+        return inferences, sum(int(version.get("execution_count", 0)) for version in versions)
+
+
+def _message(client: Client, model: str, request: SmokeRequest, parameters: Mapping[str, object]) -> InferMessage:
+    return client.infer_message(model, request.inputs, binary=True, parameters=parameters)
+
+
+def _parameters(requests: Sequence[SmokeRequest], identifier: int) -> list[Mapping[str, object]]:
+    """Parameters of each request, which place it in the sequence ``identifier``; none if it is 0."""
+    if not identifier:
+        return [{}] * len(requests)
+    last = len(requests) - 1
+    return [
+        {"sequence_id": identifier, "sequence_start": step == 0, "sequence_end": step == last}
+        for step in range(len(requests))
+    ]
+
+
+def _mismatch(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> str:
+    """The first difference between two answers, ``""`` if they are equal."""
+    by_name = {tensor.name: tensor for tensor in found}
+    for tensor in expected:
+        other = by_name.get(tensor.name)
+        unequal = difference(tensor, other, _TOLERANCE) if other else "is missing"
+        if unequal:
+            return f"{tensor.name} {unequal}"
+    return ""
+
+
+def _judged(burst: _Burst, alone: _Alone) -> Check:
+    together = f"of {burst.sent} requests that {burst.clients} clients sent at once"
+    if burst.errors:
+        return failed("concurrency", f"{len(burst.errors)} {together} failed: {burst.errors[0]}", _FIX)
+    if not alone.repeatable:
+        return skipped("concurrency", f"0 {together} failed; not compared: equal requests have different answers alone")
+    if burst.wrong:
+        whose = f", {burst.exchanged} of them the answer to another request" if burst.exchanged else ""
+        evidence = f"{len(burst.wrong)} {together} have wrong answers{whose}; alone they are right: {burst.wrong[0]}"
+        return failed("concurrency", evidence, _FIX)
+    formed = f"batches of {burst.largest:.1f} requests formed" if burst.largest > 1 else "no batch formed"
+    refused = f", {burst.refused} refused by the queue's policy" if burst.refused else ""
+    return passed("concurrency", f"all answers {together} are those that they get alone; {formed}{refused}")

@@ -1,0 +1,278 @@
+"""Pairs of models: one is right for one client and wrong for many, its twin is right for all."""
+
+from dataclasses import dataclass
+
+BATCHES = "max_batch_size: 8\ndynamic_batching { }\n"
+_CODE = """import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+def given(request):
+    return pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+
+
+def reply(array):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ascontiguousarray(array, dtype=np.float32))])
+
+
+class TritonPythonModel:
+    kept = None
+    shared = np.zeros((8, 3), dtype=np.float32)
+    number = 0
+
+    def initialize(self, args):
+        self.name = args["model_instance_name"]
+        self.repository = args["model_repository"]
+        self.unfinished = {}
+
+"""
+_CONFIG = """backend: "python"
+input [ { name: "X" data_type: TYPE_FP32 dims: [ 3 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 3 ] } ]
+"""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The method execute of the wrong and of the right model, and what their configuration has besides tensors."""
+
+    wrong: str
+    right: str
+    config: str = BATCHES
+
+
+def model_file(execute):
+    """The text of a model.py with this method."""
+    return _CODE + "".join(f"    {line}\n" if line else "\n" for line in execute.strip().splitlines())
+
+
+def config_file(pair, environment):
+    """The text of a config.pbtxt."""
+    path = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}\n'
+    return f"{_CONFIG}{pair.config}{path}"
+
+
+EACH = """
+def execute(self, requests):
+    return [reply(given(request) * 2) for request in requests]
+"""
+PAIRS = {
+    "one_response_for_all": Pair(
+        """
+def execute(self, requests):
+    return [reply(np.concatenate([given(request) for request in requests]) * 2)]
+""",
+        """
+def execute(self, requests):
+    doubled = np.concatenate([given(request) for request in requests]) * 2
+    ends = np.cumsum([len(given(request)) for request in requests])
+    return [reply(part) for part in np.split(doubled, ends[:-1])]
+""",
+    ),
+    "response_of_another_request": Pair(
+        """
+def execute(self, requests):
+    return [reply(given(requests[-1]) * 2) for _ in requests]
+""",
+        EACH,
+    ),
+    "state_in_self": Pair(
+        """
+def execute(self, requests):
+    for request in requests:
+        self.kept = given(request) * 2
+    return [reply(self.kept) for _ in requests]
+""",
+        """
+def execute(self, requests):
+    self.kept = [given(request) * 2 for request in requests]
+    return [reply(array) for array in self.kept]
+""",
+    ),
+    "wrong_order": Pair(
+        """
+def execute(self, requests):
+    return [reply(given(request) * 2) for request in reversed(requests)]
+""",
+        """
+def execute(self, requests):
+    return [reply(given(request) * 2) for request in reversed(requests)][::-1]
+""",
+    ),
+    "shared_buffer": Pair(
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        rows = given(request)
+        self.shared[: len(rows)] = rows * 2
+        responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", self.shared[: len(rows)])]))
+    return responses
+""",
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        rows = given(request)
+        self.shared[: len(rows)] = rows * 2
+        responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", self.shared[: len(rows)].copy())]))
+    return responses
+""",
+    ),
+    "late_mutation_of_an_input": Pair(
+        """
+def execute(self, requests):
+    total = given(requests[0])
+    for request in requests[1:]:
+        total += given(request)
+    return [reply(given(request) * 2) for request in requests]
+""",
+        """
+def execute(self, requests):
+    total = given(requests[0]).copy()
+    for request in requests[1:]:
+        total += given(request)
+    return [reply(given(request) * 2) for request in requests]
+""",
+    ),
+    "exception_for_one_request": Pair(
+        """
+def execute(self, requests):
+    if any(given(request)[0, 0] == 5 for request in requests):
+        raise ValueError("five is not allowed")
+    return [reply(given(request) * 2) for request in requests]
+""",
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        if given(request)[0, 0] == 5:
+            error = pb_utils.TritonError("five is not allowed")
+            responses.append(pb_utils.InferenceResponse([], error))
+        else:
+            responses.append(reply(given(request) * 2))
+    return responses
+""",
+    ),
+    "gather_in_the_order_of_completion": Pair(
+        """
+async def execute(self, requests):
+    import asyncio
+
+    async def answer(place, request):
+        await asyncio.sleep(0.001 * (len(requests) - place))
+        return reply(given(request) * 2)
+
+    tasks = [answer(place, request) for place, request in enumerate(requests)]
+    return [await done for done in asyncio.as_completed(tasks)]
+""",
+        """
+async def execute(self, requests):
+    import asyncio
+
+    async def answer(place, request):
+        await asyncio.sleep(0.001 * (len(requests) - place))
+        return reply(given(request) * 2)
+
+    return list(await asyncio.gather(*(answer(place, request) for place, request in enumerate(requests))))
+""",
+    ),
+    "non_contiguous_view": Pair(
+        """
+def execute(self, requests):
+    columns = np.stack([given(request)[0] for request in requests], axis=1) * 2
+    return [reply(row.reshape(1, 3)) for row in columns.reshape(len(requests), 3)]
+""",
+        """
+def execute(self, requests):
+    columns = np.stack([given(request)[0] for request in requests], axis=1) * 2
+    return [reply(columns[:, place].reshape(1, 3)) for place in range(len(requests))]
+""",
+    ),
+    "cache_with_a_wrong_key": Pair(
+        """
+def execute(self, requests):
+    cache = {}
+    return [reply(cache.setdefault(request.correlation_id(), given(request) * 2)) for request in requests]
+""",
+        """
+def execute(self, requests):
+    cache = {}
+    return [reply(cache.setdefault(given(request).tobytes(), given(request) * 2)) for request in requests]
+""",
+    ),
+    "rescheduled_requests": Pair(
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        self.number += 1
+        if self.number % 2:
+            self.kept = given(request) * 2
+            request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            responses.append(None)
+        else:
+            responses.append(reply(self.kept))
+    return responses
+""",
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        key = request.correlation_id()
+        if key not in self.unfinished:
+            self.unfinished[key] = given(request) * 2
+            request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            responses.append(None)
+        else:
+            responses.append(reply(self.unfinished.pop(key)))
+    return responses
+""",
+        "max_batch_size: 8\nsequence_batching { iterative_sequence: true }\n",
+    ),
+    "state_of_a_sequence": Pair(
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        start = request.flags() & 1
+        self.kept = given(request) if start else self.kept + given(request)
+        responses.append(reply(self.kept))
+    return responses
+""",
+        """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        key, flags = request.correlation_id(), request.flags()
+        total = given(request) if flags & 1 else self.unfinished[key] + given(request)
+        self.unfinished[key] = total.copy()
+        responses.append(reply(total))
+    return responses
+""",
+        "max_batch_size: 8\nsequence_batching { oldest { max_candidate_sequences: 8 } }\n",
+    ),
+    "file_of_several_instances": Pair(
+        """
+def execute(self, requests):
+    import os
+    import time
+
+    place = os.path.join(self.repository, "scratch.npy")
+    np.save(place, given(requests[0]))
+    time.sleep(0.005)
+    return [reply(np.load(place) * 2)]
+""",
+        """
+def execute(self, requests):
+    import os
+    import time
+
+    place = os.path.join(self.repository, self.name + ".npy")
+    np.save(place, given(requests[0]))
+    time.sleep(0.005)
+    return [reply(np.load(place) * 2)]
+""",
+        "max_batch_size: 8\ninstance_group [ { count: 2 kind: KIND_CPU } ]\n",
+    ),
+}

@@ -1,0 +1,48 @@
+"""Models that are right for one client and wrong for many are refused, and their right twins accepted."""
+
+import pytest
+
+from envpack.server import RuntimeOptions
+from envpack.verification import VerifyOptions, verify
+from tests.server.concurrency.models import PAIRS, config_file, model_file
+from tests.server.verification.conftest import environment, server  # noqa: F401 - fixtures
+
+PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
+
+
+@pytest.fixture(scope="module")
+def verdicts(environment, tmp_path_factory):  # noqa: F811
+    """The verdict on every model, by name; one server for all."""
+    repository = tmp_path_factory.mktemp("repository")
+    for name, pair in PAIRS.items():
+        for kind in ("wrong", "right"):
+            folder = repository / f"{name}_{kind}"
+            (folder / "1").mkdir(parents=True)
+            (folder / "1/model.py").write_text(model_file(getattr(pair, kind)))
+            (folder / "config.pbtxt").write_text(config_file(pair, environment))
+    return {model.name: model for model in verify(repository, options=PROCESS).models}
+
+
+def concurrency(verdict):
+    return next((check for check in verdict.checks if check.id == "concurrency"), None)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_model_that_is_wrong_for_many_clients_is_refused_with_the_cause(verdicts, name):
+    verdict = verdicts[f"{name}_wrong"]
+    assert [check.id for check in verdict.checks if not check.ok] == ["concurrency"]
+    assert (verdict.ok, verdict.failure.kind) == (False, "wrong-together")
+    assert "clients sent at once" in verdict.failure.reason
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_its_right_twin_is_accepted(verdicts, name):
+    verdict = verdicts[f"{name}_right"]
+    assert verdict.ok, verdict.failure
+    assert concurrency(verdict).status == "ok", concurrency(verdict)
+
+
+def test_batches_are_seen_to_form(verdicts):
+    evidence = {name: concurrency(verdicts[f"{name}_right"]).evidence for name, pair in PAIRS.items()}
+    merging = {name: text for name, text in evidence.items() if "dynamic_batching" in PAIRS[name].config}
+    assert [text for text in merging.values() if "batches of" not in text] == []

@@ -1,0 +1,165 @@
+"""What the check of concurrent requests concludes from answers alone and together; tests/server has real models."""
+
+import pytest
+
+from envpack.server import InferMessage, RequestError, ServedConfig, Tensor, TensorConfig
+from envpack.verification.checks import concurrency
+from envpack.verification.samples import Sample, Samples
+
+
+def config_with(**options):
+    tensors = {
+        "inputs": (TensorConfig("X", "INT32", (-1, 1)),),
+        "outputs": (TensorConfig("Y", "INT32", (-1, 1)),),
+    }
+    usual = {"largest_batch": 8, "decoupled": False, "sequence": False, "instances": 1, "kinds": (), "merges": True}
+    return ServedConfig(**{**tensors, **usual, **options})
+
+
+class Model:
+    """A model in the place of a server: it answers batches of numbers, and counts as the server does."""
+
+    timeout = 30.0
+
+    def __init__(self, answer, largest_batch=8):
+        self.answer = answer
+        self.largest_batch = largest_batch
+        self.sent = []
+        self.inferences = self.executions = 0
+
+    def infer_message(self, model, inputs, *, binary, parameters):
+        self.sent.append((inputs[0].data[0], parameters))
+        return InferMessage("", {}, str(inputs[0].data[0]).encode())
+
+    def statistics(self, model):
+        return {"model_stats": [{"inference_count": self.inferences, "execution_count": self.executions}]}
+
+    def answers(self, messages):
+        numbers = [int(message.body) for message in messages]
+        for start in range(0, len(numbers), self.largest_batch):
+            batch = numbers[start : start + self.largest_batch]
+            self.inferences, self.executions = self.inferences + len(batch), self.executions + 1
+            for value in self.answer(batch):
+                yield value if isinstance(value, RequestError) else (Tensor("Y", "INT32", (1, 1), (value,)),)
+
+
+@pytest.fixture
+def check(monkeypatch):
+    def together(client, messages, *, timeout):
+        assert timeout == client.timeout
+        return list(client.answers(messages))
+
+    monkeypatch.setattr(concurrency, "infer_together", together)
+    return lambda model, config=None, samples=None: concurrency.check_together(
+        model, "m", config or config_with(), samples
+    )
+
+
+def test_right_answers_pass_and_the_batches_are_told(check):
+    found = check(Model(lambda batch: [2 * number for number in batch]))
+    assert found.status == "ok"
+    assert found.evidence == (
+        "all answers of 96 requests that 32 clients sent at once are those that they get alone;"
+        " batches of 8.0 requests formed"
+    )
+
+
+def test_without_a_batch_that_is_told(check):
+    found = check(Model(lambda batch: batch, largest_batch=1), config_with(merges=False, instances=2))
+    assert found.evidence.endswith("are those that they get alone; no batch formed")
+
+
+def test_exchanged_answers_fail(check):
+    found = check(Model(lambda batch: [2 * number for number in reversed(batch)]))
+    assert not found.ok
+    assert "of 32 requests that 32 clients sent at once have wrong answers" in found.evidence
+    assert "of them the answer to another request; alone they are right" in found.evidence
+
+
+def test_answers_that_no_request_has_alone_fail(check):
+    found = check(Model(lambda batch: [sum(batch)] * len(batch)))
+    assert not found.ok
+    assert "Y element 0 is " in found.evidence
+
+
+def test_errors_fail_with_the_first_message(check):
+    broken = RequestError("one response is missing\nat model.py", status=500)
+    found = check(Model(lambda batch: [broken] * len(batch) if len(batch) > 1 else batch))
+    assert not found.ok
+    assert found.evidence == "32 of 32 requests that 32 clients sent at once failed: one response is missing"
+
+
+def test_requests_without_an_answer_fail(check):
+    late = RequestError("no response within 30 s", timed_out=True)
+    found = check(Model(lambda batch: [late] * len(batch) if len(batch) > 1 else batch))
+    assert found.evidence.endswith("failed: no response within 30 s")
+
+
+def test_the_end_of_the_server_is_not_a_wrong_answer(check):
+    with pytest.raises(RequestError, match="refused"):
+        check(Model(lambda batch: [RequestError("refused")] * len(batch) if len(batch) > 1 else batch))
+
+
+def test_a_request_that_is_refused_alone_must_not_disturb_its_neighbours(check):
+    no = RequestError("three is not allowed", status=400)
+    assert check(Model(lambda batch: [no if number == 3 else number for number in batch])).ok
+    found = check(Model(lambda batch: [no] * len(batch) if 3 in batch else batch))
+    assert found.evidence.endswith("requests that 32 clients sent at once failed: three is not allowed")
+
+
+def test_a_model_that_refuses_every_request_is_not_asked_together(check):
+    assert check(Model(lambda batch: [RequestError("no", status=400)] * len(batch))) is None
+
+
+def test_answers_that_change_by_themselves_are_not_compared(check):
+    count = iter(range(10**6))
+    found = check(Model(lambda batch: [next(count) for _ in batch]))
+    assert found.status == "skipped"
+    assert found.evidence.endswith("failed; not compared: equal requests have different answers alone")
+
+
+def test_a_policy_of_the_queue_may_refuse_requests(check):
+    full = RequestError("Exceeds maximum queue size", status=503)
+    model = Model(lambda batch: [full, *batch[1:]] if len(batch) > 1 else batch)
+    assert check(model, config_with(refuses=True)).evidence.endswith(", 12 refused by the queue's policy")
+    assert not check(model, config_with()).ok
+
+
+def test_no_more_sequences_are_begun_than_the_model_answers_at_once(check):
+    model = Model(lambda batch: batch)
+    found = check(model, config_with(sequence=True, sequences_at_once=3, merges=False))
+    assert "that 3 clients sent at once" in found.evidence
+    identifiers = [parameters["sequence_id"] for _, parameters in model.sent]
+    assert len(set(identifiers)) * 2 == len(identifiers)
+    assert [(p["sequence_start"], p["sequence_end"]) for _, p in model.sent[:2]] == [(True, False), (False, True)]
+
+
+def test_samples_are_sent_instead_of_generated_requests(check):
+    samples = Samples(tuple(Sample((Tensor("X", "INT32", (1, 1), (number,)),), ()) for number in (40, 50)))
+    model = Model(lambda batch: batch)
+    assert check(model, samples=samples).ok
+    assert {number for number, _ in model.sent} == {40, 50}
+
+
+def test_a_model_that_is_slow_is_asked_by_few_clients_or_not_at_all(check, monkeypatch):
+    clock = iter(range(0, 10**9, 3))
+    monkeypatch.setattr(concurrency.time, "monotonic", lambda: next(clock))
+    assert "that 3 clients sent at once" in check(Model(lambda batch: batch)).evidence
+    model = Model(lambda batch: batch)
+    model.timeout = 4.0
+    assert check(model).evidence == "not sent at once: one request takes 3.0 s or is too large"
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({}, True),
+        ({"merges": False}, False),
+        ({"merges": False, "instances": 2}, True),
+        ({"merges": False, "sequence": True, "sequences_at_once": 4}, True),
+        ({"merges": False, "sequence": True, "sequences_at_once": 1}, False),
+        ({"decoupled": True}, False),
+    ],
+)
+def test_models_in_which_requests_of_several_clients_meet(options, asked):
+    assert concurrency.is_asked_together(config_with(**options)) is asked
