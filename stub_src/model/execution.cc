@@ -36,11 +36,34 @@ void Execution::RunDecoupled(const py::object& result, EventLoop& loop) const {
   } else if (!result.is_none()) {
     throw module::ModelException("Python model '" + name_ +
                                  "' is using the decoupled mode and the execute function must return None.");
+  } else {
+    RequireThatSomethingAnswers();
   }
 }
 
+// The model can answer as long as it refers to a request or to its sender. Requests without a response
+// factory count as answered.
+void Execution::RequireThatSomethingAnswers() const {
+  for (const auto& request : requests_) {
+    const auto& sender = request->sender();
+    if (request.use_count() > 1 || sender.use_count() > 1 || sender->IsFactoryDeleted()) return;
+    if (request->IsRescheduled()) return;
+  }
+  const char* const advice = wire_.Decoupled()
+                                 ? "Send the responses and the final flag with request.get_response_sender()."
+                                 : "Return a list with one InferenceResponse for each request.";
+  throw module::ModelException(
+      "Python model '" + name_ +
+      "' has returned from execute without a final response, and has kept neither a request nor a response "
+      "sender: nothing can answer any more. " +
+      advice);
+}
+
 abi::ExecuteAnswer Execution::Take(const py::object& result) {
-  if (result.is_none() && wire_.Has(abi::Feature::kLateResponses)) return {};
+  if (result.is_none() && wire_.Has(abi::Feature::kLateResponses)) {
+    RequireThatSomethingAnswers();
+    return {};
+  }
   if (!py::isinstance<py::list>(result)) {
     throw module::ModelException("Expected a list in the execute return, found type '" +
                                  module::TypeOf(result) + "'.");
@@ -57,6 +80,10 @@ abi::ExecuteAnswer Execution::Take(const py::object& result) {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     responses_.push_back(TakeOne(list[i], *requests_[i]));
     answer.push_back(responses_.back() ? std::optional(responses_.back()->ToValue()) : std::nullopt);
+  }
+  if (std::none_of(responses_.begin(), responses_.end(),
+                   [](const auto& response) { return response != nullptr; })) {
+    RequireThatSomethingAnswers();
   }
   return answer;
 }

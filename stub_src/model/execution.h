@@ -38,6 +38,9 @@ class Execution {
  private:
   void RunDecoupled(const pybind11::object& result, EventLoop& loop) const;
   abi::ExecuteAnswer Take(const pybind11::object& result);
+  // Throws module::ModelException if no request has been answered and nothing of the model can still do it:
+  // the server would wait for ever.
+  void RequireThatSomethingAnswers() const;
   std::shared_ptr<module::InferenceResponse> TakeOne(pybind11::handle item,
                                                      module::InferenceRequest& request);
 

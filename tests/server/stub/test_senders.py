@@ -5,6 +5,10 @@ import pytest
 PREFIX = "Failed to process the request(s) for model 'script_0', message: "
 STREAM_PREFIX = "Failed to process the request(s) for model 'stream_0', message: "
 SENDER = "sender = request.get_response_sender()\n"
+NOBODY_ANSWERS = (
+    "has returned from execute without a final response, and has kept neither a request nor a response sender:"
+    " nothing can answer any more."
+)
 # Answers once the thread that has called execute() is no longer in Python.
 LATER = (
     "import sys, threading, time\n"
@@ -23,6 +27,16 @@ class TestDefaultMode:
 
     def test_a_sender_answers_after_execute_has_returned(self, served):
         code = SENDER + LATER.format(answer="sender.send(reply('later'), flags=1)")
+        assert served.run_code(code) == "later"
+
+    @pytest.mark.parametrize("code", ["return None", "return [None]", SENDER + "del sender"])
+    def test_a_request_that_nothing_can_answer_any_more_fails_at_once(self, served, code):
+        assert served.refusal(code).message == PREFIX + (
+            f"Python model 'script_0' {NOBODY_ANSWERS} Return a list with one InferenceResponse for each request."
+        )
+
+    def test_a_thread_that_has_only_the_request_answers(self, served):
+        code = LATER.format(answer="request.get_response_sender().send(reply('later'), flags=1)")
         assert served.run_code(code) == "later"
 
     def test_response_and_final_flag_may_come_apart(self, served):
@@ -224,6 +238,13 @@ class TestDecoupledMode:
             "sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError('no more')), flags=1)"
         )
         assert served.stream(code) == [1, "no more"]
+
+    @pytest.mark.parametrize("code", ["return None", SENDER + "sender.send(reply(1))"])
+    def test_a_stream_that_nothing_can_end_any_more_ends_with_an_error(self, served, code):
+        assert served.stream(code)[-1] == STREAM_PREFIX + (
+            f"Python model 'stream_0' {NOBODY_ANSWERS} Send the responses and the final flag with"
+            " request.get_response_sender()."
+        )
 
     def test_returning_a_list_is_refused(self, served):
         (message,) = served.stream("return [reply(1)]")
