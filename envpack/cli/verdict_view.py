@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from envpack.verification import ModelVerdict, Verdict
 
+_WORDS = {"ok": "passed", "failed": "failed", "unchecked": "not checked", "warning": "warned", "skipped": "left out"}
 _NAME_WIDTH = 40  # columns of a terminal that the names of models get, if they are that long
 
 
@@ -47,7 +49,7 @@ def _table(verdict: Verdict) -> Table:
     for model in verdict.models:
         table.add_row(
             plain(model.name),
-            "[green]ok[/green]" if model.ok else "[red]failed[/red]",
+            _fitness(model),
             plain(model.python or "–"),
             plain(model.numpy or "–"),
             _stub(model),
@@ -56,6 +58,12 @@ def _table(verdict: Verdict) -> Table:
             _answers(model),
         )
     return table
+
+
+def _fitness(model: ModelVerdict) -> str:
+    if not model.ok:
+        return "[red]failed[/red]"
+    return "[green]ok[/green]" if model.complete else "[yellow]not fully checked[/yellow]"
 
 
 def _stub(model: ModelVerdict) -> str:
@@ -68,9 +76,9 @@ def _stub(model: ModelVerdict) -> str:
 
 def _answers(model: ModelVerdict) -> str:
     if model.samples is not None:
-        return f"{model.samples.right} of {model.samples.sent} {plain(model.samples.noun)} right"
-    passed = sum(check.status == "ok" for check in model.checks)
-    return f"{passed} of {len(model.checks)} checks passed"
+        return plain(str(model.samples))
+    counts = collections.Counter(_WORDS[check.status] for check in model.checks)
+    return ", ".join(f"{counts[word]} {word}" for word in dict.fromkeys(_WORDS.values()) if counts[word])
 
 
 def _where(verdict: Verdict) -> str:
@@ -82,8 +90,9 @@ def _warnings(verdict: Verdict) -> Iterator[RenderableType]:
     by_advice: dict[str, list[str]] = {}
     of_models = [(f"{model.name}: {check.id}", check) for model in verdict.models for check in model.checks]
     for name, check in (*of_models, *((check.id, check) for check in verdict.checks)):
-        if check.status == "warning":
-            by_advice.setdefault(check.fix, []).append(f"[yellow]{plain(name)}:[/yellow] {plain(check.evidence)}")
+        if check.status in {"warning", "unchecked"}:
+            word = ": not checked" if check.status == "unchecked" else ""
+            by_advice.setdefault(check.fix, []).append(f"[yellow]{plain(name)}{word}:[/yellow] {plain(check.evidence)}")
     for advice, lines in by_advice.items():
         yield from lines
         yield f"  [dim]{plain(advice)}[/dim]"
@@ -120,8 +129,7 @@ def _last_line(verdict: Verdict) -> str:
     count = f"{right} of {len(verdict.models)} models serve"
     if verdict.kept:
         count = f"{count}, left running at {plain(verdict.kept)}"
-    elif verdict.ok:
+    elif verdict.answer != "no":
         count = f"{count}, nothing left behind"
-    if verdict.ok:
-        return f"[bold green]VERDICT: yes[/bold green] – {count}, {verdict.seconds:.1f} s"
-    return f"[bold red]VERDICT: no[/bold red] – {count}, {verdict.seconds:.1f} s"
+    color = {"yes": "green", "no": "red", "yes as far as checked": "yellow"}[verdict.answer]
+    return f"[bold {color}]VERDICT: {verdict.answer}[/bold {color}] – {count}, {verdict.seconds:.1f} s"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from envpack.server import RuntimeOptions
     from envpack.verification import Verdict, VerifyOptions
 
+_STATUS = {"yes": 0, "no": 1, "yes as far as checked": 8}
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _NOT_IN_A_JOB = {
     "pull": "Kubernetes fetches the image",
@@ -238,7 +239,7 @@ def _show(
     for part in draw(verdict):
         console.show(part, even_if_quiet=not verdict.ok)
     document: dict[str, Any] = {"verdict": verdict.to_json(), **more}
-    code = 0 if verdict.ok else 1
+    code = _STATUS[verdict.answer]
     if report is not None:
         try:
             write_report(verdict, report)

@@ -8,7 +8,7 @@ from pathlib import Path
 from envpack.verification.checks.server import check_repository
 from envpack.verification.verdict import Check, ModelVerdict, Verdict
 
-_WORST_FIRST = ("failed", "warning", "ok", "skipped")
+_WORST_FIRST = ("failed", "unchecked", "warning", "ok", "skipped")
 
 
 def combine_verdicts(parts: Sequence[Verdict], *, folder: Path | None, seconds: float) -> Verdict:

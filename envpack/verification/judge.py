@@ -51,7 +51,7 @@ from envpack.verification.verdict import (
     StubIdentity,
     failed,
     passed,
-    skipped,
+    unchecked,
     warning,
 )
 
@@ -249,9 +249,10 @@ class Judge:
         requests = _first_request(samples) if samples else tuple(generate_requests(config))
         if not requests:
             why = "neither config.pbtxt nor the model names an input"
+            fix = "declare the inputs in config.pbtxt or in auto_complete_config"
             if inputs_too_large(config):
-                why = f"config.pbtxt declares inputs too large to make up; provide samples: {model.name}/{SAMPLES_FILE}"
-            return _InferenceResult((skipped("infer", f"not sent: {why}"),))
+                why, fix = "config.pbtxt declares inputs too large to make up", _provide_samples(model)
+            return _InferenceResult((unchecked("infer", f"not sent: {why}", fix),))
         if config.decoupled:
             return _InferenceResult((inference.check_stream(client, model.name, config, requests[0]),))
         return self._request_plain(model, client, config, requests, samples if expected else None)
@@ -337,6 +338,10 @@ def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:
     return (SmokeRequest("with the first sample", first.inputs, parameters),)
 
 
+def _provide_samples(model: Model) -> str:
+    return f"provide samples: {model.name}/{SAMPLES_FILE}"
+
+
 def _suggest_fix(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:
     """How to fix a request that failed in the model's own code."""
     if timed_out:
@@ -347,5 +352,5 @@ def _suggest_fix(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> s
     if (model.folder / SAMPLES_FILE).is_file():
         samples = "" if frames else "compare the samples with the inputs in config.pbtxt"
     else:
-        samples = f"if the model rejects inputs of ones, provide samples: {model.name}/{SAMPLES_FILE}"
+        samples = f"if the model rejects inputs of ones, {_provide_samples(model)}"
     return "; ".join(filter(None, (own, samples)))

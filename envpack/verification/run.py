@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import functools
 import stat
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envpack.inspection import BuildState, build_state
-from envpack.preflight import Mismatch, find_unsafe_archive, preflight_model
+from envpack.preflight import Mismatch, find_unsafe_archive, image_host, preflight_model
 from envpack.project import Project, open_project
 from envpack.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
 from envpack.repository import (
@@ -41,7 +42,7 @@ from envpack.support.progress import NoProgress, Progress
 from envpack.verification.checks.server import check_repository, check_runtime, check_together, unload_all
 from envpack.verification.gpu import check_gpu, choose_probed_model, run_probe, skip_probe, write_probe
 from envpack.verification.judge import Judge, JudgeOptions
-from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped
+from envpack.verification.verdict import Check, ModelVerdict, Verdict, passed, skipped, unchecked
 
 
 @dataclass(frozen=True)
@@ -132,13 +133,15 @@ class _Verification:
             all_right = all(verdict.ok for verdict in verdicts)
             elsewhere = check_runtime(self._runtime)
             checks = [elsewhere] if elsewhere else []
+            checks += self._checks_of_release(release, version)
             checks += [check_repository(self._repository)] if self._whole else []
             checks += self._gpu_checks(server, client, probe) if probe and not judge.stuck else ()
             checks += self._server_checks(server, client) if all_right and not judge.stuck else ()
             judged = self._seconds()
             kept, leftovers = self._end(server, client, judge, checks)
+        made = all(check.status != "unchecked" for check in checks) and all(verdict.complete for verdict in verdicts)
         return Verdict(
-            ok=all_right and all(check.ok for check in checks) and not leftovers,
+            ok=all_right and made and all(check.ok for check in checks) and not leftovers,
             repository=str(self._repository),
             release=release.name if release else "",
             server=version,
@@ -153,6 +156,17 @@ class _Verification:
             kept=kept,
         )
 
+    def _checks_of_release(self, release: Release | None, version: str) -> Iterator[Check]:
+        """That the server is of the release that was asked for, if one was."""
+        wanted = self._options.where.release
+        if wanted and (release is None or release.name != wanted):
+            served = release.name if release else version
+            yield unchecked(
+                "release",
+                f"Triton {wanted} was asked for, and this server is {served}, which says nothing about {wanted}",
+                f"verify with the image of {wanted}: --runtime docker --pull",
+            )
+
     def _judge(self, server: Server, client: Client, release: Release | None) -> Judge:
         mismatches = functools.partial(
             preflight_model,
@@ -164,12 +178,22 @@ class _Verification:
 
         def preflight(model: Model) -> tuple[Mismatch, ...]:
             unsafe = find_unsafe_archive(model, release)
-            return (unsafe,) if unsafe else mismatches(model)
+            return (unsafe,) if unsafe else (*mismatches(model), *self._mismatches_of_wanted(model, release))
 
         options, where = self._options, self._options.where
         judging = JudgeOptions(options.load_timeout, options.requests, where.preload, release)
         state = functools.partial(_build_state, self._project, release=release or find_release(DEFAULT_RELEASE))
         return Judge(server, client, judging, preflight, state)
+
+    def _mismatches_of_wanted(self, model: Model, served: Release | None) -> Iterator[Mismatch]:
+        """What keeps a model from the release that was asked for, if the server is of another one."""
+        name = self._options.where.release
+        if not name or (served and served.name == name):
+            return
+        wanted = find_release(name)
+        backends = self._options.where.extra_backends
+        for mismatch in preflight_model(model, release=wanted, host=image_host(wanted), backends=backends):
+            yield dataclasses.replace(mismatch, reason=f"for Triton {name}: {mismatch.reason}")
 
     def _verify_model(self, judge: Judge, model: Model) -> ModelVerdict:
         self._progress.begin(f"verify {model.name}")
@@ -293,7 +317,7 @@ def _outcome(verdict: ModelVerdict) -> str:
     if verdict.failure:
         return verdict.failure.reason
     samples = verdict.samples
-    answered = f", {samples.right} {samples.noun} right of {samples.sent}" if samples else ""
+    answered = f", {samples}" if samples else ""
     return f"ready in {verdict.load_seconds:.1f} s{answered}"
 
 

@@ -8,7 +8,8 @@ from typing import Literal, TypedDict, cast
 
 SCHEMA = 2
 
-Status = Literal["ok", "failed", "warning", "skipped"]
+Status = Literal["ok", "failed", "warning", "skipped", "unchecked"]
+Answer = Literal["yes", "no", "yes as far as checked"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Check:
     Attributes:
         id: stable slug; ``docs/explanation/verification.md`` lists all checks.
         status: ``"ok"``; ``"failed"``, which makes the model unfit to serve; ``"warning"``, which does not; or
-            ``"skipped"`` if the check could not be made.
+            ``"skipped"`` if the check does not apply here; or ``"unchecked"`` if it could not be made although the
+            verdict needs it, which is then no plain yes.
         evidence: what was observed, in one sentence.
         fix: how to fix it; empty if nothing is wrong.
 
@@ -61,8 +63,13 @@ def warning(check: str, evidence: str, fix: str) -> Check:
 
 
 def skipped(check: str, reason: str) -> Check:
-    """A check that could not be made; ``reason`` names what is missing."""
+    """A check that does not apply here; ``reason`` names what is missing."""
     return Check(check, "skipped", reason)
+
+
+def unchecked(check: str, reason: str, fix: str) -> Check:
+    """A check that the verdict needs and that could not be made; ``fix`` says what makes it possible."""
+    return Check(check, "unchecked", reason, fix)
 
 
 @dataclass(frozen=True)
@@ -85,11 +92,23 @@ class Failure:
 
 @dataclass(frozen=True)
 class SampleCount:
-    """Number of the user's samples with the expected outputs: "178 images right of 180 images sent"."""
+    """Number of the user's samples with the expected outputs: "178 images right of 180 images sent".
+
+    Attributes:
+        right: samples with the expected outputs.
+        sent: all samples.
+        noun: plural noun for them.
+        needed: how many must be right; fewer than all if the file of samples says so (``minimum_match``).
+    """
 
     right: int
     sent: int
     noun: str
+    needed: int
+
+    def __str__(self) -> str:
+        needed = f", {self.needed} needed" if self.right < self.sent else ""
+        return f"{self.right} of {self.sent} {self.noun} right{needed}"
 
 
 @dataclass(frozen=True)
@@ -181,7 +200,7 @@ class ModelVerdict:
 
     Attributes:
         name: name of the model.
-        ok: whether the model is fit to serve; true if and only if ``failure`` is None.
+        ok: whether the model is fit to serve, as far as it was checked; true if and only if ``failure`` is None.
         load_seconds: from the load request to READY, or until the load was abandoned.
         stub: the process of the first instance; None for an ensemble and if there was no process.
         failure: the first fault.
@@ -208,6 +227,11 @@ class ModelVerdict:
     log: tuple[str, ...] = ()
 
     @property
+    def complete(self) -> bool:
+        """Whether every check that the verdict needs could be made."""
+        return all(check.status != "unchecked" for check in self.checks)
+
+    @property
     def python(self) -> str:
         """Version of the model's Python, or ``""``."""
         return self.stub.python if self.stub else ""
@@ -223,7 +247,8 @@ class Verdict:
     """Verdict on a model repository.
 
     Attributes:
-        ok: all models are fit to serve, no check of the server failed, and nothing was left behind after a clean stop.
+        ok: all models are fit to serve, no check of the server failed, nothing was left behind after a clean stop, and
+            every check that the verdict needs could be made: the answer is "yes".
         repository: folder of the repository.
         release: name of the Triton release, ``""`` if unknown.
         server: version that the server reported.
@@ -253,12 +278,26 @@ class Verdict:
     verdict_seconds: float
     kept: str = ""
 
+    @property
+    def answer(self) -> Answer:
+        """What the verdict says in words."""
+        if self.ok:
+            return "yes"
+        faults = not all(model.ok for model in self.models) or not all(check.ok for check in self.checks)
+        return "no" if faults or self.leftovers else "yes as far as checked"
+
+    @property
+    def complete(self) -> bool:
+        """Whether every check that the verdict needs could be made."""
+        own = all(check.status != "unchecked" for check in self.checks)
+        return own and all(model.complete for model in self.models)
+
     def to_json(self) -> VerdictDocument:
         """A document for ``json.dumps`` that conforms to ``verdict.schema.json`` beside this file.
 
         Its ``schema`` is incremented when a key is removed or changes its meaning.
         """
-        document = dataclasses.asdict(self)
+        document = {**dataclasses.asdict(self), "answer": self.answer}
         document["checks"] = [{**dataclasses.asdict(check), "ok": check.ok} for check in self.checks]
         for model, entry in zip(self.models, document["models"], strict=True):
             entry["python"], entry["numpy"] = model.python, model.numpy
@@ -289,6 +328,7 @@ class VerdictDocument(TypedDict):
 
     schema: int
     ok: bool
+    answer: Answer
     repository: str
     release: str
     server: str

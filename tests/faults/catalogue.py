@@ -82,7 +82,7 @@ FAULTS = (
         "wrong_answer",
         DOUBLE,
         "wrong-answers",
-        "1 numbers right of 2 numbers sent",
+        "1 of 2 numbers right, 2 needed",
         files={
             "envpack/smoke.json": '{"data": [{"IN": [1]}, {"IN": [2]}],'
             ' "validation_data": [{"OUT": [2]}, {"OUT": [5]}],'

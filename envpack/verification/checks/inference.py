@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 
 from envpack.server import BINARY_ONLY, Client, RequestError, ServedConfig, Tensor, Tolerance, difference, needs_binary
 from envpack.verification.samples import Sample, Samples, SmokeRequest
-from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped
+from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped, unchecked
 
 _JSON_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-9)
 _SHOWN_FAILURES = 3
@@ -31,8 +32,8 @@ def check_stream(client: Client, model: str, config: ServedConfig, request: Smok
     """Check the responses of a decoupled model over ``generate_stream``; any number of responses is correct."""
     binary_only = {tensor.datatype for tensor in request.inputs} & BINARY_ONLY
     if binary_only:
-        reason = f"requests to a decoupled model are JSON, which cannot represent {sorted(binary_only)[0]}"
-        return skipped("infer", reason)
+        reason = f"not sent: requests to a decoupled model are JSON, which cannot represent {sorted(binary_only)[0]}"
+        return unchecked("infer", reason, "send it a request with a client of gRPC")
     responses = client.generate_stream(model, request.inputs)
     names = {declared.name for declared in config.outputs}
     for response in responses:
@@ -85,13 +86,13 @@ def check_samples(client: Client, model: str, samples: Samples) -> tuple[Check, 
         right += not mismatch
         wrong += [f"{index}: {mismatch}"] if mismatch else []
     sent = len(samples.samples)
-    count = SampleCount(right, sent, samples.noun) if any(s.expected for s in samples.samples) else None
-    sentence = f"{right} {samples.noun} right of {sent} {samples.noun} sent"
-    if right >= samples.minimum_match * sent:
-        return passed("expected", sentence), count
+    count = SampleCount(right, sent, samples.noun, needed=math.ceil(round(samples.minimum_match * sent, 9)))
+    told = count if any(sample.expected for sample in samples.samples) else None
+    if right >= count.needed:
+        return passed("expected", str(count)), told
     shown = "; ".join(wrong[:_SHOWN_FAILURES])
     fix = "correct the model, or the expected outputs of the samples"
-    return failed("expected", f"{sentence} ({shown})", fix), count
+    return failed("expected", f"{count} ({shown})", fix), told
 
 
 def measure_latency(client: Client, model: str, request: SmokeRequest, count: int) -> Latency | None:

@@ -190,7 +190,7 @@ ENTRIES = (
         "the outputs differ from those that the samples expect",
         _samples('{"data": [{"IN": [1]}], "validation_data": [{"OUT": [3]}]}'),
         "wrong-answers",
-        "0 samples right of 1 samples sent (0: OUT element 0 is 2 instead of 3)",
+        "0 of 1 samples right, 1 needed (0: OUT element 0 is 2 instead of 3)",
         "correct the model, or the expected outputs of the samples",
         found_by="verify",
         step="inference",

@@ -99,6 +99,26 @@ def test_one_good_model(good):
     assert 0 < verdict.models[0].load_seconds < verdict.verdict_seconds <= verdict.seconds
 
 
+def of_release(repository, release):
+    return verify(repository, options=VerifyOptions(RuntimeOptions(runtime="process", release=release)))
+
+
+def test_the_server_of_another_release_than_the_wanted_one_is_no_plain_yes(good):
+    verdict = of_release(good, "24.09")
+    assert (verdict.ok, verdict.answer) == (False, "yes as far as checked")
+    (check,) = (check for check in verdict.checks if check.id == "release")
+    assert check.status == "unchecked"
+    assert check.evidence == "Triton 24.09 was asked for, and this server is 24.10, which says nothing about 24.09"
+
+
+def test_what_keeps_a_model_from_the_wanted_release_is_part_of_the_verdict(good):
+    """The model's environment has Python 3.10, and the stub of the wanted release embeds 3.12."""
+    verdict = of_release(good, "25.04")
+    assert verdict.answer == "no"
+    assert verdict.models[0].failure.kind == "python-mismatch"
+    assert verdict.models[0].failure.reason.startswith("for Triton 25.04: the stub embeds Python 3.12")
+
+
 def test_other_folders_in_the_repository_are_a_warning(good):
     (good / "notes").mkdir()
     (check,) = (check for check in verify(good, options=PROCESS).checks if check.id == "repository")

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from envpack.cli.verdict_view import draw
 from envpack.verification.report import render
+from envpack.verification.verdict import failed, passed, unchecked
 from tests.verdicts import full_verdict
 
 
@@ -49,6 +50,31 @@ def test_a_name_is_no_markup():
 )
 def test_the_stub_is_named_and_a_warm_start_too(stub, text):
     assert text in drawn(["m"], width=200, **stub)
+
+
+def answered(*checks, ok=True):
+    """A verdict on one model with these checks, as text and as a page."""
+    verdict = full_verdict()
+    model = dataclasses.replace(verdict.models[1], ok=ok, failure=None, checks=checks)
+    verdict = dataclasses.replace(verdict, ok=False, models=(model,), checks=(), leftovers=())
+    text = io.StringIO()
+    for part in draw(verdict):
+        Console(file=text, width=200, force_terminal=False).print(part)
+    return text.getvalue(), render(verdict)
+
+
+def test_what_could_not_be_checked_is_said_and_the_answer_is_no_plain_yes():
+    text, page = answered(passed("load", "READY"), unchecked("infer", "not sent: no input", "declare the inputs"))
+    assert "not fully checked" in text
+    assert "infer: not checked: not sent: no input\n  declare the inputs" in text
+    assert "VERDICT: yes as far as checked – 1 of 1 models serve, nothing left behind" in text
+    assert "<h1>Fit to serve as far as checked</h1>" in page
+
+
+def test_a_fault_has_priority_over_what_could_not_be_checked():
+    text, page = answered(unchecked("infer", "not sent", "fix"), failed("files", "changed", "build"), ok=False)
+    assert "VERDICT: no" in text
+    assert "<h1>Not fit to serve</h1>" in page
 
 
 @pytest.mark.parametrize(("start", "count"), [("warm", 1), ("cold", 0), ("", 0)])

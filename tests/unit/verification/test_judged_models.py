@@ -15,7 +15,7 @@ from envpack.server.kserve import IndexEntry
 from envpack.verification import judge as judging
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.loading import LoadResult
-from envpack.verification.verdict import Failure, failed, skipped
+from envpack.verification.verdict import Failure, failed, unchecked
 
 ARGUMENTS = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
 STUB = Process(7, "triton_python_b", dead=False, arguments=ARGUMENTS)
@@ -181,8 +181,9 @@ def test_inputs_too_large_to_make_up_are_told(server, model):
     verdict = judge(server, config=giant).judge(model)
     (check,) = (check for check in verdict.checks if check.id == "infer")
     assert verdict.ok
-    why = "config.pbtxt declares inputs too large to make up; provide samples: m/envpack/smoke.json"
-    assert check == skipped("infer", f"not sent: {why}")
+    why = "config.pbtxt declares inputs too large to make up"
+    assert check == unchecked("infer", f"not sent: {why}", "provide samples: m/envpack/smoke.json")
+    assert not verdict.complete
 
 
 def test_a_failed_load_is_the_only_check(server, model):
@@ -285,7 +286,7 @@ def test_a_warning_is_no_fault(server, model):
 
 def test_a_model_without_inputs_is_not_sent_a_request(server, model):
     verdict = judge(server, config={}).judge(model)
-    assert (verdict.ok, ids(verdict)["infer"]) == (True, "skipped")
+    assert (verdict.ok, ids(verdict)["infer"]) == (True, "unchecked")
 
 
 def test_a_decoupled_model_is_judged_by_its_stream(server, model):
