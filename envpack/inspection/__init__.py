@@ -19,5 +19,6 @@ if TYPE_CHECKING:
         build_state as build_state,
         record_requirements as record_requirements,
     )
+    from envpack.inspection.stubs import fit_findings as fit_findings
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import functools
 import stat
@@ -12,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envpack.inspection import BuildState, build_state
-from envpack.preflight import Mismatch, find_unsafe_archive, image_host, preflight_model
+from envpack.inspection import BuildState, build_state, fit_findings
+from envpack.preflight import Mismatch, find_unsafe_archive, preflight_model
 from envpack.project import Project, open_project
 from envpack.releases import DEFAULT_RELEASE, Release, all_releases, find_release, release_of_server
 from envpack.repository import (
     STUB_NAME,
     Model,
+    backends_folder,
     called_models,
     environment_of,
     find_models,
@@ -190,10 +190,10 @@ class _Verification:
         name = self._options.where.release
         if not name or (served and served.name == name):
             return
-        wanted = find_release(name)
-        backends = self._options.where.extra_backends
-        for mismatch in preflight_model(model, release=wanted, host=image_host(wanted), backends=backends):
-            yield dataclasses.replace(mismatch, reason=f"for Triton {name}: {mismatch.reason}")
+        backends = backends_folder(self._project, self._options.where.extra_backends)
+        for finding in fit_findings(model, find_release(name), backends):
+            if finding.severity == "error":
+                yield Mismatch(finding.kind, f"for Triton {name}: {finding.what}", finding.fix)
 
     def _verify_model(self, judge: Judge, model: Model) -> ModelVerdict:
         self._progress.begin(f"verify {model.name}")

@@ -18,6 +18,10 @@ from envpack.support.errors import InputError
 
 SAMPLES_FILE = Path("envpack/smoke.json")
 _SETTINGS = {"rtol", "atol", "outputs", "minimum_match", "noun"}
+_FORMS = (
+    'a flat list of elements, {"b64": "..."} with the bytes of one string or of all numbers,'
+    ' {"b64_with_lengths": "..."} with a 4-byte length before each string, or {"content": one of these, "shape": [...]}'
+)
 _MOST_ELEMENTS = 16 << 20  # of all inputs of a generated request
 _WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
@@ -198,18 +202,27 @@ def _dims_for(dims: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 def _elements(datatype: str, value: Any) -> tuple[Value, ...]:
     if isinstance(value, dict):
-        try:
-            return decode(datatype, base64.b64decode(value["b64"], validate=True))
-        except binascii.Error as error:
-            raise ValueError(f"b64: {error}") from error
+        return _of_base64(datatype, value)
     if not isinstance(value, list):
-        raise TypeError("must be a flat list of elements, or an object with b64 or content")
+        raise TypeError(f"must be {_FORMS}")
     elements = tuple(_element(datatype, item) for item in _flat(value))
     try:
         encode(datatype, elements)
     except (struct.error, OverflowError):
         raise ValueError(f"{_first_outside(datatype, elements)!r} is outside of {datatype}") from None
     return elements
+
+
+def _of_base64(datatype: str, value: Mapping[str, Any]) -> tuple[Value, ...]:
+    """The elements in ``{"b64": …}``: the bytes of one string, or of all numbers."""
+    if len(value) != 1 or not value.keys() <= {"b64", "b64_with_lengths"}:
+        raise TypeError(f"must be {_FORMS}")
+    ((key, text),) = value.items()
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, TypeError) as error:
+        raise ValueError(f"{key}: {error}") from error
+    return (raw,) if datatype == "BYTES" and key == "b64" else decode(datatype, raw)
 
 
 def _first_outside(datatype: str, elements: tuple[Value, ...]) -> Value | None:
@@ -238,6 +251,8 @@ def _flat(value: list[Any]) -> list[Any]:
 
 
 def _element(datatype: str, item: object) -> Value:
+    if datatype == "BYTES" and isinstance(item, dict):
+        return _of_base64(datatype, item)[0]
     if datatype == "BYTES" and isinstance(item, str):
         return item.encode()
     if datatype == "BOOL" and isinstance(item, bool | int):

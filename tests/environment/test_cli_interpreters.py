@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from envpack.pythons import available_interpreters
+from envpack.support.libpython import libpython_name
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import assert_refused, envpack, listing
 
@@ -58,7 +59,8 @@ def test_a_python_without_a_shared_library_is_refused_with_a_hint(repository, mi
     before = listing(repository)
     specific = ("--repository", repository, "m") if name == "build" else ("--output", repository)
     completed = envpack(name, "--json", "--python", missing.minor, *specific, changes=alone)
-    assert_refused(completed, 4, "static-interpreter", str(program), f"libpython{missing.minor}.so", "--enable-shared")
+    library = libpython_name(missing.minor).removesuffix(".1.0")
+    assert_refused(completed, 4, "static-interpreter", str(program), library, "--enable-shared")
     assert listing(repository) == before
 
 

@@ -404,7 +404,7 @@ class TestConda:
 
     def test_a_python_of_no_supported_version_is_refused(self, conda):
         record = next((conda / "conda-meta").glob("python-*.json"))
-        record.write_text(json.dumps(json.loads(record.read_text()) | {"version": "3.7.1"}))
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"version": "3.5.1"}))
         assert refused(conda, UsageError).kind == "bad-python-version"
 
     @pytest.mark.parametrize("content", ["{", "[]", '{"name": 3}', "\0"])

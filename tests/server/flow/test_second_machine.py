@@ -56,8 +56,8 @@ def digits(tmp_path):
     for name in ("core", "pipeline"):
         shutil.rmtree(folder / name)
     image = white_image()
-    element = base64.b64encode(struct.pack("<I", len(image)) + image).decode()
-    samples = {"data": [{"IMAGE": {"b64": element, "shape": [1]}}], "validation_data": [{"PIXELS": [16.0] * 64}]}
+    element = {"b64": base64.b64encode(image).decode()}
+    samples = {"data": [{"IMAGE": [element]}], "validation_data": [{"PIXELS": [16.0] * 64}]}
     (folder / "preprocessing/envpack").mkdir()
     (folder / "preprocessing/envpack/smoke.json").write_text(json.dumps(samples))
     return folder

@@ -116,7 +116,7 @@ def test_what_keeps_a_model_from_the_wanted_release_is_part_of_the_verdict(good)
     verdict = of_release(good, "25.04")
     assert verdict.answer == "no"
     assert verdict.models[0].failure.kind == "python-mismatch"
-    assert verdict.models[0].failure.reason.startswith("for Triton 25.04: the stub embeds Python 3.12")
+    assert verdict.models[0].failure.reason.startswith("for Triton 25.04: the environment has Python 3.10")
 
 
 def test_other_folders_in_the_repository_are_a_warning(good):
@@ -229,7 +229,7 @@ class TritonPythonModel:
         for request in requests:
             sequence = request.correlation_id()
             starts = pb_utils.get_input_tensor_by_name(request, "START").as_numpy().any()
-            before = 0 if starts else self.totals[sequence]
+            before = 0 if starts else self.totals.get(sequence, 0)  # an empty slot has the sequence 0
             self.totals[sequence] = before + pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.totals[sequence])]))
         return answers

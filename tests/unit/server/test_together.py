@@ -1,5 +1,6 @@
 """Requests that are sent together, to a server of the test on 127.0.0.1."""
 
+import http.client
 import json
 import socket
 import threading
@@ -18,20 +19,13 @@ def request_of(number):
 
 @contextmanager
 def server(count, answer):
-    """A server for so many connections. It answers when the requests of all are complete, in their order.
-
-    Yields its address, and the number of connections with a request but for its last byte before any was complete.
-    """
+    """A server for so many connections, which yields its address. It answers when the requests of all are complete."""
     listener = socket.create_server(("127.0.0.1", 0))
-    seen, opened = [], ExitStack()
+    opened = ExitStack()
 
     def serve():
         connections = [opened.enter_context(listener.accept()[0]) for _ in range(count)]
         bodies = [b""] * count
-        for number, connection in enumerate(connections):
-            while not is_complete(bodies[number], missing=1):
-                bodies[number] += connection.recv(65536)
-        seen.append(sum(not is_complete(body) for body in bodies))
         for number, connection in enumerate(connections):
             while not is_complete(bodies[number]):
                 bodies[number] += connection.recv(65536)
@@ -44,16 +38,16 @@ def server(count, answer):
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     with listener, opened:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", seen
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread.join(LIMIT)
 
 
-def is_complete(received, missing=0):
+def is_complete(received):
     head, found, body = received.partition(b"\r\n\r\n")
     if not found:
         return False
     length = next(int(line.split(b":")[1]) for line in head.splitlines() if line.lower().startswith(b"content-length"))
-    return len(body) >= length - missing
+    return len(body) >= length
 
 
 def response(status, document):
@@ -65,32 +59,41 @@ def doubled(number):
     return response(200, {"outputs": [{"name": "Y", "datatype": "INT32", "shape": [1], "data": [2 * number]}]})
 
 
-def test_all_requests_are_there_before_the_first_is_complete_and_each_gets_its_answer():
-    with server(5, doubled) as (url, incomplete):
+def test_each_request_gets_its_answer():
+    with server(5, doubled) as url:
         answers = infer_together(Client(url), [request_of(number) for number in range(5)], timeout=LIMIT)
     assert [answer[0].data for answer in answers] == [(0,), (2,), (4,), (6,), (8,)]
-    assert incomplete == [5]
+
+
+def test_the_last_byte_of_each_is_sent_after_the_rest_of_all(monkeypatch):
+    sent, send = [], http.client.HTTPConnection.send
+    monkeypatch.setattr(http.client.HTTPConnection, "send", lambda self, data: (sent.append(data), send(self, data))[1])
+    messages = [request_of(number) for number in range(5)]
+    with server(5, doubled) as url:
+        infer_together(Client(url), messages, timeout=LIMIT)
+    assert sent[-5:] == [message.body[-1:] for message in messages]
+    assert b"".join(sent[:-5]).count(b"POST ") == 5
 
 
 def test_an_error_is_the_answer_to_its_request_alone():
     def refuse_one(number):
         return response(400, {"error": "not one"}) if number == 1 else doubled(number)
 
-    with server(3, refuse_one) as (url, _):
+    with server(3, refuse_one) as url:
         first, second, third = infer_together(Client(url), [request_of(n) for n in range(3)], timeout=LIMIT)
     assert (first[0].data, third[0].data) == ((0,), (4,))
     assert (second.message, second.status, second.timed_out) == ("not one", 400, False)
 
 
 def test_the_limit_is_for_all_answers_together():
-    with server(2, lambda _: None) as (url, _):
+    with server(2, lambda _: None) as url:
         answers = infer_together(Client(url), [request_of(n) for n in range(2)], timeout=0.5)
     assert [(answer.timed_out, answer.message) for answer in answers] == [(True, "no response within 0.5 s")] * 2
 
 
 @pytest.mark.parametrize("text", [b"", b"nonsense\r\n\r\n"])
 def test_what_is_no_answer_is_an_error_without_a_status(text):
-    with server(1, lambda _: text) as (url, _):
+    with server(1, lambda _: text) as url:
         (answer,) = infer_together(Client(url), [request_of(1)], timeout=LIMIT)
     assert (answer.status, answer.timed_out) == (0, False)
     assert answer.message.startswith("no response: ")

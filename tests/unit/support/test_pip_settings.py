@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from envpack.support import pip_settings
-from envpack.support.certificates import trusted_certificates, verification_setting
+from envpack.support.certificates import _CHOSEN, trusted_certificates, verification_setting
 from envpack.support.pip_settings import pip_indexes
 from tests.tables import every_row
 
@@ -49,7 +49,7 @@ def test_indexes_of_pip_are_not_meant_for_a_uv_that_has_its_own(tmp_path):
 
 
 def test_authorities_are_those_that_the_user_names_else_those_of_the_machine(tmp_path, monkeypatch):
-    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+    for name in (*_CHOSEN, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     own = tmp_path / "own.pem"
     own.write_text("certificates")

@@ -1,6 +1,7 @@
 import base64
 import json
 import math
+import struct
 
 import pytest
 
@@ -28,7 +29,8 @@ def read(tmp_path, content):
 
 
 def test_every_notation_of_a_tensor(tmp_path):
-    text = base64.b64encode(b"\2\0\0\0hi").decode()
+    text = base64.b64encode(b"hi").decode()
+    with_lengths = base64.b64encode(b"\2\0\0\0hi").decode()
     samples = read(
         tmp_path,
         {
@@ -36,11 +38,17 @@ def test_every_notation_of_a_tensor(tmp_path):
                 {"IN": [1, 2, 3, 4], "TEXT": ["hé"]},
                 {"IN": {"content": [1, 2], "shape": [1, 2]}, "TEXT": {"b64": text}},
                 {"IN": [[1, 2]], "TEXT": {"content": {"b64": text}, "shape": [1]}},
+                {"IN": [1, 2], "TEXT": [{"b64": text}]},
+                {
+                    "IN": {"b64": base64.b64encode(struct.pack("<2f", 1, 2)).decode()},
+                    "TEXT": {"b64_with_lengths": with_lengths},
+                },
             ]
         },
     ).samples
-    assert [s.inputs[0].shape for s in samples] == [(1, 2, 2), (1, 1, 2), (1, 1, 2)]
-    assert [s.inputs[1].data for s in samples] == [("hé".encode(),), (b"hi",), (b"hi",)]
+    assert [s.inputs[0].shape for s in samples] == [(1, 2, 2), *[(1, 1, 2)] * 4]
+    assert [s.inputs[1].data for s in samples] == [("hé".encode(),), *[(b"hi",)] * 4]
+    assert samples[4].inputs[0].data == (1.0, 2.0)
     assert samples[0].expected == ()
 
 
@@ -80,7 +88,13 @@ ONE = {"IN": [1, 2], "TEXT": ["a"]}
         ({"data": [{"X": [1]}]}, "the model has no tensor 'X', only IN, TEXT"),
         ({"data": [{"IN": ["a", "b"]}]}, r"data\[0\].IN: 'a' is not FP32"),
         ({"data": [{"IN": [1, 2, 3]}]}, r"3 elements do not fill the shape \[1, 2\]"),
-        ({"data": [{"IN": {"b64": "?"}}]}, "b64"),
+        ({"data": [{"IN": {"b64": "?"}}]}, r"data\[0\].IN: b64: "),
+        ({"data": [{"TEXT": {"b64": 1}}]}, r"data\[0\].TEXT: b64: "),
+        (
+            {"data": [{"TEXT": {"base64": "aGk="}}]},
+            r'data\[0\].TEXT: must be a flat list of elements, \{"b64": "..."\}',
+        ),
+        ({"data": [{"TEXT": {"b64_with_lengths": "aGk="}}]}, "the length of a string is truncated"),
         ({"data": [ONE], "validation_data": [{}, {}]}, "one entry for each entry of data"),
         ({"data": [ONE], "envpack": {"tol": 1}}, "unknown key 'tol'"),
         ({"data": [ONE], "envpack": {"minimum_match": 1.1}}, "minimum_match is 1.1 but must be between 0 and 1"),

@@ -7,7 +7,6 @@ in the format that perf_analyzer takes as --input-data.
 import base64
 import io
 import json
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +22,6 @@ def png_of(pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def bytes_element(data: bytes) -> str:
-    return base64.b64encode(struct.pack("<I", len(data)) + data).decode("ascii")
-
-
 def write(model: str, samples: dict) -> None:
     file = REPOSITORY / model / "envpack" / "smoke.json"
     file.parent.mkdir(exist_ok=True)
@@ -36,7 +31,7 @@ def write(model: str, samples: dict) -> None:
 
 def main() -> None:
     held_out = np.load(Path(__file__).with_name("held_out.npz"))
-    images = [{"IMAGE": {"b64": bytes_element(png_of(pixels))}} for pixels in held_out["pixels"]]
+    images = [{"IMAGE": {"b64": base64.b64encode(png_of(pixels)).decode("ascii")}} for pixels in held_out["pixels"]]
     pixels = [{"PIXELS": image.tolist()} for image in held_out["pixels"]]
     labels = [{"LABEL": [NAMES[label]]} for label in held_out["labels"]]
     # A PNG file has 256 shades and a digit 17, so a brightness comes back a little rounded.
