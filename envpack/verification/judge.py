@@ -266,11 +266,11 @@ class Judge:
         samples: Samples | None,
     ) -> _InferenceResult:
         before = {p.pid: self._server.memory_bytes(p.pid) for p in stub_processes(self._server, model.name)}
-        smoke = inference.check_smoke(client, model.name, config, requests)
-        if not smoke.ok:
-            return _InferenceResult((smoke,))
+        checks = inference.check_smoke(client, model.name, config, requests)
+        if not checks[0].ok:
+            return _InferenceResult(tuple(checks))
         formats = inference.check_formats(client, model.name, config, requests[0])
-        checks = [smoke, *([formats] if formats else [])]
+        checks += [formats] if formats else []
         count = None
         if samples is not None:
             expected, count = inference.check_samples(client, model.name, samples)

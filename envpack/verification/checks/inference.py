@@ -6,9 +6,19 @@ import math
 import statistics
 import time
 
-from envpack.server import BINARY_ONLY, Client, RequestError, ServedConfig, Tensor, Tolerance, difference, needs_binary
+from envpack.server import (
+    BINARY_ONLY,
+    FLOATING,
+    Client,
+    RequestError,
+    ServedConfig,
+    Tensor,
+    Tolerance,
+    difference,
+    needs_binary,
+)
 from envpack.verification.samples import Sample, Samples, SmokeRequest
-from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped, unchecked
+from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped, unchecked, warning
 
 _JSON_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-9)
 _SHOWN_FAILURES = 3
@@ -16,16 +26,28 @@ _LATENCY_SECONDS = 1.0
 _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbtxt"
 
 
-def check_smoke(client: Client, model: str, config: ServedConfig, requests: tuple[SmokeRequest, ...]) -> Check:
-    """Check that every request succeeds, and that the outputs have the declared names, types and shapes."""
-    shown = ""
+def check_smoke(client: Client, model: str, config: ServedConfig, requests: tuple[SmokeRequest, ...]) -> list[Check]:
+    """Check that every request succeeds, and that the outputs have the declared names, types and shapes.
+
+    A second check warns of an output without a finite number.
+    """
+    shown, infinite = "", ""
     for request in requests:
         outputs = client.infer(model, request.inputs, binary=True, parameters=request.parameters)
         mismatch = configuration_mismatch(config, outputs)
         if mismatch:
-            return failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)
+            return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)]
         shown = shown or ", ".join(f"{t.name} {t.datatype}{list(t.shape)}" for t in outputs)
-    return passed("infer", f"returned {shown}; sent {', '.join(request.description for request in requests)}")
+        infinite = infinite or next((tensor.name for tensor in outputs if _is_infinite(tensor)), "")
+    answered = passed("infer", f"returned {shown}; sent {', '.join(request.description for request in requests)}")
+    if not infinite:
+        return [answered]
+    evidence = f"no element of {infinite} is a finite number: all are NaN or infinite"
+    return [answered, warning("values", evidence, "look for a division by zero, or provide samples that fit the model")]
+
+
+def _is_infinite(tensor: Tensor) -> bool:
+    return tensor.datatype in FLOATING and not any(math.isfinite(float(value)) for value in tensor.data)
 
 
 def check_stream(client: Client, model: str, config: ServedConfig, request: SmokeRequest) -> Check:

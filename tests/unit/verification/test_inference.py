@@ -1,5 +1,6 @@
 """Responses of a loaded model: formats, declared outputs, expected outputs and their tolerance."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -204,27 +205,38 @@ def test_a_process_that_was_replaced_during_the_requests_is_a_fault(model):
     ],
 )
 def test_outputs_that_differ_from_the_configuration_are_a_fault(outputs, reason):
-    check = check_smoke(Client(outputs), "m", CONFIG, (REQUEST,))
+    (check,) = check_smoke(Client(outputs), "m", CONFIG, (REQUEST,))
     assert (check.status, check.evidence) == ("failed", f"sent with every input: {reason}")
 
 
 def test_a_fixed_dimension_must_match():
     served = read_served_config({"output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [2]}]})
-    assert check_smoke(Client(output(1.0, 2.0)), "m", served, (REQUEST,)).status == "ok"
-    assert check_smoke(Client(output(1.0)), "m", served, (REQUEST,)).status == "failed"
+    assert check_smoke(Client(output(1.0, 2.0)), "m", served, (REQUEST,))[0].status == "ok"
+    assert check_smoke(Client(output(1.0)), "m", served, (REQUEST,))[0].status == "failed"
 
 
 def test_a_model_without_outputs_is_a_fault():
-    assert check_smoke(Client(()), "m", read_served_config({}), (REQUEST,)).evidence.endswith("there are no outputs")
+    assert check_smoke(Client(()), "m", read_served_config({}), (REQUEST,))[0].evidence.endswith("there are no outputs")
 
 
 def test_every_generated_request_is_sent():
     second = replace(REQUEST, description="with two items in one request")
     client = Client(output(1.0), output(2.0, 3.0))
-    check = check_smoke(client, "m", CONFIG, (REQUEST, second))
+    (check,) = check_smoke(client, "m", CONFIG, (REQUEST, second))
     assert (check.status, len(client.sent)) == ("ok", 2)
     assert check.evidence == "returned OUT FP32[1]; sent with every input, with two items in one request"
-    assert check_smoke(Client(output(1.0), ()), "m", CONFIG, (REQUEST, second)).status == "failed"
+    assert check_smoke(Client(output(1.0), ()), "m", CONFIG, (REQUEST, second))[0].status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("values", "warned"),
+    [((math.nan,), True), ((math.inf,), True), ((-math.inf,), True), ((1.0,), False)],
+)
+def test_an_output_without_a_finite_number_is_a_warning(values, warned):
+    checks = check_smoke(Client(output(*values)), "m", CONFIG, (REQUEST,))
+    assert [check.status for check in checks] == (["ok", "warning"] if warned else ["ok"])
+    if warned:
+        assert checks[1].evidence == "no element of OUT is a finite number: all are NaN or infinite"
 
 
 @pytest.mark.parametrize(
