@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import os
 import signal
@@ -55,6 +56,17 @@ class _Commands(click.Group):
         command: click.Command = importlib.import_module(f"envpack.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the command that a misspelt one is nearest to."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if near := difflib.get_close_matches(args[0], _COMMANDS, n=1):
+                error.message += f" (Did you mean {near[0]!r}?)"
+            raise
+
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(envpack.__version__, prog_name="envpack")
@@ -63,7 +75,8 @@ def cli() -> None:
 
     \b
     Exit codes: 0 done · 1 verdict negative · 2 usage · 3 bad input · 4 environment failed ·
-    5 stub failed · 6 server could not run · 7 file, disk or store failed · 70 a bug in envpack · 130 interrupted
+    5 stub failed · 6 server could not run · 7 file, disk or store failed · 8 yes as far as checked ·
+    70 a bug in envpack · 130 interrupted
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
     try:
         Path.cwd()

@@ -81,6 +81,7 @@ CATALOGUE = (
     ),
     _usage("models and --all", f"{_BUILD} m --all", "Name models, or give --all"),
     _usage("unknown command", "pack --json", "No such command 'pack'", "envpack --help"),
+    _usage("misspelt command", "biuld --json", "No such command 'biuld'. (Did you mean 'build'?)"),
     _usage("unknown option", f"{_BUILD} m --pyton 3.10", "--pyton"),
     _usage("unknown format", f"{_BUILD} m --format zip", "'zip' is not one of"),
     _usage("port out of range", f"{_VERIFY} --port 70000", "70000"),
