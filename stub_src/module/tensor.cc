@@ -39,13 +39,20 @@ std::string Describe(const Tensor& tensor) {
   return text + "]>";
 }
 
+[[noreturn]] void RefuseDtype(const std::string& name, const py::dtype& dtype) {
+  std::string reason = "NumPy dtype is not supported. Tensor '" + name + "' has the dtype " +
+                       py::str(dtype).cast<std::string>() + ".";
+  if (dtype.kind() == 'U') reason += " Convert strings with astype(object).";
+  throw ModelException(reason);
+}
+
 }  // namespace
 
 Tensor::Tensor(std::string name, py::array array) {
   if (name.empty()) throw ModelException("Tensor name cannot be an empty string.");
   value_.name = std::move(name);
   value_.dtype = FromNumpy(array.dtype());
-  if (value_.dtype == abi::DataType::kInvalid) throw ModelException("NumPy dtype is not supported.");
+  if (value_.dtype == abi::DataType::kInvalid) RefuseDtype(value_.name, array.dtype());
   value_.dims.assign(array.shape(), array.shape() + array.ndim());
   if (!IsContiguous(array)) {
     array = py::array::ensure(py::module_::import("numpy").attr("ascontiguousarray")(array));
@@ -72,7 +79,7 @@ std::shared_ptr<Tensor> Tensor::Empty(std::string name, std::vector<std::int64_t
   abi::Tensor value;
   value.name = std::move(name);
   value.dtype = FromNumpy(type);
-  if (value.dtype == abi::DataType::kInvalid) throw ModelException("NumPy dtype is not supported.");
+  if (value.dtype == abi::DataType::kInvalid) RefuseDtype(value.name, type);
   if (value.dtype == abi::DataType::kBytes) {
     throw ModelException("A BYTES tensor has no fixed size; create it from an array.");
   }

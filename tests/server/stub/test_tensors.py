@@ -136,11 +136,17 @@ def test_strings_of_every_kind_become_bytes(made, array, elements):
 
 
 @pytest.mark.parametrize(
-    "array", ["np.array(['text'])", "np.array([1j])", "np.array([1], '>i4')", "np.array(['2020'], 'M8[D]')"]
+    ("array", "dtype"),
+    [
+        ("np.array(['text'])", "<U4. Convert strings with astype(object)."),
+        ("np.array([1j])", "complex128."),
+        ("np.array([1], '>i4')", ">i4."),
+        ("np.array(['2020'], 'M8[D]')", "datetime64[D]."),
+    ],
 )
-def test_a_type_that_triton_does_not_have_is_refused(served, numpy, array):
+def test_a_type_that_triton_does_not_have_is_refused(served, numpy, array, dtype):
     refusal = served.refusal(f"return [respond({array})]", model=f"script_numpy{numpy[0]}")
-    assert "TritonModelException: NumPy dtype is not supported." in refusal.message
+    assert f"TritonModelException: NumPy dtype is not supported. Tensor 'OUT' has the dtype {dtype}" in refusal.message
 
 
 def test_native_types_under_another_name(made):
@@ -254,7 +260,7 @@ class TestEmpty:
         [
             ("'', [1], np.int8", "Tensor name cannot be an empty string."),
             ("'T', [-1], np.int8", "A tensor cannot have a dimension of -1."),
-            ("'T', [1], np.complex64", "NumPy dtype is not supported."),
+            ("'T', [1], np.complex64", "NumPy dtype is not supported. Tensor 'T' has the dtype complex64."),
             ("'T', [1], object", "A BYTES tensor has no fixed size; create it from an array."),
         ],
     )
