@@ -54,6 +54,8 @@ def check(repository: Path) -> None:
 def main(repository: Path) -> None:
     from demo_pythons import choose, prepare
 
+    from envpack.releases import DEFAULT_RELEASE
+
     envpack = Path(sys.executable).parent / "envpack"
     os.environ["PATH"] = f"{envpack.parent}{os.pathsep}{os.environ['PATH']}"
     choice = choose(repository)
@@ -70,7 +72,9 @@ def main(repository: Path) -> None:
         print("the classifier is trained: up to date")
     else:
         show("bash", "-c", train(choice.pythons))
-    show("envpack", "verify")
+    # The server here is of the default release, whatever the system's Python makes the models fit.
+    release = () if choice.triton == DEFAULT_RELEASE else ("--triton", DEFAULT_RELEASE)
+    show("envpack", "verify", *release)
     print(NEXT.format(options=choice.options, activate=shlex.quote(str(envpack.with_name("activate")))))
 
 
