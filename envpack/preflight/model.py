@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from envpack.archive import changed_files, is_archive, is_recorded_archive, read_metadata, refused_members
@@ -39,6 +40,10 @@ def preflight_model(
     except StubError as error:
         no_stub = Mismatch(error.kind, f"{stub} is not a stub: {error.message}", error.hint)
         return () if stub == default_stub else (no_stub,)
+    if needs and stub == default_stub:
+        needs = dataclasses.replace(
+            needs, path=own
+        )  # a hint names the model's stub: the server's is not ours to replace
     return find_mismatches(needs, _environment(model), release, host)
 
 

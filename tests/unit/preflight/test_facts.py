@@ -408,7 +408,10 @@ def test_without_a_stub_of_its_own_the_servers_counts(tmp_path, repository, cont
     """The server's stub may be for another machine: that it cannot be read here says nothing."""
     default = tmp_path / "default"
     default.write_bytes(content)
-    assert kinds(model_in(tmp_path, environment="3.10"), default_stub=default) == expected
+    model = model_in(tmp_path, environment="3.10")
+    assert kinds(model, default_stub=default) == expected
+    for mismatch in preflight_model(model, default_stub=default):
+        assert mismatch.fix.endswith(f"--output {model.folder}`"), "the server's stub is not replaced"
 
 
 def test_a_backend_has_a_stub_of_its_own(tmp_path, repository):
