@@ -16,6 +16,7 @@ from envpack.repository import (
     Model,
     environment_of,
     find_backends,
+    find_folder,
     find_models,
     get_string_parameter,
     no_models,
@@ -108,7 +109,7 @@ def _chosen(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
         name = pending.pop()
         if name not in chosen:
             chosen[name] = open_model(repository / name)
-            pending += [step for step in chosen[name].steps if (repository / step).is_dir()]
+            pending += [step for step in chosen[name].steps if find_folder(repository, step)]
     return tuple(chosen[name] for name in sorted(chosen))
 
 

@@ -9,6 +9,7 @@ from envpack.repository import (
     Model,
     called_models,
     examine_model,
+    find_folder,
     find_models,
     looks_like_model,
     needed_first,
@@ -36,7 +37,7 @@ class ServedModels:
         self._faults: dict[str, str] = {}
         self._others: set[str] = set()  # models of other backends
         self._gone: set[str] = set()
-        missing = [name for name in names if not (repository / name).is_dir()]
+        missing = [name for name in names if self.is_gone(name)]
         for fault in (fault for name in missing for fault in examine_model(repository / name)[1]):
             raise fault
         self.refresh()
@@ -76,7 +77,7 @@ class ServedModels:
 
     def is_gone(self, name: str) -> bool:
         """Whether a model has no folder."""
-        return not (self._repository / name).is_dir()
+        return not self._repository.is_dir() or find_folder(self._repository, name) is None
 
     def order(self) -> tuple[str, ...]:
         """All names, each after those that it needs."""

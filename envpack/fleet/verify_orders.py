@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from envpack.fleet.tasks import Task, VerifyOrder
-from envpack.repository import CONFIG_NAME, Model, find_models, no_models, open_model, parse_config
+from envpack.repository import CONFIG_NAME, Model, find_folder, find_models, no_models, open_model, parse_config
 from envpack.requirements import host_platform
 from envpack.store import Location, Objects
 from envpack.support.errors import InputError
@@ -107,7 +107,8 @@ def _needs_gpu(name: str, known: Callable[[str], Model | None], repository: Path
 def _other(name: str, repository: Path | Location) -> Model | None:
     """A model that was not named, but is run by one that was; None if there is none, which verify reports."""
     if isinstance(repository, Path):
-        return open_model(repository / name) if (repository / name).is_dir() else None
+        folder = find_folder(repository, name)
+        return open_model(folder) if folder else None
     try:
         return _published_model(Objects(repository), name)
     except InputError:

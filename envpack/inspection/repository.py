@@ -31,6 +31,7 @@ from envpack.repository import (
     environment_of,
     examine_model,
     find_cycles,
+    find_folder,
     looks_like_model,
     unpacking_backends,
 )
@@ -166,7 +167,7 @@ def _of_backends(models: Sequence[Model], backends: Path, release: Release) -> I
 def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
     for model in models:
         for step in model.steps:
-            if not (repository / step).is_dir():
+            if find_folder(repository, step) is None:
                 yield fault(
                     "step-missing",
                     model.folder / CONFIG_NAME,

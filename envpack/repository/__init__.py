@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Model as Model,
         config_text as config_text,
         examine_model as examine_model,
+        find_folder as find_folder,
         find_models as find_models,
         looks_like_model as looks_like_model,
         model_name as model_name,

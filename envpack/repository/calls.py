@@ -27,7 +27,9 @@ def called_models(folder: Path) -> tuple[str, ...]:
     if not folder.is_dir():
         return ()
     words = {word for source in _sources(folder) for word in _quoted_words(source)}
-    return tuple(sorted(name for name in words - {folder.name} if _is_model(folder.parent / name)))
+    # Words are compared with names of folders: one that is looked up in the file system may be too long for a path.
+    others = [other for other in folder.parent.iterdir() if other.name in words and other.name != folder.name]
+    return tuple(sorted(other.name for other in others if other.is_dir() and looks_like_model(other)))
 
 
 def _sources(folder: Path) -> Iterator[Path]:
@@ -43,7 +45,3 @@ def _quoted_words(source: Path) -> Iterator[str]:
         return
     for quoted in _QUOTED.finditer(_DOCSTRING.sub("", text)):
         yield from _NAME.findall(quoted[2])
-
-
-def _is_model(folder: Path) -> bool:
-    return folder.is_dir() and looks_like_model(folder)

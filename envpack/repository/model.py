@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.repository.config import ModelConfig, parse_config
+from envpack.repository.config_editor import get_string_parameter
 from envpack.repository.starting import starting_faults
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
@@ -20,6 +21,7 @@ DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
 _MOST = 4 << 20  # bytes of a configuration; real ones have some kilobytes
 _LARGEST_VERSION = (1 << 63) - 1
+_LONGEST_NAME = 255  # bytes of a file's name
 # A server compares the address of a request with names as they are; clients encode these characters in addresses.
 UNADDRESSABLE = re.compile(r"[^A-Za-z0-9._~,@+:-]")
 # Characters that mean something to the shell that starts a stub; and to ``env``, for which a program's path with an
@@ -89,7 +91,7 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
 
     """
     folder = folder.absolute()
-    if not folder.is_dir():
+    if is_too_long(folder.name) or not folder.is_dir():
         return None, (_missing(folder),)
     faults = list(_path_faults(folder))
     try:
@@ -99,6 +101,7 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
     if config.name and config.name != folder.name:
         faults.append(_name_mismatch(folder, config.name))
     is_ensemble = config.platform == "ensemble" or config.HasField("ensemble_scheduling")
+    faults += _long_name_faults(folder, config)
     faults += _tensor_faults(folder, config)
     faults += _step_faults(folder, config) if is_ensemble else _code_faults(folder, config)
     faults += starting_faults(config, folder / CONFIG_NAME)
@@ -216,6 +219,19 @@ def config_text(model: Model | Path) -> str:
         ) from error
 
 
+def find_folder(repository: Path, name: str) -> Path | None:
+    """The folder of a repository that has a name from a configuration or from code; None if there is none.
+
+    Names of folders are compared, so that no text leads elsewhere or is too long for a path.
+    """
+    return next((entry for entry in repository.iterdir() if entry.name == name and entry.is_dir()), None)
+
+
+def is_too_long(path: str) -> bool:
+    """Whether no file can have a path, because one of its parts has more bytes than a file system takes."""
+    return any(len(part.encode("utf-8", "surrogateescape")) > _LONGEST_NAME for part in path.split("/"))
+
+
 def looks_like_model(folder: Path) -> bool:
     """Whether a folder contains a configuration, or the code of a version."""
     return (folder / CONFIG_NAME).is_file() or any((f / _MODEL_FILE).is_file() for f in version_folders(folder))
@@ -224,6 +240,21 @@ def looks_like_model(folder: Path) -> bool:
 def version_folders(folder: Path) -> list[Path]:
     """The folders that the server loads as versions: those whose names start with a digit other than zero."""
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] in "123456789")
+
+
+def _long_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
+    names = {
+        "default_model_filename": config.default_model_filename,
+        "EXECUTION_ENV_PATH": get_string_parameter(config, "EXECUTION_ENV_PATH"),
+    }
+    for field, value in names.items():
+        if is_too_long(value):
+            yield InputError(
+                f"no file can have the name that {field} gives: a name has at most {_LONGEST_NAME} bytes",
+                kind="bad-path",
+                where=str(folder / CONFIG_NAME),
+                hint="give the file a shorter name",
+            )
 
 
 def _missing(folder: Path) -> InputError:
@@ -289,6 +320,8 @@ def _step_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
 
 def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     file_name = config.default_model_filename or _MODEL_FILE
+    if is_too_long(file_name):
+        return
     versions = version_folders(folder)
     incomplete = [version for version in versions if not (version / file_name).is_file()]
     named = config.backend or config.platform

@@ -19,7 +19,7 @@ from pathlib import Path
 from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
-from envpack.repository.model import CONFIG_NAME, Model, config_text
+from envpack.repository.model import CONFIG_NAME, Model, config_text, is_too_long
 from envpack.repository.starting import with_start
 from envpack.support.bounded_reading import read_text
 from envpack.support.errors import InputError
@@ -43,9 +43,12 @@ def in_model_folder(name: str) -> str:
 
 
 def environment_of(model: Model) -> Path | None:
-    """The folder or archive in the model's EXECUTION_ENV_PATH, whether it exists or not; None if that is not set."""
+    """The folder or archive in the model's EXECUTION_ENV_PATH, whether it exists or not.
+
+    None if that is not set, or is longer than a path can be.
+    """
     value = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
-    return Path(value.replace(_MODEL_DIRECTORY, str(model.folder))) if value else None
+    return Path(value.replace(_MODEL_DIRECTORY, str(model.folder))) if value and not is_too_long(value) else None
 
 
 def point_to_environment(model: Model, path_value: str, backend: str = "", start: str = "") -> bool:

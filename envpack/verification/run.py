@@ -21,6 +21,7 @@ from envpack.repository import (
     backends_folder,
     called_models,
     environment_of,
+    find_folder,
     find_models,
     in_loading_order,
     no_models,
@@ -328,6 +329,7 @@ def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[Model, ..
         raise no_models(repository)
 
     def model_named(name: str) -> Model | None:
-        return open_model(repository / name) if (repository / name).is_dir() else None
+        folder = find_folder(repository, name)
+        return open_model(folder) if folder else None
 
     return in_loading_order(wanted, model_named, lambda model: called_models(model.folder))

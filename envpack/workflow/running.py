@@ -15,6 +15,7 @@ from envpack.repository import (
     Model,
     backends_folder,
     environment_of,
+    find_folder,
     looks_like_model,
     open_model,
     version_folders,
@@ -63,8 +64,8 @@ def local_server(
     release = release_for(project, options.resolve)
 
     def find(name: str, override: Override | None = None) -> ModelSource | Model | None:
-        folder = override.folder if override and override.folder else project.repository / name
-        if not folder.is_dir() or not looks_like_model(folder):
+        folder = override.folder if override and override.folder else find_folder(project.repository, name)
+        if folder is None or not folder.is_dir() or not looks_like_model(folder):
             return None
         model = open_model(folder, override.config if override else None)
         if model.is_ensemble:

@@ -47,5 +47,11 @@ def test_a_source_that_cannot_be_read_names_nothing(asker):
     assert called_models(asker) == ()
 
 
+def test_words_that_no_file_can_be_called(asker):
+    words = ["x" * 300, "é" * 200, "a\0b", "..", "/", "x/" * 3000]
+    (asker / "1" / "model.py").write_text(f"WORDS = {words}\nNAME = 'core'", encoding="utf-8")
+    assert called_models(asker) == ("core",)
+
+
 def test_a_folder_that_does_not_exist_calls_nothing(tmp_path):
     assert called_models(tmp_path / "missing") == ()

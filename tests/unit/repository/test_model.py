@@ -1,6 +1,6 @@
 import pytest
 
-from envpack.repository import DEFAULT_CONFIG, config_text, find_models, open_model
+from envpack.repository import DEFAULT_CONFIG, config_text, find_folder, find_models, open_model
 from envpack.repository.model import examine_model, model_name, named_models, no_models
 from envpack.support.errors import InputError
 
@@ -46,6 +46,10 @@ def _steps(name):
     return f'platform: "ensemble" ensemble_scheduling {{ step [ {{ model_name: "{name}" }} ] }}'
 
 
+def _environment(path):
+    return f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{path}" }} }}'
+
+
 @pytest.mark.parametrize(
     ("name", "config", "code", "kind"),
     [
@@ -60,6 +64,8 @@ def _steps(name):
         ("core=x", 'backend: "python"', "1/model.py", "bad-path"),
         ("core", 'default_model_filename: "$(id)model.py"', "1/$(id)model.py", "bad-path"),
         ("core", 'default_model_filename: "my model.py"', "1/my model.py", "bad-path"),
+        ("core", f'default_model_filename: "{"é" * 128}"', "1/model.py", "bad-path"),
+        ("core", _environment("/srv/" + "x" * 256), "1/model.py", "bad-path"),
         ("core", 'backend: "python"', f"{1 << 63}/model.py", "odd-version"),
         ("core", 'input [ { name: "A" }, { name: "B" }, { name: "A" } ]', "1/model.py", "bad-config"),
         ("core", 'output [ { name: "A" }, { name: "A" } ]', "1/model.py", "bad-config"),
@@ -81,6 +87,15 @@ def test_a_missing_model(tmp_path):
     with pytest.raises(InputError, match="model 'core' not found") as caught:
         open_model(tmp_path / "core")
     assert caught.value.kind == "model-missing"
+
+
+def test_a_name_that_no_folder_can_have(tmp_path):
+    with pytest.raises(InputError) as caught:
+        open_model(tmp_path / ("x" * 256))
+    assert caught.value.kind == "model-missing"
+    assert find_folder(make(tmp_path / "core").parent, "x" * 256) is None
+    assert find_folder(tmp_path, "core") == tmp_path / "core"
+    assert [find_folder(tmp_path, name) for name in ("../" + tmp_path.name, ".", "", "core/1", "\0")] == [None] * 5
 
 
 def test_a_folder_that_the_server_loads_as_a_version(tmp_path):

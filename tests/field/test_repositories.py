@@ -1,0 +1,36 @@
+"""Model repositories in the style of those that users have, each with what commands say of it.
+
+A case is a folder below ``repositories`` with a model repository and ``outcome.toml``: for each ``[[run]]`` the
+``command``, its ``exit_code``, all ``findings`` of `envpack inspect` as ``"KIND WHERE"``, parts of what it ``says``,
+and ``files`` that are there afterwards. Every command runs in the repository.
+"""
+
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.faults.command_line import envpack
+
+HERE = Path(__file__).with_name("repositories")
+CASES = {file.parent.name: file.parent for file in HERE.glob("*/outcome.toml")}
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_repository(case, tmp_path, addresses):
+    repository = tmp_path / "models"
+    shutil.copytree(CASES[case], repository, ignore=shutil.ignore_patterns("outcome.toml"))
+    changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv")}
+    changes |= {"UV_DEFAULT_INDEX": addresses["INDEX"], "PIP_FIND_LINKS": None, "HOME": str(tmp_path)}
+    for run in tomllib.loads((CASES[case] / "outcome.toml").read_text())["run"]:
+        done = envpack(*run["command"], "--json", changes=changes, cwd=repository)
+        assert done.code == run["exit_code"], done
+        if "findings" in run:
+            found = done.document["findings"]
+            places = [f"{finding['kind']} {Path(finding['where']).relative_to(repository)}" for finding in found]
+            assert places == run["findings"], found
+        for text in run.get("says", ()):
+            assert text in done.err + done.out, done
+        for file in run.get("files", ()):
+            assert (repository / file).exists(), file
