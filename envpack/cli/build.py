@@ -14,6 +14,7 @@ from envpack.cli import options
 from envpack.cli.build_jobs import emit_build_jobs, job_options, take_job_options
 from envpack.cli.cluster_view import on_cluster
 from envpack.cli.console import Console, plain
+from envpack.cli.each_model import EachModel
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -117,9 +118,13 @@ def command(
     store_only: bool,
     emit: str | None,
     **settings: Any,
-) -> None:
-    """Build the execution environment of each MODEL, by default all, and put it beside the model."""
+) -> int:
+    """Build the execution environment of each MODEL, by default all, and put it beside the model.
+
+    A model that fails does not keep the others from being built.
+    """
     from envpack.project import open_project
+    from envpack.repository import open_model
     from envpack.workflow import BuildOptions, ResolveOptions, build_model, project_store, release_for
 
     project = open_project(repository)
@@ -130,22 +135,24 @@ def command(
     resolve = ResolveOptions(**{field.name: settings.pop(field.name) for field in dataclasses.fields(ResolveOptions)})
     build_options = BuildOptions(resolve=resolve, **settings)
     console.warned(release_for(project, resolve).warning)
+    each = EachModel(names, console)
     if dry_run:
-        _dry_run(project, names, build_options, console)
-        return
+        return _dry_run(project, each, build_options, console)
     shared = project_store(project, store, push=push)
     if emit:
         emit_build_jobs(project, names, build_options, shared, job, console)
-        return
+        return 0
+    each.do(lambda name: open_model(project.repository / name))  # what is wrong there is an error before any work
 
     def tasks() -> Sequence[Task]:
         from envpack.fleet import build_tasks
 
-        return build_tasks(project, names, build_options, shared)
+        return build_tasks(project, each.left, build_options, shared)
 
     done = on_cluster(on, tasks, console)
-    here = [] if store_only else [name for name in names if name not in done.failed]
-    built = [build_model(project, name, build_options, console, store=shared) for name in here]
+    each.add_failed(done.failed)
+    here = EachModel([], console) if store_only else each
+    built = here.do(lambda name: build_model(project, name, build_options, console, store=shared))
     for model in built:
         for warning in model.warnings:
             console.warned(warning)
@@ -156,19 +163,20 @@ def command(
     console.warned(_unpacked_often(built))
     console.warned(_unpacked_at_once(project, built))
     if any(model.changed for model in built):
-        console.next_step("envpack", "verify", *_repository_option(repository), *(models and names))
-    done.raise_first_error(console)
-    console.result({"models": [_as_json(dataclasses.asdict(model), sizes=sizes) for model in built]} | done.as_json())
+        some = models or len(each.left) < len(names)
+        console.next_step("envpack", "verify", *_repository_option(repository), *(each.left if some else ()))
+    entries = [_as_json(dataclasses.asdict(model), sizes=sizes) for model in built]
+    return each.finish({"models": entries} | done.as_json(), "built")
 
 
-def _dry_run(project: Project, names: Sequence[str], build_options: BuildOptions, console: Console) -> None:
+def _dry_run(project: Project, each: EachModel, build_options: BuildOptions, console: Console) -> int:
     from envpack.workflow import plan_model
 
-    plans = [plan_model(project, name, build_options) for name in names]
+    plans = each.do(lambda name: plan_model(project, name, build_options))
     for plan in plans:
         for line in _plan_lines(plan):
             console.show(line)
-    console.result({"models": [options.as_json(dataclasses.asdict(plan)) for plan in plans]})
+    return each.finish({"models": [options.as_json(dataclasses.asdict(plan)) for plan in plans]}, "planned")
 
 
 def _repository_option(repository: Path) -> tuple[str, ...]:

@@ -49,8 +49,9 @@ class Failure:
     details: str = ""  # file with the full output of the program that failed
 
     @classmethod
-    def of(cls, error: EnvpackError) -> Failure:
-        details = _kept(error.details) if error.details else ""
+    def of(cls, error: EnvpackError, model: str = "") -> Failure:
+        """The failure of a command, or of one of its models; each has its own file of details."""
+        details = _kept(error.details, model) if error.details else ""
         return cls(error.message, error.kind, error.exit_code, error.where, error.hint, details)
 
 
@@ -235,12 +236,12 @@ def _print(console: RichConsole, what: RenderableType) -> None:
         console.out(line.rstrip(), highlight=False)
 
 
-def _kept(details: str) -> str:
+def _kept(details: str, model: str) -> str:
     """Write text that is too long for a terminal into the cache; its path, ``""`` if it cannot be written."""
     from envpack.support.cache_locations import cache_root
     from envpack.support.replacement import write_text
 
-    file = cache_root() / "last-error.txt"
+    file = cache_root() / f"last-error{f'-{model}' if model else ''}.txt"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, printable(details))

@@ -11,6 +11,7 @@ import click
 from envpack.cli import options
 from envpack.cli.cluster_view import on_cluster
 from envpack.cli.console import Console, plain
+from envpack.cli.each_model import EachModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,12 +44,13 @@ def command(
     push: bool | None,
     on: str,
     **settings: Any,
-) -> None:
+) -> int:
     """Write envpack.lock into the folder of each MODEL, by default all: every package with its address and hash.
 
-    `envpack build` then installs exactly these.
+    `envpack build` then installs exactly these. A model that fails does not keep the others from being locked.
     """
     from envpack.project import open_project
+    from envpack.repository import open_model
     from envpack.workflow import ResolveOptions, lock_model, project_store, release_for
 
     project = open_project(repository)
@@ -56,19 +58,23 @@ def command(
     resolve = ResolveOptions(**settings)
     console.warned(release_for(project, resolve).warning)
     shared = project_store(project, store, push=push)
+    each = EachModel(names, console)
+    each.do(lambda name: open_model(project.repository / name))  # what is wrong there is an error before any work
 
     def tasks() -> Sequence[Task]:
         from envpack.fleet import lock_tasks
 
-        return lock_tasks(project, names, resolve, update, shared)
+        return lock_tasks(project, each.left, resolve, update, shared)
 
     done = on_cluster(on, tasks, console)
+    each.add_failed(done.failed)
     locks = done.locks
-    locked = [
-        lock_model(project, name, resolve, update=update, progress=console, store=shared, resolved=locks.get(name))
-        for name in names
-        if name not in done.failed
-    ]
+
+    def lock(name: str) -> LockedModel:
+        resolved = locks.get(name)
+        return lock_model(project, name, resolve, update=update, progress=console, store=shared, resolved=resolved)
+
+    locked = each.do(lock)
     for model in locked:
         for warning in model.warnings:
             console.warned(warning)
@@ -78,9 +84,10 @@ def command(
             console.warned(_local_packages(model))
     if any(model.changed for model in locked):
         repository_option = () if repository == Path() else ("--repository", str(repository))
-        console.next_step("envpack", "build", *repository_option, *(models and names))
-    done.raise_first_error(console)
-    console.result({"models": [options.as_json(dataclasses.asdict(model)) for model in locked]} | done.as_json())
+        some = models or len(each.left) < len(names)
+        console.next_step("envpack", "build", *repository_option, *(each.left if some else ()))
+    entries = [options.as_json(dataclasses.asdict(model)) for model in locked]
+    return each.finish({"models": entries} | done.as_json(), "locked")
 
 
 def _local_packages(model: LockedModel) -> str:

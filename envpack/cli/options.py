@@ -204,16 +204,15 @@ def model_names(project: Project, names: Sequence[str], *, every: bool) -> tuple
 
 
 def chosen_models(project: Project, names: Sequence[str], *, every: bool) -> list[str]:
-    """The folder names of the models to work on, each opened once, so that a wrong one is an error now.
+    """The folder names of the models to work on; the content of their folders may be wrong.
 
     Raises:
         UsageError: as `model_names`.
-        InputError: as `model_names`; a model does not exist, its configuration is wrong, or there is none at all.
+        InputError: as `model_names`; a named model does not exist or is of another backend, or there is none at all.
     """
-    from envpack.repository import named_models
+    from envpack.repository import chosen_folders
 
-    chosen = named_models(project.repository, model_names(project, names, every=every))
-    return [model.folder.name for model in chosen]
+    return list(chosen_folders(project.repository, model_names(project, names, every=every)))
 
 
 def complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

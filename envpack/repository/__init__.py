@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SHELL_CHARACTER as SHELL_CHARACTER,
         UNADDRESSABLE as UNADDRESSABLE,
         Model as Model,
+        chosen_folders as chosen_folders,
         config_text as config_text,
         examine_model as examine_model,
         find_folder as find_folder,

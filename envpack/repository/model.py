@@ -19,6 +19,7 @@ _KIND_GPU = 1  # of Triton's ModelInstanceGroup
 CONFIG_NAME = "config.pbtxt"
 DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
+_FOREIGN = "not-a-python-model"
 _MOST = 4 << 20  # bytes of a configuration; real ones have some kilobytes
 _LARGEST_VERSION = (1 << 63) - 1
 _LONGEST_NAME = 255  # bytes of a file's name
@@ -109,6 +110,31 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
     return Model(config.name or folder.name, folder, config, is_ensemble, backend), tuple(faults)
 
 
+def chosen_folders(repository: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of folders of Python models and ensembles whose content may be wrong: those given, or all.
+
+    Raises:
+        InputError: a named model does not exist (``model-missing``) or is of another backend (``not-a-python-model``);
+            the repository does not exist, or has none (``repository-missing``, ``repository-empty``).
+
+    """
+    for name in names:
+        for fault in examine_model(repository / name)[1]:
+            if fault.kind in ("model-missing", _FOREIGN):
+                raise fault
+    chosen = names or [folder.name for folder in _model_folders(repository) if not _is_foreign(folder)]
+    if not chosen:
+        raise no_models(repository)
+    return tuple(chosen)
+
+
+def _is_foreign(folder: Path) -> bool:
+    try:
+        return any(fault.kind == _FOREIGN for fault in examine_model(folder)[1])
+    except OSError:  # an error of the work on this model
+        return False
+
+
 def find_models(repository: Path) -> tuple[Model, ...]:
     """Every Python model and ensemble of a repository, sorted by name.
 
@@ -119,6 +145,18 @@ def find_models(repository: Path) -> tuple[Model, ...]:
         InputError: the repository does not exist (kind ``repository-missing``), or see `open_model`.
 
     """
+    models = []
+    for folder in _model_folders(repository):
+        try:
+            models.append(open_model(folder))
+        except InputError as error:
+            if error.kind != _FOREIGN:
+                raise
+    return tuple(sorted(models, key=lambda model: model.name))
+
+
+def _model_folders(repository: Path) -> list[Path]:
+    """The folders of a repository that hold models of any backend, sorted."""
     if not repository.is_dir():
         raise InputError(
             "model repository not found",
@@ -126,16 +164,8 @@ def find_models(repository: Path) -> tuple[Model, ...]:
             where=str(repository),
             hint="give the folder that contains the model folders with --repository",
         )
-    models = []
-    for folder in sorted(repository.iterdir()):
-        if folder.name.startswith(".") or not folder.is_dir() or not looks_like_model(folder):
-            continue
-        try:
-            models.append(open_model(folder))
-        except InputError as error:
-            if error.kind != "not-a-python-model":
-                raise
-    return tuple(sorted(models, key=lambda model: model.name))
+    folders = sorted(repository.iterdir())
+    return [f for f in folders if not f.name.startswith(".") and f.is_dir() and looks_like_model(f)]
 
 
 def named_models(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
@@ -336,7 +366,7 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     if len(incomplete) == len(versions) and named and not named.startswith("python"):
         yield InputError(
             f"this is a model of the backend {named!r}, not a Python model",
-            kind="not-a-python-model",
+            kind=_FOREIGN,
             where=str(folder / CONFIG_NAME),
             hint="envpack only supports models of Triton's Python backend",
         )

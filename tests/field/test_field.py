@@ -4,8 +4,6 @@ A case is a folder with a model repository and ``expected.toml``: ``arguments`` 
 the lock, or the ``error``; ``warnings`` and ``progress`` are parts of lines.
 """
 
-import re
-import shutil
 import tomllib
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from envpack.lock import read_lock
 from tests.faults.command_line import envpack
+from tests.field.copies import copy_case
 
 CASES = {
     str(file.parent.relative_to(Path(__file__).parent)): file.parent
@@ -23,13 +22,7 @@ CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\
 
 def repository_of(case, folder, addresses):
     """A copy of a case's repository, with addresses in place of their words, and with a model where it has none."""
-    shutil.copytree(case, folder, ignore=shutil.ignore_patterns("expected.toml"))
-    for file in folder.rglob("*.*"):
-        if file.is_file():
-            text = file.read_text()
-            for word, address in addresses.items():
-                text = re.sub(rf"\b{word}\b", address, text)
-            file.write_text(text)
+    copy_case(case, folder, addresses, "expected.toml")
     (folder / "m/1").mkdir(parents=True, exist_ok=True)
     (folder / "m/1/model.py").touch()
     (folder / "m/config.pbtxt").write_text(CONFIG)

@@ -1,17 +1,17 @@
 """Model repositories in the style of those that users have, each with what commands say of it.
 
 A case is a folder below ``repositories`` with a model repository and ``outcome.toml``: for each ``[[run]]`` the
-``command``, its ``exit_code``, all ``findings`` of `envpack inspect` as ``"KIND WHERE"``, parts of what it ``says``,
-and ``files`` that are there afterwards. Every command runs in the repository.
+``command``, its ``exit_code``, all ``findings`` of `envpack inspect` as ``"KIND WHERE"``, the models that ``failed``,
+parts of what it ``says``, and ``files`` that are there afterwards. Every command runs in the repository.
 """
 
-import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.faults.command_line import envpack
+from tests.field.copies import copy_case
 
 HERE = Path(__file__).with_name("repositories")
 CASES = {file.parent.name: file.parent for file in HERE.glob("*/outcome.toml")}
@@ -20,7 +20,7 @@ CASES = {file.parent.name: file.parent for file in HERE.glob("*/outcome.toml")}
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_repository(case, tmp_path, addresses):
     repository = tmp_path / "models"
-    shutil.copytree(CASES[case], repository, ignore=shutil.ignore_patterns("outcome.toml"))
+    copy_case(CASES[case], repository, addresses, "outcome.toml")
     changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv")}
     changes |= {"UV_DEFAULT_INDEX": addresses["INDEX"], "PIP_FIND_LINKS": None, "HOME": str(tmp_path)}
     for run in tomllib.loads((CASES[case] / "outcome.toml").read_text())["run"]:
@@ -30,6 +30,8 @@ def test_repository(case, tmp_path, addresses):
             found = done.document["findings"]
             places = [f"{finding['kind']} {Path(finding['where']).relative_to(repository)}" for finding in found]
             assert places == run["findings"], found
+        if "failed" in run:
+            assert [model["name"] for model in done.document["failed"]] == run["failed"]
         for text in run.get("says", ()):
             assert text in done.err + done.out, done
         for file in run.get("files", ()):
