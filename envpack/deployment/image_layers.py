@@ -16,7 +16,7 @@ from typing import Any
 
 from envpack.archive import LayerMember, PackedLayer, compressor, sha256_of
 from envpack.deployment.contents import ContentEntry, content_of, has_credentials
-from envpack.deployment.plan import SERVER_BACKENDS, Deployment
+from envpack.deployment.plan import SERVER_BACKENDS, Deployment, lacks_version
 from envpack.deployment.tree import MANIFEST_NAME, describe
 from envpack.repository import STUB_NAME
 from envpack.support.bounded_reading import read_json
@@ -121,6 +121,7 @@ def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) ->
     for model in deployment.models:
         raise_if_stopped()
         entries = list(content_of(model.folder, model.environment))
+        entries += [ContentEntry("1", "folder", model.folder)] if lacks_version(model) else []
         parts = _parts_of(entries, memory)
         shared |= {part.folder: part.layer for part in parts}
         own.append(_model_layer(model.name, [e for e in entries if not _is_left_out(e)], models, parts))

@@ -22,6 +22,7 @@ from envpack.repository import (
     no_models,
     open_model,
     unpacking_backends,
+    version_folders,
 )
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
@@ -68,6 +69,11 @@ class Deployment:
     cautions: tuple[str, ...]
 
 
+def lacks_version(model: DeployedModel) -> bool:
+    """Whether an ensemble has no folder of a version, which servers require and git does not keep."""
+    return not model.backend and not version_folders(model.folder)
+
+
 def plan_deployment(
     project: Project, backends: Path, release: Release, names: Sequence[str] = (), *, served_from: str = ""
 ) -> Deployment:
@@ -102,13 +108,13 @@ def plan_deployment(
 
 def _chosen(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
     if not names:
-        return find_models(repository)
+        return find_models(repository, foreign=True)
     chosen: dict[str, Model] = {}
     pending = list(names)
     while pending:
         name = pending.pop()
         if name not in chosen:
-            chosen[name] = open_model(repository / name)
+            chosen[name] = open_model(repository / name, foreign=True)
             pending += [step for step in chosen[name].steps if find_folder(repository, step)]
     return tuple(chosen[name] for name in sorted(chosen))
 
@@ -119,7 +125,7 @@ def _needed(models: Iterable[Model], backends: Path) -> tuple[Backend, ...]:
     for model in models:
         if model.backend in available:
             needed[model.backend] = available[model.backend]
-        elif model.backend not in ("", PYTHON_BACKEND):
+        elif model.backend.startswith(f"{PYTHON_BACKEND}_"):
             raise InputError(
                 f"config.pbtxt names the backend {model.backend!r}, which is not in {backends}",
                 kind="backend-missing",

@@ -19,7 +19,7 @@ from envpack.archive import (
     stored_archive,
 )
 from envpack.deployment.contents import has_credentials
-from envpack.deployment.plan import DeployedModel, Deployment
+from envpack.deployment.plan import DeployedModel, Deployment, lacks_version
 from envpack.environment import Environment, read_environment
 from envpack.repository import (
     CONFIG_NAME,
@@ -187,7 +187,10 @@ def _model_files(
     for version in sorted(entry for entry in folder.iterdir() if entry.name.isdigit() and entry.is_dir()):
         if not any(not entry.name.startswith(".") for entry in version.iterdir()):
             yield PublishedFile(f"{model.name}/{version.name}/{_KEEP}")
-    yield PublishedFile(f"{model.name}/{CONFIG_NAME}", content=text.encode())
+    if lacks_version(model):
+        yield PublishedFile(f"{model.name}/1/{_KEEP}")
+    if text:
+        yield PublishedFile(f"{model.name}/{CONFIG_NAME}", content=text.encode())
 
 
 def _recorded(archive: Path) -> str:

@@ -11,7 +11,7 @@ from typing import TypedDict
 import envpack
 from envpack.archive import locked_destination
 from envpack.deployment.contents import content_of
-from envpack.deployment.plan import DeployedModel, Deployment, server_arguments
+from envpack.deployment.plan import DeployedModel, Deployment, lacks_version, server_arguments
 from envpack.repository import STUB_NAME, Backend, python_of_backend
 from envpack.support.bounded_reading import read_bytes
 from envpack.support.errors import InputError, UsageError
@@ -109,7 +109,10 @@ def _fill(deployment: Deployment, tree: Path, transfer: Transfer) -> None:
     make_folder(tree / "models")
     make_folder(tree / "backends")
     for model in deployment.models:
-        _copy_content(model.folder, model.environment, tree / "models" / model.name, transfer)
+        place = tree / "models" / model.name
+        _copy_content(model.folder, model.environment, place, transfer)
+        if lacks_version(model):
+            make_folder(place / "1")
     for backend in deployment.backends:
         _copy_content(backend.folder, None, tree / "backends" / backend.name, transfer)
 

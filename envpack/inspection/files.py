@@ -16,6 +16,7 @@ from envpack.repository import (
     SHELL_CHARACTER,
     STUB_NAME,
     Model,
+    default_file,
     environment_of,
     get_string_parameter,
     looks_like_model,
@@ -68,6 +69,33 @@ def _version_findings(model: Path) -> Iterator[Finding]:
                 f"a server loads this folder as version {number[0] if number else 0} of the model",
                 "remove it, or give it a name that does not start with a digit",
             )
+
+
+def version_findings(model: Model) -> Iterator[Finding]:
+    """What is missing in the folder of an ensemble or of a model of another backend."""
+    versions = version_folders(model.folder)
+    if not versions:
+        yield version_missing(model)
+    file = "" if model.is_ensemble else default_file(model.config, model.backend)
+    for version in versions:
+        if file and not (version / file).exists():
+            yield fault(
+                "model-file-missing",
+                version,
+                f"the backend {model.backend} loads {file} from each version, and this one has none",
+                f"add {file}, or name the file in default_model_filename",
+            )
+
+
+def version_missing(model: Model) -> Finding:
+    """The finding for a model or an ensemble without a folder of a version."""
+    name = model.folder.name
+    return fault(
+        "version-missing",
+        model.folder,
+        "it has no version folder, so no server loads it; git keeps no empty folders",
+        f"mkdir {model.folder}/1, with a file .gitkeep in it for git; `envpack layout` and `publish` make {name}/1",
+    )
 
 
 def pointer_findings(model: Path, environment: Path | None) -> Iterator[Finding]:

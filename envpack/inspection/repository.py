@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from envpack.inspection.configuration import declaration_findings
 from envpack.inspection.files import (
     ACTIVATE,
     environment_findings,
@@ -13,6 +14,7 @@ from envpack.inspection.files import (
     is_pointer,
     mode_findings,
     pointer_findings,
+    version_findings,
 )
 from envpack.inspection.finding import Finding, caution, fault, finding_of_error
 from envpack.inspection.starting import start_findings, starts_warm
@@ -127,9 +129,13 @@ def _of_model(
     if odd := UNADDRESSABLE.search(folder.name):
         what = f"the model's name contains {odd.group()!r}, and requests by HTTP cannot name it"
         yield caution("bad-path", folder, what, "rename the folder: letters, digits, '_', '-' and '.'")
+    if model is not None:
+        yield from declaration_findings(model)
     yield from mode_findings(folder)
     environment = environment_of(model) if model and not model.is_ensemble and not foreign else None
     yield from pointer_findings(folder, environment)
+    if model is not None and (model.is_ensemble or foreign):
+        yield from version_findings(model)
     if model is None or model.is_ensemble or foreign:
         return
     yield from _state_findings(project, model, release)

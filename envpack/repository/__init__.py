@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from envpack.repository.backends import default_file as default_file
     from envpack.repository.calls import called_models as called_models
     from envpack.repository.config import (
         ModelConfig as ModelConfig,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from envpack.repository.backends import KNOWN, PLATFORMS, backend_of
 from envpack.repository.config import ModelConfig, parse_config
 from envpack.repository.config_editor import get_string_parameter
 from envpack.repository.starting import starting_faults
@@ -19,6 +19,8 @@ _KIND_GPU = 1  # of Triton's ModelInstanceGroup
 CONFIG_NAME = "config.pbtxt"
 DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
+_PYTHON = "python"
+_KNOWN_NAMES = {known.name for known in KNOWN}
 _FOREIGN = "not-a-python-model"
 _MOST = 4 << 20  # bytes of a configuration; real ones have some kilobytes
 _LARGEST_VERSION = (1 << 63) - 1
@@ -60,12 +62,13 @@ class Model:
         return any(group.kind == _KIND_GPU for group in self.config.instance_group)
 
 
-def open_model(folder: Path, config: ModelConfig | None = None) -> Model:
+def open_model(folder: Path, config: ModelConfig | None = None, *, foreign: bool = False) -> Model:
     """Read the model in ``folder``, and check for errors that would fail on the server.
 
     Args:
         folder: of the model.
         config: its configuration, in place of the one in the folder.
+        foreign: whether it may be a model of another backend.
 
     Raises:
         InputError: kinds ``model-missing``, ``bad-path``, ``bad-config``, ``model-name-mismatch``,
@@ -74,7 +77,8 @@ def open_model(folder: Path, config: ModelConfig | None = None) -> Model:
     """
     model, faults = examine_model(folder, config)
     for fault in faults:
-        raise fault
+        if not (foreign and fault.kind == _FOREIGN):
+            raise fault
     if model is None:
         raise AssertionError("unreachable: a model that cannot be read has a fault")
     return model
@@ -103,10 +107,9 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
         faults.append(_name_mismatch(folder, config.name))
     is_ensemble = config.platform == "ensemble" or config.HasField("ensemble_scheduling")
     faults += _long_name_faults(folder, config)
-    faults += _tensor_faults(folder, config)
-    faults += _step_faults(folder, config) if is_ensemble else _code_faults(folder, config)
+    backend = "" if is_ensemble else backend_of(config, version_folders(folder))
+    faults += _step_faults(folder, config) if is_ensemble else _backend_faults(folder, config, backend)
     faults += starting_faults(config, folder / CONFIG_NAME)
-    backend = "" if is_ensemble else config.backend or "python"
     return Model(config.name or folder.name, folder, config, is_ensemble, backend), tuple(faults)
 
 
@@ -135,11 +138,14 @@ def _is_foreign(folder: Path) -> bool:
         return False
 
 
-def find_models(repository: Path) -> tuple[Model, ...]:
+def find_models(repository: Path, *, foreign: bool = False) -> tuple[Model, ...]:
     """Every Python model and ensemble of a repository, sorted by name.
 
-    Folders without a configuration and code, and folders whose name starts with a dot, are not models. Models of other
-    backends are omitted.
+    Folders without a configuration and code, and folders whose name starts with a dot, are not models.
+
+    Args:
+        repository: folder that contains the model folders.
+        foreign: whether to return models of other backends too.
 
     Raises:
         InputError: the repository does not exist (kind ``repository-missing``), or see `open_model`.
@@ -148,7 +154,7 @@ def find_models(repository: Path) -> tuple[Model, ...]:
     models = []
     for folder in _model_folders(repository):
         try:
-            models.append(open_model(folder))
+            models.append(open_model(folder, foreign=foreign))
         except InputError as error:
             if error.kind != _FOREIGN:
                 raise
@@ -226,9 +232,10 @@ def no_models(repository: Path) -> InputError:
 
 
 def config_text(model: Model | Path) -> str:
-    """The text of a model's configuration; a folder with code but without config.pbtxt gets `DEFAULT_CONFIG`.
+    """The text of a model's configuration; a folder of Python code without config.pbtxt gets `DEFAULT_CONFIG`.
 
-    Line endings are unchanged.
+    Without config.pbtxt the files of a model of another backend decide, and the text is empty. Line endings are
+    unchanged.
 
     Raises:
         InputError: it is not a file, or not UTF-8 text (kind ``bad-config``).
@@ -237,7 +244,7 @@ def config_text(model: Model | Path) -> str:
     folder = model.folder if isinstance(model, Model) else model
     file = folder / CONFIG_NAME
     if not os.path.lexists(file):
-        return DEFAULT_CONFIG
+        return DEFAULT_CONFIG if backend_of(parse_config("", file), version_folders(folder)) == _PYTHON else ""
     if not file.is_file():
         what = "this is not a file" if file.exists() else "this link leads nowhere"
         raise InputError(what, kind="bad-config", where=str(file), hint="write the model's configuration there")
@@ -263,8 +270,11 @@ def is_too_long(path: str) -> bool:
 
 
 def looks_like_model(folder: Path) -> bool:
-    """Whether a folder contains a configuration, or the code of a version."""
-    return (folder / CONFIG_NAME).is_file() or any((f / _MODEL_FILE).is_file() for f in version_folders(folder))
+    """Whether a folder contains a configuration, or a version with the file of a backend that a server knows."""
+    if (folder / CONFIG_NAME).is_file():
+        return True
+    files = {known.file for known in KNOWN}
+    return any((version / file).exists() for version in version_folders(folder) for file in files)
 
 
 def version_folders(folder: Path) -> list[Path]:
@@ -325,18 +335,6 @@ def _path_faults(folder: Path) -> Iterator[InputError]:
         )
 
 
-def _tensor_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
-    for kind, tensors in (("input", config.input), ("output", config.output)):
-        counts = Counter(tensor.name for tensor in tensors)
-        for name in (name for name, count in counts.items() if count > 1):
-            yield InputError(
-                f"the {kind} {name!r} is declared {counts[name]} times",
-                kind="bad-config",
-                where=str(folder / CONFIG_NAME),
-                hint=f"give each {kind} its own name",
-            )
-
-
 def _step_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     for name in dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step):
         if "/" in name or name in ("", ".", ".."):
@@ -348,13 +346,38 @@ def _step_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
             )
 
 
+def _backend_faults(folder: Path, config: ModelConfig, backend: str) -> Iterator[InputError]:
+    """What is wrong with a model of the Python backend; of one of another backend, that it is one."""
+    if not config.backend and config.platform and config.platform not in PLATFORMS:
+        known = ", ".join(f'"{platform}"' for platform in PLATFORMS)
+        yield InputError(
+            f"no server knows the platform {config.platform!r}",
+            kind="bad-config",
+            where=str(folder / CONFIG_NAME),
+            hint=f'write backend: "{config.platform}" in place of platform, which is one of {known} or "ensemble"',
+        )
+    if backend.startswith(_PYTHON) or (backend not in _KNOWN_NAMES and _has_code(folder)):
+        yield from _code_faults(folder, config)
+        return
+    yield InputError(
+        f"this is a model of the backend {backend!r}, not a Python model",
+        kind="not-a-python-model",
+        where=str(folder / CONFIG_NAME),
+        hint="envpack makes environments only for models of Triton's Python backend",
+    )
+
+
+def _has_code(folder: Path) -> bool:
+    """Whether a version has a model.py, as for a Python backend under a name of its own."""
+    return any((version / _MODEL_FILE).is_file() for version in version_folders(folder))
+
+
 def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     file_name = config.default_model_filename or _MODEL_FILE
     if is_too_long(file_name):
         return
     versions = version_folders(folder)
     incomplete = [version for version in versions if not (version / file_name).is_file()]
-    named = config.backend or config.platform
     unsafe = SHELL_CHARACTER.search(file_name)
     if unsafe:
         yield InputError(
@@ -363,14 +386,6 @@ def _code_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
             where=str(folder / CONFIG_NAME),
             hint="give the file a name of letters, digits, '_', '-' and '.'",
         )
-    if len(incomplete) == len(versions) and named and not named.startswith("python"):
-        yield InputError(
-            f"this is a model of the backend {named!r}, not a Python model",
-            kind=_FOREIGN,
-            where=str(folder / CONFIG_NAME),
-            hint="envpack only supports models of Triton's Python backend",
-        )
-        return
     for version in versions:
         if int(re.match(r"[0-9]+", version.name)[0]) > _LARGEST_VERSION:  # type: ignore[index]  # it starts with a digit
             yield InputError(

@@ -24,7 +24,8 @@ def test_repository(case, tmp_path, addresses):
     changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv")}
     changes |= {"UV_DEFAULT_INDEX": addresses["INDEX"], "PIP_FIND_LINKS": None, "HOME": str(tmp_path)}
     for run in tomllib.loads((CASES[case] / "outcome.toml").read_text())["run"]:
-        done = envpack(*run["command"], "--json", changes=changes, cwd=repository)
+        words = [word.replace("/DESTINATION", str(tmp_path / "published")) for word in run["command"]]
+        done = envpack(*words, "--json", changes=changes, cwd=repository)
         assert done.code == run["exit_code"], done
         if "findings" in run:
             found = done.document["findings"]

@@ -216,9 +216,10 @@ ENTRIES = (
         "config-twice",
         "an input is declared twice",
         _append('input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'),
-        "bad-config",
+        "declared-twice",
         "config.pbtxt: the input 'IN' is declared 2 times",
         "give each input its own name",
+        options=("--strict",),
     ),
     Broken(
         "ensemble-map",

@@ -30,6 +30,20 @@ def test_named_models_include_the_steps_of_ensembles(project, release):
     assert [model.name for model in plan(project, release, "both").models] == ["both", "early", "late"]
 
 
+def test_models_of_other_backends_go_along(project, release):
+    for name in ("net", "unconfigured"):
+        (project.repository / name / "1").mkdir(parents=True)
+        (project.repository / name / "1/model.onnx").write_bytes(b"graph")
+    (project.repository / "net/config.pbtxt").write_text('platform: "onnxruntime_onnx"')
+    models = {model.name: model for model in plan(project, release).models}
+    assert list(models) == ["both", "early", "late", "net", "unconfigured"]
+    assert [(models[name].backend, models[name].environment) for name in ("net", "unconfigured")] == [
+        ("onnxruntime", None),
+        ("onnxruntime", None),
+    ]
+    assert [model.name for model in plan(project, release, "net").models] == ["net"]
+
+
 def test_the_start_command_mounts_each_part_and_keeps_archives_apart(project, release, tmp_path):
     deployment = plan(project, release)
     command = " ".join(docker_command(deployment, tmp_path / "tree"))

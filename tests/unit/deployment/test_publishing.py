@@ -393,6 +393,25 @@ def test_an_ensemble_comes_after_its_members(described, objects):
     assert objects.written[-1] == "both/config.pbtxt"
 
 
+def test_models_of_other_backends_are_published_as_they_are(repository, release, tmp_path, objects, remote):
+    net, bare = repository.repository / "net", repository.repository / "bare"
+    for folder in (net, bare):
+        (folder / "1").mkdir(parents=True)
+        (folder / "1/model.onnx").write_bytes(b"graph")
+    (net / "config.pbtxt").write_bytes(b'platform: "onnxruntime_onnx" # as it is')
+    (repository.repository / "both/1").rmdir()
+    with published_files(plan_deployment(repository, tmp_path / "backends", release), NoProgress()) as publication:
+        publish(publication, objects)
+    assert [name for name in below(remote) if name.split("/")[0] in ("net", "bare", "both")] == [
+        "bare/1/model.onnx",
+        "both/1/.envpack-keep",
+        "both/config.pbtxt",
+        "net/1/model.onnx",
+        "net/config.pbtxt",
+    ]
+    assert (remote / "net/config.pbtxt").read_bytes() == b'platform: "onnxruntime_onnx" # as it is'
+
+
 def test_files_with_credentials_are_left_out_and_named(described):
     assert "late/requirements.txt" not in [file.path for file in described.files]
     assert "late/requirements.txt contains credentials and is left out" in described.cautions

@@ -45,6 +45,23 @@ def test_the_tree_has_models_backends_and_a_manifest(plan, tmp_path):
     }
 
 
+def test_an_ensemble_gets_the_version_folder_that_git_did_not_keep(plan, project, tmp_path):
+    (project.repository / "both/1").rmdir()
+    assemble(plan, tmp_path / "tree")
+    assert everything(tmp_path / "tree/models/both") == ["1", "config.pbtxt"]
+    assert everything(project.repository / "both") == ["config.pbtxt"]
+
+
+def test_models_of_other_backends_are_copied_as_they_are(project, release, tmp_path):
+    net = project.repository / "net"
+    (net / "1").mkdir(parents=True)
+    (net / "1/model.onnx").write_bytes(b"graph")
+    (net / "labels.txt").write_text("cat\n")
+    assemble(plan_deployment(project, backends_folder(project), release), tmp_path / "tree")
+    assert everything(tmp_path / "tree/models/net") == ["1", "1/model.onnx", "labels.txt"]
+    assert (tmp_path / "tree/models/net/1/model.onnx").read_bytes() == b"graph"
+
+
 def test_only_environments_are_linked(plan, project, tmp_path):
     output = tmp_path / "tree"
     assemble(plan, output, link_mode="hardlink")

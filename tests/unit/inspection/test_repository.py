@@ -419,10 +419,38 @@ def test_named_models_and_a_missing_one(project, release):
     assert caught.value.kind == "model-missing"
 
 
-def test_models_of_other_backends_are_ignored(project, release):
-    (project.repository / "net/1").mkdir(parents=True)
-    (project.repository / "net/config.pbtxt").write_text('backend: "onnxruntime"')
+def test_a_model_of_another_backend_has_versions_with_its_file(project, release):
+    net = project.repository / "net"
+    net.mkdir()
+    (net / "config.pbtxt").write_text('backend: "onnxruntime"')
+    assert kinds(project, release) == [("error", "version-missing")]
+    (net / "1").mkdir()
+    assert kinds(project, release) == [("error", "model-file-missing")]
+    (net / "1/model.onnx").touch()
     assert kinds(project, release) == []
+    (net / "config.pbtxt").unlink()  # the server completes it
+    assert kinds(project, release) == []
+    (net / "config.pbtxt").write_text('backend: "of_our_own"')
+    (net / "1/model.onnx").rename(net / "1/net.bin")
+    assert kinds(project, release) == []
+
+
+def test_an_ensemble_without_a_version_folder(project, release):
+    (project.repository / "both/1").rmdir()
+    (finding,) = inspect_repository(project, release).findings
+    assert (finding.kind, finding.where) == ("version-missing", project.repository / "both")
+    assert finding.fix.startswith(f"mkdir {project.repository}/both/1,")
+    (project.repository / "both/1").mkdir()
+    assert kinds(project, release) == []
+
+
+@pytest.mark.parametrize("kind", ["input", "output"])
+def test_a_tensor_that_is_declared_twice_is_served(project, release, kind):
+    with (project.repository / "one/config.pbtxt").open("a") as config:
+        config.write(f'{kind} [ {{ name: "A" }}, {{ name: "B" }}, {{ name: "A" }} ]')
+    (finding,) = inspect_repository(project, release).findings
+    assert (finding.severity, finding.kind) == ("warning", "declared-twice")
+    assert finding.what.startswith(f"the {kind} 'A' is declared 2 times")
 
 
 def start_warm(folder):

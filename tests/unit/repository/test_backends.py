@@ -136,7 +136,11 @@ def test_backend_and_environment_are_set_in_one_step(tmp_path):
 def test_backends_that_unpack_archives(tmp_path):
     (tmp_path / "env.tar").touch()
     (tmp_path / "env").mkdir()
-    for name, backend, environment in (("a", "python", "env.tar"), ("b", "python_3_8", "env"), ("c", "x", "none")):
+    for name, backend, environment in (
+        ("a", "python", "env.tar"),
+        ("b", "python_3_8", "env"),
+        ("c", "x", "none"),
+    ):
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "1/model.py").touch()
         (tmp_path / name / "config.pbtxt").write_text(f'backend: "{backend}"')

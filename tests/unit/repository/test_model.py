@@ -1,8 +1,9 @@
 import pytest
 
-from envpack.repository import DEFAULT_CONFIG, config_text, find_folder, find_models, open_model
+from envpack.repository import DEFAULT_CONFIG, chosen_folders, config_text, find_folder, find_models, open_model
 from envpack.repository.model import examine_model, model_name, named_models, no_models
 from envpack.support.errors import InputError
+from tests.tables import every_row
 
 
 def make(folder, config='backend: "python"\n', code="1/model.py"):
@@ -67,8 +68,9 @@ def _environment(path):
         ("core", f'default_model_filename: "{"é" * 128}"', "1/model.py", "bad-path"),
         ("core", _environment("/srv/" + "x" * 256), "1/model.py", "bad-path"),
         ("core", 'backend: "python"', f"{1 << 63}/model.py", "odd-version"),
-        ("core", 'input [ { name: "A" }, { name: "B" }, { name: "A" } ]', "1/model.py", "bad-config"),
-        ("core", 'output [ { name: "A" }, { name: "A" } ]', "1/model.py", "bad-config"),
+        ("core", 'platform: "python"', "1/model.py", "bad-config"),
+        ("core", 'platform: "onnxruntime_onnx"', "1/model.py", "not-a-python-model"),
+        ("core", 'backend: "onnxruntime"', "1/model.py", "not-a-python-model"),
         ("core", _steps("../other"), "", "bad-config"),
         ("core", _steps("/srv/other"), "", "bad-config"),
         ("core", _steps(".."), "", "bad-config"),
@@ -136,7 +138,9 @@ def test_every_version_without_code_is_an_error_the_newest_first(tmp_path):
     [
         ("", "python", []),
         ('backend: "python_3_8"', "python_3_8", []),
-        ('backend: "onnxruntime"', "onnxruntime", []),
+        ('backend: "of_our_own"', "of_our_own", []),
+        ('backend: "python" platform: "python"', "python", []),
+        ('backend: "python" platform: "onnxruntime_onnx"', "python", []),
         ('platform: "ensemble"', "", []),
         ("ensemble_scheduling {}", "", []),
     ],
@@ -149,8 +153,42 @@ def test_a_model_with_code_is_a_python_model(tmp_path, config, backend, kinds):
 
 def test_a_platform_of_another_backend(tmp_path):
     model, (fault,) = examine_model(make(tmp_path / "core", 'platform: "tensorrt_plan"', "1/model.plan"))
-    assert fault.message == "this is a model of the backend 'tensorrt_plan', not a Python model"
-    assert model.backend == "python"
+    assert fault.message == "this is a model of the backend 'tensorrt', not a Python model"
+    assert model.backend == "tensorrt"
+    assert open_model(tmp_path / "core", foreign=True) == model
+
+
+@every_row(
+    ("config", "files", "backend"),  # as a server of Triton 24.10 decides
+    [
+        (None, ("1/model.py",), "python"),
+        (None, ("1/model.onnx",), "onnxruntime"),
+        (None, ("1/model.py", "1/model.onnx"), "onnxruntime"),
+        (None, ("1/model.pt", "2/model.py"), "pytorch"),
+        (None, ("1/model.savedmodel/saved_model.pb",), "tensorflow"),
+        ("", ("1/model.plan",), "tensorrt"),
+        ('default_model_filename: "model.py"', ("1/model.py", "1/model.onnx"), "python"),
+        ('default_model_filename: "model.xml"', ("1/model.py",), "openvino"),
+        ('platform: "pytorch_libtorch"', ("1/model.py",), "pytorch"),
+        ('platform: "onnxruntime_onnx" backend: "python"', ("1/model.py",), "python"),
+        ('backend: "vllm"', ("1/model.json",), "vllm"),
+    ],
+)
+def test_the_backend_of_a_model(tmp_path_factory, config, files, backend):
+    folder = make(tmp_path_factory.mktemp("models") / "core", config, code="")
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).touch()
+    assert examine_model(folder)[0].backend == backend
+    assert [model.name for model in find_models(folder.parent, foreign=True)] == ["core"]
+
+
+def test_a_model_of_another_backend_needs_no_configuration(tmp_path):
+    assert config_text(make(tmp_path / "core", config=None, code="1/model.onnx")) == ""
+    assert [model.name for model in find_models(tmp_path)] == []
+    assert chosen_folders(make(tmp_path / "other").parent, []) == ("other",)
+    with pytest.raises(InputError, match="not a Python model"):
+        chosen_folders(tmp_path, ["core"])
 
 
 @pytest.mark.parametrize("character", list(" \"'`$&|;<>()*?[]{}\\!\t"))

@@ -1,0 +1,67 @@
+"""Which backend runs a model, as a server finds it out, and the file that each backend loads."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from envpack.repository.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class KnownBackend:
+    """A backend that a server chooses by itself.
+
+    Attributes:
+        name: its name.
+        platform: what stands for it in the field platform, ``""`` if nothing does.
+        file: the file or folder of a version that it loads by default.
+    """
+
+    name: str
+    platform: str
+    file: str
+
+
+# In the order in which a server looks for their files.
+KNOWN = (
+    KnownBackend("tensorflow", "tensorflow_savedmodel", "model.savedmodel"),
+    KnownBackend("tensorflow", "tensorflow_graphdef", "model.graphdef"),
+    KnownBackend("tensorrt", "tensorrt_plan", "model.plan"),
+    KnownBackend("onnxruntime", "onnxruntime_onnx", "model.onnx"),
+    KnownBackend("openvino", "", "model.xml"),
+    KnownBackend("pytorch", "pytorch_libtorch", "model.pt"),
+    KnownBackend("python", "", "model.py"),
+)
+PLATFORMS = tuple(known.platform for known in KNOWN if known.platform)
+
+
+def backend_of(config: ModelConfig, versions: list[Path]) -> str:
+    """The backend of a model that is no ensemble.
+
+    The field backend decides, then platform, then default_model_filename, then the files of the first version.
+
+    Args:
+        config: its configuration.
+        versions: folders of its versions.
+
+    Returns:
+        ``"python"`` if nothing decides, and the platform itself if no server has such a platform.
+    """
+    if config.backend:
+        return config.backend
+    if config.platform:
+        return next((known.name for known in KNOWN if known.platform == config.platform), config.platform)
+    wanted = config.default_model_filename
+    files = {wanted} if wanted else set(os.listdir(versions[0])) if versions else set()  # noqa: PTH208 - only names
+    return next((known.name for known in KNOWN if known.file in files), "python")
+
+
+def default_file(config: ModelConfig, backend: str) -> str:
+    """The file that a version of a model must have; ``""`` for a backend whose files are not known."""
+    if config.default_model_filename:
+        return config.default_model_filename
+    platform = next((known.file for known in KNOWN if known.platform and known.platform == config.platform), "")
+    files = [known.file for known in KNOWN if known.name == backend]
+    return platform or (files[0] if len(files) == 1 else "")
