@@ -15,6 +15,12 @@ _STRING = re.compile(
     r"""(?:[^\\]|\\(?:[abfnrtv\\?'"]|[0-7]|[xX][0-9a-fA-F]|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}))*""",
 )
 _ESCAPE = re.compile(r"\\.")
+# Words that tools replace: ${name}, {{ name }}, $NAME, @NAME@, and #NAME where a value belongs.
+_BLANK = re.compile(
+    r"\$\{[^{}\n]{1,80}\}|\{\{[^{}\n]{1,80}\}\}|\$[A-Z]\w{0,80}|@\w{1,80}@|(?<=[:\[,\s])#[A-Z][A-Z0-9_]{0,80}\b"
+)
+_COMMENT = re.compile(r"[ \t]*#.*")
+_SHOWN_BLANKS = 5
 
 
 class Parameter(Protocol):
@@ -101,6 +107,8 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
     except (text_format.ParseError, ValueError) as error:
         # protobuf checks the number of an enumeration by itself, and names no line then.
         line = error.GetLine() if isinstance(error, text_format.ParseError) else None
+        if blanks := _blanks(text):
+            raise _template(blanks, where) from error
         reason = str(error)
         reason = reason.split(" : ", 1)[1] if line and " : " in reason else reason
         raise InputError(
@@ -111,6 +119,27 @@ def parse_config(text: str, where: str | Path) -> ModelConfig:
         ) from error
     parsed: ModelConfig = message
     return parsed
+
+
+def _blanks(text: str) -> dict[str, int]:
+    """The words of a template that are not filled in, each with its first line; none in lines that are comments."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        for blank in () if _COMMENT.fullmatch(line) else _BLANK.findall(line):
+            found.setdefault(blank, number)
+    return found
+
+
+def _template(blanks: dict[str, int], where: str | Path) -> InputError:
+    words = list(blanks)
+    more = f" and {len(words) - _SHOWN_BLANKS} more" if len(words) > _SHOWN_BLANKS else ""
+    return InputError(
+        f"this is a template, in which {', '.join(words[:_SHOWN_BLANKS])}{more} "
+        f"{'is' if len(words) == 1 else 'are'} not filled in",
+        kind="bad-config",
+        where=f"{where}:{blanks[words[0]]}",
+        hint="write values in place of these words, as the tool does that the template is for",
+    )
 
 
 def parse_json_config(text: str) -> ModelConfig:

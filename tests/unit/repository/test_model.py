@@ -1,6 +1,14 @@
 import pytest
 
-from envpack.repository import DEFAULT_CONFIG, chosen_folders, config_text, find_folder, find_models, open_model
+from envpack.repository import (
+    DEFAULT_CONFIG,
+    chosen_folders,
+    config_text,
+    find_folder,
+    find_models,
+    open_model,
+    parse_config,
+)
 from envpack.repository.model import examine_model, model_name, named_models, no_models
 from envpack.support.errors import InputError
 from tests.tables import every_row
@@ -83,6 +91,30 @@ def test_a_model_that_cannot_be_served(tmp_path, name, config, code, kind):
     assert caught.value.kind == kind
     assert str(folder) in caught.value.where
     assert caught.value.hint
+
+
+@every_row(
+    ("line", "words"),
+    [
+        ("max_batch_size: ${triton_max_batch_size}", "${triton_max_batch_size} is"),
+        ("max_batch_size: {{ batch }}", "{{ batch }} is"),
+        ('input { name: "X" data_type: #DTYPE dims: [ #SIZE ] }', "#DTYPE, #SIZE are"),
+        ("max_batch_size: $BATCH", "$BATCH is"),
+        ("max_batch_size: @BATCH@", "@BATCH@ is"),
+        ("# ${not} a word\ndims ${a} ${b} ${c} ${d} ${e} ${f} ${a}", "${a}, ${b}, ${c}, ${d}, ${e} and 1 more are"),
+    ],
+)
+def test_a_template_names_the_words_that_are_not_filled_in(line, words):
+    with pytest.raises(InputError) as caught:
+        parse_config(f'backend: "python"\n{line}', "config.pbtxt")
+    assert caught.value.message == f"this is a template, in which {words} not filled in"
+    assert caught.value.where == f"config.pbtxt:{2 + line.count(chr(10))}"
+
+
+def test_words_like_those_of_templates_in_a_configuration_that_is_whole():
+    assert parse_config('backend: "python" # ${x} {{y}}\nname: "$A" #B', "config.pbtxt").name == "$A"
+    with pytest.raises(InputError, match="no field named"):
+        parse_config("# ${x}\nnonsense: 1", "config.pbtxt")
 
 
 def test_a_missing_model(tmp_path):
