@@ -171,9 +171,11 @@ def _appended(text: str, key: str, literal: str) -> str:
 
 
 def _with_lines(text: str, lines: list[str]) -> str:
+    """The text with further lines; it ends in a newline if it did before, so that `_cut` restores it."""
     newline = "\r\n" if "\r\n" in text else "\n"
-    gap = "" if not text or text.endswith("\n") else newline
-    return text + gap + newline.join([*lines, ""])
+    if text and not text.endswith("\n"):
+        return newline.join([text, *lines])
+    return text + newline.join([*lines, ""])
 
 
 def _replaced(text: str, strings: tuple[Token, ...], literal: str) -> str:
@@ -203,6 +205,8 @@ def _cut(text: str, start: int, end: int) -> str:
     line, following = text.rfind("\n", 0, start) + 1, text.find("\n", end) + 1 or len(text)
     if text[line:start].strip() or text[end:following].strip():
         return text[:start] + text[end:]
+    if line and not text[end:].endswith("\n") and following == len(text):  # a last line without a newline
+        return text[: line - 1].removesuffix("\r")
     return text[:line] + text[following:]
 
 

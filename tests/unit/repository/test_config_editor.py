@@ -80,7 +80,7 @@ def test_unusual_ways_to_write_an_entry(text):
         (REPEATED, REPEATED.replace("'python'", '"python_3_8"')),
         (LIST, LIST.replace('"python"', '"python_3_8"')),
         ("", 'backend: "python_3_8"\n'),
-        ("# only a comment", '# only a comment\nbackend: "python_3_8"\n'),
+        ("# only a comment", '# only a comment\nbackend: "python_3_8"'),
         ("backend: 'py' # one\r\n 'thon', platform: 'x'", "backend: \"python_3_8\" # one\r\n , platform: 'x'"),
     ],
 )
@@ -130,7 +130,11 @@ def test_a_parameter_is_removed_with_its_line_and_its_comma(text, rest):
 
 
 @pytest.mark.parametrize(
-    "text", [REPEATED, LIST, "", "# only a comment\n", 'backend: "python"\n', "max_batch_size: 1\r\n"]
+    "text",
+    [
+        *(REPEATED, LIST, "", "# only a comment\n", 'backend: "python"\n', "max_batch_size: 1\r\n"),
+        *("# only a comment", 'backend: "python"', 'name: "a"\r\nmax_batch_size: 1', LIST.rstrip()),
+    ],
 )
 def test_removing_what_was_added_gives_the_text_of_before(text):
     assert remove_parameter(set_string_parameter(text, "NEW", "v", "f"), "NEW", "f") == text

@@ -116,6 +116,15 @@ def test_the_removal_of_a_parameter(configuration, key):
 
 
 @patient
+@given(configurations(), KEYS, st.sampled_from(["", "\n", "\r\n", " ", "# end"]))
+def test_the_removal_of_what_was_added(configuration, key, end):
+    message, text = configuration
+    text = text.rstrip() + end
+    if key not in message.parameters:
+        assert remove_parameter(set_string_parameter(text, key, "value", "f"), key, "f") == text
+
+
+@patient
 @given(configurations(), WORDS, WORDS)
 def test_edits_do_not_depend_on_each_other(configuration, first, second):
     _, text = configuration
