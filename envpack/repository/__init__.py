@@ -8,7 +8,7 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.repository.backends import default_file as default_file
-    from envpack.repository.calls import called_models as called_models
+    from envpack.repository.calls import called_models as called_models, sends_requests as sends_requests
     from envpack.repository.config import (
         ModelConfig as ModelConfig,
         parse_config as parse_config,

@@ -10,6 +10,7 @@ from envpack.repository.model import CONFIG_NAME, looks_like_model, version_fold
 from envpack.support.bounded_reading import read_text
 
 _MOST_BYTES = 1 << 20  # of a source that is searched
+_REQUEST = re.compile(r"InferenceRequest\s*\(")
 _DOCSTRING = re.compile(r'"""(?:\\.|[^\\])*?"""', re.DOTALL)
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\\n])*)\1""")
 _NAME = re.compile(r"\w[\w.-]*")
@@ -32,6 +33,12 @@ def called_models(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(other.name for other in others if other.is_dir() and looks_like_model(other)))
 
 
+def sends_requests(folder: Path) -> bool:
+    """Whether the code of a model sends requests to models, whose names may only be known when it runs."""
+    sources = (source for version in version_folders(folder) for source in version.rglob("*.py"))
+    return any(_REQUEST.search(_DOCSTRING.sub("", _text(source))) for source in sources)
+
+
 def _sources(folder: Path) -> Iterator[Path]:
     yield folder / CONFIG_NAME
     for version in version_folders(folder):
@@ -39,9 +46,12 @@ def _sources(folder: Path) -> Iterator[Path]:
 
 
 def _quoted_words(source: Path) -> Iterator[str]:
-    try:
-        text = read_text(source, most=_MOST_BYTES)
-    except (OSError, ValueError):  # what is wrong with a file is said by those who load it
-        return
-    for quoted in _QUOTED.finditer(_DOCSTRING.sub("", text)):
+    for quoted in _QUOTED.finditer(_DOCSTRING.sub("", _text(source))):
         yield from _NAME.findall(quoted[2])
+
+
+def _text(source: Path) -> str:
+    try:
+        return read_text(source, most=_MOST_BYTES)
+    except (OSError, ValueError):  # what is wrong with a file is said by those who load it
+        return ""

@@ -37,6 +37,7 @@ def in_loading_order(
     wanted: Sequence[Model],
     model_named: Callable[[str], Model | None],
     called: Callable[[Model], Sequence[str]] = lambda _: (),
+    may_call_any: Callable[[Model], bool] = lambda _: False,
 ) -> tuple[Model, ...]:
     """Models and those that they need, each after those that it needs.
 
@@ -46,6 +47,8 @@ def in_loading_order(
         wanted: the models.
         model_named: finds a model that another needs; None if the repository does not have it.
         called: names of the models that the code of a model calls.
+        may_call_any: whether code may call models whose names are not known; such a model, and what needs it, comes
+            after all others.
 
     Raises:
         InputError: ensembles run each other (``ensemble-cycle``), or what ``model_named`` raises.
@@ -68,7 +71,14 @@ def in_loading_order(
             where=str(known[circle[0]].folder),
             hint="remove one of them from the steps of another",
         )
-    names = needed_first([model.name for model in wanted], lambda name: needs.get(name, ()))
+    callers = {name for name, model in known.items() if may_call_any(model)}
+
+    def is_late(name: str) -> bool:
+        return not callers.isdisjoint(needed_first([name], lambda needed: needs.get(needed, ())))
+
+    names = [model.name for model in wanted]
+    names.sort(key=is_late)
+    names = list(needed_first(names, lambda name: needs.get(name, ())))
     return tuple(known[name] for name in names if name in known)
 
 

@@ -26,6 +26,7 @@ from envpack.repository import (
     in_loading_order,
     no_models,
     open_model,
+    sends_requests,
 )
 from envpack.server import (
     Client,
@@ -332,4 +333,5 @@ def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[Model, ..
         folder = find_folder(repository, name)
         return open_model(folder) if folder else None
 
-    return in_loading_order(wanted, model_named, lambda model: called_models(model.folder))
+    called, may_call_any = (lambda model: called_models(model.folder)), (lambda model: sends_requests(model.folder))
+    return in_loading_order(wanted, model_named, called, may_call_any)

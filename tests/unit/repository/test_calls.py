@@ -2,7 +2,8 @@
 
 import pytest
 
-from envpack.repository import called_models
+from envpack.repository import called_models, sends_requests
+from tests.tables import every_row
 
 CONFIG = 'backend: "python"\n'
 
@@ -45,6 +46,22 @@ def test_a_source_that_cannot_be_read_names_nothing(asker):
     (asker / "1" / "model.py").write_bytes(b'name = "core"\xff')
     (asker / "1" / "large.py").write_text('name = "core"' + " " * (1 << 20))
     assert called_models(asker) == ()
+
+
+@every_row(
+    ("code", "sends"),
+    [
+        ("pb_utils.InferenceRequest(model_name=name)", True),
+        ("from m import InferenceRequest as R\nInferenceRequest (\n  name)", True),
+        ("def execute(requests: list[pb_utils.InferenceRequest]): ...", False),
+        ('"""Uses InferenceRequest(model_name=…) in a future version."""', False),
+    ],
+)
+def test_code_that_sends_requests(tmp_path_factory, code, sends):
+    version = tmp_path_factory.mktemp("asker") / "1"
+    version.mkdir()
+    (version / "model.py").write_text(code)
+    assert sends_requests(version.parent) == sends
 
 
 def test_words_that_no_file_can_be_called(asker):

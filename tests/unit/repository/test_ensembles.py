@@ -32,13 +32,15 @@ def test_each_circle_is_found_once(steps, cycles):
     assert sorted(find_cycles(steps)) == cycles
 
 
-def order(models, *wanted, calls=None):
+def order(models, *wanted, calls=None, callers=()):
     known = {model.name: model for model in models}
 
     def called(model):
         return (calls or {}).get(model.name, ())
 
-    return [model.name for model in in_loading_order([known[name] for name in wanted], known.get, called)]
+    wanted_models = [known[name] for name in wanted]
+    ordered = in_loading_order(wanted_models, known.get, called, lambda model: model.name in callers)
+    return [model.name for model in ordered]
 
 
 def test_models_come_after_those_that_they_run_and_in_the_order_asked_for():
@@ -51,6 +53,13 @@ def test_models_come_after_those_that_they_call():
     models = [Node("a"), Node("b", ("e",)), Node("c"), Node("d"), Node("e")]
     calls = {"a": ("b", "missing"), "e": ("d",)}
     assert order(models, "c", "a", calls=calls) == ["c", "d", "e", "b", "a"]
+
+
+def test_models_that_may_call_any_and_what_needs_them_come_last_in_whatever_order_they_are_named():
+    models = [Node("a", ("b",)), Node("b"), Node("c"), Node("d")]
+    for wanted in ("abcd", "dcba", "bacd", "cad"):
+        assert order(models, *wanted, callers="b")[-2:] == ["b", "a"]
+    assert order(models, *"dbc", callers="bc") == ["d", "b", "c"]
 
 
 def test_models_may_call_each_other_in_a_circle():
