@@ -1,12 +1,24 @@
-"""Inspects what configurations declare."""
+"""Inspects what configurations declare, and how ensembles fit their models; as a Triton 24.10 server checks it."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from envpack.inspection.finding import Finding, caution
-from envpack.repository import CONFIG_NAME, Model
+from envpack.inspection.finding import Finding, caution, fault
+from envpack.repository import (
+    CONFIG_NAME,
+    Model,
+    completes_itself,
+    config_faults,
+    fit_faults,
+    flow_faults,
+    served_versions,
+    version_folders,
+    warmup_faults,
+)
 
 
 def declaration_findings(model: Model) -> Iterator[Finding]:
@@ -20,3 +32,59 @@ def declaration_findings(model: Model) -> Iterator[Finding]:
                     f"the {kind} {name!r} is declared {count} times, and servers take only one of them",
                     f"give each {kind} its own name",
                 )
+
+
+def loading_findings(model: Model) -> Iterator[Finding]:
+    """What every server refuses of a configuration that the model's code does not complete."""
+    if completes_itself(model.folder):
+        return
+    where = model.folder / CONFIG_NAME
+    for text in dict.fromkeys(config_faults(model.config)):
+        yield fault("bad-config", where, text, "correct config.pbtxt")
+    for text in dict.fromkeys(warmup_faults(model.config, model.folder)):
+        yield fault("bad-config", where, text, "correct model_warmup, or add the file")
+    if version_folders(model.folder) and not served_versions(model):
+        yield fault(
+            "version-missing",
+            where,
+            "version_policy allows none of the versions that are there",
+            "name a version that is there, or add its folder",
+        )
+
+
+def ensemble_findings(model: Model, models: Mapping[str, Model]) -> Iterator[Finding]:
+    """What every server refuses of an ensemble.
+
+    Args:
+        model: the ensemble.
+        models: all models of the repository that can be read, by name.
+    """
+    where = model.folder / CONFIG_NAME
+    for text in flow_faults(model.config):
+        yield fault("ensemble-mismatch", where, text, "correct the steps and their maps")
+    for text in _version_faults(model, models):
+        yield fault("ensemble-mismatch", where, text, "write model_version: -1, which stands for the newest")
+    fitting = {name: _named(models[name]) for name in model.steps if name in models and _is_complete(models[name])}
+    for text in dict.fromkeys(fit_faults(_named(model), fitting)):
+        yield fault("ensemble-mismatch", where, text, "compare the maps and types in config.pbtxt")
+
+
+def _version_faults(model: Model, models: Mapping[str, Model]) -> Iterator[str]:
+    steps: Any = model.config.ensemble_scheduling.step
+    for number, step in enumerate(steps):
+        used, version = models.get(step.model_name), step.model_version
+        if version == 0:
+            yield f"step {number} has no model_version, so it names version 0 of {step.model_name}"
+        elif version > 0 and used and version_folders(used.folder) and version not in served_versions(used):
+            yield f"step {number} names version {version} of {step.model_name}, which a server does not load"
+
+
+def _named(model: Model) -> Any:
+    config: Any = copy.deepcopy(model.config)
+    config.name = model.name
+    return config
+
+
+def _is_complete(model: Model) -> bool:
+    """Whether the configuration lists all inputs and outputs; a server completes others from the model."""
+    return bool(model.config.input and model.config.output) and not completes_itself(model.folder)

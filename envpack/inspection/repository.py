@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envpack.inspection.configuration import declaration_findings
+from envpack.inspection.configuration import declaration_findings, ensemble_findings, loading_findings
 from envpack.inspection.files import (
     ACTIVATE,
     environment_findings,
@@ -131,6 +131,8 @@ def _of_model(
         yield caution("bad-path", folder, what, "rename the folder: letters, digits, '_', '-' and '.'")
     if model is not None:
         yield from declaration_findings(model)
+        if not foreign:
+            yield from loading_findings(model)
     yield from mode_findings(folder)
     environment = environment_of(model) if model and not model.is_ensemble and not foreign else None
     yield from pointer_findings(folder, environment)
@@ -181,6 +183,9 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
                     "add that model, or remove the step",
                 )
     by_name = {model.name: model for model in models}
+    for model in models:
+        if model.is_ensemble:
+            yield from ensemble_findings(model, _steps_of(model, by_name))
     for cycle in find_cycles({name: model.steps for name, model in by_name.items()}):
         yield fault(
             "ensemble-cycle",
@@ -196,6 +201,17 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
             f"the backends {' and '.join(unpacking)} unpack archives at the same time, which mixes their files",
             f"start the server with {ONE_AT_A_TIME}, or build with --format dir",
         )
+
+
+def _steps_of(ensemble: Model, known: Mapping[str, Model]) -> dict[str, Model]:
+    """The models that an ensemble runs, as far as they can be read; also if only the ensemble is inspected."""
+    found = dict(known)
+    for name in ensemble.steps:
+        folder = None if name in found else find_folder(ensemble.folder.parent, name)
+        model = examine_model(folder)[0] if folder else None
+        if model is not None:
+            found[name] = model
+    return found
 
 
 def _is_in_python(model: Model) -> bool:

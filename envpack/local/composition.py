@@ -9,7 +9,7 @@ from envpack.local.ensemble import LocalEnsemble
 from envpack.local.load_checks import check_circles, check_ensemble
 from envpack.local.local_model import LocalModel, ModelSource
 from envpack.local.model_process import ModelFailed
-from envpack.repository import Model
+from envpack.repository import Model, flow_faults
 
 if TYPE_CHECKING:
     from envpack.local.remote import RemoteModel
@@ -31,6 +31,8 @@ def load_steps(config: Any, what: _What, load: Callable[[str], Runnable], *, has
         ModelFailed: a server does not load the ensemble; the texts are those of a Triton 24.10 server.
 
     """
+    for fault in flow_faults(config):
+        raise ModelFailed(f"ensemble '{config.name}': {fault}")
     steps = config.ensemble_scheduling.step
     check_circles(config.name, lambda name: _steps(what(name)))
     names = list(dict.fromkeys(step.model_name for step in steps))
@@ -40,7 +42,7 @@ def load_steps(config: Any, what: _What, load: Callable[[str], Runnable], *, has
         raise ModelFailed(text)
     models = {name: _loaded(config.name, name, what, load) for name in names}
     for step in steps:
-        if not models[step.model_name].serves(step.model_version or -1):
+        if not models[step.model_name].serves(step.model_version):
             text = f"depends on '{step.model_name}' whose required version {step.model_version} is not loaded."
             raise ModelFailed(f"ensemble '{config.name}' {text}")
     local = {name: model.config for name, model in models.items() if isinstance(model, LocalModel | LocalEnsemble)}

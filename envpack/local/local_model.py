@@ -18,7 +18,7 @@ from envpack.local.model_config import complete_config, config_json, instance_ar
 from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess, Python
 from envpack.local.sequences import Sequences
 from envpack.local.values import NOTHING, Reader, Request, Response, Writer
-from envpack.repository import ModelConfig
+from envpack.repository import ModelConfig, warmup_faults
 
 _FINAL = 1  # flag of the last response to a request
 _RESCHEDULED = 2
@@ -162,6 +162,8 @@ class LocalModel:
         completed = complete_config(source.config, source.name)
         self.config, text = merge_completion(completed, self.process.complete(config_json(completed)))
         check_config(self.config)
+        for fault in warmup_faults(self.config, source.folder):
+            raise ModelFailed(fault)
         arguments = instance_arguments(self.config, text, str(source.folder), source.version)
         self.process.initialize(
             arguments,

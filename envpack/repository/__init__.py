@@ -8,12 +8,17 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.repository.backends import default_file as default_file
-    from envpack.repository.calls import called_models as called_models, sends_requests as sends_requests
+    from envpack.repository.calls import (
+        called_models as called_models,
+        completes_itself as completes_itself,
+        sends_requests as sends_requests,
+    )
     from envpack.repository.config import (
         ModelConfig as ModelConfig,
         parse_config as parse_config,
         parse_json_config as parse_json_config,
     )
+    from envpack.repository.config_checks import config_faults as config_faults, warmup_faults as warmup_faults
     from envpack.repository.config_editor import (
         get_string_parameter as get_string_parameter,
         remove_parameter as remove_parameter,
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
         set_execution_environment as set_execution_environment,
         set_string_parameter as set_string_parameter,
     )
+    from envpack.repository.ensemble_checks import fit_faults as fit_faults, flow_faults as flow_faults
     from envpack.repository.ensembles import (
         find_cycles as find_cycles,
         in_loading_order as in_loading_order,
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
         named_models as named_models,
         no_models as no_models,
         open_model as open_model,
+        served_versions as served_versions,
         version_folders as version_folders,
     )
     from envpack.repository.placement import (

@@ -39,6 +39,12 @@ def sends_requests(folder: Path) -> bool:
     return any(_REQUEST.search(_DOCSTRING.sub("", _text(source))) for source in sources)
 
 
+def completes_itself(folder: Path) -> bool:
+    """Whether the code of a model may add inputs and outputs to its configuration when it is loaded."""
+    sources = (source for version in version_folders(folder) for source in version.rglob("*.py"))
+    return any("auto_complete_config" in _text(source) for source in sources)
+
+
 def _sources(folder: Path) -> Iterator[Path]:
     yield folder / CONFIG_NAME
     for version in version_folders(folder):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from envpack.repository.backends import KNOWN, PLATFORMS, backend_of
 from envpack.repository.config import ModelConfig, parse_config
@@ -295,6 +296,18 @@ def _long_name_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]
                 where=str(folder / CONFIG_NAME),
                 hint="give the file a shorter name",
             )
+
+
+def served_versions(model: Model) -> list[int]:
+    """The versions that a server loads by the model's version_policy, the newest first."""
+    policy: Any = model.config.version_policy
+    numbers = {int(re.match(r"[0-9]+", version.name)[0]) for version in version_folders(model.folder)}  # type: ignore[index]  # it starts with a digit
+    newest = sorted(numbers, reverse=True)
+    if policy.HasField("all"):
+        return newest
+    if policy.HasField("specific"):
+        return [number for number in newest if number in policy.specific.versions]
+    return newest[: policy.latest.num_versions or 1]
 
 
 def _missing(folder: Path) -> InputError:

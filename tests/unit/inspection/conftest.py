@@ -10,6 +10,16 @@ from envpack.repository import in_model_folder, open_model, point_to_environment
 from envpack.support.elf import _patchelf
 from tests.unit.stub.elf_files import _library_of_this_process, write_library
 
+TENSORS = """input { name: "X" data_type: TYPE_FP32 dims: [1] }
+output { name: "Y" data_type: TYPE_FP32 dims: [1] }
+"""
+
+
+def step(model, read, written):
+    """A step of an ensemble that reads and writes one tensor."""
+    maps = f'input_map {{ key: "X" value: "{read}" }} output_map {{ key: "Y" value: "{written}" }}'
+    return f'{{ model_name: "{model}" model_version: -1 {maps} }}'
+
 
 @pytest.fixture(scope="session")
 def release():
@@ -45,9 +55,11 @@ def project(tmp_path, environment):
         folder = repository / name
         (folder / "1").mkdir(parents=True)
         (folder / "1/model.py").write_text("code")
+        (folder / "config.pbtxt").write_text(f'backend: "python"\n{TENSORS}')
         shutil.copytree(environment, folder / "env", copy_function=os.link)
         point_to_environment(open_model(folder), in_model_folder("env"))
     (repository / "both/1").mkdir(parents=True)
-    steps = ", ".join(f'{{ model_name: "{name}" model_version: -1 }}' for name in ("one", "two"))
-    (repository / "both/config.pbtxt").write_text(f"ensemble_scheduling {{ step [ {steps} ] }}")
+    steps = f"{step('one', 'X', 'between')}, {step('two', 'between', 'Y')}"
+    ensemble = f'platform: "ensemble"\n{TENSORS}ensemble_scheduling {{ step [ {steps} ] }}\n'
+    (repository / "both/config.pbtxt").write_text(ensemble)
     return Project(repository=repository)

@@ -444,13 +444,13 @@ def test_an_ensemble_without_a_version_folder(project, release):
     assert kinds(project, release) == []
 
 
-@pytest.mark.parametrize("kind", ["input", "output"])
-def test_a_tensor_that_is_declared_twice_is_served(project, release, kind):
+@pytest.mark.parametrize(("kind", "name"), [("input", "X"), ("output", "Y")])
+def test_a_tensor_that_is_declared_twice_is_served(project, release, kind, name):
     with (project.repository / "one/config.pbtxt").open("a") as config:
-        config.write(f'{kind} [ {{ name: "A" }}, {{ name: "B" }}, {{ name: "A" }} ]')
+        config.write(f'{kind} {{ name: "{name}" data_type: TYPE_FP32 dims: [1] }}')
     (finding,) = inspect_repository(project, release).findings
     assert (finding.severity, finding.kind) == ("warning", "declared-twice")
-    assert finding.what.startswith(f"the {kind} 'A' is declared 2 times")
+    assert finding.what.startswith(f"the {kind} '{name}' is declared 2 times")
 
 
 def start_warm(folder):

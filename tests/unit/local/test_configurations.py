@@ -262,6 +262,22 @@ ENSEMBLES = [
             "inferred from model m"
         ),
     ),
+    (
+        ensemble(step()),
+        {"m": model(TENSORS.replace("[ 2 ]", "[ 1, 3 ]"))},
+        (
+            "in ensemble e, ensemble tensor A: inconsistent shape: [2] is inferred from model e while [1,3] is "
+            "inferred from model m"
+        ),
+    ),
+    (
+        ensemble(step()),
+        {"m": model(f"max_batch_size: 2 {TENSORS.replace('[ 2 ]', '[ 3 ]')}")},
+        (
+            "in ensemble e, ensemble tensor A: inconsistent shape: [2] is inferred from model e while [-1,3] is "
+            "inferred from model m"
+        ),
+    ),
 ]
 
 
@@ -284,7 +300,8 @@ def test_steps_that_fit_their_models():
         (ensemble(step(), batch=2), {"m": model(f"max_batch_size: 2 {TENSORS}")}),
         (ensemble(step()), {"m": model(TENSORS.replace("[ 2 ]", "[ -1 ]"))}),
         (ensemble(step(), TENSORS.replace("[ 2 ]", "[ -1 ]")), {"m": model(TENSORS)}),
-        (ensemble(step()), {"m": model(TENSORS.replace("[ 2 ]", "[ 1, 3 ]"))}),  # requests decide
-        (ensemble(step()), {"m": model(f"max_batch_size: 2 {TENSORS.replace('[ 2 ]', '[ 3 ]')}")}),
+        (ensemble(step(), batch=2), {"m": model(TENSORS)}),
+        (ensemble(step(), batch=2), {"m": model(TENSORS.replace("[ 2 ]", "[ -1, 2 ]"))}),
+        (ensemble(step()), {"m": model(f"max_batch_size: 2 {TENSORS}")}),
     ):
         check_ensemble(found, models)

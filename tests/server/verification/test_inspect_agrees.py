@@ -1,0 +1,129 @@
+"""`envpack inspect` finds an error in exactly the models that the real server refuses to load."""
+
+import pytest
+
+from envpack.inspection import inspect_repository
+from envpack.project import Project
+from envpack.releases import DEFAULT_RELEASE, find_release
+from envpack.server import Client, ProcessRuntime, RequestError
+
+CODE = """import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        read = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in read]
+"""
+PYTHON, ENSEMBLE = 'backend: "python"\n', 'platform: "ensemble"\n'
+
+
+def tensors(dims="1", kind="FP32"):
+    return "".join(
+        f'{way} {{ name: "{name}" data_type: TYPE_{kind} dims: [{dims}] }}\n'
+        for way, name in (("input", "X"), ("output", "Y"))
+    )
+
+
+def step(model="good", inputs="X:X", outputs="Y:Y", version="model_version: -1"):
+    maps = "".join(
+        f' {way} {{ key: "{own}" value: "{tensor}" }}'
+        for way, pairs in (("input_map", inputs), ("output_map", outputs))
+        for own, tensor in (pair.split(":") for pair in pairs.split())
+    )
+    return f'{{ model_name: "{model}" {version}{maps} }}'
+
+
+def ensemble(*steps, head=""):
+    return f"{head or ENSEMBLE + tensors()}ensemble_scheduling {{ step [ {', '.join(steps)} ] }}\n"
+
+
+def warmup(value, name="X"):
+    return (
+        PYTHON
+        + tensors()
+        + f'model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "{name}" value {{ dims: [1] {value} }} }} }}\n'
+    )
+
+
+MODELS = {
+    "good": PYTHON + tensors(),
+    "rank2": PYTHON + tensors("1, 1"),
+    "size2": PYTHON + tensors("2"),
+    "any_size": PYTHON + tensors("-1"),
+    "whole": PYTHON + tensors(kind="INT32"),
+    "batching": PYTHON + tensors() + "max_batch_size: 4\n",
+    "twice": PYTHON + tensors() + tensors(),
+    "platform_python": 'platform: "python"\n' + tensors(),
+    "backend_decides": PYTHON + 'platform: "onnxruntime_onnx"\n' + tensors(),
+    "no_backend": tensors(),
+    "no_dims": PYTHON + 'input { name: "X" data_type: TYPE_FP32 }\n',
+    "no_type": PYTHON + 'input { name: "X" dims: [1] }\n',
+    "size0": PYTHON + tensors("0"),
+    "negative_batch": PYTHON + tensors() + "max_batch_size: -1\n",
+    "no_such_version": PYTHON + tensors() + "version_policy { specific { versions: [7] } }\n",
+    "warm": warmup("data_type: TYPE_FP32 zero_data: true"),
+    "warm_file": warmup('data_type: TYPE_FP32 input_data_file: "none"'),
+    "warm_type": warmup("data_type: TYPE_INT8 zero_data: true"),
+    "warm_input": warmup("data_type: TYPE_FP32 zero_data: true", "Z"),
+    "e_good": ensemble(step()),
+    "e_chain": ensemble(step(outputs="Y:T"), step(inputs="X:T")),
+    "e_of_ensemble": ensemble(step("e_chain", version="model_version: 1")),
+    "e_any_size": ensemble(step("any_size")),
+    "e_batching": ensemble(step("batching")),
+    "e_batch": ensemble(step("batching"), head=ENSEMBLE + tensors() + "max_batch_size: 4\n"),
+    "e_batch_of_one": ensemble(step(), head=ENSEMBLE + tensors() + "max_batch_size: 4\n"),
+    "e_larger_batch": ensemble(step("batching"), head=ENSEMBLE + tensors() + "max_batch_size: 8\n"),
+    "e_no_version": ensemble(step(version="")),
+    "e_version7": ensemble(step(version="model_version: 7")),
+    "e_no_steps": ENSEMBLE + tensors(),
+    "e_no_platform": ensemble(step(), head=tensors()),
+    "e_backend": ensemble(step(), head=ENSEMBLE + PYTHON + tensors()),
+    "e_instances": ensemble(step()) + "instance_group { count: 1 kind: KIND_CPU }\n",
+    "e_no_name": ensemble(step("")),
+    "e_no_input_map": ensemble(step(inputs="")),
+    "e_no_output_map": ensemble(step(outputs="")),
+    "e_missing": ensemble(step("missing")),
+    "e_not_written": ensemble(step(inputs="X:Q")),
+    "e_not_declared": ensemble(step(inputs="Q:X")),
+    "e_output_not_declared": ensemble(step(outputs="Q:Y")),
+    "e_output_not_written": ensemble(step(outputs="Y:Q")),
+    "e_unused": ensemble(step(), step(outputs="Y:T")),
+    "e_written_twice": ensemble(step(), step()),
+    "e_circle": ensemble(step(inputs="X:T"), step(inputs="X:Y", outputs="Y:T")),
+    "e_rank": ensemble(step("rank2")),
+    "e_size": ensemble(step("size2")),
+    "e_type": ensemble(step("whole")),
+    "e_inner_type": ensemble(step(outputs="Y:T"), step("whole", inputs="X:T")),
+    "f_no_versions": ensemble(step()),
+}
+
+
+@pytest.fixture
+def repository(environment, tmp_path):
+    parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}\n'
+    for name, config in MODELS.items():
+        folder = tmp_path / "models" / name
+        (folder if name == "f_no_versions" else folder / "1").mkdir(parents=True)
+        is_ensemble = name.startswith(("e_", "f_"))
+        (folder / "config.pbtxt").write_text(config if is_ensemble else config + parameter)
+        if not is_ensemble:
+            (folder / "1/model.py").write_text(CODE)
+    return tmp_path / "models"
+
+
+@pytest.mark.thorough
+def test_inspect_refuses_what_the_server_refuses(server, repository):
+    found = inspect_repository(Project(repository=repository), find_release(DEFAULT_RELEASE)).findings
+    wrong = {finding.where.relative_to(repository).parts[0] for finding in found if finding.severity == "error"}
+    refused = set()
+    with ProcessRuntime(server).start(repository) as running:
+        client = Client(running.url, timeout=30)
+        for name in MODELS:
+            try:
+                client.load(name, timeout=60)
+            except RequestError:
+                refused.add(name)
+        running.stop(force=True)
+    assert wrong == refused
+    assert {"good", "e_good", "twice", "e_batch_of_one"}.isdisjoint(refused)
