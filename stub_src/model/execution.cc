@@ -44,6 +44,7 @@ void Execution::RunDecoupled(const py::object& result, EventLoop& loop) const {
 // The model can answer as long as it refers to a request or to its sender. Requests without a response
 // factory count as answered.
 void Execution::RequireThatSomethingAnswers() const {
+  if (requests_.empty()) return;
   for (const auto& request : requests_) {
     const auto& sender = request->sender();
     if (request.use_count() > 1 || sender.use_count() > 1 || sender->IsFactoryDeleted()) return;

@@ -202,10 +202,9 @@ ENTRIES = (
         "answer-none",
         "`execute` returns nothing",
         written(execute="return None"),
-        "inference-timeout",
-        "no response within 4 s",
-        "find what blocks in execute, which must answer every request",
-        options=_ANSWERING,
+        "inference-failed",
+        "has returned from execute without a final response, and has kept neither a request nor a response sender",
+        "find in execute what answers with this error",
         step="inference",
     ),
     _v(
