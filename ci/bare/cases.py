@@ -93,13 +93,13 @@ def _behind_authority(root: Root) -> Iterator[Surroundings]:
 
 @contextlib.contextmanager
 def _unreadable_pyenv(root: Root) -> Iterator[Surroundings]:
-    root.add_folder("/root/.pyenv/versions", 0, 0o700)
-    (root.folder / "root").chmod(0o700)
+    root.add_folder("/opt/pyenv/versions", 0)
+    (root.folder / "opt/pyenv").chmod(0o700)
 
     def check(said: str) -> None:
-        assert "warning: PYENV_ROOT=/root/.pyenv cannot be read" in said, "the folder is not named"
+        assert "warning: PYENV_ROOT=/opt/pyenv cannot be read" in said, "the folder is not named"
 
-    yield Surroundings({"PYENV_ROOT": "/root/.pyenv"}, check)
+    yield Surroundings({"PYENV_ROOT": "/opt/pyenv"}, check)
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ class EachModel:
         return [name for name in self._names if name not in self._errors]
 
     def add_failed(self, errors: Mapping[str, EnvpackError]) -> None:
-        """Leave out models for which somebody else's work has failed."""
+        """Leave out the models that wait for work of other models that has failed."""
         self._errors |= errors
 
     def do(self, work: Callable[[str], Result]) -> list[Result]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from optparse import Values
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from envpack.support.errors import InputError
 _LONGEST_LINE = 100_000  # characters; the hashes of a package with many wheels take 20,000
 _MOST_LINES = 20_000  # of a file and those that it includes; each takes a part of a millisecond
 _MAX_DEPTH = 50
+# Locks write out the public index, which is none of the project's own: a mirror of the user must still replace it.
 _PUBLIC = ("pypi.org", "pypi.python.org")
 _MANY_BLANKS = re.compile(r"[^\S\n]{1001}")  # the pattern of pip's library for comments needs the square
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
@@ -194,6 +195,11 @@ def index_options(addresses: Sequence[str]) -> list[str]:
         return []
     others = [f"--extra-index-url {address}" for address in addresses[1:]]
     return others if public[0] else [f"--index-url {addresses[0]}", *others]
+
+
+def extra_index_options(addresses: Iterable[str]) -> list[str]:
+    """Options of a requirements file for indexes beside the public one."""
+    return [f"--extra-index-url {address}" for address in addresses if urlsplit(address).hostname not in _PUBLIC]
 
 
 def read_pip_file(path: Path) -> Requirements:

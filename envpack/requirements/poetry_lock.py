@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from envpack.requirements.location import Location, quote
 from envpack.requirements.model import Requirements
 from envpack.requirements.parsing import line_of, parse_toml, read_text
-from envpack.requirements.pip_file import PipReader, index_options
+from envpack.requirements.pip_file import PipReader, extra_index_options
 from envpack.requirements.pyproject import read_selection
 from envpack.requirements.target import single_minor
 
@@ -52,7 +52,7 @@ class _Reader:
         path, reader = self._location.path, PipReader()
         python_range = self._python_range()
         sources = {str(source["url"]) for package in self._packages if (source := self._index(package))}
-        for option in index_options(["https://pypi.org/simple", *sorted(sources)]):
+        for option in extra_index_options(sorted(sources)):
             reader.read_lines(option, self._location)
         for package in self._wanted():
             location = self._place(package)

@@ -19,9 +19,9 @@ from envpack.server import (
     ServedConfig,
     Tensor,
     Tolerance,
-    difference,
     infer_together,
 )
+from envpack.verification.checks.inference import first_difference
 from envpack.verification.samples import Samples, SmokeRequest, generate_variants
 from envpack.verification.verdict import Check, failed, passed, skipped
 
@@ -254,14 +254,7 @@ def _parameters(requests: Sequence[SmokeRequest], identifier: int) -> list[Mappi
 
 
 def _mismatch(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> str:
-    """The first difference between two answers, ``""`` if they are equal."""
-    by_name = {tensor.name: tensor for tensor in found}
-    for tensor in expected:
-        other = by_name.get(tensor.name)
-        unequal = difference(tensor, other, _TOLERANCE) if other else "is missing"
-        if unequal:
-            return f"{tensor.name} {unequal}"
-    return ""
+    return first_difference(expected, found, _TOLERANCE)
 
 
 def _judged(burst: _Burst, alone: _Alone) -> Check:

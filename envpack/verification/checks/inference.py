@@ -78,11 +78,11 @@ def check_formats(client: Client, model: str, config: ServedConfig, request: Smo
     if any(needs_binary(tensor) for tensor in by_binary):
         return None
     by_json = client.infer(model, request.inputs, binary=False, parameters=request.parameters)
-    unequal = _first_difference(by_binary, by_json)
+    unequal = first_difference(by_binary, by_json, _JSON_TOLERANCE)
     if not unequal:
         return passed("formats", "JSON and binary requests have equal responses")
     repeated = client.infer(model, request.inputs, binary=True, parameters=request.parameters)
-    if _first_difference(by_binary, repeated):
+    if first_difference(by_binary, repeated, _JSON_TOLERANCE):
         return skipped("formats", "not compared: two equal requests have different responses")
     return failed("formats", f"as JSON, {unequal}", "the stub mishandles tensors; use envpack's stub")
 
@@ -109,12 +109,12 @@ def check_samples(client: Client, model: str, samples: Samples) -> tuple[Check, 
         wrong += [f"{index}: {mismatch}"] if mismatch else []
     sent = len(samples.samples)
     count = SampleCount(right, sent, samples.noun, needed=math.ceil(round(samples.minimum_match * sent, 9)))
-    told = count if any(sample.expected for sample in samples.samples) else None
+    reported = count if any(sample.expected for sample in samples.samples) else None
     if right >= count.needed:
-        return passed("expected", str(count)), told
+        return passed("expected", str(count)), reported
     shown = "; ".join(wrong[:_SHOWN_FAILURES])
     fix = "correct the model, or the expected outputs of the samples"
-    return failed("expected", f"{count} ({shown})", fix), told
+    return failed("expected", f"{count} ({shown})", fix), reported
 
 
 def measure_latency(client: Client, model: str, request: SmokeRequest, count: int) -> Latency | None:
@@ -164,11 +164,12 @@ def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) ->
     return "" if outputs else "there are no outputs"
 
 
-def _first_difference(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> str:
-    others = {tensor.name: tensor for tensor in second}
-    for tensor in first:
-        other = others.get(tensor.name)
-        unequal = difference(tensor, other, _JSON_TOLERANCE) if other else "is missing"
+def first_difference(expected: tuple[Tensor, ...], found: tuple[Tensor, ...], tolerance: Tolerance) -> str:
+    """The first difference between two answers, ``""`` if they are equal; further tensors do not count."""
+    by_name = {tensor.name: tensor for tensor in found}
+    for tensor in expected:
+        other = by_name.get(tensor.name)
+        unequal = difference(tensor, other, tolerance) if other else "is missing"
         if unequal:
             return f"{tensor.name} {unequal}"
     return ""

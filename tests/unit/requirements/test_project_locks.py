@@ -23,12 +23,12 @@ PROJECT = """\
 
 
 def uv_package(name, version, requires=""):
-    wheel = f"https://files.pythonhosted.org/{name}-{version}-py3-none-any.whl"
+    wheel = f"https://files.example.org/{name}-{version}-py3-none-any.whl"
     return f"""
 [[package]]
 name = "{name}"
 version = "{version}"
-source = {{ registry = "https://pypi.org/simple" }}
+source = {{ registry = "https://index.example.org/simple" }}
 {requires}
 wheels = [{{ url = "{wheel}", hash = "sha256:{A}", size = 1 }}]
 """
