@@ -6,13 +6,12 @@ import sys
 import time
 import tomllib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from envpack.cli.console import Console
-from envpack.pythons import FetchError, available_interpreters, fetchable, interpreter_for, interpreter_here
-from envpack.pythons.channels import local_channel
+from envpack.pythons import FetchError, fetchable, interpreter_for, interpreter_here
 from envpack.releases import DEFAULT_RELEASE, all_releases, find_release
-from envpack.support.elf import version_key
 from envpack.support.errors import EnvpackError
 
 WANTED = {"preprocessing": "3.8", "core": "3.10", "postprocessing": "3.12"}
@@ -30,19 +29,16 @@ class Choice:
     Attributes:
         pythons: the Python of each model.
         triton: the release that the models are built for.
-        preference: where Pythons come from, in uv's words; ``""`` for the default.
     """
 
     pythons: dict[str, str]
-    triton: str = DEFAULT_RELEASE
-    preference: str = ""
+    triton: str
 
     @property
     def options(self) -> str:
         """The same for a command that builds another model."""
         # The server here is of the default release, whose own Python is another one.
-        release = "" if self.triton == DEFAULT_RELEASE else f" --triton {self.triton} --stub always"
-        return f"{release} --python-preference {self.preference}" if self.preference else release
+        return "" if self.triton == DEFAULT_RELEASE else f" --triton {self.triton} --stub always"
 
 
 def choose(repository: Path) -> Choice:
@@ -51,8 +47,7 @@ def choose(repository: Path) -> Choice:
     A repository that exists keeps its Pythons.
     """
     wanted = _written(repository / "envpack.toml") or WANTED
-    console = Console()
-    had, reasons, offered = _get(list(dict.fromkeys(wanted.values())), console)
+    release, had, reasons = _get_for_a_release(list(dict.fromkeys(wanted.values())), Console())
     if not had:
         first = next(iter(reasons.values()))
         own = reasons.get(f"3.{sys.version_info.minor}", first)  # the system's, which packages can complete
@@ -64,46 +59,41 @@ def choose(repository: Path) -> Choice:
             chosen[model] = min(unused or had, key=lambda minor: abs(_number(minor) - _number(python)))
             print(f"  {model}: Python {chosen[model]} instead of {python}: {reasons[python].message}", flush=True)
     print(f"Pythons of the demo: {', '.join(f'{chosen[model]} for {model}' for model in wanted)}", flush=True)
-    release, preference = _fit_release(sorted(set(chosen.values())), offered, console)
-    return Choice({model: chosen[model] for model in wanted}, release, preference)
+    return Choice({model: chosen[model] for model in wanted}, release)
 
 
-def _fit_release(minors: list[str], offered: tuple[str, ...], console: Console) -> tuple[str, str]:
-    """The release whose image can run these Pythons, and where to take them from for that.
+def _get_for_a_release(wanted: list[str], console: Console) -> tuple[str, list[str], dict[str, EnvpackError]]:
+    """The release whose image runs Pythons that can be had, these Pythons, and why not others.
 
-    Debian 13 and Ubuntu 24.04 have a newer glibc than the image of the default release.
+    Debian 13 and Ubuntu 24.04 have a newer glibc than the image of the default release: if no other Python can be
+    fetched there, the models are built for a later one.
     """
-    image = find_release(DEFAULT_RELEASE)
-    needed = {minor: local_channel(interpreter_here(minor), progress=console).package.glibc for minor in minors}
-    too_new = [minor for minor in minors if version_key(needed[minor] or "0") > version_key(image.glibc)]
-    if not too_new:
-        return image.name, ""
-    what = f"Python {', '.join(too_new)} of this machine needs glibc {needed[too_new[0]]}"
-    what += f", and the image of Triton {image.name} has {image.glibc}"
-    if set(too_new) <= set(offered):
-        with contextlib.suppress(EnvpackError):
-            for minor in too_new:
-                interpreter_for(minor, preference="only-managed", progress=console)
-            print(f"{what}: those of uv are used", flush=True)
-            return image.name, "managed"
+    image, offered = find_release(DEFAULT_RELEASE), _offered()
+    had, reasons, offered = _get(wanted, image.glibc, offered, console)
+    too_new = next((error for error in reasons.values() if error.kind == "glibc-too-old"), None)
+    if had or not too_new:
+        return image.name, had, reasons
     later = (one for name, one in all_releases().items() if name > image.name)
-    release = next(one.name for one in later if one.glibc > image.glibc and one.stub_abi == image.stub_abi)
-    print(f"{what}: the models are built for Triton {release}", flush=True)
-    return release, ""
+    newer = next(one for one in later if one.glibc > image.glibc and one.stub_abi == image.stub_abi)
+    print(f"{too_new.message}: the models are built for Triton {newer.name}", flush=True)
+    had, reasons, _ = _get(wanted, newer.glibc, offered, console)
+    return newer.name, had, reasons
 
 
-def _get(wanted: list[str], console: Console) -> tuple[list[str], dict[str, EnvpackError], tuple[str, ...]]:
+def _get(
+    wanted: list[str], glibc: str, offered: tuple[str, ...], console: Console
+) -> tuple[list[str], dict[str, EnvpackError], tuple[str, ...]]:
     """As many Pythons as are wanted, those of this machine first; why not others; and what else uv can fetch."""
-    here = [interpreter.minor for interpreter in available_interpreters() if interpreter.library]
+    here = [minor for minor in SUITABLE if _is_here(minor, glibc)]
     had = [minor for minor in wanted if minor in here]
     reasons: dict[str, EnvpackError] = {}
-    offered = _offered()
     nearest = sorted(SUITABLE, key=lambda minor: min(abs(_number(minor) - _number(python)) for python in wanted))
     for minor in dict.fromkeys((*wanted, *(one for one in nearest if one in here), *nearest)):
         if minor not in had and len(had) < len(wanted):
             started = time.monotonic()
             try:
-                had.append(_find(minor, minor in offered, console))
+                find = partial(interpreter_for, progress=console) if minor in offered else interpreter_here
+                had.append(find(minor, glibc=glibc).minor)
             except EnvpackError as error:
                 reasons[minor] = error
                 if time.monotonic() - started > LONG:  # the network does not answer, for no other version either
@@ -111,9 +101,10 @@ def _get(wanted: list[str], console: Console) -> tuple[list[str], dict[str, Envp
     return had, reasons, offered
 
 
-def _find(minor: str, is_offered: bool, console: Console) -> str:
-    found = interpreter_for(minor, progress=console) if is_offered else interpreter_here(minor)
-    return found.minor
+def _is_here(minor: str, glibc: str) -> bool:
+    with contextlib.suppress(EnvpackError):
+        return bool(interpreter_here(minor, glibc=glibc))
+    return False
 
 
 def _offered() -> tuple[str, ...]:
@@ -137,9 +128,7 @@ def prepare(choice: Choice) -> None:
     """Write the choice into the repository that is the working folder, and fit the requirements to it."""
     settings = Path("envpack.toml")
     text = settings.read_text(encoding="utf-8")
-    text = re.sub(r"(?m)^python_preference = .*\n", "", text)
-    preference = f'\npython_preference = "{choice.preference}"' if choice.preference else ""
-    text = re.sub(r"(?m)^triton = .*", f'triton = "{choice.triton}"{preference}', text)
+    text = re.sub(r"(?m)^triton = .*", f'triton = "{choice.triton}"', text)
     for model, python in choice.pythons.items():
         text = re.sub(rf'(?<=\[models\.{model}\]\npython = ")[\d.]+', python, text)
         _fit_numpy(Path(model, "requirements.txt"), python)

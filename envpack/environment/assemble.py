@@ -189,14 +189,9 @@ def _located(package: CondaPackage, assembly: Assembly) -> CondaPackage:
 def _candidates(assembly: Assembly) -> Iterator[Interpreter]:
     """The interpreters of this machine, then the one that is fetched if it has none of the version."""
     yield from available_interpreters()
+    target, preference = assembly.lock.target, assembly.python_preference
     with contextlib.suppress(EnvironmentBuildError):
-        yield _interpreter(assembly)
-
-
-def _interpreter(assembly: Assembly) -> Interpreter:
-    return interpreter_for(
-        assembly.lock.target.python, preference=assembly.python_preference, progress=assembly.progress
-    )
+        yield interpreter_for(target.python, preference=preference, glibc=target.glibc, progress=assembly.progress)
 
 
 def _mark_wheels(packages: Sequence[PipPackage], folder: Path) -> None:
@@ -209,7 +204,10 @@ def _mark_wheels(packages: Sequence[PipPackage], folder: Path) -> None:
 
 def _python(assembly: Assembly, prefix: Path) -> Path:
     """An interpreter of the same minor version that this machine can run."""
-    return prefix / "bin" / "python3" if assembly.runs_here else _interpreter(assembly).executable
+    if assembly.runs_here:
+        return prefix / "bin" / "python3"
+    minor, preference = assembly.lock.target.python, assembly.python_preference
+    return interpreter_for(minor, preference=preference, progress=assembly.progress).executable
 
 
 def _compile(assembly: Assembly, prefix: Path, owners: Owners) -> None:

@@ -102,7 +102,8 @@ def remembered_lock(requirements: Requirements, target: Target, options: LockOpt
     if remembered:
         return remembered
     if LOCAL_CHANNEL in options.channels:
-        interpreter_for(target.python, preference=options.python_preference, progress=progress)
+        preference = options.python_preference
+        interpreter_for(target.python, preference=preference, glibc=target.glibc, progress=progress)
     file = _lock_memory(requirements, target, options)
     with storage_errors(file), ingredients_in_use(options.cache):
         remembered = _remembered(file)  # of an interpreter that is used because none could be fetched
@@ -121,7 +122,7 @@ def find_remembered_lock(requirements: Requirements, target: Target, options: Lo
         EnvironmentBuildError: this machine has no interpreter for it, and none may be fetched.
     """
     local = LOCAL_CHANNEL in options.channels
-    if local and reason_to_fetch(target.python, options.python_preference):
+    if local and reason_to_fetch(target.python, options.python_preference, target.glibc):
         return None
     return _remembered(_lock_memory(requirements, target, options))
 
@@ -145,7 +146,8 @@ def _lock_memory(requirements: Requirements, target: Target, options: LockOption
     if options.engine != "rattler":
         key_parts.append(options.engine)
     if LOCAL_CHANNEL in options.channels:
-        key_parts.append(fingerprint(interpreter_here(target.python, preference=options.python_preference)))
+        preference = options.python_preference
+        key_parts.append(fingerprint(interpreter_here(target.python, preference=preference, glibc=target.glibc)))
     name = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:32]
     return options.cache / "solutions" / f"{name}.lock"
 

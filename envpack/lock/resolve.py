@@ -97,7 +97,9 @@ def resolve_channels(options: LockOptions, target: Target, progress: Progress) -
     for name in options.channels:
         if name == LOCAL_CHANNEL:
             _check_host(target)
-            interpreter = interpreter_for(target.python, preference=options.python_preference, progress=progress)
+            interpreter = interpreter_for(
+                target.python, preference=options.python_preference, glibc=target.glibc, progress=progress
+            )
             channel = local_channel(interpreter, cache=options.cache, progress=progress)
             names.append(channel.folder.as_uri())
         else:

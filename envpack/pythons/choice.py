@@ -17,14 +17,15 @@ from envpack.pythons.interpreters import (
     unreadable_folders,
 )
 from envpack.pythons.supported import FREE_THREADED, check_minor
-from envpack.support.elf import version_key
+from envpack.support.elf import required_abi, version_key
 from envpack.support.errors import EnvironmentBuildError, StubError
 from envpack.support.libpython import libpython_name
 from envpack.support.progress import NoProgress, Progress
 
+_FETCHED_GLIBC = "2.17"  # those that uv fetches run with this version and later ones
 PythonPreference = Literal["system", "managed", "only-system", "only-managed"]
 # Kinds of the errors that say that there is no interpreter of a version.
-NO_INTERPRETER = ("unknown-python", "static-interpreter", "free-threaded")
+NO_INTERPRETER = ("unknown-python", "static-interpreter", "free-threaded", "glibc-too-old")
 
 
 def interpreter_for(
@@ -33,12 +34,13 @@ def interpreter_for(
     *,
     preference: PythonPreference = "system",
     headers: bool = False,
+    glibc: str = "",
     progress: Progress | None = None,
 ) -> Interpreter:
     """The best interpreter of a minor version; uv fetches one into the cache if none of this machine fits.
 
-    One fits if it has a shared library. Of several, those that envpack has fetched come last, and the distribution's
-    before them; of the others, the newest patch release is the best.
+    One fits if it has a shared library and runs with the target's C library. Of several, those that envpack has
+    fetched come last, and the distribution's before them; of the others, the newest patch release is the best.
 
     Args:
         minor: for example ``"3.8"``.
@@ -46,17 +48,19 @@ def interpreter_for(
         preference: as in uv. ``"system"``: fetch only if none fits; ``"managed"``: first those that uv installed, also
             by fetching one; ``"only-system"``: none that uv installed; ``"only-managed"``: no others.
         headers: whether a stub is compiled against it.
+        glibc: version of the C library where it will run, for example ``"2.35"``; ``""`` if any interpreter will do.
         progress: receives the step.
 
     Raises:
         UsageError: kind ``bad-python-version``: ``minor`` is malformed or not supported.
-        EnvironmentBuildError: there is none (``unknown-python``), or only static ones (``static-interpreter``) or
-            free-threaded ones (``free-threaded``), and none can be fetched.
+        EnvironmentBuildError: there is none (``unknown-python``), or only static ones (``static-interpreter``),
+            free-threaded ones (``free-threaded``) or ones for a newer C library (``glibc-too-old``), and none can be
+            fetched.
         StubError: kind ``headers-missing``: there are only some without headers, and none can be fetched.
         StorageError: the disk is full, or the cache cannot be written to.
     """
-    candidates = _candidates(minor, search, preference, headers=headers)
-    if not candidates.fitting and search is None and preference != "only-system":
+    candidates = _candidates(minor, search, preference, headers=headers, glibc=glibc)
+    if not candidates.fitting and search is None and _may_fetch(preference, glibc):
         progress = progress or NoProgress()
         try:
             fetch_python(minor, candidates.lacking, progress)
@@ -65,7 +69,7 @@ def interpreter_for(
                 raise _error(candidates, error) from error
             progress.detail(f"use {candidates.second[0].executable} instead: {error.reason}")
         else:
-            candidates = _candidates(minor, search, preference, headers=headers)
+            candidates = _candidates(minor, search, preference, headers=headers, glibc=glibc)
     return _best(candidates)
 
 
@@ -75,26 +79,32 @@ def interpreter_here(
     *,
     preference: PythonPreference = "system",
     headers: bool = False,
+    glibc: str = "",
 ) -> Interpreter:
     """The best interpreter of a minor version without fetching any; arguments and errors as `interpreter_for`."""
-    return _best(_candidates(minor, search, preference, headers=headers))
+    return _best(_candidates(minor, search, preference, headers=headers, glibc=glibc))
 
 
-def reason_to_fetch(minor: str, preference: PythonPreference) -> str:
+def reason_to_fetch(minor: str, preference: PythonPreference, glibc: str) -> str:
     """Why `interpreter_for` would fetch an interpreter, ``""`` if it would not.
 
     Raises:
         EnvironmentBuildError: there is none, and the settings forbid to fetch one.
     """
-    candidates = _candidates(minor, None, preference, headers=False)
+    candidates = _candidates(minor, None, preference, headers=False, glibc=glibc)
     if candidates.fitting:
         return ""
-    forbidden = None if preference == "only-system" else fetching_forbidden()
-    if preference != "only-system" and not forbidden:
+    may_fetch = _may_fetch(preference, glibc)
+    forbidden = fetching_forbidden() if may_fetch else None
+    if may_fetch and not forbidden:
         return candidates.lacking
     if candidates.second:
         return ""
     raise _error(candidates, forbidden)
+
+
+def _may_fetch(preference: PythonPreference, glibc: str) -> bool:
+    return preference != "only-system" and version_key(glibc or _FETCHED_GLIBC) >= version_key(_FETCHED_GLIBC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +119,7 @@ class _Candidates:
         unfit: the others, each with the reason.
         search: folders that were searched instead of the usual ones.
         headers: whether headers are needed.
+        glibc: version of the target's C library, ``""`` for any.
     """
 
     minor: str
@@ -118,6 +129,7 @@ class _Candidates:
     unfit: tuple[tuple[Interpreter, str], ...]
     search: Sequence[Path] | None
     headers: bool
+    glibc: str
 
     @property
     def lacking(self) -> str:
@@ -129,12 +141,12 @@ class _Candidates:
 
 
 def _candidates(
-    minor: str, search: Sequence[Path] | None, preference: PythonPreference, *, headers: bool
+    minor: str, search: Sequence[Path] | None, preference: PythonPreference, *, headers: bool, glibc: str
 ) -> _Candidates:
     check_minor(minor)
     found = find_interpreters(minor, search)
     wanted = [interpreter for interpreter in found if _is_wanted(interpreter, preference)]
-    complaints = [(interpreter, _complaint(interpreter, headers=headers)) for interpreter in wanted]
+    complaints = [(interpreter, _complaint(interpreter, headers=headers, glibc=glibc)) for interpreter in wanted]
     fitting = sorted((one for one, complaint in complaints if not complaint), key=_rank, reverse=True)
     managed = [one for one in fitting if one.managed]
     first, second = (managed, [one for one in fitting if not one.managed]) if preference == "managed" else (fitting, [])
@@ -146,6 +158,7 @@ def _candidates(
         unfit=tuple((one, complaint) for one, complaint in complaints if complaint),
         search=search,
         headers=headers,
+        glibc=glibc,
     )
 
 
@@ -153,13 +166,25 @@ def _is_wanted(interpreter: Interpreter, preference: PythonPreference) -> bool:
     return {"only-system": not interpreter.managed, "only-managed": interpreter.managed}.get(preference, True)
 
 
-def _complaint(interpreter: Interpreter, *, headers: bool) -> str:
-    """Why an interpreter does not fit, as a noun phrase; ``""`` if it does."""
+def _complaint(interpreter: Interpreter, *, headers: bool, glibc: str) -> str:
+    """Why an interpreter does not fit, as a noun phrase; ``""`` if it does.
+
+    Of the files that need a C library, only the program and the library are read here: that takes milliseconds. All
+    others are known when the interpreter is made a package.
+    """
     if interpreter.free_threaded:
         return f"no GIL, and {FREE_THREADED}"
     if not interpreter.library:
         return f"no shared library ({libpython_name(interpreter.minor).removesuffix('.1.0')})"
-    return "no headers" if headers and not interpreter.has_headers else ""
+    if headers and not interpreter.has_headers:
+        return "no headers"
+    return _newer_symbols(interpreter.executable, interpreter.library, glibc) if glibc else ""
+
+
+def _newer_symbols(executable: Path, library: Path, glibc: str) -> str:
+    needed = required_abi((executable, library)).glibc.version
+    is_newer = version_key(needed) > version_key(glibc)
+    return f"symbols of glibc {needed} (the target has {glibc})" if is_newer else ""
 
 
 def _rank(interpreter: Interpreter) -> tuple[object, ...]:
@@ -187,14 +212,17 @@ def _error(candidates: _Candidates, failure: FetchError | None) -> EnvironmentBu
         return EnvironmentBuildError(message, kind="unknown-python", hint=hint, details=details)
     has = "; ".join(f"{interpreter.executable} has {complaint}" for interpreter, complaint in unfit)
     message = f"no Python {minor} on this machine that a stub can embed: {has}{tried}"
-    where = str(unfit[0][0].executable)
     embeddable = [interpreter for interpreter, _ in unfit if interpreter.library and not interpreter.free_threaded]
-    if embeddable:
-        where = str(embeddable[0].include)
+    headless = [interpreter for interpreter in embeddable if candidates.headers and not interpreter.has_headers]
+    if headless:
+        where = str(headless[0].include)
         return StubError(message, kind="headers-missing", where=where, hint=hint, details=details)
-    if all(interpreter.free_threaded for interpreter, _ in unfit):
-        return EnvironmentBuildError(message, kind="free-threaded", where=where, hint=hint, details=details)
-    return EnvironmentBuildError(message, kind="static-interpreter", where=where, hint=hint, details=details)
+    if embeddable:
+        kind = "glibc-too-old"
+    else:
+        kind = "free-threaded" if all(found.free_threaded for found, _ in unfit) else "static-interpreter"
+    where = str((embeddable or [unfit[0][0]])[0].executable)
+    return EnvironmentBuildError(message, kind=kind, where=where, hint=hint, details=details)
 
 
 def _skipped() -> str:
@@ -210,7 +238,10 @@ def _ways_out(candidates: _Candidates, failure: FetchError | None) -> Iterator[s
     if preference == "only-system" and candidates.search is None:
         yield "let envpack fetch one, with --python-preference system"
     there = [one for one in available_interpreters(candidates.search) if _is_wanted(one, preference)]
-    fitting = {one.minor for one in there if not _complaint(one, headers=candidates.headers)}
+    headers, glibc = candidates.headers, candidates.glibc
+    fitting = {one.minor for one in there if not _complaint(one, headers=headers, glibc=glibc)}
+    if any("glibc" in complaint for _, complaint in candidates.unfit):
+        yield "choose a release with a newer system, with --triton"
     if any(interpreter.free_threaded for interpreter, _ in candidates.unfit):
         yield f"install Python {minor} with the GIL, which is its default"
     if fitting:

@@ -110,7 +110,7 @@ def _changes(request: BuildRequest, source: LockRequest, state: BuildState) -> I
         lock = find_remembered_lock(source.requirements, source.target, source.options)
     environment = find_environment(lock, cache=source.options.cache, strip=request.strip) if lock else None
     if lock is None and LOCAL_CHANNEL in source.options.channels:
-        why = reason_to_fetch(source.target.python, source.options.python_preference)
+        why = reason_to_fetch(source.target.python, source.options.python_preference, source.target.glibc)
         if why:
             yield PlannedChange(f"fetch Python {source.target.python}", why)
     if lock is None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from envpack.pythons import available_interpreters, fingerprint, interpreter_for, reason_to_fetch
+from envpack.support.elf import required_abi
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import assert_refused, envpack, variables
@@ -58,21 +59,55 @@ def test_an_interpreter_of_this_machine_wins_over_a_newer_one_that_was_fetched(d
 
 
 def test_a_static_interpreter_is_named_as_the_reason_and_the_same_minor_is_fetched(downloads, tmp_path):
-    program = static_interpreter(tmp_path / "pyenv/versions/static/bin", downloads.version)
+    program = stand_in(tmp_path / "pyenv/versions/static/bin", downloads.version)
     steps = Steps()
     assert interpreter_for(PYTHON, progress=steps).managed
     assert steps.begun == [f"fetch Python {PYTHON}: no shared library (libpython{PYTHON}.so) in {program}"]
 
 
-def static_interpreter(folder, version):
-    """A program that answers the probe as a static build does."""
+def stand_in(folder, version, library=None):
+    """A program that answers the probe as an interpreter with this library does, or as a static one."""
     folder.mkdir(parents=True)
     texts = {"version": version, "prefix": str(folder.parent), "include": "/i", "stdlib": "/s"}
     flags = {"release": True, "implementation": "cpython", "patched": False, "free_threaded": False}
     program = folder / f"python{PYTHON}"
-    program.write_text(f"#!/bin/sh\necho '{json.dumps({**texts, **flags, 'library': None, 'read': []})}'\n")
+    program.write_text(f"#!/bin/sh\necho '{json.dumps({**texts, **flags, 'library': library, 'read': []})}'\n")
     program.chmod(0o755)
     return program
+
+
+def newer_library(library, folder):
+    """A copy of a library that needs a C library of the future; its path, and the C library that the original needs."""
+    needed = required_abi([library]).glibc.version
+    copy = folder / library.name
+    copy.write_bytes(library.read_bytes().replace(f"GLIBC_{needed}\0".encode(), b"GLIBC_2.99\0"))
+    return str(copy), needed
+
+
+def test_an_interpreter_that_needs_a_newer_c_library_than_the_target_has_is_replaced_by_a_fetched_one(
+    downloads, tmp_path, archive
+):
+    library, needed = newer_library(archive[1].library, tmp_path)
+    program = stand_in(tmp_path / "pyenv/versions/new/bin", downloads.version, library)
+    assert interpreter_for(PYTHON).executable == program
+    why = f"symbols of glibc 2.99 (the target has {needed}) in {program}"
+    assert reason_to_fetch(PYTHON, "system", needed) == why
+    steps = Steps()
+    assert interpreter_for(PYTHON, glibc=needed, progress=steps).managed
+    assert steps.begun == [f"fetch Python {PYTHON}: {why}"]
+
+
+def test_without_any_that_runs_with_the_targets_c_library_the_ways_out_are_named(downloads, tmp_path, archive):
+    library, _ = newer_library(archive[1].library, tmp_path)
+    program = stand_in(tmp_path / "pyenv/versions/new/bin", downloads.version, library)
+    # What uv fetches needs glibc 2.17: nothing is downloaded that cannot help.
+    for glibc, preference in (("2.5", "system"), ("2.35", "only-system")):
+        with pytest.raises(EnvironmentBuildError) as caught:
+            interpreter_for(PYTHON, glibc=glibc, preference=preference)
+        assert (caught.value.kind, caught.value.where) == ("glibc-too-old", str(program))
+        assert f"{program} has symbols of glibc 2.99 (the target has {glibc})" in caught.value.message
+        assert "choose a release with a newer system, with --triton" in caught.value.hint
+    assert downloads.archives == 0
 
 
 def test_debug_builds_builds_without_the_gil_and_previews_are_not_taken(downloads):
@@ -147,7 +182,7 @@ def test_a_truncated_archive_is_refused(downloads, bare):
 def test_only_system_fetches_nothing_and_names_the_option(downloads):
     for find in (interpreter_for, reason_to_fetch):
         with pytest.raises(EnvironmentBuildError) as caught:
-            find(PYTHON, preference="only-system")
+            find(PYTHON, preference="only-system", glibc="")
         assert "--python-preference system" in caught.value.hint
     assert downloads.site.requested == []
 
