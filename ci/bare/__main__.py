@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ _INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a case took: seconds from the clone to the verdict, megabytes on the disk and from the network."""
+    """What a case took: seconds from the clone on, megabytes on the disk and from the network."""
 
     seconds: float
     disk: float
@@ -33,20 +34,17 @@ class Cost:
 
     def __str__(self) -> str:
         return (
-            f"{self.seconds:.0f} s from clone to verdict, {self.disk:.0f} MB on disk, {self.downloaded:.0f} MB "
+            f"{self.seconds:.0f} s from the clone on, {self.disk:.0f} MB on disk, {self.downloaded:.0f} MB "
             f"downloaded, never silent for more than {self.silence:.1f} s"
         )
 
 
-def try_case(root: Root, case: Case, log: Path) -> Cost:
+def try_demo(root: Root, case: Case, log: Path) -> Cost:
     """Clone this checkout in a root, run the demo there, and follow its last lines.
 
     Raises:
         AssertionError: something was not as it should be; the text has the output.
     """
-    repository = root.folder / "given.git"
-    subprocess.run(["git", "clone", "--quiet", "--bare", CHECKOUT, repository], check=True)
-    subprocess.run(["chown", "--recursive", f"{case.user}:{case.user}", repository], check=True)
     with log.open("w", encoding="utf-8") as written, case.prepare(root) as surroundings:
         variables = {"HOME": case.home} | _index_variables() | surroundings.variables
 
@@ -56,7 +54,7 @@ def try_case(root: Root, case: Case, log: Path) -> Cost:
 
         disk, network = root.kilobytes(), _received()
         clone = f"{case.home}/{case.folder}"
-        cloned = run("git", "clone", "--quiet", "file:///given.git", clone)
+        cloned = run("git", "clone", "--quiet", f"file://{_bare_clone(root, case)}", clone)
         _expect(cloned.status == 0, "git clone failed", cloned)
         demo = run("make", "--no-print-directory", "--directory", clone, "demo")
         spent = cloned.seconds + demo.seconds
@@ -75,6 +73,36 @@ def try_case(root: Root, case: Case, log: Path) -> Cost:
         _expect(followed.status == 0, "what the demo says to do next failed", followed)
         _expect("VERDICT: yes – 1 of 1 models serve" in followed.text, "no verdict about the own model", followed)
     return cost
+
+
+def try_tests(root: Root, case: Case, log: Path) -> Cost:
+    """Clone this checkout in a root, and run the tests there.
+
+    Raises:
+        AssertionError: a test failed; the text has the output.
+    """
+    with log.open("w", encoding="utf-8") as written, case.prepare(root) as surroundings:
+        variables = {"HOME": case.home} | _index_variables() | surroundings.variables
+        disk, network = root.kilobytes(), _received()
+        clone = f"{case.home}/{case.folder}"
+
+        def run(*command: str) -> Output:
+            return root.run(command, case.user, variables, lambda line: print(line, file=written, flush=True))
+
+        cloned = run("git", "clone", "--quiet", f"file://{_bare_clone(root, case)}", clone)
+        _expect(cloned.status == 0, "git clone failed", cloned)
+        tested = run("make", "--no-print-directory", "--directory", clone, "test")
+        _expect(tested.status == 0, "make test failed", tested)
+        seconds = cloned.seconds + tested.seconds
+        return Cost(seconds, (root.kilobytes() - disk) / 1e3, (_received() - network) / 1e6, tested.silence)
+
+
+def _bare_clone(root: Root, case: Case) -> str:
+    """Where this checkout can be cloned from in a root."""
+    repository = root.folder / "given.git"
+    subprocess.run(["git", "clone", "--quiet", "--bare", CHECKOUT, repository], check=True)
+    subprocess.run(["chown", "--recursive", f"{case.user}:{case.user}", repository], check=True)
+    return "/given.git"
 
 
 def _expect(condition: bool, what: str, output: Output) -> None:
@@ -127,6 +155,7 @@ def _wanted(words: list[str]) -> list[tuple[str, str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ci/bare.sh", description="Run the demo on bare systems.")
     parser.add_argument("names", nargs="*", metavar="SYSTEM[/CASE]", help="default: all")
+    parser.add_argument("--tests", action="store_true", help="run make test instead of make demo; needs python3-dev")
     parser.add_argument("--list", action="store_true", help="print what there is, run nothing")
     parser.add_argument("--roots", type=Path, default=CHECKOUT / "build/bare", help="where root file systems are kept")
     options = parser.parse_args()
@@ -139,18 +168,19 @@ def main() -> int:
     if missing:
         print(f"nothing was tried: {missing}")
         return UNTRIED
-    states = [_run(system, name, options.roots.absolute()) for system, name in _wanted(options.names)]
+    tried = try_tests if options.tests else try_demo
+    states = [_run(system, name, options.roots.absolute(), tried) for system, name in _wanted(options.names)]
     return FAILED if FAILED in states else UNTRIED if all(state == UNTRIED for state in states) else 0
 
 
-def _run(system: str, name: str, roots: Path) -> int:
+def _run(system: str, name: str, roots: Path, tried: Callable[[Root, Case, Path], Cost]) -> int:
     case, log = CASES[name], roots / f"{system}-{name}.log"
     print(f"{system}/{name}: {case.what} …", flush=True)
     try:
         made = make_root(system, roots, headers=case.headers)
         with tempfile.TemporaryDirectory(prefix="bare-", dir=roots) as folder:
             Path(folder).chmod(0o755)
-            cost = try_case(Root(made, Path(folder) / "root"), case, log)
+            cost = tried(Root(made, Path(folder) / "root"), case, log)
     except UntriedError as error:
         print(f"  not tried: {error}", flush=True)
         return UNTRIED

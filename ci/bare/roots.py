@@ -24,7 +24,7 @@ SYSTEMS = {
 _ENTER = """for shown in proc dev; do mount --rbind /$shown "$1/$shown" || exit 125; done
 root=$1 user=$2; shift 2
 exec chroot --userspec="$user:$user" "$root" "$@" """
-_MOST_SECONDS = 1800
+_MOST_SECONDS = 3600
 
 
 class UntriedError(Exception):
