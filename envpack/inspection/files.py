@@ -163,11 +163,18 @@ def environment_findings(model: Model, release: Release) -> Iterator[Finding]:
         return
     config = model.folder / CONFIG_NAME
     written = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
-    if not _is_plain(written):
+    if not written.startswith(("/", _KEYWORD)):
         yield fault(
             "bad-environment-path",
             config,
-            f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: it is neither absolute nor in the model's folder",
+            f"EXECUTION_ENV_PATH {written!r} is relative: servers look for it in their working directory",
+            f"write {_KEYWORD}/NAME, or an absolute path",
+        )
+    elif not _is_plain(written):
+        yield fault(
+            "bad-environment-path",
+            config,
+            f"a server cannot resolve EXECUTION_ENV_PATH {written!r}: it leaves the folder that it begins with",
             f"write {_KEYWORD}/NAME, or an absolute path",
         )
     elif unsafe := SHELL_CHARACTER.search(written.removeprefix(_KEYWORD)):

@@ -7,15 +7,12 @@ from envpack.support.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from envpack.verification.checks.inference import configuration_mismatch as configuration_mismatch
     from envpack.verification.combined import combine_verdicts as combine_verdicts
+    from envpack.verification.generated import generate_requests as generate_requests
     from envpack.verification.kubernetes import JobOptions as JobOptions, job_yaml as job_yaml, make_job as make_job
     from envpack.verification.published import verify_image as verify_image, verify_published as verify_published
     from envpack.verification.report import write_report as write_report
     from envpack.verification.run import VerifyOptions as VerifyOptions, verify as verify
-    from envpack.verification.samples import (
-        SAMPLES_FILE as SAMPLES_FILE,
-        generate_requests as generate_requests,
-        read_samples as read_samples,
-    )
+    from envpack.verification.samples import SAMPLES_FILE as SAMPLES_FILE, read_samples as read_samples
     from envpack.verification.stub_processes import instances as instances
     from envpack.verification.verdict import (
         SCHEMA as SCHEMA,

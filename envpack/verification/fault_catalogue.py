@@ -55,6 +55,14 @@ _TYPE = re.compile(r"(?P<module>(?:[A-Za-z_]\w{0,100}\.){0,20})(?P<name>[A-Za-z_
 _TYPE_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
 _OF_THE_SERVER = "TritonModelException: "  # what pb_utils raises for an error of the server
 _LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
+# Errors that no other input would have spared: wrong code, a process that has ended, steps that do not fit.
+_WHATEVER_THE_INPUT = re.compile(
+    r"(?:NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError)\b"
+    r"|AttributeError: (?:(?:partially initialized )?module '|'TritonPythonModel' object|type object ')"
+    r"|TypeError: \w{1,100}\.?\w{0,100}\(\) (?:missing|takes|got an unexpected)"
+    r"|in ensemble '[^'\n]{1,300}', .{0,300}(?:data-type is|expected \d{1,9} inputs but got)"
+    r"|.{0,300}not healthy"
+)
 _CRASHED = r"was killed by signal \d{1,3}(?: \(\w{1,20}\))?"
 _LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
@@ -67,8 +75,14 @@ FAULTS = (
         raised=r"(?:ImportError|OSError): libcuda\.so\.1: cannot open"
         r"|RuntimeError: (?:Found no NVIDIA driver|No CUDA GPUs are available|CUDA error: no CUDA-capable device)"
         r"|CUDARuntimeError: cudaErrorNoDevice",
-        reported=r"kind KIND_GPU but no GPUs are available|libcuda\.so\.1: cannot open",
+        reported=r"kind KIND_GPU but no GPUs are available|libcuda\.so\.1: cannot open"
+        r"|unsupported gpu id \d{1,9}\. GPUs with [^:\n]{1,200} are:[\s;]{0,20}$",
         printed=_LOADER + r"libcuda\.so\.1",
+    ),
+    _fault(
+        "bad-config",
+        "the server can use these GPUs: {gpus}; name them in gpus of instance_group",
+        reported=r"unsupported gpu id \d{1,9}\. GPUs with [^:\n]{1,200} are: (?P<gpus>\d[\d ,]{0,200})",
     ),
     _fault(
         "noexec-mount",
@@ -102,7 +116,7 @@ FAULTS = (
         "interface-broken",
         "return a list with one InferenceResponse per request from execute, in the order of the requests",
         reported=r"objects do not match the number of InferenceRequest|in the execute function return list"
-        r"|Expected a list in the execute return",
+        r"|Expected a list in the execute return|has returned from execute without a final response",
     ),
     _fault(
         "syntax-error",
@@ -233,6 +247,11 @@ FAULTS = (
     ),
     _fault(
         "environment-missing",
+        "servers look for the relative path {path} in their working directory: write $$TRITON_MODEL_DIRECTORY/{path}",
+        reported=r"Failed to get the canonical path for (?P<path>[^/\s]\S{0,4096}?)\.?(?:\s|$)",
+    ),
+    _fault(
+        "environment-missing",
         "{path} does not exist for the server: start EXECUTION_ENV_PATH with $$TRITON_MODEL_DIRECTORY",
         reported=r"Failed to get the canonical path for (?P<path>\S{1,4096}?)\.?(?:\s|$)",
     ),
@@ -326,6 +345,19 @@ def explain(message: str, default_kind: str, *, output: Sequence[str] = ()) -> t
         if match:
             return fault.kind, fault.fix.format(**match.groupdict())
     return default_kind, ""
+
+
+def may_be_refusal(message: str) -> bool:
+    """Whether an error of a request can be due to what was sent, so that it says nothing about the model.
+
+    It cannot if the catalogue knows the fault, or if the exception is of a kind that code raises whatever its input is.
+
+    Args:
+        message: as in `explain`.
+    """
+    if explain(message, "")[0]:
+        return False
+    return not _WHATEVER_THE_INPUT.match(_exception(message) or message)
 
 
 def _exception(message: str) -> str:

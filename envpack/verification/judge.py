@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from envpack.repository import UNADDRESSABLE, Model
 from envpack.server import (
     Client,
     RequestError,
-    ServedConfig,
     Server,
     last_lines,
     plain_lines,
@@ -33,14 +31,8 @@ from envpack.verification.loading import (
     suggest_fix,
 )
 from envpack.verification.measurements import measure_environment, read_phases
-from envpack.verification.samples import (
-    SAMPLES_FILE,
-    Samples,
-    SmokeRequest,
-    generate_requests,
-    inputs_too_large,
-    read_samples,
-)
+from envpack.verification.request_choice import Chosen, choose_requests
+from envpack.verification.samples import SAMPLES_FILE
 from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
 from envpack.verification.verdict import (
     Check,
@@ -51,7 +43,6 @@ from envpack.verification.verdict import (
     StubIdentity,
     failed,
     passed,
-    unchecked,
     warning,
 )
 
@@ -205,10 +196,10 @@ class Judge:
     def _infer_all(self, model: Model) -> _InferenceResult:
         """Check the responses of every version that the server serves, the newest first; stops at the first failure."""
         result = self._infer(model, self._client)
-        for version in self._older_versions(model):
+        for version in self._older_versions(model) if result.chosen else ():
             if not result.ok:
                 break
-            others = self._infer(model, self._client.of_version(version), of=f"version {version}: ")
+            others = self._infer(model, self._client.of_version(version), f"version {version}: ", result.chosen)
             result = replace(result, checks=(*result.checks, *others.checks), failure=others.failure)
         return result
 
@@ -221,17 +212,18 @@ class Judge:
         served = (entry.version for entry in entries if entry.name == model.name and entry.state == "READY")
         return sorted(served, key=lambda version: int(version or 0), reverse=True)[1:]
 
-    def _infer(self, model: Model, client: Client, *, of: str = "") -> _InferenceResult:
+    def _infer(self, model: Model, client: Client, of: str = "", chosen: Chosen | None = None) -> _InferenceResult:
         """Check the responses of one version.
 
         Args:
             model: the model.
             client: a client whose requests go to this version.
             of: the version in words, if it is not the newest: its answers are not compared with those of the samples.
+            chosen: the requests that the newest version has answered.
 
         """
         try:
-            result = self._request(model, client, expected=not of)
+            result = self._request(model, client, chosen)
         except (RequestError, InputError) as error:
             failure = self._inference_failure(model, error)
             result = _InferenceResult((failed("infer", failure.reason, failure.fix),), failure=failure)
@@ -241,31 +233,16 @@ class Judge:
         failure_of = result.failure and replace(result.failure, reason=f"{of}{result.failure.reason}")
         return replace(result, checks=checks, failure=failure_of)
 
-    def _request(self, model: Model, client: Client, *, expected: bool) -> _InferenceResult:
+    def _request(self, model: Model, client: Client, before: Chosen | None) -> _InferenceResult:
         """Send the user's samples or generated requests to a model, and check the responses."""
         config = read_served_config(client.config(model.name))
-        file = model.folder / SAMPLES_FILE
-        samples = read_samples(file, config) if os.path.lexists(file) else None
-        requests = _first_request(samples) if samples else tuple(generate_requests(config))
-        if not requests:
-            why = "neither config.pbtxt nor the model names an input"
-            fix = "declare the inputs in config.pbtxt or in auto_complete_config"
-            if inputs_too_large(config):
-                why, fix = "config.pbtxt declares inputs too large to make up", _provide_samples(model)
-            return _InferenceResult((unchecked("infer", f"not sent: {why}", fix),))
+        memory = {p.pid: self._server.memory_bytes(p.pid) for p in stub_processes(self._server, model.name)}
+        chosen = before or choose_requests(self._server, client, model, config)
+        if isinstance(chosen, Check):
+            return _InferenceResult((chosen,))
+        requests, samples = chosen.requests, None if before else chosen.samples
         if config.decoupled:
-            return _InferenceResult((inference.check_stream(client, model.name, config, requests[0]),))
-        return self._request_plain(model, client, config, requests, samples if expected else None)
-
-    def _request_plain(
-        self,
-        model: Model,
-        client: Client,
-        config: ServedConfig,
-        requests: tuple[SmokeRequest, ...],
-        samples: Samples | None,
-    ) -> _InferenceResult:
-        before = {p.pid: self._server.memory_bytes(p.pid) for p in stub_processes(self._server, model.name)}
+            return _InferenceResult((inference.check_stream(client, model.name, config, requests[0]),), chosen=chosen)
         checks = inference.check_smoke(client, model.name, config, requests)
         if not checks[0].ok:
             return _InferenceResult(tuple(checks))
@@ -276,12 +253,12 @@ class Judge:
             expected, count = inference.check_samples(client, model.name, samples)
             checks.append(expected)
         if concurrency.is_asked_together(config) and all(check.ok for check in checks):
-            together = concurrency.check_together(client, model.name, config, samples)
+            together = concurrency.check_together(client, model.name, config, samples, chosen.filling)
             checks += [together] if together else []
         latency = inference.measure_latency(client, model.name, requests[0], self._options.requests)
         if not model.is_ensemble:
-            checks.append(process.check_stability(self._server, model, before))
-        return _InferenceResult(tuple(checks), count, latency)
+            checks.append(process.check_stability(self._server, model, memory))
+        return _InferenceResult(tuple(checks), count, latency, chosen=chosen)
 
     def _inference_failure(self, model: Model, error: RequestError | InputError) -> Failure:
         if isinstance(error, InputError):
@@ -307,12 +284,13 @@ class Judge:
 
 @dataclass(frozen=True)
 class _InferenceResult:
-    """Result of the requests to a model."""
+    """Result of the requests to a model; ``chosen`` are the requests, None if there were none."""
 
     checks: tuple[Check, ...]
     samples: SampleCount | None = None
     latency: Latency | None = None
     failure: Failure | None = None
+    chosen: Chosen | None = None
 
     @property
     def ok(self) -> bool:
@@ -331,17 +309,6 @@ def _rejected(model: Model, failure: Failure) -> ModelVerdict:
     return ModelVerdict(name=model.name, ok=False, load_seconds=0.0, failure=failure, checks=(check,))
 
 
-def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:
-    """The first sample as a complete sequence; `check_samples` sends all samples with their sequences."""
-    first = samples.samples[0]
-    parameters = {**first.parameters, "sequence_end": True} if first.parameters else {}
-    return (SmokeRequest("with the first sample", first.inputs, parameters),)
-
-
-def _provide_samples(model: Model) -> str:
-    return f"provide samples: {model.name}/{SAMPLES_FILE}"
-
-
 def _suggest_fix(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:
     """How to fix a request that failed in the model's own code."""
     if timed_out:
@@ -349,8 +316,6 @@ def _suggest_fix(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> s
         return f"find what blocks in {where}, or allow more time: --infer-timeout"
     # Without frames it is a response with an error, or the server has refused the request.
     own = suggest_fix(frames) or ("" if model.is_ensemble else "find in execute what answers with this error")
-    if (model.folder / SAMPLES_FILE).is_file():
-        samples = "" if frames else "compare the samples with the inputs in config.pbtxt"
-    else:
-        samples = f"if the model rejects inputs of ones, {_provide_samples(model)}"
+    has_samples = (model.folder / SAMPLES_FILE).is_file()
+    samples = "compare the samples with the inputs in config.pbtxt" if has_samples and not frames else ""
     return "; ".join(filter(None, (own, samples)))

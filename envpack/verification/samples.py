@@ -1,4 +1,4 @@
-"""The requests that a model is verified with: the user's samples, or requests generated from its configuration."""
+"""The user's samples: requests that a model is verified with, and the answers that are expected."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import binascii
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envpack.server import FLOATING, ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode, encode
+from envpack.server import ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode, encode
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
 
@@ -22,8 +22,6 @@ _FORMS = (
     'a flat list of elements, {"b64": "..."} with the bytes of one string or of all numbers,'
     ' {"b64_with_lengths": "..."} with a 4-byte length before each string, or {"content": one of these, "shape": [...]}'
 )
-_MOST_ELEMENTS = 16 << 20  # of all inputs of a generated request
-_WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
 
 
 @dataclass(frozen=True)
@@ -262,81 +260,3 @@ def _element(datatype: str, item: object) -> Value:
     if datatype.startswith(("INT", "UINT")) and isinstance(item, int):
         return item
     raise TypeError(f"{item!r} is not {datatype}")
-
-
-@dataclass(frozen=True)
-class SmokeRequest:
-    """A request with generated inputs, or with the user's first sample.
-
-    Attributes:
-        description: what is special about the request, as in "sent with every input".
-        inputs: input tensors.
-        parameters: parameters of the request.
-
-    """
-
-    description: str
-    inputs: tuple[Tensor, ...]
-    parameters: Mapping[str, object] = field(default_factory=dict)
-
-
-def sequence_parameters(config: ServedConfig) -> Mapping[str, object]:
-    """Parameters that make one request a sequence, for models with sequence batching; else none."""
-    return _WHOLE_SEQUENCE if config.in_sequences else {}
-
-
-def generate_requests(config: ServedConfig) -> Iterator[SmokeRequest]:
-    """Generate a request with all inputs, one with the required inputs only, and one with a batch of two.
-
-    Every element is one (``"1"`` in strings) and every variable dimension is 1. Ones are safer than zeros, since a
-    model can divide by its input or use it as an index. A model without inputs gets no request.
-    """
-    parameters = sequence_parameters(config)
-    if not config.inputs or inputs_too_large(config):
-        return
-    yield SmokeRequest("with every input", _ones(config.inputs, 1), parameters)
-    needed = tuple(entry for entry in config.inputs if not entry.optional)
-    if needed and len(needed) < len(config.inputs):
-        yield SmokeRequest("without the optional inputs", _ones(needed, 1), parameters)
-    if config.largest_batch > 1 and not config.sequence and 2 * _elements_of_one(config) <= _MOST_ELEMENTS:
-        yield SmokeRequest("with two items in one request", _ones(config.inputs, 2), parameters)
-
-
-def generate_variants(config: ServedConfig, count: int) -> Iterator[SmokeRequest]:
-    """Generate requests with all inputs that differ from each other, so that their answers can be told apart.
-
-    The first one has ones, as that of `generate_requests`; the elements of the next are two, then three, and so on,
-    which a model may still take for indices. Every second one is false in inputs of booleans.
-    """
-    if not config.inputs or inputs_too_large(config):
-        return
-    for number in range(1, count + 1):
-        inputs = tuple(_filled(entry, 1, _value(entry.datatype, number)) for entry in config.inputs)
-        yield SmokeRequest(f"with {number} in every input", inputs)
-
-
-def inputs_too_large(config: ServedConfig) -> bool:
-    """Whether no request is generated because its inputs would be so large that the request proves little."""
-    return _elements_of_one(config) > _MOST_ELEMENTS
-
-
-def _elements_of_one(config: ServedConfig) -> int:
-    return sum(math.prod(abs(dim) for dim in entry.dims) for entry in config.inputs)
-
-
-def _ones(entries: tuple[TensorConfig, ...], batch: int) -> tuple[Tensor, ...]:
-    return tuple(_filled(entry, batch, _value(entry.datatype, 1)) for entry in entries)
-
-
-def _filled(entry: TensorConfig, batch: int, value: Value) -> Tensor:
-    shape = tuple(1 if dim < 0 else dim for dim in entry.dims)
-    shape = (batch, *shape[1:]) if batch > 1 else shape
-    return Tensor(entry.name, entry.datatype, shape, (value,) * math.prod(shape))
-
-
-def _value(datatype: str, number: int) -> Value:
-    if datatype == "BYTES":
-        return str(number).encode()
-    if datatype == "BOOL":
-        return number % 2 == 1
-    return float(number) if datatype in FLOATING else number

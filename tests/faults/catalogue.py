@@ -65,7 +65,7 @@ FAULTS = (
         "exits", 'import os\nprint("going away", flush=True)\nos._exit(3)\n', "stub-died", "process ended", "going away"
     ),
     Broken(
-        "refuses", _EXECUTE.format('raise RuntimeError("not today")'), "inference-failed", "RuntimeError: not today"
+        "forgot_attribute", _EXECUTE.format("self.net(requests)"), "inference-failed", "object has no attribute 'net'"
     ),
     Broken(
         "crashes_starting",
@@ -77,7 +77,6 @@ FAULTS = (
     Broken("crashes_answering", _EXECUTE.format('__import__("os").abort()'), "stub-died", "is not healthy"),
     Broken("wrong_name", DOUBLE.replace('"OUT"', '"RESULT"'), "bad-output", "output OUT is missing"),
     Broken("wrong_type", DOUBLE.replace("data * 2", "data.astype('int32')"), "bad-output", "OUT is INT32, not FP32"),
-    Broken("empty", DOUBLE.replace("data * 2", "data[:, :0]"), "bad-output", "OUT is empty"),
     Broken(
         "wrong_answer",
         DOUBLE,

@@ -22,7 +22,8 @@ from envpack.server import (
     infer_together,
 )
 from envpack.verification.checks.inference import first_difference
-from envpack.verification.samples import Samples, SmokeRequest, generate_variants
+from envpack.verification.generated import PLAIN, Filling, SmokeRequest, generate_variants
+from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, failed, passed, skipped
 
 _CLIENTS = 32
@@ -54,7 +55,9 @@ def is_asked_together(config: ServedConfig) -> bool:
     return not config.decoupled and (config.merges or config.sequences_at_once > 1 or config.instances > 1)
 
 
-def check_together(client: Client, model: str, config: ServedConfig, samples: Samples | None) -> Check | None:
+def check_together(
+    client: Client, model: str, config: ServedConfig, samples: Samples | None, filling: Filling = PLAIN
+) -> Check | None:
     """Send requests of many clients at once and compare each answer with the one that its request gets alone.
 
     Args:
@@ -62,6 +65,7 @@ def check_together(client: Client, model: str, config: ServedConfig, samples: Sa
         model: name of the model.
         config: its configuration.
         samples: the user's samples, which are sent instead of generated requests.
+        filling: what generated requests hold.
 
     Returns:
         The check; None if no request can be made up.
@@ -70,7 +74,7 @@ def check_together(client: Client, model: str, config: ServedConfig, samples: Sa
         RequestError: the server ended, or a request gets no answer in time although it is the only one.
     """
     alone = _Alone(client, model, in_sequences=config.in_sequences)
-    conversations = list(alone.ask(_requests(config, samples)))
+    conversations = list(alone.ask(_requests(config, samples, filling)))
     if not any(conversation.answers for conversation in conversations):
         return None
     clients = min(_CLIENTS, config.sequences_at_once or _CLIENTS, alone.most_clients())
@@ -81,10 +85,10 @@ def check_together(client: Client, model: str, config: ServedConfig, samples: Sa
     return _judged(burst, alone)
 
 
-def _requests(config: ServedConfig, samples: Samples | None) -> Iterator[tuple[SmokeRequest, ...]]:
+def _requests(config: ServedConfig, samples: Samples | None, filling: Filling) -> Iterator[tuple[SmokeRequest, ...]]:
     """The requests of each client."""
     if samples is None:
-        for request in generate_variants(config, _VARIANTS):
+        for request in generate_variants(config, _VARIANTS, filling):
             yield (request, request) if config.in_sequences else (request,)
         return
     current: list[SmokeRequest] = []

@@ -17,7 +17,8 @@ from envpack.server import (
     difference,
     needs_binary,
 )
-from envpack.verification.samples import Sample, Samples, SmokeRequest
+from envpack.verification.generated import SmokeRequest
+from envpack.verification.samples import Sample, Samples
 from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped, unchecked, warning
 
 _JSON_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-9)
@@ -27,27 +28,35 @@ _MATCH_CONFIGURATION = "return what config.pbtxt declares, or correct config.pbt
 
 
 def check_smoke(client: Client, model: str, config: ServedConfig, requests: tuple[SmokeRequest, ...]) -> list[Check]:
-    """Check that every request succeeds, and that the outputs have the declared names, types and shapes.
+    """Check that every request succeeds, and that the outputs have the declared names and types.
 
-    A second check warns of an output without a finite number.
+    Further checks warn of what a server sends all the same: an output of another shape than the configuration declares,
+    and one without a finite number.
     """
-    shown, infinite = "", ""
+    shown, shape, infinite = "", "", ""
     for request in requests:
         outputs = client.infer(model, request.inputs, binary=True, parameters=request.parameters)
         mismatch = configuration_mismatch(config, outputs)
         if mismatch:
             return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)]
         shown = shown or ", ".join(f"{t.name} {t.datatype}{list(t.shape)}" for t in outputs)
+        shape = shape or shape_mismatch(config, outputs)
         infinite = infinite or next((tensor.name for tensor in outputs if _is_infinite(tensor)), "")
-    answered = passed("infer", f"returned {shown}; sent {', '.join(request.description for request in requests)}")
-    if not infinite:
-        return [answered]
-    evidence = f"no element of {infinite} is a finite number: all are NaN or infinite"
-    return [answered, warning("values", evidence, "look for a division by zero, or provide samples that fit the model")]
+    checks = [passed("infer", f"returned {shown}; sent {', '.join(request.description for request in requests)}")]
+    if shape:
+        evidence = f"{shape}: the server sends it, and an ensemble refuses it as an input of its next step"
+        checks.append(warning("shape", evidence, _MATCH_CONFIGURATION))
+    if infinite:
+        evidence = f"no element of {infinite} is a finite number: all are NaN or infinite"
+        fix = "look for a division by zero, or provide samples that fit the model"
+        checks.append(warning("values", evidence, fix))
+    return checks
 
 
 def _is_infinite(tensor: Tensor) -> bool:
-    return tensor.datatype in FLOATING and not any(math.isfinite(float(value)) for value in tensor.data)
+    if tensor.datatype not in FLOATING or not tensor.data:
+        return False
+    return not any(math.isfinite(float(value)) for value in tensor.data)
 
 
 def check_stream(client: Client, model: str, config: ServedConfig, request: SmokeRequest) -> Check:
@@ -144,7 +153,7 @@ def _sample_mismatch(sample: Sample, outputs: tuple[Tensor, ...], samples: Sampl
 
 
 def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
-    """In what the outputs of a response are not those that a configuration declares, ``""`` if they are."""
+    """Which output of a response is missing, of another type or without its elements, ``""`` if none is."""
     by_name = {tensor.name: tensor for tensor in outputs}
     for declared in config.outputs:
         tensor = by_name.get(declared.name)
@@ -154,14 +163,23 @@ def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) ->
             return f"the output {declared.name} is missing: the response contains {found}"
         if tensor.datatype != declared.datatype:
             return f"the output {declared.name} is {tensor.datatype}, not {declared.datatype}"
-        fits = len(tensor.shape) == len(declared.dims) and all(
-            expected in (-1, actual) for expected, actual in zip(declared.dims, tensor.shape, strict=True)
-        )
-        if not fits:
-            return f"the output {declared.name} has the shape {list(tensor.shape)}, not {list(declared.dims)}"
-        if tensor.size == 0 or len(tensor.data) != tensor.size:
-            return f"the output {declared.name} is empty: {len(tensor.data)} elements, shape {list(tensor.shape)}"
+        if len(tensor.data) != tensor.size:
+            return f"the output {declared.name} has {len(tensor.data)} elements, and the shape {list(tensor.shape)}"
     return "" if outputs else "there are no outputs"
+
+
+def shape_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
+    """Which output of a response has another shape than a configuration declares, ``""`` if none has."""
+    by_name = {tensor.name: tensor for tensor in outputs}
+    for declared in config.outputs:
+        found = by_name.get(declared.name)
+        if found and not _fits(found.shape, declared.dims):
+            return f"the output {declared.name} has the shape {list(found.shape)}, not {list(declared.dims)}"
+    return ""
+
+
+def _fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
+    return len(shape) == len(dims) and all(dim in (-1, actual) for dim, actual in zip(dims, shape, strict=True))
 
 
 def first_difference(expected: tuple[Tensor, ...], found: tuple[Tensor, ...], tolerance: Tolerance) -> str:

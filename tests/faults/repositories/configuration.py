@@ -147,6 +147,15 @@ ENTRIES = (
         found_by="verify",
     ),
     Broken(
+        "group-gpus",
+        "the model wants the first GPU (`gpus: [0]`) and the machine has none",
+        _append("instance_group { kind: KIND_GPU gpus: [ 0 ] }\n"),
+        "no-gpu",
+        "specifies invalid or unsupported gpu id 0",
+        "verify with --gpu on a machine that has one, or set KIND_CPU in instance_group",
+        found_by="verify",
+    ),
+    Broken(
         "backend-unknown",
         "`config.pbtxt` names a backend that does not exist",
         _configure('backend: "python"', 'backend: "pyton"'),

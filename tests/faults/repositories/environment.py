@@ -151,7 +151,7 @@ ENTRIES = (
         "`EXECUTION_ENV_PATH` is a relative path",
         _relative,
         "bad-environment-path",
-        "a server cannot resolve EXECUTION_ENV_PATH 'python3.10': it is neither absolute nor in the model's folder",
+        "EXECUTION_ENV_PATH 'python3.10' is relative: servers look for it in their working directory",
         "write $$TRITON_MODEL_DIRECTORY/NAME, or an absolute path",
     ),
     Broken(

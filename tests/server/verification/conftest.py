@@ -32,7 +32,7 @@ def server():
 
 @pytest.fixture(scope="session")
 def environment(server, tmp_path_factory):
-    """An execution environment: an interpreter's files as links, and NumPy."""
+    """An execution environment: an interpreter's files as links, NumPy and Pillow."""
     wanted = find_release(DEFAULT_RELEASE).python
     interpreter = _interpreter(wanted)
     folder = tmp_path_factory.mktemp("environment")
@@ -50,10 +50,13 @@ def environment(server, tmp_path_factory):
         pytest.skip("uv is not installed beside this Python")
     command = [uv, "pip", "install", "--quiet", "--python", interpreter.executable]
     done = subprocess.run(
-        [*command, "--target", standard / "site-packages", "numpy==1.26.4"], capture_output=True, text=True, check=False
+        [*command, "--target", standard / "site-packages", "numpy==1.26.4", "pillow==10.4.0"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
-        pytest.skip(f"NumPy could not be installed: {done.stderr[-300:]}")
+        pytest.skip(f"its packages could not be installed: {done.stderr[-300:]}")
     return folder
 
 

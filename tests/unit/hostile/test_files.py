@@ -18,7 +18,8 @@ from envpack.preflight import find_mismatches, read_environment_facts, this_host
 from envpack.project import open_project
 from envpack.repository.model import examine_model
 from envpack.server.served_config import read_served_config
-from envpack.verification.samples import generate_requests, read_samples
+from envpack.verification.generated import generate_requests
+from envpack.verification.samples import read_samples
 from tests.faults.catalogue import CONFIG
 from tests.hostile import NAMES, damaged, hostile, read_or_refused, trees
 from tests.unit.lock.test_lock import LOCK

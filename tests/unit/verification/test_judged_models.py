@@ -315,6 +315,7 @@ def test_a_model_whose_environment_is_not_as_built_is_unfit_and_the_file_is_name
 
 def test_what_a_model_raises_is_the_cause_although_its_environment_was_changed(server, model):
     model = with_changed_environment(model)
+    with_samples(model, {"data": [{"IN": [3]}]})
     verdict = judge(server, error=RequestError(TRACE, status=500)).judge(model)
     assert (verdict.ok, verdict.failure.kind) == (False, "inference-failed")
     assert [check.id for check in verdict.checks if not check.ok] == ["infer", "files"]
@@ -415,24 +416,48 @@ def test_outputs_of_another_type_are_a_fault(server, model):
 
 
 def test_an_exception_of_the_model_is_shown_with_its_lines(server, model):
+    with_samples(model, {"data": [{"IN": [3]}]})
     judged = judge(server, error=RequestError(TRACE, status=500))
     verdict = judged.judge(model)
     failure = verdict.failure
     assert (failure.kind, failure.reason) == ("inference-failed", "ValueError: boom")
     assert failure.details == ("/srv/m/1/model.py:9 in execute",)
-    samples = "if the model rejects inputs of ones, provide samples: m/envpack/smoke.json"
-    assert failure.fix == f"correct the model's code at /srv/m/1/model.py:9; {samples}"
     assert verdict.checks[-1].evidence == failure.reason
     assert not judged.stuck
 
 
 def test_an_exception_without_lines_shows_the_output(server, model):
     server.text = ""
+    with_samples(model, {"data": [{"IN": [3]}]})
     judged = judge(server, error=RequestError("ValueError: boom", status=500))
-    failure = judged.judge(model).failure
-    assert failure.details == ("loading m",)
-    samples = "if the model rejects inputs of ones, provide samples: m/envpack/smoke.json"
-    assert failure.fix == f"find in execute what answers with this error; {samples}"
+    assert judged.judge(model).failure.details == ("loading m",)
+
+
+def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
+    verdict = judge(server, error=RequestError(TRACE, status=500)).judge(model)
+    assert (verdict.ok, verdict.complete, verdict.failure) == (True, False, None)
+    check = verdict.checks[-1]
+    assert (check.id, check.status) == ("infer", "unchecked")
+    refused = "loads; needs a sample, since it refuses generated inputs: ValueError: boom"
+    assert check.evidence == f"{refused}, at /srv/m/1/model.py:9 in execute"
+    assert check.fix == "record one: envpack run m -i FILE --save-sample"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "NameError: name 'x' is not defined",
+        "ModuleNotFoundError: No module named 'torch'",
+        "AttributeError: 'TritonPythonModel' object has no attribute 'net'",
+        "AttributeError: module 'numpy' has no attribute 'float'",
+        "TypeError: TritonPythonModel.execute() takes 1 positional argument but 2 were given",
+        "in ensemble 'e', [request id: <id_unknown>] inference input 'IN' data-type is 'FP64', model 's' expects FP32",
+        "TritonModelException: the execute function has returned from execute without a final response",
+    ],
+)
+def test_what_no_other_input_would_mend_is_the_models_fault(server, model, message):
+    verdict = judge(server, error=RequestError(message, status=500)).judge(model)
+    assert (verdict.ok, verdict.checks[-1].status) == (False, "failed")
 
 
 @pytest.mark.parametrize(

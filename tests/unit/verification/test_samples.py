@@ -8,7 +8,8 @@ import pytest
 from envpack.server.served_config import read_served_config
 from envpack.server.tensors import Tolerance
 from envpack.support.errors import InputError
-from envpack.verification.samples import generate_requests, inputs_too_large, read_samples
+from envpack.verification.generated import generate_requests, inputs_too_large
+from envpack.verification.samples import read_samples
 
 CONFIG = read_served_config(
     {

@@ -1,0 +1,164 @@
+"""Requests that are generated from a model's configuration, for a model without samples.
+
+Nothing says what a model accepts beyond types and shapes. So inputs are filled in several ways, the plainest first,
+until the model accepts a request.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from envpack.server import FLOATING, ServedConfig, Tensor, TensorConfig, Value
+from envpack.verification.file_contents import CONTENTS, Content, content
+
+_MOST_ELEMENTS = 16 << 20  # of all inputs of a generated request
+_MOST_FILLINGS = 64
+_SIZES = (1, 16, 224, 16_000)  # for one element, a few words, an image, a second of sound
+_WHOLE_SEQUENCE = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
+
+
+@dataclass(frozen=True)
+class SmokeRequest:
+    """A request with generated inputs, or with the user's first sample.
+
+    Attributes:
+        description: what is special about the request, as in "sent with every input".
+        inputs: input tensors.
+        parameters: parameters of the request.
+
+    """
+
+    description: str
+    inputs: tuple[Tensor, ...]
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What generated inputs hold.
+
+    Attributes:
+        contents: what is in inputs that can hold a file, by name; text in all others.
+        size: length of every variable dimension.
+        number: element of inputs of numbers.
+    """
+
+    contents: Mapping[str, Content] = field(default_factory=dict)
+    size: int = 1
+    number: int = 1
+
+    def __str__(self) -> str:
+        """What is not plain about it, as in ``"PNG in IMAGE, variable dimensions of 224, zeros"``."""
+        parts = [f"{kind} in {name}" for name, kind in self.contents.items() if kind != "text"]
+        parts += [f"variable dimensions of {self.size}"] if self.size != 1 else []
+        parts += ["zeros"] if self.number == 0 else []
+        return ", ".join(parts)
+
+
+PLAIN = Filling()
+
+
+def fillings(config: ServedConfig) -> Iterator[Filling]:
+    """What generated inputs of a model may hold: first ones, then what differs from them in ever more ways.
+
+    Strings, and bytes of any length, hold text, JSON, an image or sound; variable dimensions have several sizes;
+    numbers are ones, or zeros for a model that takes them for an index or a label. None if the inputs would be so large
+    that a request proves little.
+    """
+    variable = any(dim < 0 for entry in config.inputs for dim in _own_dims(entry, config))
+    sizes = [size for size in (_SIZES if variable else _SIZES[:1]) if _elements(config, size) <= _MOST_ELEMENTS]
+    has_numbers = any(entry.datatype not in ("BYTES", "BOOL") for entry in config.inputs)
+    numbers = (1, 0) if has_numbers else (1,)
+    choices = itertools.product(_choices_of_contents(config), sizes, numbers)
+    ordered = sorted((Filling(*choice) for choice in choices), key=_distance)
+    yield from ordered[:_MOST_FILLINGS]
+
+
+def _choices_of_contents(config: ServedConfig) -> list[dict[str, Content]]:
+    names = [entry.name for entry in config.inputs if _can_hold_file(entry, config)]
+    if len(names) > 2:
+        return [dict.fromkeys(names, kind) for kind in CONTENTS]
+    return [dict(zip(names, kinds, strict=True)) for kinds in itertools.product(CONTENTS, repeat=len(names))]
+
+
+def _can_hold_file(entry: TensorConfig, config: ServedConfig) -> bool:
+    return entry.datatype == "BYTES" or (entry.datatype == "UINT8" and _own_dims(entry, config) == (-1,))
+
+
+def _distance(filling: Filling) -> int:
+    kinds = {kind for kind in filling.contents.values() if kind != "text"}
+    return len(kinds) + (filling.size != 1) + (filling.number != 1)
+
+
+def generate_requests(config: ServedConfig, filling: Filling = PLAIN) -> Iterator[SmokeRequest]:
+    """Generate a request with all inputs, one with the required inputs only, and one with a batch of two.
+
+    Plainly, every element is one (``"1"`` in strings) and every variable dimension is 1. Ones are safer than zeros,
+    since a model can divide by its input or use it as an index. A model without inputs gets no request.
+    """
+    parameters = _WHOLE_SEQUENCE if config.in_sequences else {}
+    if not config.inputs or inputs_too_large(config):
+        return
+    special = f" ({filling})" if str(filling) else ""
+    yield SmokeRequest(f"with every input{special}", _inputs(config, filling, filling.number), parameters)
+    needed = tuple(tensor for tensor, entry in _filled(config, filling) if not entry.optional)
+    if needed and len(needed) < len(config.inputs):
+        yield SmokeRequest("without the optional inputs", needed, parameters)
+    if config.largest_batch > 1 and not config.sequence and 2 * _elements(config, filling.size) <= _MOST_ELEMENTS:
+        two = _inputs(config, filling, filling.number, batch=2)
+        yield SmokeRequest("with two items in one request", two, parameters)
+
+
+def generate_variants(config: ServedConfig, count: int, filling: Filling = PLAIN) -> Iterator[SmokeRequest]:
+    """Generate requests with all inputs that differ from each other, so that their answers can be told apart.
+
+    The first is that of `generate_requests`; the elements of the next are larger by one, which a model may still take
+    for indices. Every second one is false in inputs of booleans.
+    """
+    if not config.inputs or inputs_too_large(config):
+        return
+    for number in range(filling.number, filling.number + count):
+        yield SmokeRequest(f"with {number} in every input", _inputs(config, filling, number))
+
+
+def inputs_too_large(config: ServedConfig) -> bool:
+    """Whether no request is generated because its inputs would be so large that the request proves little."""
+    return _elements(config, 1) > _MOST_ELEMENTS
+
+
+def _elements(config: ServedConfig, size: int) -> int:
+    """Number of elements of a request with one item."""
+    return sum(math.prod(size if dim < 0 else dim for dim in _own_dims(entry, config)) for entry in config.inputs)
+
+
+def _own_dims(entry: TensorConfig, config: ServedConfig) -> tuple[int, ...]:
+    """The dimensions of an input without the batch."""
+    return entry.dims[1:] if config.batched else entry.dims
+
+
+def _filled(config: ServedConfig, filling: Filling) -> Iterator[tuple[Tensor, TensorConfig]]:
+    yield from zip(_inputs(config, filling, filling.number), config.inputs, strict=True)
+
+
+def _inputs(config: ServedConfig, filling: Filling, number: int, *, batch: int = 1) -> tuple[Tensor, ...]:
+    return tuple(_input(entry, config, filling, number, batch) for entry in config.inputs)
+
+
+def _input(entry: TensorConfig, config: ServedConfig, filling: Filling, number: int, batch: int) -> Tensor:
+    kind = filling.contents.get(entry.name, "text")
+    items = (batch,) if config.batched else ()
+    if entry.datatype == "UINT8" and kind != "text":
+        file = tuple(content(kind, number))
+        return Tensor(entry.name, entry.datatype, (*items, len(file)), file * batch)
+    shape = (*items, *(filling.size if dim < 0 else dim for dim in _own_dims(entry, config)))
+    value = content(kind, number) if entry.datatype == "BYTES" else _number(entry.datatype, number)
+    return Tensor(entry.name, entry.datatype, shape, (value,) * math.prod(shape))
+
+
+def _number(datatype: str, number: int) -> Value:
+    if datatype == "BOOL":
+        return number % 2 == 1
+    return float(number) if datatype in FLOATING else number

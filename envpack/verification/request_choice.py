@@ -1,0 +1,100 @@
+"""Chooses the requests that a loaded model is verified with: its samples, or generated ones that it accepts."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from envpack.repository import Model
+from envpack.server import Client, RequestError, ServedConfig, Server, read_model_error
+from envpack.verification.fault_catalogue import may_be_refusal
+from envpack.verification.generated import (
+    PLAIN,
+    Filling,
+    SmokeRequest,
+    fillings,
+    generate_requests,
+    inputs_too_large,
+)
+from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
+from envpack.verification.verdict import Check, unchecked
+
+_FILLING_SECONDS = 10.0  # for generated requests that the model refuses
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The requests for a model.
+
+    Attributes:
+        requests: at least one; the first is also the one that is timed.
+        samples: the user's samples, None if the requests are generated.
+        filling: what generated requests hold.
+    """
+
+    requests: tuple[SmokeRequest, ...]
+    samples: Samples | None = None
+    filling: Filling = PLAIN
+
+
+def choose_requests(server: Server, client: Client, model: Model, config: ServedConfig) -> Chosen | Check:
+    """The user's samples, or generated requests that the model accepts; a check that says why there are none.
+
+    Args:
+        server: the running server.
+        client: a client of the server.
+        model: the loaded model.
+        config: its configuration.
+
+    Raises:
+        InputError: the samples are invalid (kind ``bad-samples``).
+        RequestError: the model's answer to a generated request is a fault of its own, whatever it was sent.
+    """
+    file = model.folder / SAMPLES_FILE
+    if os.path.lexists(file):
+        samples = read_samples(file, config)
+        return Chosen(_first_request(samples), samples)
+    if not config.inputs:
+        why = "not sent: neither config.pbtxt nor the model names an input"
+        return unchecked("infer", why, "declare the inputs in config.pbtxt or in auto_complete_config")
+    if inputs_too_large(config):
+        why = "not sent: config.pbtxt declares inputs too large to make up"
+        return unchecked("infer", why, f"provide samples: {model.name}/{SAMPLES_FILE}")
+    filling, refusal = _find_filling(server, client, model, config)
+    if filling is None:
+        evidence = f"loads; needs a sample, since it refuses generated inputs: {refusal}"
+        return unchecked("infer", evidence, f"record one: envpack run {model.name} -i FILE --save-sample")
+    return Chosen(tuple(generate_requests(config, filling)), filling=filling)
+
+
+def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:
+    """The first sample as a complete sequence; `check_samples` sends all samples with their sequences."""
+    first = samples.samples[0]
+    parameters = {**first.parameters, "sequence_end": True} if first.parameters else {}
+    return (SmokeRequest("with the first sample", first.inputs, parameters),)
+
+
+def _find_filling(server: Server, client: Client, model: Model, config: ServedConfig) -> tuple[Filling | None, str]:
+    """What generated inputs must hold for the model to accept them; None, and why it refuses the plain ones.
+
+    That a model refuses what was made up is no fault of the model.
+    """
+    refusal, until = "", time.monotonic() + _FILLING_SECONDS
+    for filling in fillings(config):
+        request = next(generate_requests(config, filling))
+        try:
+            if config.decoupled:
+                client.generate_stream(model.name, request.inputs)
+            else:
+                client.infer(model.name, request.inputs, binary=True, parameters=request.parameters)
+        except RequestError as error:
+            found = read_model_error(error.message, server.server_path(model.folder))
+            if error.timed_out or not error.status or not may_be_refusal(found.text) or server.ended():
+                raise
+            refusal = refusal or ", at ".join((found.reason, *found.frames[-1:]))
+            if time.monotonic() > until:
+                break
+        else:
+            return filling, ""
+    return None, refusal

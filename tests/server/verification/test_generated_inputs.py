@@ -1,0 +1,137 @@
+"""Models without samples: what they read is found out, and a model that refuses all that was made up needs a sample."""
+
+import pytest
+
+from envpack.server import RuntimeOptions
+from envpack.verification import VerifyOptions, verify
+
+pytestmark = pytest.mark.thorough
+
+_MODEL = """import base64, io, json, wave
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from PIL import Image
+
+
+def answer(given, of):
+{answer}
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses, last = [], None
+        for request in requests:
+            tensors = request.inputs()
+            arrays = [tensor.as_numpy() for tensor in tensors]
+            last = np.atleast_2d(np.array(answer(arrays[0].flatten()[0] if arrays[0].dtype == object else arrays[0],
+                                                 arrays), np.float32))
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", last)]))
+{end}
+        return responses
+"""
+_CONFIG = """backend: "python"
+max_batch_size: 8
+input [ {inputs} ]
+output [ {{ name: "OUT" data_type: TYPE_FP32 dims: [ {outputs} ] }} ]
+parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}
+"""
+_LAST_FOR_ALL = """        responses = [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", last)]) for _ in requests]"""
+STRING = ("TYPE_STRING", "1")
+# By model: what it does with its input, types and dimensions of its inputs, and how they were filled when it answered.
+ACCEPTED = {
+    "number_in_text": ("float(given)", [STRING], ""),
+    "json": ("len(json.loads(given)['text'])", [STRING], "JSON in IN0"),
+    "image": ("np.asarray(Image.open(io.BytesIO(given)).convert('RGB')).mean()", [STRING], "PNG in IN0"),
+    "jpeg": ("Image.open(io.BytesIO(given), formats=['JPEG']).getpixel((9, 40))[0]", [STRING], "JPEG in IN0"),
+    "base64": (
+        "Image.open(io.BytesIO(base64.b64decode(given, validate=True))).width",
+        [STRING],
+        "PNG in base64 in IN0",
+    ),
+    "sound": ("wave.open(io.BytesIO(given)).getnframes()", [STRING], "WAV in IN0"),
+    "bytes": ("Image.open(io.BytesIO(given.tobytes())).width", [("TYPE_UINT8", "-1")], "PNG in IN0"),
+    "question": (
+        "Image.open(io.BytesIO(given)).width + len(of[1].flatten()[0].decode())",
+        [STRING, STRING],
+        "PNG in IN0",
+    ),
+    "pixels": ("given[0, 100:, 100:].reshape(-1, 3)[0]", [("TYPE_FP32", "-1, -1, 3")], "variable dimensions of 224"),
+    "token": ("[7][given.flatten()[0]]", [("TYPE_INT64", "1")], "zeros"),
+}
+FAULTY = {
+    "forgot_import": ("np.mean(scipy.zeros(1))", [STRING]),
+    "ends": ("__import__('os')._exit(3)", [STRING]),
+}
+
+
+@pytest.fixture(scope="module")
+def verdicts(environment, tmp_path_factory):
+    """The verdict on every model, by name; one server for all."""
+    repository = tmp_path_factory.mktemp("repository")
+
+    def write(name, expression, inputs, *, config="", end="", outputs="-1", statement="return "):
+        (repository / name / "1").mkdir(parents=True)
+        written = [
+            f'{{ name: "IN{number}" data_type: {kind} dims: [ {dims} ] }}' for number, (kind, dims) in enumerate(inputs)
+        ]
+        text = _CONFIG.format(inputs=", ".join(written), environment=environment, outputs=outputs)
+        (repository / name / "config.pbtxt").write_text(text + config)
+        code = _MODEL.format(answer=f"    {statement}{expression}\n", end=end)
+        (repository / name / "1/model.py").write_text(code)
+
+    for name, (expression, inputs, _) in ACCEPTED.items():
+        write(name, expression, inputs)
+    for name, (expression, inputs) in FAULTY.items():
+        write(name, expression, inputs)
+    write("picky", "ValueError('no such customer')", [STRING], statement="raise ")
+    batches = "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
+    blue = "np.asarray(Image.open(io.BytesIO(given)))[..., 2].mean()"
+    write("images", blue, [STRING], config=batches)
+    write("images_mixed_up", blue, [STRING], config=batches, end=_LAST_FOR_ALL)
+    write("other_shape", "np.ones((len(given), 2, 2))", [("TYPE_FP32", "2")], outputs="4")
+    write("nothing_found", "np.ones((len(given), 0))", [("TYPE_FP32", "2")])
+    found = verify(repository, options=VerifyOptions(RuntimeOptions(runtime="process")))
+    assert found.answer == "no"
+    return {model.name: model for model in found.models}
+
+
+def check(verdict, name):
+    return next((check for check in verdict.checks if check.id == name), None)
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_a_model_reads_is_found_and_named(verdicts, name):
+    verdict, filling = verdicts[name], ACCEPTED[name][2]
+    assert (verdict.ok, verdict.complete) == (True, True), verdict.failure or verdict.checks
+    sent = "with every input" + (f" ({filling})" if filling else "")
+    assert f"sent {sent}" in check(verdict, "infer").evidence
+
+
+def test_a_model_that_refuses_everything_needs_a_sample(verdicts):
+    verdict = verdicts["picky"]
+    assert (verdict.ok, verdict.complete) == (True, False)
+    infer = check(verdict, "infer")
+    assert infer.status == "unchecked"
+    refused = "loads; needs a sample, since it refuses generated inputs: ValueError: no such customer, at "
+    assert infer.evidence.startswith(refused)
+    assert infer.evidence.endswith("/picky/1/model.py:9 in answer")
+    assert infer.fix == "record one: envpack run picky -i FILE --save-sample"
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_what_no_input_would_mend_is_a_fault_of_the_model(verdicts, name):
+    assert not verdicts[name].ok
+
+
+def test_images_are_sent_at_once_and_told_apart(verdicts):
+    assert verdicts["images"].ok, verdicts["images"].failure
+    assert check(verdicts["images"], "concurrency").status == "ok"
+    assert verdicts["images_mixed_up"].failure.kind == "wrong-together"
+
+
+def test_what_the_server_sends_all_the_same_is_a_warning(verdicts):
+    assert verdicts["other_shape"].ok
+    evidence = check(verdicts["other_shape"], "shape").evidence
+    assert evidence.startswith("the output OUT has the shape [1, 2, 2], not [-1, 4]: the server sends it")
+    assert verdicts["nothing_found"].ok
+    assert check(verdicts["nothing_found"], "shape") is None

@@ -1,0 +1,83 @@
+"""What is made up for models without samples."""
+
+import base64
+import io
+import struct
+import wave
+import zlib
+
+import pytest
+
+from envpack.server.served_config import read_served_config
+from envpack.verification.file_contents import CONTENTS, content
+from envpack.verification.generated import PLAIN, Filling, fillings, generate_requests, generate_variants
+
+
+def config(*inputs, **more):
+    described = [{"name": f"IN{number}", "data_type": kind, "dims": dims} for number, (kind, dims) in enumerate(inputs)]
+    return read_served_config({"input": described, **more})
+
+
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_every_content_differs_from_number_to_number(kind):
+    assert len({content(kind, number) for number in range(8)}) == 8
+
+
+def test_contents_have_the_form_that_they_are_named_after():
+    png, jpeg = content("PNG", 1), content("JPEG", 1)
+    assert struct.unpack(">II", png[16:24]) == (64, 64)
+    assert len(zlib.decompress(png[png.index(b"IDAT") + 4 : png.index(b"IEND") - 8])) == 64 * (1 + 3 * 64)
+    assert (jpeg[:2], jpeg[-2:]) == (b"\xff\xd8", b"\xff\xd9")
+    assert base64.b64decode(content("PNG in base64", 1)) == png
+    with wave.open(io.BytesIO(content("WAV", 1))) as sound:
+        assert (sound.getframerate(), sound.getnframes(), sound.getnchannels()) == (16_000, 16_000, 1)
+
+
+def described(config):
+    return [str(filling) for filling in fillings(config)]
+
+
+def test_the_plain_filling_is_tried_first_and_then_what_differs_least():
+    assert described(config(("TYPE_FP32", [2]))) == ["", "zeros"]
+    assert described(config(("TYPE_BOOL", [2]))) == [""]
+    assert described(config(("TYPE_STRING", [1]))) == ["", *(f"{kind} in IN0" for kind in CONTENTS[1:])]
+    sizes = ["variable dimensions of 16", "variable dimensions of 224", "variable dimensions of 16000"]
+    assert described(config(("TYPE_FP32", [-1, 2])))[:5] == ["", "zeros", *sizes]
+
+
+def test_two_strings_may_hold_different_things_and_three_hold_the_same():
+    two = described(config(*[("TYPE_STRING", [1])] * 2))
+    assert len(two) == len(CONTENTS) ** 2
+    assert two.index("PNG in IN1") < two.index("PNG in IN0, WAV in IN1")
+    assert len(described(config(*[("TYPE_STRING", [1])] * 3))) == len(CONTENTS)
+
+
+def test_the_number_of_attempts_and_their_size_have_a_limit():
+    assert len(described(config(*[("TYPE_STRING", [-1])] * 2, ("TYPE_INT64", [-1])))) == 64
+    images = described(config(("TYPE_FP32", [3, -1, -1])))
+    assert "variable dimensions of 224" in images
+    assert not [text for text in images if "16000" in text]
+
+
+def test_a_batch_is_no_variable_dimension():
+    batched = config(("TYPE_FP32", [2]), max_batch_size=8)
+    assert described(batched) == ["", "zeros"]
+    alone, two = generate_requests(batched, Filling(number=0))
+    assert (alone.inputs[0].shape, two.inputs[0].shape, two.inputs[0].data) == ((1, 2), (2, 2), (0.0,) * 4)
+    assert alone.description == "with every input (zeros)"
+
+
+def test_bytes_of_any_length_are_those_of_a_file():
+    filling = Filling({"IN0": "JPEG"})
+    (request, two) = generate_requests(config(("TYPE_UINT8", [-1]), max_batch_size=2), filling)
+    file = content("JPEG", 1)
+    assert (request.inputs[0].shape, bytes(request.inputs[0].data)) == ((1, len(file)), file)
+    assert (two.inputs[0].shape, bytes(two.inputs[0].data)) == ((2, len(file)), file * 2)
+
+
+def test_requests_of_many_clients_differ():
+    images = config(("TYPE_STRING", [1]))
+    filling = Filling({"IN0": "PNG"})
+    sent = [request.inputs[0].data for request in generate_variants(images, 8, filling)]
+    assert sent == [(content("PNG", number),) for number in range(1, 9)]
+    assert [request.inputs[0].data for request in generate_variants(images, 2, PLAIN)] == [(b"1",), (b"2",)]
