@@ -27,6 +27,8 @@ def draw(verdict: Verdict) -> Iterator[RenderableType]:
     yield from _server_checks(verdict)
     for leftover in verdict.leftovers:
         yield f"[red]left behind:[/red] {plain(leftover)}"
+    if verdict.answer != "yes" and verdict.log:
+        yield f"[dim]the server's log: {plain(verdict.log)}[/dim]"
     yield _last_line(verdict)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from envpack.archive import read_metadata, record_in_metadata
-from envpack.lock import digest_requirements
+from envpack.lock import LOCK_NAME, digest_requirements
 from envpack.project import Project
 from envpack.releases import Release
 from envpack.repository import Model, environment_of
@@ -32,7 +32,7 @@ class BuildState:
             ``"unknown"``: nothing is recorded, as for environments that envpack did not place, models without
             requirements and ensembles.
         reason: one sentence without a full stop; ``""`` unless the status is ``"changed"`` or ``"unbuilt"``.
-        fix: the command that builds the model; ``""`` likewise.
+        fix: the commands that build the model; ``""`` likewise.
     """
 
     status: Literal["current", "changed", "unbuilt", "unknown"]
@@ -92,4 +92,7 @@ def build_state(project: Project, model: Model, release: Release) -> BuildState:
         return BuildState("current")
     name = file.name if file else "the model's requirements file"
     reason = f"{name} changed since {environment.name} was built" if file else f"{name} was removed since the build"
-    return BuildState("changed", reason, build)
+    # A build refuses a lockfile that was made for other requirements.
+    locked = (model.folder / LOCK_NAME).is_file()
+    lock_and_build = f"run `envpack lock {model.folder.name}`, then `envpack build {model.folder.name}`"
+    return BuildState("changed", reason, lock_and_build if locked else build)

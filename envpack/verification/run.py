@@ -39,8 +39,10 @@ from envpack.server import (
     interruptible,
     temporary_home,
 )
+from envpack.support.cache_locations import cache_root
 from envpack.support.errors import InputError, ServerError
 from envpack.support.progress import NoProgress, Progress
+from envpack.support.replacement import write_text
 from envpack.verification.checks.server import check_repository, check_runtime, check_together, unload_all
 from envpack.verification.gpu import check_gpu, choose_probed_model, run_probe, skip_probe, write_probe
 from envpack.verification.judge import Judge, JudgeOptions
@@ -141,6 +143,7 @@ class _Verification:
             checks += self._server_checks(server, client) if all_right and not judge.stuck else ()
             judged = self._seconds()
             kept, leftovers = self._end(server, client, judge, checks)
+            log = _keep_log(server.log())
         made = all(check.status != "unchecked" for check in checks) and all(verdict.complete for verdict in verdicts)
         return Verdict(
             ok=all_right and made and all(check.ok for check in checks) and not leftovers,
@@ -156,6 +159,7 @@ class _Verification:
             seconds=self._seconds(),
             verdict_seconds=judged,
             kept=kept,
+            log=log,
         )
 
     def _checks_of_release(self, release: Release | None, version: str) -> Iterator[Check]:
@@ -265,6 +269,17 @@ def _folder_for_probe(where: RuntimeOptions) -> Iterator[Path | None]:
         folder.mkdir()
         folder.chmod(0o755)  # in a container the server runs as another user
         yield folder
+
+
+def _keep_log(text: str) -> str:
+    """Write the server's log into the cache, in place of the last one; ``""`` if it cannot be written."""
+    file = cache_root() / "last-server.log"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, text, mode=0o600)
+    except OSError:
+        return ""
+    return str(file)
 
 
 def _version(client: Client) -> str:

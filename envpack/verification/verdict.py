@@ -261,6 +261,7 @@ class Verdict:
         seconds: from the start of the server to the end of its stop.
         verdict_seconds: from the start of the server until every model was judged.
         kept: how to reach and how to stop a server that was left running on request, otherwise ``""``.
+        log: file with the server's log, which the next verification replaces; ``""`` if it could not be written.
 
     """
 
@@ -277,6 +278,7 @@ class Verdict:
     seconds: float
     verdict_seconds: float
     kept: str = ""
+    log: str = ""
 
     @property
     def answer(self) -> Answer:
@@ -341,3 +343,4 @@ class VerdictDocument(TypedDict):
     seconds: float
     verdict_seconds: float
     kept: str
+    log: str

@@ -1,5 +1,7 @@
 """`envpack lock` on the command line, and builds from its lockfile."""
 
+import re
+
 import pytest
 
 from tests.faults.bad_input import MODEL, BadInput
@@ -75,6 +77,24 @@ def test_a_stale_lock_is_refused_and_nothing_is_changed(run_command, repository)
     assert "envpack lock m" in completed.document["error"]["hint"]
     assert (repository / "m/config.pbtxt").read_text() == before
     assert not (repository / f"m/python{PYTHON}").exists()
+
+
+def test_the_fix_of_changed_requirements_works_when_it_is_followed(run_command, repository):
+    for words in (("lock", "m"), ("build", "m", "--stub", "never")):
+        assert run_command(*words).code == 0
+    require(repository, "numpy", "leaf")
+
+    def changed():
+        findings = run_command("inspect").document["findings"]
+        return [finding["fix"] for finding in findings if finding["kind"] == "requirements-changed"]
+
+    (fix,) = changed()
+    commands = re.findall(r"`envpack (\S+ m)`", fix)
+    assert commands == ["lock m", "build m"]
+    for command in commands:
+        completed = run_command(*command.split(), *(["--stub", "never"] if command.startswith("build") else []))
+        assert completed.code == 0, completed.err
+    assert changed() == []
 
 
 def test_a_lock_edited_by_hand_is_refused(run_command, repository):

@@ -99,6 +99,16 @@ def test_one_good_model(good):
     assert 0 < verdict.models[0].load_seconds < verdict.verdict_seconds <= verdict.seconds
 
 
+def test_the_servers_log_is_kept_for_its_user_alone(good, monkeypatch, tmp_path):
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    log = Path(verify(good, options=PROCESS).log)
+    assert log.parent == tmp_path / "cache"
+    assert log.stat().st_mode & 0o777 == 0o600
+    text = log.read_text()
+    assert "successfully loaded 'good'" in text
+    assert "Waiting for in-flight requests to complete" in text  # to its end
+
+
 def of_release(repository, release):
     return verify(repository, options=VerifyOptions(RuntimeOptions(runtime="process", release=release)))
 
