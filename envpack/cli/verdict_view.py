@@ -55,7 +55,7 @@ def _table(verdict: Verdict) -> Table:
             plain(model.python or "–"),
             plain(model.numpy or "–"),
             _stub(model),
-            f"{model.load_seconds:.2f} s",
+            f"{model.load_seconds:.2f} s" if model.is_verified else "–",
             f"{model.latency.p50 * 1000:.1f} ms" if model.latency else "–",
             _answers(model),
         )
@@ -65,6 +65,8 @@ def _table(verdict: Verdict) -> Table:
 def _fitness(model: ModelVerdict) -> str:
     if not model.ok:
         return "[red]failed[/red]"
+    if not model.is_verified:
+        return "[yellow]not verified[/yellow]"
     return "[green]ok[/green]" if model.complete else "[yellow]not fully checked[/yellow]"
 
 
@@ -126,9 +128,7 @@ def _failure(model: ModelVerdict) -> Iterator[RenderableType]:
 
 
 def _last_line(verdict: Verdict) -> str:
-
-    right = sum(model.ok for model in verdict.models)
-    count = f"{right} of {len(verdict.models)} models serve"
+    count = verdict.count
     if verdict.kept:
         count = f"{count}, left running at {plain(verdict.kept)}"
     elif verdict.answer != "no":

@@ -14,6 +14,7 @@ from envpack.repository import (
     looks_like_model,
     needed_first,
     no_models,
+    not_in_python,
 )
 from envpack.support.errors import EnvpackError
 
@@ -41,9 +42,9 @@ class ServedModels:
         for fault in (fault for name in missing for fault in examine_model(repository / name)[1]):
             raise fault
         self.refresh()
-        for fault in (fault for name in names for fault in examine_model(repository / name)[1]):
-            if fault.kind == "not-a-python-model":
-                raise fault
+        for model in (examine_model(repository / name)[0] for name in names):
+            if model is not None and model.is_foreign:
+                raise not_in_python(model)
         if not self._models:
             find_models(repository)  # a repository that does not exist is an error of its own
             raise no_models(repository)
@@ -59,9 +60,11 @@ class ServedModels:
             if name in models:
                 continue
             model, found = examine_model(self._repository / name)
-            if not self._names and any(fault.kind == "not-a-python-model" for fault in found):
-                others.add(name)
-                continue
+            if model is not None and model.is_foreign:
+                if not self._names:
+                    others.add(name)
+                    continue
+                found = (not_in_python(model), *found)
             models[name] = None if found else model
             if found:
                 faults[name] = in_lines(found[0])

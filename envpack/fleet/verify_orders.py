@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from envpack.fleet.tasks import Task, VerifyOrder
-from envpack.repository import CONFIG_NAME, Model, find_folder, find_models, no_models, open_model, parse_config
+from envpack.repository import CONFIG_NAME, Model, find_folder, is_model_file, no_models, open_models, parse_config
 from envpack.requirements import host_platform
 from envpack.store import Location, Objects
-from envpack.support.errors import InputError
+from envpack.support.errors import EnvpackError, InputError
 from envpack.verification import VerifyOptions
 
 _CONFIG_BYTES = 16 << 20
@@ -29,29 +29,34 @@ def verify_tasks(
         group: how many models share a server. Models whose instances need a GPU share none with others.
 
     Raises:
-        InputError: a model is invalid, or there is none.
+        InputError: no model can be read, or there is none.
         StorageError: the object store cannot be used.
     """
-    models = {model.name: model for model in _models(repository, names)}
+    models, unreadable = _models(repository, names)
     for_gpu = {name for name in models if options.where.gpu or _needs_gpu(name, models.get, repository)}
-    tasks = []
-    for on_gpu in (True, False):
-        for part in _groups([name for name in models if (name in for_gpu) == on_gpu], group):
-            where = dataclasses.replace(options.where, gpu=on_gpu)
-            # Without a key of its own, it could get the verdict of a caller who began before the models changed.
-            tasks.append(
-                Task(
-                    key=f"envpack-verify-{uuid.uuid4().hex}",
-                    names=tuple(part),
-                    order=VerifyOrder(
-                        repository=str(repository),
-                        models=tuple(models[name].folder.name for name in part),
-                        options=dataclasses.replace(options, where=where),
-                    ),
-                    needs=_needs(where.runtime, has_image=bool(where.image or where.pull), on_gpu=on_gpu),
-                )
-            )
-    return tuple(tasks)
+    groups = [
+        (on_gpu, part)
+        for on_gpu in (True, False)
+        for part in _groups([name for name in models if (name in for_gpu) == on_gpu], group)
+    ]
+    return tuple(
+        # The first server also reports the models that cannot be read.
+        _task((*part, *unreadable) if number == 0 else part, repository, options, on_gpu=on_gpu)
+        for number, (on_gpu, part) in enumerate(groups)
+    )
+
+
+def _task(names: Sequence[str], repository: Path | Location, options: VerifyOptions, *, on_gpu: bool) -> Task:
+    where = dataclasses.replace(options.where, gpu=on_gpu)
+    return Task(
+        # Without a key of its own, it could get the verdict of a caller who began before the models changed.
+        key=f"envpack-verify-{uuid.uuid4().hex}",
+        names=tuple(names),
+        order=VerifyOrder(
+            repository=str(repository), models=tuple(names), options=dataclasses.replace(options, where=where)
+        ),
+        needs=_needs(where.runtime, has_image=bool(where.image or where.pull), on_gpu=on_gpu),
+    )
 
 
 def _needs(runtime: str, *, has_image: bool, on_gpu: bool) -> tuple[str, ...]:
@@ -63,30 +68,49 @@ def _groups(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     return (names[start : start + size] for start in range(0, len(names), size))
 
 
-def _models(repository: Path | Location, names: Sequence[str]) -> Sequence[Model]:
+def _models(repository: Path | Location, names: Sequence[str]) -> tuple[dict[str, Model], tuple[str, ...]]:
+    """The models to verify by the names of their folders, and the names of those that cannot be read.
+
+    Raises:
+        EnvpackError: no model can be read.
+    """
     if isinstance(repository, Path):
-        found: Sequence[Model] = [open_model(repository / name) for name in names] or list(find_models(repository))
+        found, errors = open_models(repository, names)
     else:
-        objects = Objects(repository)
-        wanted = names or sorted(_published(objects))
-        found = [_published_model(objects, name) for name in wanted]
-    if not found:
+        found, errors = _published_models(Objects(repository), names)
+    wanted = [name for name in found if not names or name in names]
+    for error in () if wanted else errors.values():
+        raise error
+    if not wanted:
         raise no_models(Path(str(repository)))
-    return found
+    return {name: found[name] for name in wanted}, tuple(name for name in errors if not names or name in names)
+
+
+def _published_models(objects: Objects, names: Sequence[str]) -> tuple[dict[str, Model], dict[str, EnvpackError]]:
+    found: dict[str, Model] = {}
+    errors: dict[str, EnvpackError] = {}
+    for name in names or sorted(_published(objects)):
+        try:
+            found[name] = _published_model(objects, name)
+        except InputError as error:
+            if error.kind == "model-missing":
+                raise
+            errors[name] = error
+    return found, errors
 
 
 def _published(objects: Objects) -> set[str]:
-    """Folders with a configuration in a published repository."""
-    paths = (info.path.split("/") for info in objects.list())
-    return {parts[0] for parts in paths if parts[1:] == [CONFIG_NAME]}
+    """Folders of models in a published repository: with a configuration, or with the file of a backend in a version."""
+    paths = (info.path.partition("/") for info in objects.list())
+    return {name for name, _, path in paths if path == CONFIG_NAME or is_model_file(path)}
 
 
 def _published_model(objects: Objects, name: str) -> Model:
     where = f"{name}/{CONFIG_NAME}"
     found = objects.read(where, _CONFIG_BYTES)
-    if found is None:
+    if found is None and name not in _published(objects):
         raise InputError("no such model", kind="model-missing", where=where, hint="publish it, or name another model")
-    config = parse_config(found[0].decode("utf-8", "replace"), where)
+    config = parse_config(found[0].decode("utf-8", "replace") if found else "", where)
     return Model(config.name or name, Path(name), config, is_ensemble=config.platform == "ensemble", backend="")
 
 
@@ -107,8 +131,7 @@ def _needs_gpu(name: str, known: Callable[[str], Model | None], repository: Path
 def _other(name: str, repository: Path | Location) -> Model | None:
     """A model that was not named, but is run by one that was; None if there is none, which verify reports."""
     if isinstance(repository, Path):
-        folder = find_folder(repository, name)
-        return open_model(folder) if folder else None
+        return open_models(repository, [name])[0].get(name) if find_folder(repository, name) else None
     try:
         return _published_model(Objects(repository), name)
     except InputError:

@@ -124,21 +124,20 @@ def _of_model(
     release: Release,
     backends: Path,
 ) -> Iterator[Finding]:
-    foreign = any(error.kind == "not-a-python-model" for error in faults)
-    yield from (finding_of_error(error, folder) for error in faults if error.kind != "not-a-python-model")
+    yield from (finding_of_error(error, folder) for error in faults)
     if odd := UNADDRESSABLE.search(folder.name):
         what = f"the model's name contains {odd.group()!r}, and requests by HTTP cannot name it"
         yield caution("bad-path", folder, what, "rename the folder: letters, digits, '_', '-' and '.'")
     if model is not None:
         yield from declaration_findings(model)
-        if not foreign:
+        if not model.is_foreign:
             yield from loading_findings(model)
     yield from mode_findings(folder)
-    environment = environment_of(model) if model and not model.is_ensemble and not foreign else None
+    environment = environment_of(model) if model and model.has_stub else None
     yield from pointer_findings(folder, environment)
-    if model is not None and (model.is_ensemble or foreign):
+    if model is not None and not model.has_stub:
         yield from version_findings(model)
-    if model is None or model.is_ensemble or foreign:
+    if model is None or not model.has_stub:
         return
     yield from _state_findings(project, model, release)
     yield from start_findings(model)

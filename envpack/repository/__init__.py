@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.repository.backends import default_file as default_file
+    from envpack.repository.backends import default_file as default_file, is_model_file as is_model_file
     from envpack.repository.calls import (
         called_models as called_models,
         completes_itself as completes_itself,
@@ -39,15 +39,11 @@ if TYPE_CHECKING:
         SHELL_CHARACTER as SHELL_CHARACTER,
         UNADDRESSABLE as UNADDRESSABLE,
         Model as Model,
-        chosen_folders as chosen_folders,
         config_text as config_text,
         examine_model as examine_model,
         find_folder as find_folder,
-        find_models as find_models,
         looks_like_model as looks_like_model,
-        model_name as model_name,
-        named_models as named_models,
-        no_models as no_models,
+        not_in_python as not_in_python,
         open_model as open_model,
         served_versions as served_versions,
         version_folders as version_folders,
@@ -75,6 +71,14 @@ if TYPE_CHECKING:
         python_of_backend as python_of_backend,
         remove_stub as remove_stub,
         unpacking_backends as unpacking_backends,
+    )
+    from envpack.repository.selection import (
+        chosen_folders as chosen_folders,
+        find_models as find_models,
+        model_name as model_name,
+        named_models as named_models,
+        no_models as no_models,
+        open_models as open_models,
     )
     from envpack.repository.starting import START_PARAMETER as START_PARAMETER, configured_start as configured_start
 

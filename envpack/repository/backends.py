@@ -58,6 +58,12 @@ def backend_of(config: ModelConfig, versions: list[Path]) -> str:
     return next((known.name for known in KNOWN if known.file in files), "python")
 
 
+def is_model_file(path: str) -> bool:
+    """Whether a path below a model's folder is the file, or in the folder, that a backend loads by default."""
+    version, _, file = path.partition("/")
+    return version[:1] in set("123456789") and file.partition("/")[0] in {known.file for known in KNOWN}
+
+
 def default_file(config: ModelConfig, backend: str) -> str:
     """The file that a version of a model must have; ``""`` for a backend whose files are not known."""
     if config.default_model_filename:

@@ -33,6 +33,16 @@ def find_cycles(steps: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]
             return
 
 
+def cycle_error(circle: Sequence[str], models: Mapping[str, Model]) -> InputError:
+    """The error for ensembles that run each other, which `find_cycles` found among these models."""
+    return InputError(
+        f"the ensembles {' -> '.join(circle)} run each other",
+        kind="ensemble-cycle",
+        where=str(models[circle[0]].folder),
+        hint="remove one of them from the steps of another",
+    )
+
+
 def in_loading_order(
     wanted: Sequence[Model],
     model_named: Callable[[str], Model | None],
@@ -65,12 +75,7 @@ def in_loading_order(
                 known[name] = found
                 pending.append(found)
     for circle in find_cycles({name: model.steps for name, model in known.items()}):
-        raise InputError(
-            f"the ensembles {' -> '.join(circle)} run each other",
-            kind="ensemble-cycle",
-            where=str(known[circle[0]].folder),
-            hint="remove one of them from the steps of another",
-        )
+        raise cycle_error(circle, known)
     callers = {name for name, model in known.items() if may_call_any(model)}
 
     def is_late(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ DEFAULT_CONFIG = 'backend: "python"\n'
 _MODEL_FILE = "model.py"
 _PYTHON = "python"
 _KNOWN_NAMES = {known.name for known in KNOWN}
-_FOREIGN = "not-a-python-model"
 _MOST = 4 << 20  # bytes of a configuration; real ones have some kilobytes
 _LARGEST_VERSION = (1 << 63) - 1
 _LONGEST_NAME = 255  # bytes of a file's name
@@ -43,6 +42,7 @@ class Model:
         config: its configuration, the real protobuf message.
         is_ensemble: whether it only combines other models and has no code.
         backend: backend that runs it, for example ``"python"``; empty for an ensemble.
+        is_foreign: whether that is another backend than Triton's Python backend.
 
     """
 
@@ -51,6 +51,12 @@ class Model:
     config: ModelConfig
     is_ensemble: bool
     backend: str
+    is_foreign: bool = False
+
+    @property
+    def has_stub(self) -> bool:
+        """Whether a stub runs it: Python code, and no ensemble."""
+        return not (self.is_ensemble or self.is_foreign)
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -78,11 +84,23 @@ def open_model(folder: Path, config: ModelConfig | None = None, *, foreign: bool
     """
     model, faults = examine_model(folder, config)
     for fault in faults:
-        if not (foreign and fault.kind == _FOREIGN):
-            raise fault
+        raise fault
+    if model is not None and model.is_foreign and not foreign:
+        raise not_in_python(model)
     if model is None:
         raise AssertionError("unreachable: a model that cannot be read has a fault")
     return model
+
+
+def not_in_python(model: Model) -> InputError:
+    """The error for a model of another backend where only models of the Python backend can be worked on."""
+    return InputError(
+        f"this is a model of the backend {model.backend!r}, not a Python model",
+        kind="not-a-python-model",
+        where=str(model.folder / CONFIG_NAME),
+        hint="envpack makes environments and stubs only for models of Triton's Python backend; "
+        "`envpack verify` and `envpack publish` also work on others",
+    )
 
 
 def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Model | None, tuple[InputError, ...]]:
@@ -109,127 +127,14 @@ def examine_model(folder: Path, config: ModelConfig | None = None) -> tuple[Mode
     is_ensemble = config.platform == "ensemble" or config.HasField("ensemble_scheduling")
     faults += _long_name_faults(folder, config)
     backend = "" if is_ensemble else backend_of(config, version_folders(folder))
-    faults += _step_faults(folder, config) if is_ensemble else _backend_faults(folder, config, backend)
+    is_foreign = not is_ensemble and _is_foreign(folder, backend)
+    if is_ensemble:
+        faults += _step_faults(folder, config)
+    else:
+        faults += _platform_faults(folder, config)
+        faults += () if is_foreign else _code_faults(folder, config)
     faults += starting_faults(config, folder / CONFIG_NAME)
-    return Model(config.name or folder.name, folder, config, is_ensemble, backend), tuple(faults)
-
-
-def chosen_folders(repository: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of folders of Python models and ensembles whose content may be wrong: those given, or all.
-
-    Raises:
-        InputError: a named model does not exist (``model-missing``) or is of another backend (``not-a-python-model``);
-            the repository does not exist, or has none (``repository-missing``, ``repository-empty``).
-
-    """
-    for name in names:
-        for fault in examine_model(repository / name)[1]:
-            if fault.kind in ("model-missing", _FOREIGN):
-                raise fault
-    chosen = names or [folder.name for folder in _model_folders(repository) if not _is_foreign(folder)]
-    if not chosen:
-        raise no_models(repository)
-    return tuple(chosen)
-
-
-def _is_foreign(folder: Path) -> bool:
-    try:
-        return any(fault.kind == _FOREIGN for fault in examine_model(folder)[1])
-    except OSError:  # an error of the work on this model
-        return False
-
-
-def find_models(repository: Path, *, foreign: bool = False) -> tuple[Model, ...]:
-    """Every Python model and ensemble of a repository, sorted by name.
-
-    Folders without a configuration and code, and folders whose name starts with a dot, are not models.
-
-    Args:
-        repository: folder that contains the model folders.
-        foreign: whether to return models of other backends too.
-
-    Raises:
-        InputError: the repository does not exist (kind ``repository-missing``), or see `open_model`.
-
-    """
-    models = []
-    for folder in _model_folders(repository):
-        try:
-            models.append(open_model(folder, foreign=foreign))
-        except InputError as error:
-            if error.kind != _FOREIGN:
-                raise
-    return tuple(sorted(models, key=lambda model: model.name))
-
-
-def _model_folders(repository: Path) -> list[Path]:
-    """The folders of a repository that hold models of any backend, sorted."""
-    if not repository.is_dir():
-        raise InputError(
-            "model repository not found",
-            kind="repository-missing",
-            where=str(repository),
-            hint="give the folder that contains the model folders with --repository",
-        )
-    folders = sorted(repository.iterdir())
-    return [f for f in folders if not f.name.startswith(".") and f.is_dir() and looks_like_model(f)]
-
-
-def named_models(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
-    """The models that a user names, or all models of the repository if there are no names.
-
-    Args:
-        repository: folder that contains the model folders.
-        names: see `model_name`.
-
-    Raises:
-        InputError: see `model_name`, `open_model` and `find_models`; or the repository has no model
-            (``repository-empty``).
-
-    """
-    if names:
-        return tuple(open_model(repository / model_name(repository, name)) for name in dict.fromkeys(names))
-    models = find_models(repository)
-    if not models:
-        raise no_models(repository)
-    return models
-
-
-def model_name(repository: Path, text: str) -> str:
-    """The folder name of the model that a user names, by that name or by a path to its folder.
-
-    Raises:
-        InputError: the path is not a folder of this repository (kind ``other-repository``).
-
-    """
-    name = text.rstrip("/")
-    if "/" not in name and name not in ("", ".", ".."):
-        return name
-    folder = Path(os.path.abspath(text))  # noqa: PTH100 - links stay: the server sees the name in the repository
-    if folder.parent.resolve() == repository.resolve():
-        return folder.name
-    raise InputError(
-        f"{text!r} is not in the model repository {repository}",
-        kind="other-repository",
-        hint=f"name a model of this repository, or add --repository {folder.parent}",
-    )
-
-
-def no_models(repository: Path) -> InputError:
-    """The error for a repository without a Python model or ensemble."""
-    if looks_like_model(repository):
-        return InputError(
-            "this folder is a model, not a model repository",
-            kind="repository-empty",
-            where=str(repository),
-            hint=f"give the folder that contains it: --repository {repository.absolute().parent}",
-        )
-    return InputError(
-        "no Python model in this repository",
-        kind="repository-empty",
-        where=str(repository),
-        hint="`envpack init FOLDER` creates a working example",
-    )
+    return Model(config.name or folder.name, folder, config, is_ensemble, backend, is_foreign), tuple(faults)
 
 
 def config_text(model: Model | Path) -> str:
@@ -359,8 +264,7 @@ def _step_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
             )
 
 
-def _backend_faults(folder: Path, config: ModelConfig, backend: str) -> Iterator[InputError]:
-    """What is wrong with a model of the Python backend; of one of another backend, that it is one."""
+def _platform_faults(folder: Path, config: ModelConfig) -> Iterator[InputError]:
     if not config.backend and config.platform and config.platform not in PLATFORMS:
         known = ", ".join(f'"{platform}"' for platform in PLATFORMS)
         yield InputError(
@@ -369,19 +273,15 @@ def _backend_faults(folder: Path, config: ModelConfig, backend: str) -> Iterator
             where=str(folder / CONFIG_NAME),
             hint=f'write backend: "{config.platform}" in place of platform, which is one of {known} or "ensemble"',
         )
-    if backend.startswith(_PYTHON) or (backend not in _KNOWN_NAMES and _has_code(folder)):
-        yield from _code_faults(folder, config)
-        return
-    yield InputError(
-        f"this is a model of the backend {backend!r}, not a Python model",
-        kind="not-a-python-model",
-        where=str(folder / CONFIG_NAME),
-        hint="envpack makes environments only for models of Triton's Python backend",
-    )
+
+
+def _is_foreign(folder: Path, backend: str) -> bool:
+    """Whether a model is of another backend; a Python backend may have a name of its own."""
+    return not backend.startswith(_PYTHON) and (backend in _KNOWN_NAMES or not _has_code(folder))
 
 
 def _has_code(folder: Path) -> bool:
-    """Whether a version has a model.py, as for a Python backend under a name of its own."""
+    """Whether a version has a model.py."""
     return any((version / _MODEL_FILE).is_file() for version in version_folders(folder))
 
 

@@ -12,6 +12,7 @@ from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.repository import ONE_AT_A_TIME, STUB_NAME, Model, environment_of, unpacking_backends
 from envpack.server.container import ContainerRuntime
 from envpack.server.interface import Runtime
+from envpack.server.launch import is_other_backend
 from envpack.server.location import find_server
 from envpack.server.process import ProcessRuntime
 from envpack.support.errors import ServerError
@@ -161,4 +162,5 @@ def _container(
 
 def _backend_folders(extra: Path | None) -> dict[str, Path]:
     folders = sorted(extra.iterdir()) if extra is not None and extra.is_dir() else []
-    return {folder.name: folder for folder in folders if (folder / STUB_NAME).is_file() and folder.name != "python"}
+    usable = (folder for folder in folders if (folder / STUB_NAME).is_file() or is_other_backend(folder))
+    return {folder.name: folder for folder in usable if folder.name != "python"}

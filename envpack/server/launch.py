@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.releases import DEFAULT_RELEASE, all_releases
-from envpack.repository import SHELL_CHARACTER
+from envpack.repository import SHELL_CHARACTER, library_name
 from envpack.server.location import ServerInstallation
 from envpack.support.errors import ServerError
 
@@ -25,28 +26,43 @@ def link_backends(
     """Create a private backend directory from links, so that nothing is written to the installation.
 
     Args:
-        installation: the server.
+        installation: the server. Its backends other than ``python`` are links.
         destination: the folder to fill. ``python`` gets the installation's library, utilities and stub.
-        extra: folder with additional backend directories. Each becomes a backend, with links to the installation's
-            library and utilities if it has none.
+        extra: folder with additional backend directories. One with a stub becomes a Python backend, with links to the
+            installation's library and utilities if it has none; one with a library of its own becomes a link.
         utilities: the utilities, in place of the installation's.
 
     Returns:
-        The names of the backends, ``python`` first.
+        The names of the Python backends, ``python`` first.
 
     """
     source = installation.backends / "python"
     python = destination / "python"
     python.mkdir(parents=True)
-    (python / _LIBRARY).symlink_to(source / _LIBRARY)
+    # A server that loads it for a backend in Python, such as vLLM's, refuses a link that leads out of this folder.
+    shutil.copyfile(source / _LIBRARY, python / _LIBRARY)
     (python / _UTILITIES).symlink_to(utilities or source / _UTILITIES)
     _link_default_stub(installation, python / _STUB)
     names = ["python"]
-    for folder in sorted(extra.iterdir()) if extra is not None and extra.is_dir() else ():
-        if folder.name != "python" and (folder / _STUB).is_file():
-            _link_extra(folder, destination / folder.name, source, utilities)
+    for folder in (*_folders_in(extra), *_folders_in(installation.backends)):
+        link = destination / folder.name
+        if link.exists():
+            continue
+        if (folder / _STUB).is_file():
+            _link_extra(folder, link, source, utilities)
             names.append(folder.name)
+        elif is_other_backend(folder):
+            link.symlink_to(folder.absolute())
     return tuple(names)
+
+
+def is_other_backend(folder: Path) -> bool:
+    """Whether a folder is a backend with a library of its own, or with Python code for all of its models (vLLM)."""
+    return any((folder / file).is_file() for file in (library_name(folder.name), "model.py"))
+
+
+def _folders_in(folder: Path | None) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if entry.is_dir()) if folder and folder.is_dir() else []
 
 
 def default_stub(installation: ServerInstallation) -> Path | None:
@@ -79,7 +95,7 @@ def _link_extra(folder: Path, destination: Path, source: Path, utilities: Path |
         # A relative link to the neighbouring Python backend must resolve to this server's, as after deployment.
         to_neighbour = entry.is_symlink() and str(entry.readlink()).startswith("../python/")
         (destination / entry.name).symlink_to(entry.readlink() if to_neighbour else entry.absolute())
-    for name, origin in ((f"libtriton_{folder.name}.so", _LIBRARY), (_UTILITIES, _UTILITIES)):
+    for name, origin in ((library_name(folder.name), _LIBRARY), (_UTILITIES, _UTILITIES)):
         if not (destination / name).exists():
             (destination / name).symlink_to(source / origin)
 

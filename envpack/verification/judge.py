@@ -19,7 +19,7 @@ from envpack.server import (
     read_model_error,
     read_served_config,
 )
-from envpack.support.errors import InputError
+from envpack.support.errors import EnvpackError, InputError
 from envpack.verification.checks import concurrency, inference, process
 from envpack.verification.fault_catalogue import explain
 from envpack.verification.loading import (
@@ -31,6 +31,7 @@ from envpack.verification.loading import (
     suggest_fix,
 )
 from envpack.verification.measurements import measure_environment, read_phases
+from envpack.verification.missing_backends import MissingBackends
 from envpack.verification.request_choice import Chosen, choose_requests
 from envpack.verification.samples import SAMPLES_FILE
 from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
@@ -113,6 +114,7 @@ class Judge:
         self._client = client
         self._options = options
         self._failed: set[str] = set()
+        self._missing = MissingBackends()
         self._log_start = 0
         self._dead_before: frozenset[int] = frozenset()
         self.stuck = False
@@ -131,7 +133,31 @@ class Judge:
             self.stuck = self.stuck or (verdict.failure is not None and verdict.failure.kind in _STUCK_KINDS)
         return replace(verdict, log=last_lines(self._log(), _LOG_LINES), environment=measure_environment(model))
 
+    def reject(self, name: str, error: EnvpackError) -> ModelVerdict:
+        """The verdict on a model whose files cannot be read; what runs it is not fit to serve either."""
+        self._failed.add(name)
+        reason = f"{error.where}: {error.message}" if error.where else error.message
+        return _rejected(name, Failure(error.kind, reason, (), error.hint))
+
     def _judge(self, model: Model, state: BuildState) -> ModelVerdict:
+        known = self._verdict_before_load(model, state)
+        if known:
+            return known
+        self._dead_before = frozenset(dead_stubs(self._server))
+        timeout = self._options.load_timeout
+        loaded = load(self._server, self._client, model, timeout=timeout, ignore_dead=self._dead_before)
+        self.stuck = self.stuck or loaded.stuck
+        if not loaded.failure:
+            return self._check_loaded(model, loaded)
+        if unverified := self._missing.verdict_on_load(model, loaded.failure.reason):
+            return unverified
+        checks = (failed("load", loaded.failure.reason, loaded.failure.fix), *_check_files(model))
+        return ModelVerdict(
+            name=model.name, ok=False, load_seconds=loaded.seconds, failure=loaded.failure, checks=checks
+        )
+
+    def _verdict_before_load(self, model: Model, state: BuildState) -> ModelVerdict | None:
+        """The verdict on a model that is not loaded, because of its files or of a model that it runs."""
         broken = [step for step in model.steps if step in self._failed]
         if broken:
             reason = f"its member {broken[0]} is not fit to serve"
@@ -139,33 +165,27 @@ class Judge:
             return ModelVerdict(name=model.name, ok=False, load_seconds=0.0, failure=failure)
         if odd := UNADDRESSABLE.search(model.name):
             reason = f"its name contains {odd.group()!r}, and requests by HTTP cannot name it"
-            return _rejected(model, Failure("bad-path", reason, (), f"rename the folder: {_LETTERS}"))
+            return _rejected(model.name, Failure("bad-path", reason, (), f"rename the folder: {_LETTERS}"))
         if state.status == "unbuilt":
-            return _rejected(model, Failure("not-built", state.reason, (), state.fix))
-        for mismatch in self._preflight(model):
-            # Not loaded: a stub of another ABI can crash the server.
-            return _rejected(model, Failure(mismatch.kind, mismatch.reason, (), mismatch.fix))
-        self._dead_before = frozenset(dead_stubs(self._server))
-        timeout = self._options.load_timeout
-        loaded = load(self._server, self._client, model, timeout=timeout, ignore_dead=self._dead_before)
-        self.stuck = self.stuck or loaded.stuck
-        if loaded.failure:
-            checks = (failed("load", loaded.failure.reason, loaded.failure.fix), *_check_files(model))
-            return ModelVerdict(
-                name=model.name, ok=False, load_seconds=loaded.seconds, failure=loaded.failure, checks=checks
-            )
-        return self._check_loaded(model, loaded)
+            return _rejected(model.name, Failure("not-built", state.reason, (), state.fix))
+        # Not loaded: a stub of another ABI can crash the server.
+        mismatch = next(iter(self._preflight(model)), None)
+        if mismatch:
+            return _rejected(model.name, Failure(mismatch.kind, mismatch.reason, (), mismatch.fix))
+        return self._missing.verdict_on_steps(model)
 
     def _check_loaded(self, model: Model, loaded: LoadResult) -> ModelVerdict:
         """Verdict on a loaded model."""
         verdict = ModelVerdict(name=model.name, ok=True, load_seconds=loaded.seconds)
         checks = [passed("load", f"READY after {loaded.seconds:.1f} s")]
-        if not model.is_ensemble:
+        if model.has_stub:
             check, stub = process.check_stub(self._server, model)
             checks.append(check)
             verdict = replace(verdict, stub=stub, phases=read_phases(self._server.log(), self._log()))
             checks += [*self._process_checks(model, stub)] if stub else []
         result = self._infer_all(model)
+        if result.failure and (unverified := self._missing.check_of_failure(model, result.failure)):
+            result = _InferenceResult((unverified,))
         checks += [*result.checks, *_check_files(model)]
         verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=tuple(checks))
         if result.failure:
@@ -256,7 +276,7 @@ class Judge:
             together = concurrency.check_together(client, model.name, config, samples, chosen.filling)
             checks += [together] if together else []
         latency = inference.measure_latency(client, model.name, requests[0], self._options.requests)
-        if not model.is_ensemble:
+        if model.has_stub:
             checks.append(process.check_stability(self._server, model, memory))
         return _InferenceResult(tuple(checks), count, latency, chosen=chosen)
 
@@ -303,10 +323,10 @@ def _check_files(model: Model) -> tuple[Check, ...]:
     return (failed("files", damage.reason, damage.fix),) if damage else ()
 
 
-def _rejected(model: Model, failure: Failure) -> ModelVerdict:
+def _rejected(name: str, failure: Failure) -> ModelVerdict:
     """Verdict on a model that is not loaded."""
     check = failed("preflight", failure.reason, failure.fix)
-    return ModelVerdict(name=model.name, ok=False, load_seconds=0.0, failure=failure, checks=(check,))
+    return ModelVerdict(name=name, ok=False, load_seconds=0.0, failure=failure, checks=(check,))
 
 
 def _suggest_fix(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:

@@ -7,7 +7,7 @@ import datetime
 import functools
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,10 +22,8 @@ from envpack.repository import (
     called_models,
     environment_of,
     find_folder,
-    find_models,
     in_loading_order,
-    no_models,
-    open_model,
+    open_models,
     sends_requests,
 )
 from envpack.server import (
@@ -40,7 +38,7 @@ from envpack.server import (
     temporary_home,
 )
 from envpack.support.cache_locations import cache_root
-from envpack.support.errors import InputError, ServerError
+from envpack.support.errors import EnvpackError, InputError, ServerError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.verification.checks.server import check_repository, check_runtime, check_together, unload_all
@@ -99,11 +97,11 @@ def verify(
     """
     options, progress = options or VerifyOptions(), progress or NoProgress()
     repository = repository.absolute()
-    chosen = _in_loading_order(repository, models)
+    chosen, errors = _in_loading_order(repository, models)
     runtime = runtime or choose_runtime(options.where, repository, chosen)
     project = project or open_project(repository)
     with interruptible(), _restored_modes(chosen, options.where.extra_backends):
-        return _Verification(project, chosen, options, progress, runtime, whole=not models).run()
+        return _Verification(project, chosen, errors, options, progress, runtime, whole=not models).run()
 
 
 class _Verification:
@@ -113,6 +111,7 @@ class _Verification:
         self,
         project: Project,
         models: tuple[Model, ...],
+        errors: Mapping[str, EnvpackError],
         options: VerifyOptions,
         progress: Progress,
         runtime: Runtime,
@@ -120,7 +119,7 @@ class _Verification:
         whole: bool,
     ) -> None:
         self._project, self._repository = project, project.repository
-        self._models, self._whole = models, whole
+        self._models, self._errors, self._whole = models, errors, whole
         self._options, self._progress, self._runtime = options, progress, runtime
         self._began = datetime.datetime.now().astimezone()
         self._started = time.monotonic()
@@ -133,16 +132,18 @@ class _Verification:
             self._progress.end(f"Triton {version}, {self._seconds():.1f} s")
             release = all_releases().get(self._runtime.release) or release_of_server(version)
             judge = self._judge(server, client, release)
-            verdicts = tuple(self._verify_model(judge, model) for model in self._models)
+            verdicts = tuple(judge.reject(name, error) for name, error in self._errors.items())
+            verdicts += tuple(self._verify_model(judge, model) for model in self._models)
+            loaded = [verdict.name for verdict in verdicts if verdict.is_verified]
             all_right = all(verdict.ok for verdict in verdicts)
             elsewhere = check_runtime(self._runtime)
             checks = [elsewhere] if elsewhere else []
             checks += self._checks_of_release(release, version)
             checks += [check_repository(self._repository)] if self._whole else []
             checks += self._gpu_checks(server, client, probe) if probe and not judge.stuck else ()
-            checks += self._server_checks(server, client) if all_right and not judge.stuck else ()
+            checks += self._server_checks(server, client, loaded) if all_right and not judge.stuck else ()
             judged = self._seconds()
-            kept, leftovers = self._end(server, client, judge, checks)
+            kept, leftovers = self._end(server, client, judge, loaded, checks)
             log = _keep_log(server.log())
         made = all(check.status != "unchecked" for check in checks) and all(verdict.complete for verdict in verdicts)
         return Verdict(
@@ -183,6 +184,8 @@ class _Verification:
         )
 
         def preflight(model: Model) -> tuple[Mismatch, ...]:
+            if not model.has_stub:
+                return ()
             unsafe = find_unsafe_archive(model, release)
             return (unsafe,) if unsafe else (*mismatches(model), *self._mismatches_of_wanted(model, release))
 
@@ -224,9 +227,8 @@ class _Verification:
         yield tensors
         self._progress.end(tensors.evidence if has_gpu.ok else has_gpu.evidence)
 
-    def _server_checks(self, server: Server, client: Client) -> Iterator[Check]:
-        """Checks of all models together; only made if each model passed alone."""
-        names = [model.name for model in self._models]
+    def _server_checks(self, server: Server, client: Client, names: Sequence[str]) -> Iterator[Check]:
+        """Checks of all loaded models together; only made if each model passed alone."""
         if self._options.together and len(names) > 1:
             self._progress.begin("load all models at the same time")
             unload_all(client, server, names)
@@ -238,12 +240,14 @@ class _Verification:
         yield unloaded
         self._progress.end(unloaded.evidence)
 
-    def _end(self, server: Server, client: Client, judge: Judge, checks: list[Check]) -> tuple[str, tuple[str, ...]]:
+    def _end(
+        self, server: Server, client: Client, judge: Judge, loaded: Sequence[str], checks: list[Check]
+    ) -> tuple[str, tuple[str, ...]]:
         """Stop the server, or keep it with every model loaded; returns how to reach it, and the leftovers."""
         if self._options.where.keep and not judge.stuck and not server.ended():
-            for model in self._models:
+            for name in loaded:
                 with contextlib.suppress(RequestError):  # the verdict contains the load failure
-                    client.load(model.name, timeout=self._options.load_timeout)
+                    client.load(name, timeout=self._options.load_timeout)
             return server.keep(), ()
         self._progress.begin("stop Triton")
         stopped = server.stop(force=judge.stuck)
@@ -324,6 +328,8 @@ def _stop_outcome(stopped: StopResult) -> str:
 
 def _build_state(project: Project, model: Model, release: Release) -> BuildState:
     """State of a model's build; unknown if its requirements cannot be read, which `envpack inspect` reports."""
+    if not model.has_stub:
+        return BuildState("unknown")
     try:
         return build_state(project, model, release)
     except InputError:
@@ -333,20 +339,30 @@ def _build_state(project: Project, model: Model, release: Release) -> BuildState
 def _outcome(verdict: ModelVerdict) -> str:
     if verdict.failure:
         return verdict.failure.reason
+    if not verdict.is_verified:
+        return verdict.checks[0].evidence
     samples = verdict.samples
     answered = f", {samples}" if samples else ""
     return f"ready in {verdict.load_seconds:.1f} s{answered}"
 
 
-def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
-    """The named models and the models that they need, each after those that it needs."""
-    wanted = [open_model(repository / name) for name in names] or list(find_models(repository))
-    if not wanted:
-        raise no_models(repository)
+def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[tuple[Model, ...], dict[str, EnvpackError]]:
+    """The named models and those that they need, each after those that it needs; and the errors of unreadable ones.
+
+    Raises:
+        EnvpackError: no model can be read.
+    """
+    wanted, errors = open_models(repository, names)
+    for error in () if wanted else errors.values():
+        raise error
 
     def model_named(name: str) -> Model | None:
-        folder = find_folder(repository, name)
-        return open_model(folder) if folder else None
+        folder = None if name in errors else find_folder(repository, name)
+        if folder is None:
+            return None
+        needed, broken = open_models(repository, [name])
+        errors.update(broken)
+        return needed.get(name)
 
     called, may_call_any = (lambda model: called_models(model.folder)), (lambda model: sends_requests(model.folder))
-    return in_loading_order(wanted, model_named, called, may_call_any)
+    return in_loading_order(list(wanted.values()), model_named, called, may_call_any), errors

@@ -232,6 +232,11 @@ class ModelVerdict:
         return all(check.status != "unchecked" for check in self.checks)
 
     @property
+    def is_verified(self) -> bool:
+        """Whether anything was checked: not if the server does not have the model's backend."""
+        return all(check.id != "load" or check.status != "unchecked" for check in self.checks)
+
+    @property
     def python(self) -> str:
         """Version of the model's Python, or ``""``."""
         return self.stub.python if self.stub else ""
@@ -287,6 +292,18 @@ class Verdict:
             return "yes"
         faults = not all(model.ok for model in self.models) or not all(check.ok for check in self.checks)
         return "no" if faults or self.leftovers else "yes as far as checked"
+
+    @property
+    def count(self) -> str:
+        """How many models serve, and how many could not be checked, in words."""
+        fit = [model for model in self.models if model.ok]
+        unverified = sum(not model.is_verified for model in fit)
+        partly = sum(not model.complete for model in fit) - unverified
+        return f"{len(fit) - unverified - partly} of {len(self.models)} models serve" + "".join(
+            f", {number} {words}"
+            for number, words in ((unverified, "not verified"), (partly, "not fully checked"))
+            if number
+        )
 
     @property
     def complete(self) -> bool:

@@ -67,8 +67,16 @@ def test_what_could_not_be_checked_is_said_and_the_answer_is_no_plain_yes():
     text, page = answered(passed("load", "READY"), unchecked("infer", "not sent: no input", "declare the inputs"))
     assert "not fully checked" in text
     assert "infer: not checked: not sent: no input\n  declare the inputs" in text
-    assert "VERDICT: yes as far as checked – 1 of 1 models serve, nothing left behind" in text
+    assert "VERDICT: yes as far as checked – 0 of 1 models serve, 1 not fully checked, nothing left behind" in text
     assert "<h1>Fit to serve as far as checked</h1>" in page
+
+
+def test_a_model_without_backend_is_not_counted_as_one_that_serves():
+    why = 'not verified: this server has no backend "onnxruntime"'
+    text, page = answered(unchecked("load", why, "verify with another server"))
+    assert f"load: not checked: {why}\n  verify with another server" in text
+    assert "VERDICT: yes as far as checked – 0 of 1 models serve, 1 not verified, nothing left behind" in text
+    assert "0 of 1 models serve, 1 not verified, nothing left behind." in page
 
 
 def test_a_fault_has_priority_over_what_could_not_be_checked():

@@ -5,6 +5,8 @@ import pytest
 from envpack.cli.main import run
 from envpack.fleet import verify_tasks
 from envpack.server import RuntimeOptions
+from envpack.store import parse_location
+from envpack.support.errors import InputError
 from envpack.verification import VerifyOptions
 from tests.faults.catalogue import CONFIG
 
@@ -45,6 +47,24 @@ def test_a_model_on_gpus_goes_to_a_worker_with_one_and_so_does_an_ensemble_with_
     assert not tasks["plain",].order.options.where.gpu
     assert all("gpu" in task.needs for task in planned(tmp_path, gpu=True).values())
     assert set(planned(tmp_path, "chain")[("chain",)].needs) == {"platform linux-64", "server", "gpu"}
+
+
+def test_models_of_other_backends_are_verified_and_unreadable_ones_reported_by_the_first_server(add_model, tmp_path):
+    for name in "ab":
+        add_model(name)
+    add_model("broken", config="max_batch_size: many\n")
+    (tmp_path / "network/1").mkdir(parents=True)
+    (tmp_path / "network/1/model.onnx").write_text("")
+    tasks = planned(tmp_path)
+    assert list(tasks) == [("a", "broken"), ("b",), ("network",)]
+    assert tasks["a", "broken"].order.models == ("a", "broken")
+    assert list(planned(tmp_path, "network")) == [("network",)]
+    published = parse_location(f"file://{tmp_path}")
+    assert list(planned(published)) == [("a", "broken"), ("b",), ("network",)]
+    for place in (tmp_path, published):
+        with pytest.raises(InputError) as refused:
+            planned(place, "broken")
+        assert refused.value.kind == "bad-config"
 
 
 def test_a_container_needs_a_worker_with_docker(add_model, tmp_path):

@@ -9,7 +9,8 @@ from envpack.repository import (
     open_model,
     parse_config,
 )
-from envpack.repository.model import examine_model, model_name, named_models, no_models
+from envpack.repository.model import examine_model
+from envpack.repository.selection import model_name, named_models, no_models
 from envpack.support.errors import InputError
 from tests.tables import every_row
 
@@ -184,10 +185,11 @@ def test_a_model_with_code_is_a_python_model(tmp_path, config, backend, kinds):
 
 
 def test_a_platform_of_another_backend(tmp_path):
-    model, (fault,) = examine_model(make(tmp_path / "core", 'platform: "tensorrt_plan"', "1/model.plan"))
-    assert fault.message == "this is a model of the backend 'tensorrt', not a Python model"
-    assert model.backend == "tensorrt"
+    model, faults = examine_model(make(tmp_path / "core", 'platform: "tensorrt_plan"', "1/model.plan"))
+    assert (model.backend, model.is_foreign, faults) == ("tensorrt", True, ())
     assert open_model(tmp_path / "core", foreign=True) == model
+    with pytest.raises(InputError, match="this is a model of the backend 'tensorrt', not a Python model"):
+        open_model(tmp_path / "core")
 
 
 @every_row(

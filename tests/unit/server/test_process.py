@@ -90,6 +90,26 @@ def test_backends_are_links_and_always_have_a_default_stub(tmp_path):
     assert (tmp_path / "b/python_3_8/triton_python_backend_utils.py").resolve().is_relative_to(tmp_path / "triton")
 
 
+def test_other_backends_of_the_server_and_of_the_user_are_links(tmp_path):
+    home = install(tmp_path / "triton")
+    for folder, file in {
+        home / "backends/onnxruntime": "libtriton_onnxruntime.so",
+        home / "backends/identity": "libtriton_identity.so",
+        home / "backends/notes": "README",
+        tmp_path / "extra/identity": "libtriton_identity.so",
+        tmp_path / "extra/vllm": "model.py",
+    }.items():
+        folder.mkdir(parents=True)
+        (folder / file).write_text("")
+    assert link_backends(find_server(home), tmp_path / "b", tmp_path / "extra") == ("python",)
+    links = {link.name: link.resolve() for link in (tmp_path / "b").iterdir() if link.is_symlink()}
+    assert links == {
+        "onnxruntime": home / "backends/onnxruntime",
+        "identity": tmp_path / "extra/identity",
+        "vllm": tmp_path / "extra/vllm",
+    }
+
+
 def test_the_error_of_a_server_that_dies_at_start_has_its_last_lines(tmp_path):
     runtime = ProcessRuntime(find_server(install(tmp_path / "triton", "echo cannot do this; exit 3")))
     with pytest.raises(ServerError) as caught, runtime.start(tmp_path):

@@ -46,6 +46,7 @@ def temporary(tmp_path, monkeypatch):
 def runtime(tmp_path, temporary):
     """A runtime whose server does this besides responding."""
     (tmp_path / "backends/python").mkdir(parents=True)
+    (tmp_path / "backends/python/libtriton_python.so").touch()
 
     def make(*lines, **options):
         program = tmp_path / "tritonserver"

@@ -12,10 +12,12 @@ from envpack.repository import in_model_folder, open_model, point_to_environment
 from envpack.server import RequestError, Tensor
 from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry
+from envpack.support.errors import InputError
 from envpack.verification import judge as judging
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.loading import LoadResult
 from envpack.verification.verdict import Failure, failed, unchecked
+from tests.tables import every_row
 
 ARGUMENTS = ("stub", "/srv/m/1/model.py", "region", "1", "1", "1", "/b", "336", "m_0_0", "DEFAULT")
 STUB = Process(7, "triton_python_b", dead=False, arguments=ARGUMENTS)
@@ -217,6 +219,80 @@ def test_an_ensemble_of_a_faulty_member_is_not_loaded(server, model, tmp_path):
     assert verdict.failure.reason == "its member m is not fit to serve"
     assert verdict.failure.fix == "correct m first"
     assert server.text.count("loading all") == 0
+
+
+def test_an_ensemble_of_a_model_that_cannot_be_read_is_not_loaded(server, model, tmp_path):
+    (tmp_path / "all").mkdir()
+    config = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "m" } ] }'
+    (tmp_path / "all/config.pbtxt").write_text(config)
+    judged = judge(server)
+    verdict = judged.reject(
+        "m", InputError("not a number", kind="bad-config", where="m/config.pbtxt:3", hint="write one")
+    )
+    assert (verdict.ok, verdict.failure) == (
+        False,
+        Failure("bad-config", "m/config.pbtxt:3: not a number", (), "write one"),
+    )
+    assert judged.judge(open_model(tmp_path / "all")).failure.kind == "step-failed"
+    assert "loading" not in server.text
+
+
+NO_BACKEND = "Invalid argument: unable to find backend library for backend 'onnxruntime', try specifying runtime"
+
+
+def foreign(folder):
+    (folder / "far/1").mkdir(parents=True)
+    (folder / "far/1/model.onnx").write_text("")
+    return open_model(folder / "far", foreign=True)
+
+
+def test_a_model_whose_backend_the_server_does_not_have_is_not_verified(server, tmp_path):
+    verdict = judge(server, load_error=NO_BACKEND).judge(foreign(tmp_path))
+    (check,) = verdict.checks
+    assert (check.id, check.status) == ("load", "unchecked")
+    assert check.evidence == 'not verified: this server has no backend "onnxruntime"'
+    assert (verdict.ok, verdict.complete, verdict.is_verified, verdict.failure) == (True, False, False, None)
+
+
+@every_row(
+    ("load_error", "python"),
+    [
+        ("Internal: onnx runtime error 7: protobuf parsing failed", False),
+        ("unable to find what the network needs", False),
+        (NO_BACKEND, True),
+    ],
+)
+def test_another_error_of_the_load_is_a_failure(load_error, python, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    model = foreign(folder)
+    model = dataclasses.replace(model, is_foreign=False, backend="python_3_8") if python else model
+    verdict = judge(Server(), load_error=load_error).judge(model)
+    assert (verdict.ok, verdict.is_verified) == (False, True)
+
+
+def test_a_model_that_calls_an_unverified_one_and_fails_is_not_fully_checked(server, model, tmp_path):
+    far = foreign(tmp_path)
+    (model.folder / "1/model.py").write_text('pb_utils.InferenceRequest(model_name="far")')
+    failing = RequestError(TRACE, status=500)
+    client = Client(server, CONFIG, failing)
+    refuse = client.load
+
+    def load(name, *, timeout):
+        refuse(name, timeout=timeout)
+        if name == "far":
+            raise RequestError(NO_BACKEND, status=400)
+
+    client.load = load
+    judged = Judge(server, client, JudgeOptions(5.0, requests=1))
+    alone = judged.judge(model)
+    assert (alone.ok, alone.failure.kind) == (False, "inference-failed")
+    judged = Judge(server, client, JudgeOptions(5.0, requests=1))
+    judged.judge(far)
+    verdict = judged.judge(model)
+    assert (verdict.ok, verdict.complete, verdict.is_verified) == (True, False, True)
+    (check,) = (check for check in verdict.checks if check.id == "infer")
+    assert check.evidence.startswith('not verified: it runs or calls far, and this server has no backend "onnxruntime"')
+    assert check.evidence.endswith("its answer: ValueError: boom")
 
 
 def test_an_ensemble_has_no_process_to_check(server, tmp_path):

@@ -1,0 +1,176 @@
+"""The models of a repository: those that a user names, or all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from envpack.repository.ensembles import cycle_error, find_cycles
+from envpack.repository.model import (
+    Model,
+    examine_model,
+    find_folder,
+    looks_like_model,
+    not_in_python,
+    open_model,
+)
+from envpack.support.errors import EnvpackError, InputError
+from envpack.support.storage_errors import storage_error
+
+
+def chosen_folders(repository: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of folders of Python models and ensembles whose content may be wrong: those given, or all.
+
+    Raises:
+        InputError: a named model does not exist (``model-missing``) or is of another backend (``not-a-python-model``);
+            the repository does not exist, or has none (``repository-missing``, ``repository-empty``).
+
+    """
+    for name in names:
+        model, faults = examine_model(repository / name)
+        if model is not None and model.is_foreign:
+            raise not_in_python(model)
+        for fault in (fault for fault in faults if fault.kind == "model-missing"):
+            raise fault
+    chosen = names or [folder.name for folder in model_folders(repository) if not _is_foreign(folder)]
+    if not chosen:
+        raise no_models(repository)
+    return tuple(chosen)
+
+
+def _is_foreign(folder: Path) -> bool:
+    try:
+        model = examine_model(folder)[0]
+    except OSError:  # an error of the work on this model
+        return False
+    return model is not None and model.is_foreign
+
+
+def find_models(repository: Path, *, foreign: bool = False) -> tuple[Model, ...]:
+    """Every Python model and ensemble of a repository, sorted by name.
+
+    Folders without a configuration and code, and folders whose name starts with a dot, are not models.
+
+    Args:
+        repository: folder that contains the model folders.
+        foreign: whether to return models of other backends too.
+
+    Raises:
+        InputError: the repository does not exist (kind ``repository-missing``), or see `open_model`.
+
+    """
+    folders = (folder for folder in model_folders(repository) if foreign or not _is_foreign(folder))
+    return tuple(open_model(folder, foreign=foreign) for folder in folders)
+
+
+def model_folders(repository: Path) -> list[Path]:
+    """The folders of a repository that hold models of any backend, sorted."""
+    if not repository.is_dir():
+        raise InputError(
+            "model repository not found",
+            kind="repository-missing",
+            where=str(repository),
+            hint="give the folder that contains the model folders with --repository",
+        )
+    folders = sorted(repository.iterdir())
+    return [f for f in folders if not f.name.startswith(".") and f.is_dir() and looks_like_model(f)]
+
+
+def open_models(repository: Path, names: Sequence[str] = ()) -> tuple[dict[str, Model], dict[str, EnvpackError]]:
+    """Models of any backend, as far as they can be read: those that are named and the ones that they run, or all.
+
+    Args:
+        repository: folder that contains the model folders.
+        names: of folders; all by default.
+
+    Returns:
+        The models, and the errors of the others, each by the name of its folder; the named ones come first.
+
+    Raises:
+        InputError: the repository does not exist or has no model (``repository-missing``, ``repository-empty``), or a
+            named model does not exist (``model-missing``).
+
+    """
+    pending = list(names) or [folder.name for folder in model_folders(repository)]
+    if not pending:
+        raise no_models(repository)
+    models: dict[str, Model] = {}
+    errors: dict[str, EnvpackError] = {}
+    while pending:
+        name = pending.pop(0)
+        if name in models or name in errors:
+            continue
+        try:
+            models[name] = open_model(repository / name, foreign=True)
+        except InputError as error:
+            if error.kind == "model-missing":
+                raise
+            errors[name] = error
+        except OSError as error:
+            explained = storage_error(error)
+            if explained is None:
+                raise
+            errors[name] = explained
+        else:
+            pending += [step for step in models[name].steps if find_folder(repository, step)]
+    for circle in find_cycles({name: models[name].steps for name in sorted(models)}):
+        errors |= dict.fromkeys(circle, cycle_error(circle, models))
+    return {name: model for name, model in models.items() if name not in errors}, errors
+
+
+def named_models(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
+    """The models that a user names, or all models of the repository if there are no names.
+
+    Args:
+        repository: folder that contains the model folders.
+        names: see `model_name`.
+
+    Raises:
+        InputError: see `model_name`, `open_model` and `find_models`; or the repository has no model
+            (``repository-empty``).
+
+    """
+    if names:
+        return tuple(open_model(repository / model_name(repository, name)) for name in dict.fromkeys(names))
+    models = find_models(repository)
+    if not models:
+        raise no_models(repository)
+    return models
+
+
+def model_name(repository: Path, text: str) -> str:
+    """The folder name of the model that a user names, by that name or by a path to its folder.
+
+    Raises:
+        InputError: the path is not a folder of this repository (kind ``other-repository``).
+
+    """
+    name = text.rstrip("/")
+    if "/" not in name and name not in ("", ".", ".."):
+        return name
+    folder = Path(os.path.abspath(text))  # noqa: PTH100 - links stay: the server sees the name in the repository
+    if folder.parent.resolve() == repository.resolve():
+        return folder.name
+    raise InputError(
+        f"{text!r} is not in the model repository {repository}",
+        kind="other-repository",
+        hint=f"name a model of this repository, or add --repository {folder.parent}",
+    )
+
+
+def no_models(repository: Path) -> InputError:
+    """The error for a repository without a Python model or ensemble."""
+    if looks_like_model(repository):
+        return InputError(
+            "this folder is a model, not a model repository",
+            kind="repository-empty",
+            where=str(repository),
+            hint=f"give the folder that contains it: --repository {repository.absolute().parent}",
+        )
+    return InputError(
+        "no Python model in this repository",
+        kind="repository-empty",
+        where=str(repository),
+        hint="`envpack init FOLDER` creates a working example",
+    )
