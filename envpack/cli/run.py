@@ -75,7 +75,8 @@ def _checked_url(context: click.Context, option: click.Parameter, url: str) -> s
     default="",
     callback=_checked_url,
     metavar="URL",
-    help="A server that answers for models which the repository does not have, for example http://127.0.0.1:8000.",
+    help="A server that answers for models that are not in the repository or of another backend, for example "
+    "http://127.0.0.1:8000.",
 )
 @click.option("--python", default="", metavar="X.Y", help="Python minor version, for a model without an environment.")
 @options.triton
@@ -163,7 +164,7 @@ class _Run:
         from envpack.workflow import local_server
 
         folder = self._project.repository / self._name
-        open_model(folder)  # what is wrong with it is an error before anything is made
+        open_model(folder, foreign=True)  # what is wrong with it is an error before anything is made
         server = local_server(
             self._project,
             self._chosen,

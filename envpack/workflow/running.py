@@ -54,7 +54,8 @@ def local_server(
         variables: variables that models get beside those of this process.
         output: where standard output and error of models go; None for those of this process.
         instruments: what to do to models, by name.
-        url: address of a server that answers for models which the repository does not have, ``""`` for none.
+        url: address of a server that answers for models of other backends and for those that the repository does not
+            have, ``""`` for none.
 
     Raises:
         UsageError: an unknown Python version or release.
@@ -67,7 +68,11 @@ def local_server(
         folder = override.folder if override and override.folder else find_folder(project.repository, name)
         if folder is None or not folder.is_dir() or not looks_like_model(folder):
             return None
-        model = open_model(folder, override.config if override else None)
+        model = open_model(folder, override.config if override else None, foreign=True)
+        if model.is_foreign and url:
+            return None
+        if not url:
+            _refuse_foreign(model)
         if model.is_ensemble:
             return model
         python = python_of(project, model, options, shown, store)
@@ -113,6 +118,25 @@ def python_of(
 
         stub = stub_for(target_from_prefix(prefix), None, progress=progress, store=store).path
     return Python(stub, prefix)
+
+
+def _refuse_foreign(model: Model) -> None:
+    """Refuse a model of another backend, and an ensemble of one, before an environment is built for another step.
+
+    Raises:
+        InputError: kind ``not-a-python-model``, or what `open_model` raises.
+    """
+    folders = (find_folder(model.folder.parent, step) for step in model.steps)
+    for needed in (model, *(open_model(folder, foreign=True) for folder in folders if folder)):
+        if needed.is_foreign:
+            name = needed.folder.name
+            raise InputError(
+                f"this is a model of the backend {needed.backend!r}, which only servers have",
+                kind="not-a-python-model",
+                where=str(needed.folder),
+                hint=f"verify it: `envpack verify {name}`; to run what needs it, name a server that has loaded it: "
+                "--server URL",
+            )
 
 
 def _served_version(model: Model) -> str:

@@ -46,6 +46,26 @@ def test_a_model_runs_in_what_it_has(placed):
     assert source.config.backend == "python"
 
 
+def test_a_model_of_another_backend_is_left_to_a_server_and_refused_without_one(placed):
+    for name in ("far/1", "near/1", "e/1"):
+        (placed.repository / name).mkdir(parents=True)
+    (placed.repository / "far/1/model.onnx").write_bytes(b"")
+    step = '{{ model_name: "{}" model_version: -1 }}'
+    steps = ", ".join(map(step.format, ("m", "far")))
+    (placed.repository / "e/config.pbtxt").write_text(
+        f'platform: "ensemble" ensemble_scheduling {{ step [ {steps} ] }}'
+    )
+    for name in ("far", "e"):
+        with pytest.raises(InputError) as refused:
+            found(placed, name)
+        assert refused.value.message == "this is a model of the backend 'onnxruntime', which only servers have"
+        assert (refused.value.kind, refused.value.where) == ("not-a-python-model", str(placed.repository / "far"))
+        assert "`envpack verify far`" in refused.value.hint
+        assert "--server URL" in refused.value.hint
+    server = "http://127.0.0.1:9"
+    assert (found(placed, "far", url=server), found(placed, "e", url=server).is_ensemble) == (None, True)
+
+
 def test_names_stand_for_models_ensembles_or_nothing(placed):
     (placed.repository / "e/1").mkdir(parents=True)
     (placed.repository / "e/config.pbtxt").write_text(
