@@ -273,6 +273,7 @@ def test_another_error_of_the_load_is_a_failure(load_error, python, tmp_path_fac
 def test_a_model_that_calls_an_unverified_one_and_fails_is_not_fully_checked(server, model, tmp_path):
     far = foreign(tmp_path)
     (model.folder / "1/model.py").write_text('pb_utils.InferenceRequest(model_name="far")')
+    with_samples(model, {"data": [{"IN": [3]}]})
     failing = RequestError(TRACE, status=500)
     client = Client(server, CONFIG, failing)
     refuse = client.load
