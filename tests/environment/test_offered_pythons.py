@@ -107,7 +107,7 @@ def test_the_demo_takes_what_is_there_if_nothing_can_be_fetched(tmp_path, monkey
 def test_the_demo_writes_the_pythons_of_its_models_and_fits_numpy_to_them(tmp_path):
     shutil.copytree(ROOT / "recipes/digits", tmp_path / "demo")
     wanted = {"preprocessing": "3.13", "core": "3.11", "postprocessing": "3.8"}
-    command = [sys.executable, "-c", f"from demo_pythons import *; prepare(Choice({wanted!r}))"]
+    command = [sys.executable, "-c", f"from demo_pythons import *; prepare(Choice({wanted!r}, DEFAULT_RELEASE))"]
     variables = dict(os.environ) | {"PYTHONPATH": str(CI)}
     folder = tmp_path / "demo"
     said = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=True).stdout
@@ -125,17 +125,12 @@ def first_line(model):
     return (model / "requirements.txt").read_text().splitlines()[0]
 
 
-def test_the_demo_writes_where_pythons_come_from_and_the_release_once(tmp_path):
+def test_the_demo_writes_its_release_once(tmp_path):
     shutil.copytree(ROOT / "recipes/digits", tmp_path / "demo")
-    lines = "from demo_pythons import *; wanted = dict(WANTED)"
-    for choice in ('Choice(wanted, preference="managed")', 'Choice(wanted, triton="24.11")'):
-        lines += f"; prepare({choice}); print({choice}.options.strip())"
+    lines = "from demo_pythons import *; made = Choice(WANTED, '24.11'); prepare(made); print(made.options.strip())"
+    variables = dict(os.environ) | {"PYTHONPATH": str(CI)}
+    for _ in range(2):
         command = [sys.executable, "-c", lines]
-        variables = dict(os.environ) | {"PYTHONPATH": str(CI)}
         done = subprocess.run(command, env=variables, cwd=tmp_path / "demo", capture_output=True, text=True, check=True)
-        settings = tomllib.loads((tmp_path / "demo/envpack.toml").read_text())
-        if "managed" in choice:
-            assert (settings["triton"], settings["python_preference"]) == ("24.10", "managed")
-    assert done.stdout.splitlines() == ["--python-preference managed", "--triton 24.11 --stub always"]
-    assert settings["triton"] == "24.11"
-    assert "python_preference" not in settings
+        assert done.stdout == "--triton 24.11 --stub always\n"
+        assert tomllib.loads((tmp_path / "demo/envpack.toml").read_text())["triton"] == "24.11"

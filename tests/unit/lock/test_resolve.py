@@ -76,8 +76,9 @@ class Tools:
         self.asked["build"] = (projects, target, python, cache)
         return (Path("/cache/tool.whl"),)
 
-    def interpreter_for(self, python, *, preference, progress):
+    def interpreter_for(self, python, *, preference, progress, glibc=""):
         self.asked["preference"] = preference
+        self.asked["glibc"] = glibc
 
         @dataclasses.dataclass
         class Interpreter:
@@ -259,6 +260,7 @@ def test_the_local_channel_has_the_interpreter_of_this_machine(tools):
     lock = tools.lock(Requirements(), channels=("local", "forge"))
     assert lock.channels == ("file:///cache/channel", "https://channels.example/forge")
     assert tools.asked["channel"] == (Path("/pythons/3.10"), tools.folder / "cache")
+    assert tools.asked["glibc"] == "2.35"
 
 
 def test_the_local_channel_is_for_this_machine_only(tools):
