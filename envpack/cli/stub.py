@@ -91,6 +91,8 @@ def command(console: Console, **given: Any) -> int:
         raise click.UsageError("Give --store with --push.")
     if request.pythons and request.all_pythons:
         raise click.UsageError("Give either --python or --all-pythons.")
+    if not (request.print_matrix or request.dry_run):
+        _require_output(request.output.absolute().parent if request.is_matrix else request.output)
     cells, missing = _plan(request, console)
     if request.print_matrix:
         show_matrix(cells, missing, console)
@@ -144,12 +146,15 @@ class _StubRequest:
 
 def _plan(request: _StubRequest, console: Console) -> tuple[tuple[Cell, ...], MissingPythons]:
     """The stubs to compile, and why some Pythons are not among them."""
+    from envpack.pythons import check_minor
     from envpack.releases import find_release
     from envpack.stub import find_pythons, plan_matrix, target_from_interpreter, target_from_prefix
 
     releases = [find_release(name, abi=request.abi or None) for name in request.tritons]
     for release in releases:
         console.warned(release.warning)
+    for minor in request.pythons:
+        check_minor(minor)  # all of them, before any is fetched
     missing: MissingPythons = {}
     preference = request.python_preference or "system"
     targets = [target_from_interpreter(minor, preference=preference, progress=console) for minor in request.pythons]
@@ -172,7 +177,6 @@ def _on_cluster(cells: Sequence[Cell], request: _StubRequest, console: Console) 
         toolchain = request.toolchain or "auto"
         return stub_tasks(cells, abi=request.abi, toolchain=toolchain, glibc=request.glibc, store=request.shared)
 
-    _require_output(request.output.absolute().parent if request.is_matrix else request.output)
     done = on_cluster(request.on, tasks, console)
     done.raise_first_error(console)
     return done
@@ -185,7 +189,6 @@ def _build_one(cell: Cell, request: _StubRequest, console: Console, done: Cluste
     from envpack.workflow import place, stub_for
 
     output, jobs = request.output, request.jobs or 0
-    _require_output(output)
     shared = request.shared
 
     def built() -> Stub:

@@ -355,7 +355,7 @@ def may_be_refusal(message: str) -> bool:
     Args:
         message: as in `explain`.
     """
-    if explain(message, "")[0]:
+    if explain(message, "inference-failed")[0] != "inference-failed":
         return False
     return not _WHATEVER_THE_INPUT.match(_exception(message) or message)
 

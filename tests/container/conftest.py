@@ -21,6 +21,7 @@ from ci.containers.image import ensure_image
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server.container_options import LABEL
 from envpack.support.errors import ServerError
+from tests.needed_pythons import need
 
 PYTHON = find_release(DEFAULT_RELEASE).python
 CONFIG = """backend: "python"
@@ -98,6 +99,7 @@ def nothing_left_behind(request):
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
     """A repository of one model, its environment a folder beside it, its stub ours."""
+    need(PYTHON)
     repository = tmp_path_factory.mktemp("built") / "models"
     write_model(repository, "double")
     (repository / "double/requirements.txt").write_text("numpy<2\n")

@@ -11,11 +11,12 @@ import pytest
 
 import envpack
 from envpack.environment import build_environment
-from envpack.pythons import available_interpreters, interpreter_for
+from envpack.pythons import available_interpreters
 from envpack.pythons.channels import local_channel
 from envpack.requirements import Requirements
 from tests.cache import kept_cache
 from tests.clusters import cluster
+from tests.needed_pythons import need, need_interpreter
 from tests.web import serve
 
 from .fleets import Caller
@@ -46,7 +47,7 @@ def packaged(cache):
     """Give another cache the package of an interpreter, where making it is not what is tested."""
 
     def give(minor, other):
-        made = local_channel(interpreter_for(need(minor)), cache=cache).folder
+        made = local_channel(need_interpreter(minor), cache=cache).folder
         shutil.copytree(made, other / "channel" / made.name, copy_function=os.link)
         return other
 
@@ -58,12 +59,6 @@ def _in_own_cache(cache):
     with pytest.MonkeyPatch.context() as patch:  # the tests of other folders keep the cache of the whole run
         patch.setenv("ENVPACK_CACHE_DIR", str(cache))
         yield
-
-
-def need(minor: str) -> str:
-    if not any(found.minor == minor and found.library for found in available_interpreters()):
-        pytest.skip(f"no Python {minor} with a shared library on this machine")
-    return minor
 
 
 @pytest.fixture(scope="session")
@@ -144,7 +139,7 @@ def two_workers(tmp_path):
 
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory):
-    found = interpreter_for(PYTHON)
+    found = need_interpreter(PYTHON)
     return make_archive(found, tmp_path_factory.mktemp("archive")), found
 
 

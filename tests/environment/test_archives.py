@@ -15,8 +15,7 @@ from envpack.environment import build_environment
 from envpack.environment.inventory import read_inventory
 from envpack.requirements import Requirements
 from envpack.support.errors import StorageError
-
-from .conftest import need
+from tests.needed_pythons import need
 
 ROOT = Path(__file__).parents[2]
 FIT = """
@@ -30,6 +29,7 @@ print(json.dumps([sys.prefix, bool(score > 0.9), groups, bool(lowest < 1e-6)]))
 # What came of the import of each module.
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys, warnings
+from tests.needed_pythons import need
 warnings.simplefilter("ignore")
 found_out = {}
 for top in sys.argv[1:]:

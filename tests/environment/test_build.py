@@ -24,8 +24,7 @@ from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.libpython import abi_flags, libpython_name
 from envpack.support.progress import NoProgress
 from tests import newer_pythons
-
-from .conftest import need
+from tests.needed_pythons import need
 
 ROOT = Path(__file__).parents[2]
 ASK = "import sys, json, numpy, site; print(json.dumps([sys.version.split()[0], sys.prefix, numpy.__file__, sys.path]))"

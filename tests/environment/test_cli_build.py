@@ -14,8 +14,7 @@ import pytest
 from envpack.repository import get_string_parameter, open_model
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
-
-from .conftest import need
+from tests.needed_pythons import need
 
 HIDE_ZIG = "import sys\nsys.modules['ziglang'] = None  # Python's own way to say: not installed\n"
 

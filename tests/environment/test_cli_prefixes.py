@@ -9,9 +9,8 @@ import pytest
 from envpack.pythons import interpreter_for
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import assert_refused, envpack, listing
+from tests.needed_pythons import need
 from tests.waiting import settled
-
-from .conftest import need
 
 pytestmark = pytest.mark.thorough
 

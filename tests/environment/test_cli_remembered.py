@@ -6,8 +6,7 @@ import pytest
 
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import envpack, listing
-
-from .conftest import need
+from tests.needed_pythons import need
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ from envpack.repository import RELEASE_FILE
 from envpack.stub import STUB_NAME, target_from_interpreter
 from tests.clusters import children_of, runs, task_processes, worker_of
 from tests.faults.command_line import ROOT, assert_refused, command, envpack, listing, variables
+from tests.needed_pythons import need
 from tests.small_stub import closed, gated_compiler, with_small_stub
-
-from .conftest import need
 
 PYTHONS = ("3.10", "3.12")
 NAMES = ["cp310-24.10-x86_64", "cp312-24.10-x86_64"]
@@ -349,6 +348,7 @@ PLACING = """
 import sys
 from pathlib import Path
 from envpack.repository import place_stub
+from tests.needed_pythons import need
 place_stub(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 

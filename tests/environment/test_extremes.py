@@ -13,9 +13,8 @@ from envpack.archive import pack_archive, place_folder
 from envpack.archive.inspection import inspect_environment
 from envpack.environment import build_environment
 from envpack.requirements import Requirements
+from tests.needed_pythons import need
 from tests.wheels import make_wheel, write_index
-
-from .conftest import need
 
 PYTHON = "3.10"
 MANY = 100_000

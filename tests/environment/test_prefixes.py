@@ -29,10 +29,9 @@ from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
 from envpack.support.progress import NoProgress
 from tests.conda_packages import PLACEHOLDER, index, make_conda_package
 from tests.faults.command_line import listing
+from tests.needed_pythons import need
 from tests.waiting import settled
 from tests.wheels import make_wheel
-
-from .conftest import need
 
 PYTHON = "3.10"
 SITE = f"lib/python{PYTHON}/site-packages"

@@ -15,9 +15,8 @@ from envpack.pythons.channels import local_channel, read_channel
 from envpack.requirements import Requirements
 from tests.conda_packages import make_conda_package
 from tests.faults.command_line import assert_refused, command, envpack, variables
+from tests.needed_pythons import need
 from tests.web import serve
-
-from .conftest import need
 
 MINORS = ("3.8", "3.10")
 

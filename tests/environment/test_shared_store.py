@@ -10,9 +10,9 @@ import pytest
 
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import assert_refused, envpack, listing
+from tests.needed_pythons import need
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, faulty, moto
 
-from .conftest import need
 from .sources import PYTHON
 
 pytestmark = pytest.mark.usefixtures("own_index")

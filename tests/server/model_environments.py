@@ -12,9 +12,9 @@ import pytest
 from filelock import FileLock
 
 from envpack.environment.relocation import write_activation
-from envpack.pythons import interpreter_for
 from envpack.stub import STUB_NAME, build_stub
 from envpack.support.replacement import replaced_file
+from tests.needed_pythons import need, need_interpreter
 from tests.newer_pythons import is_newer, newer_environment, target_of
 
 # The oldest and the newest NumPy worth trying for each Python; 3.13 and later have no NumPy 1.
@@ -41,6 +41,8 @@ class ModelEnvironments:
     def stub(self, python):
         if "ENVPACK_TEST_STUBS" in os.environ:  # see ci/sanitized.py
             return Path(os.environ["ENVPACK_TEST_STUBS"]) / python / STUB_NAME
+        if not is_newer(python):
+            need(python)
         return build_stub(target_of(python), cache=self.folder / "stubs").path
 
     def environments(self, python):
@@ -50,7 +52,7 @@ class ModelEnvironments:
         """A folder that the server takes for an environment: the interpreter's files as links, and NumPy."""
         if is_newer(python):
             return newer_environment(python, numpy)
-        interpreter = interpreter_for(python)
+        interpreter = need_interpreter(python)
         folder = self.folder / f"environments/{interpreter.version}-numpy{numpy}"
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):  # another run of the tests may keep its things here too

@@ -88,4 +88,5 @@ def pyright(folder, typings, **settings):
     document = {"extraPaths": [str(typings)], "typeCheckingMode": "strict", **settings}
     (folder / "pyrightconfig.json").write_text(json.dumps(document))
     command = [sys.executable, "-m", "basedpyright", "--project", folder, "--outputjson"]
+    command += ["--pythonpath", sys.executable]  # else it looks for packages beside the python of PATH
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from tests.faults.catalogue import CONFIG, DOUBLE
 from tests.faults.repositories.broken import ANY, ENVIRONMENT, STUB, Broken, Kit, Runtime, Site, Step
+from tests.needed_pythons import need
 from tests.small_stub import with_small_stub
 
 PYTHON = "3.10"
@@ -50,6 +51,7 @@ class Report:
 
 def build_kit(folder: Path) -> Kit:
     """A good model and the other parts of entries, built by envpack itself."""
+    need(PYTHON)
     good, newer = folder / "good", folder / "newer"
     for model, numpy in ((good, "numpy<2"), (newer, "numpy==2.2.6")):
         (model / "1").mkdir(parents=True)

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from envpack.pythons import interpreter_for
-from envpack.support.errors import EnvpackError
 from tests.server.flow.developing import developments
 
 MODEL = """
@@ -48,15 +46,6 @@ def envpack_json():
         return done.returncode, json.loads(done.stdout)
 
     return run
-
-
-def need(python):
-    """Skip the test if this machine has no such Python; returns its minor version."""
-    try:
-        interpreter_for(python)
-    except EnvpackError as error:
-        pytest.skip(f"needs Python {python}: {error}")
-    return python
 
 
 @pytest.fixture

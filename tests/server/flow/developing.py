@@ -14,6 +14,7 @@ from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server.kserve import Client
 from envpack.server.tensors import Tensor
 from tests.cache import kept_cache
+from tests.needed_pythons import need
 
 
 class Development:
@@ -22,7 +23,7 @@ class Development:
     def __init__(self, repository, *options):
         self.temporary = repository.parent / "temporary"
         self.temporary.mkdir(exist_ok=True)
-        python = find_release(DEFAULT_RELEASE).python
+        python = need(find_release(DEFAULT_RELEASE).python)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "envpack.cli", "dev", "--repository", repository, "--python", python, *options],
             env=os.environ | {"ENVPACK_CACHE_DIR": str(kept_cache()), "NO_COLOR": "1", "TMPDIR": str(self.temporary)},

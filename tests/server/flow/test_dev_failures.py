@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envpack.server.kserve import Client, RequestError
-from tests.server.flow.conftest import need
+from tests.needed_pythons import need
 from tests.waiting import soon
 
 HANGS = """

@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.releases import DEFAULT_RELEASE, find_release
-from tests.server.flow.conftest import need
+from tests.needed_pythons import need
 
 
 @pytest.mark.parametrize("stub", ["always", "never"])

@@ -4,7 +4,7 @@ import pytest
 
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.templates import template_names
-from tests.server.flow.conftest import need
+from tests.needed_pythons import need
 
 
 # The packages of the torch template are gigabytes: the ring of the recipes builds it.

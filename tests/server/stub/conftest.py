@@ -14,15 +14,16 @@ from urllib.parse import urlsplit
 import pytest
 
 from envpack.environment.relocation import write_activation
-from envpack.pythons import SUPPORTED, interpreter_for
+from envpack.pythons import SUPPORTED
 from envpack.server import find_server
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
-from envpack.support.errors import EnvpackError, ServerError
+from envpack.support.errors import ServerError
 from envpack.support.libpython import libpython_name
 from envpack.verification.stub_processes import stub_processes
 from tests.cache import kept_cache
+from tests.needed_pythons import need_interpreter
 from tests.newer_pythons import is_newer, newer_root, server_for
 from tests.server.listening import listening_ports
 from tests.server.model_environments import NUMPYS, ModelEnvironments
@@ -327,10 +328,7 @@ def servers(tmp_path_factory, pytestconfig):
 def interpreter(python):
     if is_newer(python):
         return newer_root()
-    try:
-        return interpreter_for(python)
-    except EnvpackError as error:
-        pytest.skip(str(error))
+    return need_interpreter(python)
 
 
 @pytest.fixture

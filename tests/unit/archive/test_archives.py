@@ -19,6 +19,7 @@ from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST
 from envpack.support.errors import EnvironmentBuildError, StorageError
 from envpack.support.progress import NoProgress
+from tests.damage import overwrite
 
 from .conftest import LARGE, files_below, members, names_in, text
 
@@ -210,7 +211,7 @@ def test_a_file_that_was_tampered_with_is_not_packed(environment, tmp_path, cach
 def changed_in_place(archive):
     """So that size and time are what they were."""
     content, times = archive.read_bytes(), archive.stat()
-    archive.write_bytes(content[:-200] + bytes(100) + content[-100:])
+    overwrite(archive, content[:-200] + bytes(100) + content[-100:])
     os.utime(archive, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
@@ -226,9 +227,9 @@ def moved_by_one(archive):
         changed_in_place,
         moved_by_one,
         lambda archive: archive.unlink(),
-        lambda archive: archive.write_bytes(b""),
-        lambda archive: archive.write_bytes(archive.read_bytes()[:-1]),
-        lambda archive: archive.write_bytes(bytes(archive.stat().st_size)),
+        lambda archive: overwrite(archive, b""),
+        lambda archive: overwrite(archive, archive.read_bytes()[:-1]),
+        lambda archive: overwrite(archive, bytes(archive.stat().st_size)),
         lambda archive: os.truncate(index_of(archive), 50),
         lambda archive: index_of(archive).write_bytes(b""),
         lambda archive: index_of(archive).write_bytes(bytes(index_of(archive).stat().st_size)),
@@ -295,7 +296,7 @@ def test_up_to_date_archive_is_left_alone_until_it_is_damaged(environment, tmp_p
     os.utime(archive, (1, 1))
     assert pack_archive(environment, archive) is False
     before = archive.read_bytes()
-    archive.write_bytes(b"x" * archive.stat().st_size)  # through the hard link, in the store too
+    overwrite(archive, b"x" * archive.stat().st_size)  # through the hard link, in the store too
     assert pack_archive(environment, archive) is True
     assert archive.read_bytes() == before
     archive_metadata_file(archive).unlink()

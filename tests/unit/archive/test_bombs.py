@@ -110,10 +110,10 @@ def test_a_negative_size_is_rejected_as_servers_do(tmp_path, size):
     member[124:136] = size
     member[148:156] = b" " * 8
     member[148:156] = b"%06o\0 " % sum(member)
-    assert rejected(tmp_path, bytes(member), END) == (
-        "environment-unreadable",
-        "this archive cannot be read: the size of 'a' is negative",
-    )
+    kind, message = rejected(tmp_path, bytes(member), END)
+    assert kind == "environment-unreadable"
+    # Pythons with the mended tarfile find it themselves.
+    assert message.removeprefix("this archive cannot be read: ") in ("the size of 'a' is negative", "invalid offset")
 
 
 def test_long_names_that_follow_each_other_without_end_are_rejected(tmp_path):

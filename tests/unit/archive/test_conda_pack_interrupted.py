@@ -5,6 +5,7 @@ import tempfile
 import pytest
 
 from envpack.archive import archive_metadata_file, is_made_by_envpack, pack_archive, tarball
+from tests.damage import overwrite
 from tests.unit.archive.conftest import names_in
 
 
@@ -25,7 +26,7 @@ def test_an_archive_whose_description_was_not_written_is_ours(prefixes, tmp_path
     assert is_made_by_envpack(archive)
     pack_archive(new, archive, packer="conda-pack")
     assert "next" not in archive_metadata_file(archive).read_text()
-    archive.write_bytes(b"another's")
+    overwrite(archive, b"another's")
     assert not is_made_by_envpack(archive)
 
 

@@ -13,6 +13,7 @@ from envpack.environment.inventory import INVENTORY, parse_inventory
 from envpack.environment.store import MANIFEST, read_environment
 from envpack.support.errors import UsageError
 from envpack.workflow import list_cache
+from tests.damage import overwrite
 
 from .conftest import text
 
@@ -124,12 +125,12 @@ def test_a_damaged_selection_in_the_cache_is_made_again(environment, tmp_path, c
     place_folder(environment, tmp_path / "a", Selection(), served_as="/srv/a")
     for damaged in (MANIFEST, INVENTORY):
         for stored in cache.glob(f"selections/*/{damaged}"):
-            stored.write_text("{}")
+            overwrite(stored, b"{}")
         place_folder(environment, tmp_path / f"b {damaged}", Selection(), served_as="/srv/a")
         assert inspect_environment(tmp_path / f"b {damaged}").is_good(strict=True)
     (stored,) = cache.glob(f"selections/*/{INVENTORY}")
     digest = next(entry.sha256 for entry in parse_inventory(stored.read_bytes()) if entry.sha256)
-    stored.write_text(stored.read_text().replace(digest, "0" * 64))
+    overwrite(stored, stored.read_bytes().replace(digest.encode(), b"0" * 64))
     place_folder(environment, tmp_path / "c", Selection(), served_as="/srv/a")
     assert inspect_environment(tmp_path / "c").is_good(strict=True)
 

@@ -13,6 +13,7 @@ from envpack.stub import StubTarget
 from envpack.stub.prebuilt import COMPRESSED, MANIFEST, PACKAGE, find_prebuilt, manifest, prebuilt_pythons
 from envpack.support import zstd
 from envpack.support.cache_locations import cache_root
+from tests.damage import overwrite
 
 CONTENT = b"as good as a stub"
 NAME = "cp310-x86_64"
@@ -112,7 +113,7 @@ def test_it_is_unpacked_once(installed):
 
 
 def test_a_damaged_copy_in_the_cache_is_unpacked_again(installed):
-    find()[0].write_bytes(b"damaged")
+    overwrite(find()[0], b"damaged")
     assert is_taken() is True
 
 
