@@ -28,6 +28,7 @@ class PlatformChoice(click.Choice[str]):
         return super().convert(platform_name(value), param, ctx)
 
 
+_WEEK = 7 * 24 * 3600  # seconds
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE = re.compile(r"([0-9]{1,15})([bkmg]?)", re.IGNORECASE)
 
@@ -99,6 +100,14 @@ glibc = click.option(
 )
 image = click.option(
     "--image", default="", metavar="IMAGE", help="Container image. Default: the release's official one."
+)
+
+timeout = click.option(
+    "--timeout",
+    type=click.IntRange(1, _WEEK),
+    default=120,
+    metavar="SECONDS",
+    help="How long a model may take to load, and to answer a request. Default: 120.",
 )
 
 triton = click.option("--triton", default="", metavar="RELEASE", help="Triton release, for example 24.10.")

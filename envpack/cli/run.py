@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _MOST_INPUT = 1 << 30  # bytes
 _SHOWN_TEXT = 100
+_SHOWN_RESPONSES = 50  # to one request
 _SHOWN_FUNCTIONS = 15
 _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 _STDERR = 2
@@ -79,6 +81,7 @@ def _checked_url(context: click.Context, option: click.Parameter, url: str) -> s
     "http://127.0.0.1:8000.",
 )
 @click.option("--python", default="", metavar="X.Y", help="Python minor version, for a model without an environment.")
+@options.timeout
 @options.triton
 @options.store
 @options.repository
@@ -95,6 +98,7 @@ def command(
     debug: int | None,
     url: str,
     python: str,
+    timeout: int,
     triton: str,
     store: str,
     push: bool | None,
@@ -120,7 +124,8 @@ def command(
     chosen = BuildOptions(ResolveOptions(python=python, triton=triton))
     shared = project_store(project, store, push=push)
     with opened_instruments(debug_port=debug or 0, profile=profile, memory=memory) as tools:
-        run = _Run(project, name, chosen, shared, console)
+        # A debugger can hold a model for any time.
+        run = _Run(project, name, chosen, shared, console, math.inf if debug else timeout)
         with _files(inputs, tools.folder) as sources:
             trial = run.trial(sources, repeat, tools, url)
         functions = tools.functions()
@@ -149,13 +154,20 @@ class _Run:
     """One run of a model."""
 
     def __init__(
-        self, project: Project, name: str, chosen: BuildOptions, store: SharedStore | None, console: Console
+        self,
+        project: Project,
+        name: str,
+        chosen: BuildOptions,
+        store: SharedStore | None,
+        console: Console,
+        timeout: float,
     ) -> None:
         self._project = project
         self._name = name
         self._chosen = chosen
         self._store = store
         self._console = console
+        self._timeout = timeout
         self.log = _Log(console)
         self.metrics: list[str] = []
 
@@ -174,6 +186,7 @@ class _Run:
             output=_STDERR,
             instruments={self._name: tools},
             url=url,
+            timeout=self._timeout,
         )
         with server:
             server.prepare(self._name)
@@ -247,9 +260,11 @@ def _show(trial: Trial, console: Console) -> None:
     if not trial.answers:
         console.warned(f"nothing was sent to {trial.model}: give --input, since no request can be made up")
     for answer in trial.answers:
-        for response in answer.responses:
+        for response in answer.responses[:_SHOWN_RESPONSES]:
             if response.outputs:
                 console.show(_table(tuple(map(_readable, response.outputs))))
+        if len(answer.responses) > _SHOWN_RESPONSES:
+            console.show(f"… and {len(answer.responses) - _SHOWN_RESPONSES} more responses, see --json")
         if answer.fault:
             console.show(f"[bold red]wrong:[/bold red] {plain(answer.fault.splitlines()[0])}")
             for line in answer.fault.splitlines()[1:]:

@@ -39,6 +39,7 @@ class _WithRest(click.Command):
     metavar="PATH",
     help="With --triton: the tritonserver program or installation. Default: the one found on this machine.",
 )
+@options.timeout
 @options.repository
 @options.with_console
 @click.pass_context
@@ -50,6 +51,7 @@ def command(
     every: bool,
     on_server: bool,
     server: Path | None,
+    timeout: int,
     repository: Path,
 ) -> None:
     """Run the tests of models by pytest: MODEL/tests and MODEL/test_*.py.
@@ -73,6 +75,7 @@ def command(
         found,
         on_server=on_server,
         server=program,
+        timeout=timeout,
         arguments=(*(("--quiet",) if console.quiet else ()), *context.meta[_REST]),
         output=_STDERR if console.as_json else None,
     )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from envpack.verification import Verdict, VerifyOptions
 
 _STATUS = {"yes": 0, "no": 1, "yes as far as checked": 8}
-_SECONDS = click.FloatRange(min=0, min_open=True)
 _NOT_IN_A_JOB = {
     "pull": "Kubernetes fetches the image",
     "keep": "the server ends with the Job",
@@ -31,7 +30,6 @@ _NOT_IN_A_JOB = {
 _PASSED_ON = {
     "server": "--server",
     "port": "--port",
-    "infer_timeout": "--infer-timeout",
     "requests": "--requests",
     "variables": "--env",
     "preload": "--preload",
@@ -98,15 +96,7 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(short_help="Boot a real Triton server and prove that it serves the models.")
 @options.models
 @_where
-@click.option(
-    "--load-timeout",
-    type=_SECONDS,
-    metavar="SECONDS",
-    help="How long a model may take to load. Default: 120, with --gpu 300.",
-)
-@click.option(
-    "--infer-timeout", type=_SECONDS, default=30, metavar="SECONDS", help="How long an answer may take. Default: 30."
-)
+@options.timeout
 @click.option(
     "--requests",
     type=click.IntRange(min=0),
@@ -252,14 +242,10 @@ def _show(
     return code
 
 
-def _verify_options(
-    repository: Path, *, load_timeout: float | None, infer_timeout: float, requests: int, **where: Any
-) -> VerifyOptions:
+def _verify_options(repository: Path, *, timeout: int, requests: int, **where: Any) -> VerifyOptions:
     from envpack.verification import VerifyOptions
 
-    runtime = _runtime_options(repository, **where)
-    load_timeout = load_timeout or (300.0 if runtime.gpu else 120.0)
-    return VerifyOptions(runtime, load_timeout=load_timeout, infer_timeout=infer_timeout, requests=requests)
+    return VerifyOptions(_runtime_options(repository, **where), timeout=timeout, requests=requests)
 
 
 def _runtime_options(
@@ -313,7 +299,7 @@ def _emit_job(models: tuple[str, ...], job: dict[str, str], repository: Path, co
         gpus=gpus,
         shm_bytes=given.get("shm_size", JobOptions.shm_bytes),
         memory_bytes=given.get("memory", JobOptions.memory_bytes),
-        load_timeout=given.get("load_timeout") or (300.0 if gpus else 120.0),
+        timeout=given.get("timeout", JobOptions.timeout),
         arguments=_passed_on(given),
         **job,
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         to_array as to_array,
     )
     from envpack.local.inputs import check_sources as check_sources, read_requests as read_requests
+    from envpack.local.limit import MORE_TIME as MORE_TIME
     from envpack.local.local_model import LocalModel as LocalModel, ModelSource as ModelSource
     from envpack.local.local_server import LocalServer as LocalServer
     from envpack.local.model_config import config_json as config_json

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+import math
 import queue
 import threading
 import time
@@ -13,6 +15,7 @@ from typing import IO, Any
 
 from envpack.local.admission import admit, deliver
 from envpack.local.connection import Kind
+from envpack.local.limit import MORE_TIME, Limit
 from envpack.local.load_checks import check_config
 from envpack.local.model_config import complete_config, config_json, instance_arguments, merge_completion
 from envpack.local.model_process import Afterwards, Host, ModelFailed, ModelProcess, Python
@@ -22,16 +25,46 @@ from envpack.repository import ModelConfig, warmup_faults
 
 _FINAL = 1  # flag of the last response to a request
 _RESCHEDULED = 2
+_MOST_RESPONSES = 100_000  # to one request
+_SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
 
 
 @dataclasses.dataclass
 class _Open:
-    """A request whose final response has not come."""
+    """A request whose final response has not come.
+
+    Attributes:
+        number: of the request.
+        request: the request.
+        until: when the final response must have come, by the clock of the limit.
+        step: what has become of the request, in words.
+        count: number of responses that have come.
+        has_final: whether the final one is among them.
+        responses: those that nothing has taken yet, and whether each is the final one.
+        is_cancelled: whether the model sees it as cancelled.
+
+    """
 
     number: int
     request: Request
+    until: float
+    step: str = "it waited for an earlier request"
+    count: int = 0
+    has_final: bool = False
     responses: queue.SimpleQueue[tuple[Response, bool]] = dataclasses.field(default_factory=queue.SimpleQueue)
     is_cancelled: bool = False
+
+    def put(self, response: Response, *, is_last: bool) -> None:
+        """Take a response; any thread."""
+        self.count += response is not NOTHING
+        self.has_final = self.has_final or is_last
+        self.responses.put((response, is_last))
+
+    def next_within(self, seconds: float) -> tuple[tuple[Response, bool], ...]:
+        """The next response, and whether it is the last one; nothing if none comes within so many seconds."""
+        with contextlib.suppress(queue.Empty):
+            return (self.responses.get(timeout=seconds),)
+        return ()
 
 
 class Responses(Iterator[tuple[Response, bool]]):
@@ -99,6 +132,7 @@ class LocalModel:
         source: what to load.
         host: answers its queries, beside those about its own requests.
         release: number of the Triton release whose features it sees, for example 2410.
+        limit: how long it may take.
         variables: variables that it gets beside those of this process.
         output: where its standard output and error go; None for those of this process.
 
@@ -117,6 +151,7 @@ class LocalModel:
         host: Host,
         *,
         release: int,
+        limit: Limit,
         variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
     ) -> None:
@@ -124,6 +159,7 @@ class LocalModel:
         self.version = source.version
         self._source = source
         self._host = host
+        self._limit = limit
         self._numbers = itertools.count(1)
         self._open: dict[int, _Open] = {}
         self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
@@ -134,6 +170,7 @@ class LocalModel:
             source.name,
             release=release,
             host=self,
+            limit=limit,
             variables={**(variables or {}), **source.variables},
             output=output,
         )
@@ -177,7 +214,8 @@ class LocalModel:
     def stream(self, request: Request) -> Responses:
         """Run a request; yields its responses as they come, and whether each is the last one. Any thread.
 
-        The last one can be `NOTHING`. Closing the iterator before it cancels the request.
+        The last one can be `NOTHING`. Closing the iterator before it cancels the request. If the model takes too long,
+        its process is ended, and the last response is an error that names what is missing.
 
         Raises:
             ModelFailed: a server rejects the request.
@@ -211,6 +249,8 @@ class LocalModel:
     def stop(self) -> None:
         """Finalize the model once it has answered, and end its process."""
         self._batches.put(None)
+        if not self._limit.wait(self._limit.end(), self._has_ended):
+            self.process.end(f"{self._limit} passed while it had requests to answer; {MORE_TIME}")
         self._worker.join()
         self.process.stop()
 
@@ -226,7 +266,7 @@ class LocalModel:
     def ended(self, text: str) -> None:
         """Fail the requests that the process has not answered."""
         for open_ in list(self._open.values()):
-            open_.responses.put((Response(error=text), True))
+            open_.put(Response(error=text), is_last=True)
 
     def answer(self, process: ModelProcess, kind: Kind, content: Reader, answer: Writer) -> Afterwards:
         """Answer a query of the process; those about its own requests here, the others by the host."""
@@ -246,7 +286,7 @@ class LocalModel:
         return dataclasses.replace(admitted, model=self.config.name)
 
     def _opened(self, request: Request) -> _Open:
-        open_ = _Open(next(self._numbers), request)
+        open_ = _Open(next(self._numbers), request, self._limit.end())
         self._open[open_.number] = open_
         return open_
 
@@ -255,10 +295,11 @@ class LocalModel:
         try:
             self._batches.put(batch)
             yield from self._drain(open_)
-            batch.done.wait()
+            if text := self._await(batch, open_, open_.until):
+                raise ModelFailed(text)
         except GeneratorExit:
             open_.is_cancelled = True
-            batch.done.wait()
+            self._await(batch, open_, self._limit.end())
             raise
         finally:
             self._close(open_)
@@ -266,8 +307,41 @@ class LocalModel:
     def _drain(self, open_: _Open) -> Iterator[tuple[Response, bool]]:
         is_last = False
         while not is_last:
-            response, is_last = open_.responses.get()
+            is_late = not open_.has_final and (self._limit.now() > open_.until or open_.count > _MOST_RESPONSES)
+            found = () if is_late else self._limit.wait(open_.until, open_.next_within)
+            if not found:
+                open_.put(Response(error=self.process.end(self._missing(open_))), is_last=True)
+                open_.until = math.inf
+                continue
+            response, is_last = found[0]
             yield self._delivered(open_.request, response), is_last
+
+    def _await(self, batch: _Batch, open_: _Open, until: float) -> str:
+        """Wait until the batch of a request has been executed.
+
+        Returns:
+            Why the process was ended, which it is if the batch has not been executed by a time; else ``""``.
+        """
+        if self._limit.wait(until, batch.done.wait):
+            return ""
+        text = self.process.end(self._missing(open_))
+        batch.done.wait()
+        return text
+
+    def _has_ended(self, seconds: float) -> bool:
+        """Whether all batches have been executed within so many seconds, and none will be any more."""
+        self._worker.join(seconds)
+        return not self._worker.is_alive()
+
+    def _missing(self, open_: _Open) -> str:
+        """Why a request has no final response, and what has come."""
+        came = f"{open_.count} response{'' if open_.count == 1 else 's'} came"
+        if self.decoupled and not open_.has_final:
+            came += f" without the final flag: {_SEND_FINAL}"
+        if open_.count > _MOST_RESPONSES:
+            return came
+        asked = f", and its request to model '{self.process.asked[-1]}' had no answer" if self.process.asked else ""
+        return f"{self._limit} passed, and {open_.step}{asked}; {came}; {MORE_TIME}"
 
     def _close(self, open_: _Open) -> None:
         """Forget a request, which the model sees as cancelled from now on."""
@@ -290,15 +364,18 @@ class LocalModel:
 
     def _execute(self, requests: list[_Open]) -> list[_Open]:
         """Run a batch; returns those of its requests that the model reschedules."""
+        for open_ in requests:
+            open_.step = "execute() was running"
         try:
             answers = self.process.execute([(open_.number, open_.request) for open_ in requests])
         except ModelFailed as error:
             for open_ in requests:
-                open_.responses.put((Response(error=error.text), True))
+                open_.put(Response(error=error.text), is_last=True)
             return []
         for open_, answer in zip(requests, answers, strict=True):
+            open_.step = "execute() had returned"
             if answer.response is not None:
-                open_.responses.put((answer.response, True))
+                open_.put(answer.response, is_last=True)
         return [
             open_
             for open_, answer in zip(requests, answers, strict=True)
@@ -312,4 +389,4 @@ class LocalModel:
             return
         is_last = bool(flags & _FINAL)
         if has_response or is_last:
-            open_.responses.put((content.response() if has_response else NOTHING, is_last))
+            open_.put(content.response() if has_response else NOTHING, is_last=is_last)

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 from envpack.local.composition import Runnable, load_steps
 from envpack.local.connection import Kind
 from envpack.local.ensemble import LocalEnsemble, Stream
+from envpack.local.limit import Limit
 from envpack.local.local_model import LocalModel, ModelSource, Responses
 from envpack.local.metrics import Metrics
 from envpack.local.model_process import Afterwards, LogLine, ModelFailed, ModelProcess
@@ -72,6 +73,7 @@ class LocalServer:
         variables: variables that models get beside those of this process.
         output: where standard output and error of models go; None for those of this process.
         remote: a server that has models which ``find`` does not know.
+        timeout: how long each model may take to initialize, and to answer a request, in seconds.
 
     """
 
@@ -84,6 +86,7 @@ class LocalServer:
         variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
         remote: Client | None = None,
+        timeout: float = 120.0,
     ) -> None:
         self.metrics = Metrics()
         self._find = find
@@ -92,6 +95,7 @@ class LocalServer:
         self._variables = variables
         self._output = output
         self._remote = remote
+        self._limit = Limit(timeout)
         self._changing = threading.Lock()  # of what follows
         self._loading: dict[str, threading.RLock] = {}  # a model that is loaded may load others
         self._models: dict[str, _Loaded] = {}
@@ -262,11 +266,19 @@ class LocalServer:
         """What a name stands for."""
         with self._lock(name):
             if name not in self._found:
-                self._found[name] = self._find(name, None)
+                with self._limit.stopped():  # while its environment is made
+                    self._found[name] = self._find(name, None)
             return self._found[name]
 
     def _begun(self, source: ModelSource) -> LocalModel:
-        model = LocalModel(source, self, release=self._release, variables=self._variables, output=self._output)
+        model = LocalModel(
+            source,
+            self,
+            release=self._release,
+            limit=self._limit,
+            variables=self._variables,
+            output=self._output,
+        )
         self._running.add(model)
         return model
 
@@ -283,9 +295,12 @@ class LocalServer:
 
     def _infer(self, process: ModelProcess, content: Reader, answer: Writer) -> Afterwards:
         decoupled, request = content.flag(), content.request()
-        model = self._asked(request, decoupled=decoupled)
-        responses = model.stream(request)
-        first, is_last = next(responses)
+        process.asked.append(request.model)
+        try:
+            responses = self._asked(request, decoupled=decoupled).stream(request)
+            first, is_last = next(responses)
+        finally:
+            process.asked.remove(request.model)
         if not decoupled:
             _write(answer, 0, first, is_last=True)
             return None
@@ -361,7 +376,8 @@ class LocalServer:
 
     def _started_by_query(self, name: str, override: Override | None) -> _Loaded:
         try:
-            found = self._find(name, override)
+            with self._limit.stopped():
+                found = self._find(name, override)
         except EnvpackError as error:
             self._log(LogLine("error", str(error), "", name))
             raise (no_version(name) if error.kind == "model-without-code" else not_found(name)) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import signal
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol, TypeVar
 
 from envpack.local.connection import Connection, Kind, Message
+from envpack.local.limit import MORE_TIME, Limit
 from envpack.local.values import MALFORMED, Reader, Request, Response, Writer
 from envpack.support.errors import ServerError
 
 _BACKEND = Path(__file__).with_name("python")
 _LAST_WITH_ACTIVATE = 2507  # later servers start stubs without the environment's activate
 _STOP_SECONDS = 15.0
+_ABORT_SECONDS = 2.0  # in which an aborted process writes its stack
 _COMMANDS = {Kind.COMPLETED, Kind.INITIALIZED, Kind.EXECUTED, Kind.FINALIZED}
 _Result = TypeVar("_Result")
 _THREADS = 32  # queries that a model can have open at the same time
@@ -127,8 +130,12 @@ class ModelProcess:
         name: name of the instance.
         release: number of the Triton release whose features it sees, for example 2410.
         host: answers its queries.
+        limit: how long each command may take; that for requests is the caller's.
         variables: variables that it gets beside those of this process.
         output: where its standard output and error go; None for those of this process.
+
+    Attributes:
+        asked: the models that it has sent requests to which have no answer yet.
 
     Raises:
         ServerError: the stub cannot be started (kind ``stub-failed``).
@@ -143,11 +150,14 @@ class ModelProcess:
         *,
         release: int,
         host: Owner,
+        limit: Limit,
         variables: Mapping[str, str] | None = None,
         output: int | IO[bytes] | None = None,
     ) -> None:
         self.name = name
+        self.asked: list[str] = []
         self._host = host
+        self._limit = limit
         self._answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -173,7 +183,7 @@ class ModelProcess:
         self._connection = Connection(ours)
         self._end = threading.Event()
         self._doing = "it started"
-        self._misbehaved = False
+        self._ended_because = ""
         threading.Thread(target=self._await_end, name=f"{name}-end", daemon=True).start()
         self._receiver = threading.Thread(target=self._receive, name=f"{name}-receiver", daemon=True)
         self._receiver.start()
@@ -233,7 +243,7 @@ class ModelProcess:
         content.number(len(requests))
         for number, request in requests:
             content.request(number, request)
-        return self._command(Kind.EXECUTE, content, "execute() was running", _executed(len(requests)))
+        return self._command(Kind.EXECUTE, content, "execute() was running", _executed(len(requests)), until=math.inf)
 
     def send_stream_response(self, content: Writer) -> None:
         """Send a response to a request of the model, after the first one."""
@@ -254,6 +264,22 @@ class ModelProcess:
                 self._host.log(LogLine("error", self._death(), "", self.name))
         self.close()
 
+    def end(self, reason: str) -> str:
+        """End the process, which writes its stack to its output before.
+
+        Args:
+            reason: stands in the errors of what it has not answered.
+
+        Returns:
+            Such an error.
+
+        """
+        self._ended_because = self._ended_because or reason
+        self._child.send_signal(signal.SIGABRT)
+        if not self._end.wait(_ABORT_SECONDS):
+            self._child.kill()
+        return self._death()
+
     def close(self) -> None:
         """End the process at once."""
         if not self._end.is_set():
@@ -263,8 +289,10 @@ class ModelProcess:
         self._connection.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _command(self, kind: Kind, content: Writer, doing: str, read: Callable[[Reader], _Result]) -> _Result:
-        """Send a command and read its answer.
+    def _command(
+        self, kind: Kind, content: Writer, doing: str, read: Callable[[Reader], _Result], *, until: float | None = None
+    ) -> _Result:
+        """Send a command and read its answer; ends the process if there is none until a time, by default the limit's.
 
         Raises:
             ModelFailed: the model failed, or its process ended.
@@ -272,7 +300,10 @@ class ModelProcess:
         """
         self._doing = doing
         self._send(kind, content)
-        message = self._answers.get()
+        answered = self._limit.wait(self._limit.end() if until is None else until, self._answer_within)
+        if not answered:
+            self.end(f"{self._limit} passed while {doing}, see the Python stack in its output; {MORE_TIME}")
+        message = answered[0] if answered else self._answers.get()
         if message is None:
             self._answers.put(None)  # for the next command
             raise ModelFailed(self._death())
@@ -283,6 +314,11 @@ class ModelProcess:
             raise ModelFailed(self._death()) from error
         finally:
             self._doing = "it had requests to answer"
+
+    def _answer_within(self, seconds: float) -> tuple[Message | None, ...]:
+        with contextlib.suppress(queue.Empty):
+            return (self._answers.get(timeout=seconds),)
+        return ()
 
     def _send(self, kind: Kind, content: Writer) -> None:
         with contextlib.suppress(OSError):  # the receiver notices the end
@@ -330,13 +366,13 @@ class ModelProcess:
 
     def _end_misbehaving(self) -> None:
         """End a process that sent what no stub sends: the model wrote to the stub's socket."""
-        self._misbehaved = True
+        self._ended_because = self._ended_because or f"it sent what no stub sends while {self._doing}"
         self._child.kill()
 
     def _death(self) -> str:
         self._end.wait()
-        if self._misbehaved:
-            return f"the process of '{self.name}' was ended: it sent what no stub sends while {self._doing}"
+        if self._ended_because:
+            return f"the process of '{self.name}' was ended: {self._ended_because}"
         status = self._child.returncode
         how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
         return f"the process of '{self.name}' ended {how} while {self._doing}"

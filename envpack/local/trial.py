@@ -104,26 +104,24 @@ def try_model(
 
 
 def _send(server: LocalServer, config: ServedConfig, answer: Answer) -> None:
+    found: list[Response] = []
     started = time.perf_counter()
     try:
-        found = tuple(_with_content(server, answer.request))
+        found.extend(response for response, _ in server.stream(answer.request) if response is not NOTHING)
     except ModelFailed as error:
-        found = (Response(error=error.text),)
+        found.append(Response(error=error.text))
     answer.seconds.append(time.perf_counter() - started)
-    answer.responses = found
+    answer.responses = tuple(found)
     answer.fault = answer.fault or _fault(found, config)
 
 
-def _with_content(server: LocalServer, request: Request) -> list[Response]:
-    return [response for response, _ in server.stream(request) if response is not NOTHING]
-
-
 def _fault(responses: Sequence[Response], config: ServedConfig) -> str:
+    error = next((response.error for response in responses if response.error is not None), None)
+    if error is not None:
+        return error
     if not config.decoupled and len(responses) != 1:
         return f"expected a single response, got {len(responses)}"
     for response in responses:
-        if response.error is not None:
-            return response.error
         mismatch = configuration_mismatch(config, tuple(map(readable, response.outputs)))
         if mismatch:
             return mismatch

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from envpack.server.interrupts import interruptible as interruptible
     from envpack.server.kserve import (
         Client as Client,
+        Event as Event,
         InferMessage as InferMessage,
         RequestError as RequestError,
         needs_binary as needs_binary,
+        unfinished as unfinished,
     )
     from envpack.server.launch import user_site_was_read as user_site_was_read
     from envpack.server.location import (
@@ -60,6 +62,12 @@ if TYPE_CHECKING:
         difference as difference,
         encode as encode,
     )
-    from envpack.server.together import Answer as Answer, infer_together as infer_together
+    from envpack.server.together import (
+        Answer as Answer,
+        Stream as Stream,
+        infer_together as infer_together,
+        stream as stream,
+        stream_together as stream_together,
+    )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

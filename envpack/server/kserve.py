@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,7 +13,10 @@ from envpack.support.bounded_reading import parse_json
 from envpack.support.certificates import trusted_certificates
 
 _LARGE = 64 * 1024
+_MOST_EVENTS = 100_000  # of a stream
 _HEADER_LENGTH = "Inference-Header-Content-Length"
+
+Event = dict[str, Any]
 
 
 class RequestError(Exception):
@@ -25,14 +26,16 @@ class RequestError(Exception):
         message: the server's error message.
         status: HTTP status; 0 without a response.
         timed_out: the response was not received in time.
+        streamed: number of responses of a stream that has no end; None without a stream.
 
     """
 
-    def __init__(self, message: str, *, status: int = 0, timed_out: bool = False) -> None:
+    def __init__(self, message: str, *, status: int = 0, timed_out: bool = False, streamed: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.status = status
         self.timed_out = timed_out
+        self.streamed = streamed
 
 
 @dataclass(frozen=True)
@@ -194,40 +197,20 @@ class Client:
         headers = {_HEADER_LENGTH: str(len(header))} if binary else {"Content-Type": "application/json"}
         return InferMessage(f"{self._path(model)}/infer", headers, header + tail)
 
-    def generate_stream(self, model: str, inputs: Sequence[Tensor], *, limit: int = 1000) -> list[dict[str, Any]]:
-        """Send a request to a decoupled model, which can send any number of responses, for any time.
+    def stream_message(self, model: str, inputs: Sequence[Tensor]) -> InferMessage:
+        """A request to a decoupled model, which can send any number of responses; see `stream_together`.
 
         Args:
             model: name of the model.
             inputs: input tensors of types that JSON can represent.
-            limit: maximum number of responses to read, within the default time limit.
-
-        Returns:
-            One dictionary per response, with one entry per output.
-
-        Raises:
-            RequestError: the model failed.
 
         """
         body: dict[str, object] = {}
         for tensor in inputs:
             values = [item.decode("utf-8") if isinstance(item, bytes) else item for item in tensor.data]
             body[tensor.name] = values[0] if len(values) == 1 else values
-        path = f"{self._path(model)}/generate_stream"
-        response = self._send("POST", path, body=json.dumps(body).encode(), stream=True)
-        responses: list[dict[str, Any]] = []
-        until = time.monotonic() + self._timeout
-        with contextlib.closing(response):
-            for line in _lines(response, self._timeout):
-                if not line.startswith(b"data:"):
-                    continue
-                event = _parsed(line.removeprefix(b"data:"))
-                if "error" in event:
-                    raise RequestError(str(event["error"]), status=response.status_code)
-                responses.append(event)
-                if len(responses) >= limit or time.monotonic() > until:
-                    break
-        return responses
+        headers = {"Content-Type": "application/json"}
+        return InferMessage(f"{self._path(model)}/generate_stream", headers, json.dumps(body).encode())
 
     def _path(self, model: str) -> str:
         return f"/v2/models/{model}/versions/{self._version}" if self._version else f"/v2/models/{model}"
@@ -251,13 +234,12 @@ class Client:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
-        stream: bool = False,
     ) -> Any:
         import requests
 
         try:
             response = self._session.request(
-                method, self._url + path, data=body, headers=headers, timeout=timeout or self._timeout, stream=stream
+                method, self._url + path, data=body, headers=headers, timeout=timeout or self._timeout
             )
         except requests.Timeout as error:
             raise RequestError(f"no response within {timeout or self._timeout:g} s", timed_out=True) from error
@@ -282,22 +264,47 @@ def read_answer(status: int, content: bytes, headers: Mapping[str, str]) -> tupl
         raise RequestError(f"the response is malformed: {error}", status=200) from error
 
 
-def _lines(response: Any, timeout: float) -> Iterator[bytes]:
-    """The lines of a response that arrives in pieces.
+def read_events(status: int, lines: Iterable[bytes], timeout: float) -> list[Event]:
+    """The responses in a stream that `Client.stream_message` asks for, one dictionary of outputs for each.
+
+    Args:
+        status: HTTP status.
+        lines: those of the stream. They raise TimeoutError if the stream takes longer than ``timeout`` seconds.
+        timeout: for the text of the error.
 
     Raises:
-        RequestError: nothing arrives for ``timeout`` seconds, or the stream breaks off.
-    """
-    import requests
+        RequestError: the model failed, or the stream has no end within the limits.
 
+    """
+    if status >= 400:
+        raise RequestError(_error_text(b"".join(lines).removeprefix(b"data: ")), status=status)
+    events: list[Event] = []
     try:
-        yield from response.iter_lines()
-    except requests.ConnectionError as error:  # also of a time-out
-        if "timed out" not in str(error):
-            raise RequestError(f"the stream of responses broke off: {error}", status=response.status_code) from error
-        raise RequestError(f"no further response within {timeout:g} s", timed_out=True) from error
-    except requests.RequestException as error:
-        raise RequestError(f"the stream of responses broke off: {error}", status=response.status_code) from error
+        for line in lines:
+            if line.startswith(b"data:"):
+                events.append(_event(line, status))
+            if len(events) > _MOST_EVENTS:
+                break
+        else:
+            return events
+    except TimeoutError:
+        pass
+    raise unfinished(len(events), timeout)
+
+
+def unfinished(count: int, timeout: float) -> RequestError:
+    """The error for a stream that has no end after so many responses and seconds."""
+    came = f"{count} response{'' if count == 1 else 's'} came within {timeout:g} s"
+    return RequestError(f"{came}, and none with the final flag", timed_out=True, streamed=count)
+
+
+def _event(line: bytes, status: int) -> Event:
+    event = _parsed(line.removeprefix(b"data:"))
+    if not isinstance(event, dict):
+        raise RequestError("the response is malformed: it is no JSON object", status=status)
+    if "error" in event:
+        raise RequestError(str(event["error"]), status=status)
+    return event
 
 
 def _parsed(content: bytes) -> Any:

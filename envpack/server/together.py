@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import http.client
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from envpack.server.kserve import Client, InferMessage, RequestError, read_answer
+from envpack.server.kserve import Client, Event, InferMessage, RequestError, read_answer, read_events, unfinished
 from envpack.server.tensors import Tensor
 
 Answer = tuple[Tensor, ...] | RequestError
+Stream = list[Event] | RequestError
+_Found = TypeVar("_Found")
+_Read = Callable[[http.client.HTTPResponse, Iterator[bytes]], _Found]
 
 
 def infer_together(client: Client, messages: Sequence[InferMessage], *, timeout: float) -> list[Answer]:
@@ -28,6 +32,41 @@ def infer_together(client: Client, messages: Sequence[InferMessage], *, timeout:
     Returns:
         For each request the output tensors, or why there are none.
     """
+    late = RequestError(f"no response within {timeout:g} s", timed_out=True)
+    return _sent(client, messages, timeout, lambda response, _: _tensors(response), late)
+
+
+def stream_together(client: Client, messages: Sequence[InferMessage], *, timeout: float) -> list[Stream]:
+    """Send requests to a decoupled model as `infer_together` does; see `Client.stream_message`.
+
+    Returns:
+        For each request the responses in the order in which they came, or why the stream is not complete.
+    """
+
+    def read(response: http.client.HTTPResponse, lines: Iterator[bytes]) -> list[Event]:
+        try:
+            return read_events(response.status, lines, timeout)
+        except http.client.HTTPException as error:
+            raise RequestError(f"the stream of responses broke off: {error!r}", status=response.status) from error
+
+    return _sent(client, messages, timeout, read, unfinished(0, timeout))
+
+
+def stream(client: Client, model: str, inputs: Sequence[Tensor]) -> list[Event]:
+    """Send a request to a decoupled model; returns its responses.
+
+    Raises:
+        RequestError: the model failed, or the stream has no end within the client's time limit.
+    """
+    (found,) = stream_together(client, [client.stream_message(model, inputs)], timeout=client.timeout)
+    if isinstance(found, RequestError):
+        raise found
+    return found
+
+
+def _sent(
+    client: Client, messages: Sequence[InferMessage], timeout: float, read: _Read[_Found], late: RequestError
+) -> list[_Found | RequestError]:
     until = time.monotonic() + timeout
     with contextlib.ExitStack() as opened:
         connections = [_sent_but_for_the_end(client, message, timeout, opened) for message in messages]
@@ -36,7 +75,7 @@ def infer_together(client: Client, messages: Sequence[InferMessage], *, timeout:
                 with contextlib.suppress(OSError):  # the answer says it
                     connection.send(message.body[-1:])
         return [
-            connection if isinstance(connection, RequestError) else _answer(connection, until, timeout)
+            connection if isinstance(connection, RequestError) else _answer(connection, until, read, late)
             for connection in connections
         ]
 
@@ -58,14 +97,30 @@ def _sent_but_for_the_end(
     return connection
 
 
-def _answer(connection: http.client.HTTPConnection, until: float, timeout: float) -> Answer:
+def _answer(
+    connection: http.client.HTTPConnection, until: float, read: _Read[_Found], late: RequestError
+) -> _Found | RequestError:
+    socket = connection.sock  # the connection gives it to a response that ends with it
+
+    def lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+        while True:
+            socket.settimeout(max(0.001, until - time.monotonic()))
+            line = response.readline()
+            if not line:
+                return
+            yield line
+
     try:
-        connection.sock.settimeout(max(0.001, until - time.monotonic()))
-        response = connection.getresponse()
-        return read_answer(response.status, response.read(), dict(response.headers))
+        socket.settimeout(max(0.001, until - time.monotonic()))
+        with connection.getresponse() as response:
+            return read(response, lines(response))
     except TimeoutError:
-        return RequestError(f"no response within {timeout:g} s", timed_out=True)
+        return late
     except (OSError, http.client.HTTPException) as error:
         return RequestError(f"no response: {error}")
     except RequestError as error:
         return error
+
+
+def _tensors(response: http.client.HTTPResponse) -> tuple[Tensor, ...]:
+    return read_answer(response.status, response.read(), dict(response.headers))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from envpack.local import RawTensor, Request
+from envpack.server import unfinished
 from envpack.support.errors import UsageError
 from envpack.testing.models import ModelError, Outputs
 
@@ -14,16 +15,18 @@ __tracebackhide__ = True  # pytest shows the line of the test instead
 GRPC_ARGUMENTS = ("--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=0")
 
 
-def stream_by_grpc(port: int, request: Request, parameters: Mapping[str, object]) -> Iterator[Outputs]:
+def stream_by_grpc(port: int, request: Request, parameters: Mapping[str, object], timeout: float) -> Iterator[Outputs]:
     """Send a request and yield the outputs of each response; closing the iterator cancels the request.
 
     Args:
         port: of the server's gRPC on this machine.
         request: the request.
         parameters: its parameters.
+        timeout: for all responses, in seconds.
 
     Raises:
         ModelError: the model failed, or rejects the request.
+        RequestError: the stream has no end in this time.
         UsageError: the client is not installed (kind ``grpc-missing``).
 
     """
@@ -48,13 +51,17 @@ def stream_by_grpc(port: int, request: Request, parameters: Mapping[str, object]
     for name, value in parameters.items():
         _set(message.parameters[name], value)
     with grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.max_receive_message_length", -1)]) as channel:
-        call = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([message]))
+        call = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([message]), timeout=timeout)
+        count = 0
         try:
             for answer in call:
                 if answer.error_message:
                     raise ModelError(answer.error_message)
+                count += 1
                 yield _outputs(answer.infer_response)
         except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise unfinished(count, timeout) from None
             raise ModelError(str(error.details())) from None
         finally:
             call.cancel()

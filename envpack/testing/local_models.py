@@ -22,12 +22,13 @@ class LocalModels:
 
     Args:
         project: the model repository and its settings.
+        timeout: how long a model may take to initialize, and to answer a request, in seconds.
 
     """
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, timeout: float) -> None:
         self._log: list[LogLine] = []
-        self._server = local_server(project, log=self._log.append)
+        self._server = local_server(project, log=self._log.append, timeout=timeout)
 
     def load(self, model: str) -> None:
         try:

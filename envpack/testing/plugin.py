@@ -33,6 +33,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="with --triton: the tritonserver program or installation; default: the one found on this machine",
     )
+    group.addoption(
+        "--envpack-timeout",
+        type=int,
+        default=120,
+        metavar="SECONDS",
+        help="how long a model of the fixture triton_model may take to load, and to answer a request; default: 120",
+    )
     group.addoption("--envpack-outcomes", metavar="FILE", help=argparse.SUPPRESS)
     parser.addini(_INI, "model repository of the fixture triton_model", type="string", default="")
 
@@ -51,8 +58,9 @@ def _envpack_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     from envpack.testing.session import Session
 
     server = request.config.getoption("--triton-server")
+    timeout = request.config.getoption("--envpack-timeout")
     on_server = request.config.getoption("--triton") or bool(server)
-    session = Session(on_server=on_server, server=Path(server) if server else None)
+    session = Session(on_server=on_server, server=Path(server) if server else None, timeout=timeout)
     yield session
     session.close()
 

@@ -64,6 +64,7 @@ def run_tests(
     *,
     on_server: bool = False,
     server: Path | None = None,
+    timeout: float = 120.0,
     arguments: Sequence[str] = (),
     output: int | None = None,
 ) -> TestRun:
@@ -74,6 +75,7 @@ def run_tests(
         models: models and their tests.
         on_server: whether to run the models on a real server.
         server: that server; None searches for one.
+        timeout: how long a model may take to load, and to answer a request, in seconds.
         arguments: further arguments for pytest.
         output: descriptor for the output of pytest; None for standard output.
 
@@ -101,6 +103,7 @@ def run_tests(
             *("-o", f"cache_dir={scratch / 'cache'}"),  # not in the repository
             *(("--triton",) if on_server else ()),
             *((f"--triton-server={server}",) if server else ()),
+            f"--envpack-timeout={timeout:g}",
             *map(str, paths),
             *arguments,
         ]

@@ -11,16 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from envpack.local import SEQUENCE_END, SEQUENCE_START, RawTensor, Request, readable
+from envpack.local import MORE_TIME, SEQUENCE_END, SEQUENCE_START, RawTensor, Request, readable
 from envpack.project import Project
-from envpack.repository import backends_folder, called_models, needed_first, version_folders
+from envpack.repository import backends_folder, called_models, needed_first, open_model, version_folders
 from envpack.server import STUB_REPORT, Client, ProcessRuntime, RequestError, encode, find_server, read_model_error
 from envpack.testing.grpc_streams import GRPC_ARGUMENTS, stream_by_grpc
 from envpack.testing.models import ModelError, Outputs
+from envpack.verification import abort_and_read_frames
 
 __tracebackhide__ = True  # pytest shows the line of the test instead
-_LOAD_SECONDS = 300.0
-_ANSWER_SECONDS = 300.0
 _QUIET_SECONDS = 0.1  # the server writes what a model logs after the model has answered
 _LINE = re.compile(r"^[IWEF]\d{4} [\d:.]+ \d+ (?P<file>[^:\s]+):\d+\] (?P<text>.*)$", re.MULTILINE)
 
@@ -31,11 +30,13 @@ class ServedModels:
     Args:
         project: the model repository and its settings.
         program: the server; None searches for one.
+        timeout: how long a model may take to load, and to answer a request, in seconds.
 
     """
 
-    def __init__(self, project: Project, program: Path | None) -> None:
+    def __init__(self, project: Project, program: Path | None, timeout: float) -> None:
         self._repository = project.repository
+        self._timeout = timeout
         self._loaded: set[str] = set()
         self._configs: dict[str, dict[str, Any]] = {}
         self._stack = contextlib.ExitStack()
@@ -43,7 +44,7 @@ class ServedModels:
             find_server(program), extra_backends=backends_folder(project), arguments=GRPC_ARGUMENTS
         )
         self._server = self._stack.enter_context(runtime.start(self._repository))
-        self._client = Client(self._server.url, timeout=_ANSWER_SECONDS)
+        self._client = Client(self._server.url, timeout=timeout)
 
     def load(self, model: str) -> None:
         if model in self._loaded:
@@ -76,7 +77,7 @@ class ServedModels:
                 outputs=sorted(request.outputs),
             )
         except RequestError as error:
-            raise ModelError(error.message) from None
+            raise self._failure(request.model, error, error.message) from None
         return tuple(RawTensor(t.name, t.datatype, t.shape, encode(t.datatype, t.data)) for t in outputs)
 
     def infer_batch(self, requests: Sequence[Request]) -> list[Outputs | ModelError]:
@@ -86,7 +87,10 @@ class ServedModels:
     def stream(self, request: Request) -> Iterator[Outputs]:
         self.load(request.model)
         (port,) = self._server.other_ports()
-        yield from stream_by_grpc(port, request, _parameters(request))
+        try:
+            yield from stream_by_grpc(port, request, _parameters(request), self._timeout)
+        except RequestError as error:
+            raise self._failure(request.model, error, error.message) from None
 
     def position(self) -> int:
         return self._server.log_size()
@@ -111,10 +115,19 @@ class ServedModels:
         if model in self._loaded:
             return
         try:
-            self._client.load(model, timeout=_LOAD_SECONDS)
+            self._client.load(model, timeout=self._timeout)
         except RequestError as error:
-            raise ModelError(read_model_error(error.message, str(self._repository / model)).text) from None
+            text = read_model_error(error.message, str(self._repository / model)).text
+            raise self._failure(model, error, text) from None
         self._loaded.add(model)
+
+    def _failure(self, model: str, error: RequestError, text: str) -> ModelError:
+        """What a test gets. A model that takes too long is ended, so that other tests do not wait for it."""
+        if not error.timed_out:
+            return ModelError(text)
+        frames = abort_and_read_frames(self._server, open_model(self._repository / model))
+        running = f"; {frames[0]} was running" if frames else ""
+        return ModelError(f"{text}{running}; {MORE_TIME}")
 
     def _quiet_log(self, since: int) -> str:
         """The log, once nothing has been added to it for a moment."""

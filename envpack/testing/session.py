@@ -66,10 +66,12 @@ class Session:
     Args:
         on_server: whether they run on a real server.
         server: the server to use; None searches for one.
+        timeout: how long a model may take to load, and to answer a request, in seconds.
 
     """
 
-    def __init__(self, *, on_server: bool, server: Path | None) -> None:
+    def __init__(self, *, on_server: bool, server: Path | None, timeout: float) -> None:
+        self._timeout = timeout
         self._on_server = on_server
         self._server = server
         self._repositories: dict[Path, _Repository | EnvpackError] = {}
@@ -114,10 +116,10 @@ class Session:
 
     def _models(self, project: Project) -> Models:
         if not self._on_server:
-            return LocalModels(project)
+            return LocalModels(project, self._timeout)
         from envpack.testing.served_models import ServedModels
 
-        return ServedModels(project, self._server)
+        return ServedModels(project, self._server, self._timeout)
 
 
 def repository_above(test: Path) -> Path:

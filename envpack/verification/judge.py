@@ -64,6 +64,7 @@ _KINDS = {
 }
 _STUCK_KINDS = frozenset({"stub-died", "inference-timeout"})
 _LOG_LINES = 40
+_SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
 _LETTERS = "letters, digits, '_', '-' and '.'"
 
 
@@ -72,14 +73,14 @@ class JudgeOptions:
     """Options for the verification of each model.
 
     Attributes:
-        load_timeout: time limit in seconds for loading one model.
+        timeout: time limit in seconds for loading one model.
         requests: maximum number of timed requests.
         preload: libraries in the server's ``LD_PRELOAD``.
         release: the server's release; None if unknown.
 
     """
 
-    load_timeout: float
+    timeout: float
     requests: int = 20
     preload: tuple[Path, ...] = ()
     release: Release | None = None
@@ -144,7 +145,7 @@ class Judge:
         if known:
             return known
         self._dead_before = frozenset(dead_stubs(self._server))
-        timeout = self._options.load_timeout
+        timeout = self._options.timeout
         loaded = load(self._server, self._client, model, timeout=timeout, ignore_dead=self._dead_before)
         self.stuck = self.stuck or loaded.stuck
         if not loaded.failure:
@@ -292,9 +293,7 @@ class Judge:
         kind, fix = explain(message, "inference-timeout" if error.timed_out else "inference-failed")
         blocked = abort_and_read_frames(self._server, model) if error.timed_out else ()
         details = model_error.frames or (*plain_lines(log), *blocked)
-        fix = locate(fix, model_error.frames) or _suggest_fix(
-            model, blocked or model_error.frames, timed_out=error.timed_out
-        )
+        fix = locate(fix, model_error.frames) or _suggest_fix(model, blocked or model_error.frames, error)
         return Failure(kind, append_exit(model_error.reason, ended), details, fix)
 
     def _log(self) -> str:
@@ -329,11 +328,14 @@ def _rejected(name: str, failure: Failure) -> ModelVerdict:
     return ModelVerdict(name=name, ok=False, load_seconds=0.0, failure=failure, checks=(check,))
 
 
-def _suggest_fix(model: Model, frames: tuple[str, ...], *, timed_out: bool) -> str:
+def _suggest_fix(model: Model, frames: tuple[str, ...], error: RequestError) -> str:
     """How to fix a request that failed in the model's own code."""
-    if timed_out:
+    if error.streamed is not None and (error.streamed or not frames):
+        running = f"; {frames[0]} was running" if frames else ""
+        return f"{_SEND_FINAL}, or allow more time: --timeout{running}"
+    if error.timed_out:
         where = frames[0] if frames else "execute, which must answer every request"
-        return f"find what blocks in {where}, or allow more time: --infer-timeout"
+        return f"find what blocks in {where}, or allow more time: --timeout"
     # Without frames it is a response with an error, or the server has refused the request.
     own = suggest_fix(frames) or ("" if model.is_ensemble else "find in execute what answers with this error")
     has_samples = (model.folder / SAMPLES_FILE).is_file()

@@ -32,7 +32,7 @@ class JobOptions:
         gpus: number of GPUs that the Job requests.
         memory_bytes: memory limit in bytes.
         shm_bytes: size of ``/dev/shm`` in bytes.
-        load_timeout: time limit in seconds for loading one model.
+        timeout: time limit in seconds for loading one model.
         arguments: additional options for ``envpack verify``.
         envpack_image: an image with Python and envpack in ``/usr/local``, such as an official image of Python in which
             pip installed envpack; or
@@ -49,7 +49,7 @@ class JobOptions:
     gpus: int = 0
     memory_bytes: int = 4 << 30
     shm_bytes: int = 256 << 20
-    load_timeout: float = 120.0
+    timeout: int = 120
     arguments: Sequence[str] = ()
     envpack_image: str = ""
     envpack_wheel: str = ""
@@ -125,7 +125,7 @@ def _script(wheel: str) -> str:
 def _verify(options: JobOptions) -> dict[str, Any]:
     words = ["verify", *options.models, "--runtime", "process"]
     words += [] if "--server" in options.arguments else ["--server", "/opt/tritonserver"]
-    words += ["--repository", options.served_from, "--load-timeout", f"{options.load_timeout:g}"]
+    words += ["--repository", options.served_from, "--timeout", str(options.timeout)]
     words += [*(["--gpu"] if options.gpus else []), *options.arguments]
     limits: dict[str, str | int] = {"memory": _mebibytes(options.memory_bytes)}
     if options.gpus:

@@ -196,7 +196,7 @@ def _stub_died(log: str) -> Failure:
 def _timed_out(server: Server, model: Model, log: str, timeout: float) -> Failure:
     frames = abort_and_read_frames(server, model)
     where = frames[0] if frames else "the model's imports or initialize"
-    fix = f"find what blocks in {where}, or allow more time: --load-timeout"
+    fix = f"find what blocks in {where}, or allow more time: --timeout"
     return Failure("load-timeout", f"not loaded after {timeout:g} s", (*plain_lines(log), *frames), fix)
 
 

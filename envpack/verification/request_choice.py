@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from envpack.repository import Model
-from envpack.server import Client, RequestError, ServedConfig, Server, read_model_error
+from envpack.server import Client, RequestError, ServedConfig, Server, read_model_error, stream
 from envpack.verification.fault_catalogue import may_be_refusal
 from envpack.verification.generated import (
     PLAIN,
@@ -85,7 +85,7 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
         request = next(generate_requests(config, filling))
         try:
             if config.decoupled:
-                client.generate_stream(model.name, request.inputs)
+                stream(client, model.name, request.inputs)
             else:
                 client.infer(model.name, request.inputs, binary=True, parameters=request.parameters)
         except RequestError as error:

@@ -53,16 +53,14 @@ class VerifyOptions:
 
     Attributes:
         where: where and how to run the server.
-        load_timeout: time limit in seconds for loading one model.
-        infer_timeout: time limit in seconds for one request.
+        timeout: time limit in seconds for loading one model, and for one request.
         requests: maximum number of timed requests to each model; 0 measures no latency.
         together: load all models at the same time after each has been verified alone.
 
     """
 
     where: RuntimeOptions = field(default_factory=RuntimeOptions)
-    load_timeout: float = 120.0
-    infer_timeout: float = 30.0
+    timeout: float = 120.0
     requests: int = 20
     together: bool = True
 
@@ -127,7 +125,7 @@ class _Verification:
     def run(self) -> Verdict:
         self._progress.begin("start Triton")
         with _folder_for_probe(self._options.where) as probe, self._runtime.start(self._repository, probe) as server:
-            client = Client(server.url, timeout=self._options.infer_timeout)
+            client = Client(server.url, timeout=self._options.timeout)
             version = _version(client)
             self._progress.end(f"Triton {version}, {self._seconds():.1f} s")
             release = all_releases().get(self._runtime.release) or release_of_server(version)
@@ -190,7 +188,7 @@ class _Verification:
             return (unsafe,) if unsafe else (*mismatches(model), *self._mismatches_of_wanted(model, release))
 
         options, where = self._options, self._options.where
-        judging = JudgeOptions(options.load_timeout, options.requests, where.preload, release)
+        judging = JudgeOptions(options.timeout, options.requests, where.preload, release)
         state = functools.partial(_build_state, self._project, release=release or find_release(DEFAULT_RELEASE))
         return Judge(server, client, judging, preflight, state)
 
@@ -219,7 +217,7 @@ class _Verification:
         environment = environment_of(like) if like else None
         if has_gpu.ok and like and environment:
             write_probe(probe, like, server.server_path(environment))
-            tensors = run_probe(client, like, self._options.load_timeout)
+            tensors = run_probe(client, like, self._options.timeout)
         elif has_gpu.ok:
             tensors = skip_probe(self._models)
         else:
@@ -232,7 +230,7 @@ class _Verification:
         if self._options.together and len(names) > 1:
             self._progress.begin("load all models at the same time")
             unload_all(client, server, names)
-            together = check_together(client, names, self._options.load_timeout)
+            together = check_together(client, names, self._options.timeout)
             yield together
             self._progress.end(together.evidence)
         self._progress.begin("unload")
@@ -247,7 +245,7 @@ class _Verification:
         if self._options.where.keep and not judge.stuck and not server.ended():
             for name in loaded:
                 with contextlib.suppress(RequestError):  # the verdict contains the load failure
-                    client.load(name, timeout=self._options.load_timeout)
+                    client.load(name, timeout=self._options.timeout)
             return server.keep(), ()
         self._progress.begin("stop Triton")
         stopped = server.stop(force=judge.stuck)
@@ -293,7 +291,7 @@ def _version(client: Client) -> str:
         raise ServerError(
             f"the server does not respond: {error.message}",
             kind="server-failed",
-            hint="run the command again with more time: --infer-timeout 120",
+            hint="run the command again with more time: --timeout 600",
         ) from error
 
 

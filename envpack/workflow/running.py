@@ -41,6 +41,7 @@ def local_server(
     output: int | IO[bytes] | None = None,
     instruments: Mapping[str, Instruments] | None = None,
     url: str = "",
+    timeout: float = 120.0,
 ) -> LocalServer:
     """The models of a repository, to run without a server. A model runs in the environment that it has, or else in one
     that is built for it in the cache; the repository is not changed.
@@ -56,6 +57,7 @@ def local_server(
         instruments: what to do to models, by name.
         url: address of a server that answers for models of other backends and for those that the repository does not
             have, ``""`` for none.
+        timeout: how long each model may take to initialize, and to answer a request, in seconds.
 
     Raises:
         UsageError: an unknown Python version or release.
@@ -91,8 +93,10 @@ def local_server(
     if url:
         from envpack.server import Client
 
-        remote = Client(url.rstrip("/"))
-    return LocalServer(find, release=number, log=log, variables=variables, output=output, remote=remote)
+        remote = Client(url.rstrip("/"), timeout=timeout)
+    return LocalServer(
+        find, release=number, log=log, variables=variables, output=output, remote=remote, timeout=timeout
+    )
 
 
 def python_of(

@@ -81,7 +81,7 @@ def test_a_blocked_or_dead_model_is_reported_with_its_output(envpack, repository
     assert code == 1
     assert document["verdict"]["models"][0]["failure"]["kind"] == "stub-died"
     assert "going away" in str(document["verdict"]["models"][0]["failure"]["details"])
-    code, document = envpack.verify("hangs", "--load-timeout", "8")
+    code, document = envpack.verify("hangs", "--timeout", "8")
     assert code == 1
     assert document["verdict"]["models"][0]["failure"]["kind"] == "load-timeout"
     assert "asleep" in str(document["verdict"]["models"][0]["failure"]["details"])

@@ -85,7 +85,7 @@ CATALOGUE = (
     _usage("unknown option", f"{_BUILD} m --pyton 3.10", "--pyton"),
     _usage("unknown format", f"{_BUILD} m --format zip", "'zip' is not one of"),
     _usage("port out of range", f"{_VERIFY} --port 70000", "70000"),
-    _usage("timeout of nothing", f"{_VERIFY} --load-timeout 0", "--load-timeout"),
+    _usage("timeout of nothing", f"{_VERIFY} --timeout 0", "--timeout"),
     _usage("image without a container", "dev --json --repository REPOSITORY --image i", "--runtime docker"),
     _usage("image to debug in", "dev m --json --repository REPOSITORY --runtime auto --debug --image i", "no --debug"),
     BadInput(

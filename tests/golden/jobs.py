@@ -6,8 +6,8 @@ _STORE = ("--store", "s3://bucket/envpack", "--channel", "https://channel.exampl
 _IMAGE = ("--envpack-image", "registry.example/envpack:1")
 _VERIFY_OPTIONS = (
     *("--image", "registry.example/triton:24.10", "--claim", "our-models", "--served-from", "/mnt/models", "--gpu"),
-    *("--shm-size", "1g", "--memory", "2g", "--server", "/srv/tritonserver", "--port", "8123", "--infer-timeout", "7"),
-    *("--load-timeout", "77", "--requests", "3", "--env", "A=1", "--env", "B=2", "--preload", "tcmalloc"),
+    *("--shm-size", "1g", "--memory", "2g", "--server", "/srv/tritonserver", "--port", "8123"),
+    *("--timeout", "77", "--requests", "3", "--env", "A=1", "--env", "B=2", "--preload", "tcmalloc"),
     *("--backend-config", "python,x=1", "--server-arg", "--log-verbose=1"),
 )
 _CASES = {

@@ -1,13 +1,12 @@
 """A run without a server answers as the real server does: the same bytes, the same errors."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from envpack.local import LocalServer, ModelFailed, RawTensor, Request
 from envpack.repository import open_model
-from envpack.server import find_server
+from envpack.server import find_server, stream_together
 from envpack.server.kserve import Client, RequestError
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import encode
@@ -92,13 +91,8 @@ def test_models_answer_as_on_the_server(name, real, local):
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_are_as_on_the_server(name, real, local):
     inputs, _ = x(1)
-    try:
-        expected = [event["Y"] for event in real.generate_stream(name, inputs)]
-    except RequestError as error:
-        # When the first response is an error, it comes as an event with a status.
-        expected = (
-            json.loads(error.message.removeprefix("data: "))["error"] if "data: " in error.message else error.message
-        )
+    (answer,) = stream_together(real, [real.stream_message(name, inputs)], timeout=60)
+    expected = answer.message if isinstance(answer, RequestError) else [event["Y"] for event in answer]
     tensors = tuple(RawTensor(t.name, t.datatype, t.shape, encode(t.datatype, t.data)) for t in inputs)
     found = []
     for response, _ in local.stream(Request(tensors, model=name)):

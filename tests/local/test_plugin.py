@@ -149,7 +149,7 @@ def test_streams_on_a_server_name_what_they_lack(tmp_path, repository, run_pytes
         "def test_it(monkeypatch):\n"
         "    monkeypatch.setitem(sys.modules, 'grpc', None)\n"
         "    with pytest.raises(Exception, match=\"'count' on a real server needs gRPC.*pip install\"):\n"
-        "        next(stream_by_grpc(1, Request((), model='count'), {}))\n"
+        "        next(stream_by_grpc(1, Request((), model='count'), {}, 60))\n"
     )
     write(tmp_path / "test_it.py", code)
     assert "1 passed" in run_pytest("test_it.py").stdout

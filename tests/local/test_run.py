@@ -234,6 +234,34 @@ def test_a_model_that_dies_after_it_has_returned_fails_its_requests(repository, 
     assert output.startswith("wrong: the process of 'dies' ended with status 9 while ")
 
 
+def test_a_stream_that_never_ends_shows_what_came_and_what_is_missing(repository, run):
+    shutil.copytree(repository / "stream", repository / "endless", symlinks=True)
+    source = (repository / "stream/1/model.py").read_text()
+    kept = source.replace("sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)", "self.kept = sender")
+    assert kept != source
+    (repository / "endless/1/model.py").write_text(kept)
+    code, output, _ = run("endless", "--timeout", "1")
+    assert code == 1
+    assert [line.split()[-1] for line in output.splitlines()[1:6:2]] == ["0", "1", "2"]
+    ended = (
+        "wrong: the process of 'endless' was ended: more than 1 s passed, and execute() had returned; 3 responses came"
+    )
+    assert output.splitlines()[-1].startswith(
+        f"{ended} without the final flag: send the last response, or nothing, with"
+    )
+
+
+def test_a_model_that_hangs_is_ended_and_its_stack_is_shown(repository, run):
+    source = (repository / "default/1/model.py").read_text()
+    copied(repository, "hangs", source.replace("return [self", "threading.Event().wait()\n        return [self"))
+    code, output, errors = run("hangs", "--timeout", "1")
+    assert (code, output.partition(";")[0]) == (
+        1,
+        "wrong: the process of 'hangs' was ended: more than 1 s passed, and execute() was running",
+    )
+    assert f'File "{repository}/hangs/1/model.py", line 9 in execute' in errors
+
+
 @pytest.mark.parametrize(
     "message",
     [(2**60, 0, 0), (Kind.EXECUTED, 0, 2**40), (Kind.EXECUTED, 0, 0), (Kind.LOG, 0, 0)],

@@ -16,6 +16,7 @@ from envpack.server import (
     Tolerance,
     difference,
     needs_binary,
+    stream,
 )
 from envpack.verification.generated import SmokeRequest
 from envpack.verification.samples import Sample, Samples
@@ -65,7 +66,7 @@ def check_stream(client: Client, model: str, config: ServedConfig, request: Smok
     if binary_only:
         reason = f"not sent: requests to a decoupled model are JSON, which cannot represent {sorted(binary_only)[0]}"
         return unchecked("infer", reason, "send it a request with a client of gRPC")
-    responses = client.generate_stream(model, request.inputs)
+    responses = stream(client, model, request.inputs)
     names = {declared.name for declared in config.outputs}
     for response in responses:
         missing = names - set(response)
@@ -75,7 +76,8 @@ def check_stream(client: Client, model: str, config: ServedConfig, request: Smok
         empty = [name for name in names if response[name] == []]
         if empty:
             return failed("infer", f"the output {empty[0]} is empty in a streamed response", _MATCH_CONFIGURATION)
-    return passed("infer", f"streamed {len(responses)} responses; sent {request.description}")
+    count = f"{len(responses)} response{'' if len(responses) == 1 else 's'}"
+    return passed("infer", f"streamed {count}; sent {request.description}")
 
 
 def check_formats(client: Client, model: str, config: ServedConfig, request: SmokeRequest) -> Check | None:

@@ -5,8 +5,7 @@ import socket
 
 from tests.faults.repositories.broken import Broken, Site
 
-_LOADING = ("--load-timeout", "8")
-_ANSWERING = ("--infer-timeout", "4")
+_LIMITED = ("--timeout", "8")
 _IMPORT = """{}
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -62,6 +61,17 @@ def _generator(site: Site):
     """The requests are answered one by one, as if the model were decoupled."""
     text = _IMPORT.format("", "pass", "pass", "pass")
     site.code(text.replace("answers.append(", "yield (").replace("        return answers\n", ""))
+
+
+def _no_final_flag(site: Site):
+    """A decoupled model that keeps its response senders, and ends no stream."""
+    sends = (
+        "sender = request.get_response_sender()\n            self.senders = [*getattr(self, 'senders', ()), sender]\n"
+    )
+    text = _IMPORT.format("", "pass", "pass", "pass")
+    text = text.replace("answers.append(", f"{sends}            sender.send(").replace("        return answers\n", "")
+    site.code(text)
+    site.append("model_transaction_policy { decoupled: true }\n")
 
 
 def _old_version(site: Site):
@@ -328,8 +338,8 @@ ENTRIES = (
         written(_SLEEP),
         "load-timeout",
         "not loaded after 8 s … /1/model.py:1 in <module>",
-        "find what blocks in … /1/model.py:1 in <module>, or allow more time: --load-timeout",
-        options=_LOADING,
+        "find what blocks in … /1/model.py:1 in <module>, or allow more time: --timeout",
+        options=_LIMITED,
     ),
     _v(
         "initialize-hangs",
@@ -337,17 +347,27 @@ ENTRIES = (
         written(initialize=_SLEEP),
         "load-timeout",
         "not loaded after 8 s … /1/model.py:8 in initialize",
-        "find what blocks in … /1/model.py:8 in initialize, or allow more time: --load-timeout",
-        options=_LOADING,
+        "find what blocks in … /1/model.py:8 in initialize, or allow more time: --timeout",
+        options=_LIMITED,
     ),
     _v(
         "execute-hangs",
         "`execute` never ends",
         written(execute=_SLEEP),
         "inference-timeout",
-        "no response within 4 s … /1/model.py:11 in execute",
-        "find what blocks in … /1/model.py:11 in execute, or allow more time: --infer-timeout",
-        options=_ANSWERING,
+        "no response within 8 s … /1/model.py:11 in execute",
+        "find what blocks in … /1/model.py:11 in execute, or allow more time: --timeout",
+        options=_LIMITED,
+        step="inference",
+    ),
+    _v(
+        "final-flag",
+        "a decoupled model never sends its final flag",
+        _no_final_flag,
+        "inference-timeout",
+        "1 response came within 8 s, and none with the final flag",
+        "send the last response, or nothing, with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL",
+        options=_LIMITED,
         step="inference",
     ),
     _v(

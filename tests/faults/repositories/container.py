@@ -127,7 +127,7 @@ ENTRIES = (
         "load-timeout",
         "not loaded after 8 s … /models/hangs_in_container/1/model.py:1 in <module>",
         "find what blocks in /models/hangs_in_container/1/model.py:1 in <module>",
-        options=("--load-timeout", "8"),
+        options=("--timeout", "8"),
     ),
     _v(
         "library-of-the-system",

@@ -77,7 +77,7 @@ def test_the_verdict_on_broken_models_is_no_with_reasons(environment, repository
 def test_a_blocked_load_is_abandoned(environment, repository):
     write_model(repository, HANGS, environment)
     before = listing(repository)
-    ended = envpack("verify", "--json", "--repository", repository, "--load-timeout", "8")
+    ended = envpack("verify", "--json", "--repository", repository, "--timeout", "8")
     assert ended.code == 1, ended.err
     (model,) = ended.document["verdict"]["models"]
     assert model["failure"]["kind"] == "load-timeout"

@@ -231,7 +231,7 @@ def extracted(marker):
 def test_a_time_out_while_an_archive_is_unpacked_leaves_nothing(archive, faults, tmp_path):
     packed, marker = archive
     faults.write_model(tmp_path / "models", faults.HANGS, packed)
-    (model,) = verify(tmp_path / "models", options=VerifyOptions(PROCESS.where, load_timeout=0.5)).models
+    (model,) = verify(tmp_path / "models", options=VerifyOptions(PROCESS.where, timeout=3)).models
     assert model.failure.kind == "load-timeout", model.failure
     assert extracted(marker) == []
 

@@ -323,14 +323,14 @@ def test_an_unpacked_environment_is_removed_after_a_hang(environment, faults, tm
     faults.write_model(repository, faults.HANGS, archive)
     (good,) = verify(repository, [faults.GOOD.name], options=PROCESS).models
     assert good.ok, good.failure
-    options = VerifyOptions(PROCESS.where, load_timeout=5)
+    options = VerifyOptions(PROCESS.where, timeout=5)
     (hangs,) = verify(repository, [faults.HANGS.name], options=options).models
     assert hangs.failure.kind == "load-timeout"
 
 
 def test_a_blocked_load_is_abandoned(environment, faults, tmp_path):
     faults.write_model(tmp_path, faults.HANGS, environment)
-    (model,) = verify(tmp_path, options=VerifyOptions(PROCESS.where, load_timeout=10)).models
+    (model,) = verify(tmp_path, options=VerifyOptions(PROCESS.where, timeout=10)).models
     assert model.failure.kind == faults.HANGS.kind
     assert faults.HANGS.says in model.failure.reason
     assert faults.HANGS.details in model.failure.details

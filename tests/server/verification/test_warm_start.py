@@ -96,13 +96,13 @@ def test_a_model_that_cannot_start_warm_is_fit_to_serve_with_a_warning(judged):
     ids=["import", "initialize"],
 )
 def test_the_line_that_blocks_a_warm_load_is_named(judged, code, place):
-    (model,) = judged(code, load_timeout=15).models  # until the line is reached, on a busy machine
+    (model,) = judged(code, timeout=15).models  # until the line is reached, on a busy machine
     assert model.failure.kind == "load-timeout"
     assert any("/m/1/model.py:" in line and line.endswith(f" in {place}") for line in model.failure.details)
 
 
 def test_the_line_that_blocks_a_request_is_named(judged):
-    (model,) = judged(body="time.sleep(600)", infer_timeout=3).models
+    (model,) = judged(body="time.sleep(600)", timeout=10).models
     assert model.failure.kind == "inference-timeout"
     assert any(line.endswith(" in execute") for line in model.failure.details)
 

@@ -36,7 +36,7 @@ def test_commands_are_completed(shell):
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_options_are_completed(shell):
-    assert "--load-timeout" in ask(shell, ["envpack", "verify", "--load"], "--load")
+    assert "--timeout" in ask(shell, ["envpack", "verify", "--time"], "--time")
 
 
 @pytest.mark.parametrize("shell", SHELLS)

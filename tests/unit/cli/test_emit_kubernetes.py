@@ -51,13 +51,12 @@ def container(arguments, repository, capsys):
     [
         ("--server", "/srv/tritonserver"),
         ("--port", "8123"),
-        ("--infer-timeout", "7"),
         ("--requests", "3"),
         ("--env", "A=1", "--env", "B=2"),
         ("--preload", "tcmalloc"),
         ("--backend-config", "python,x=1"),
         ("--server-arg", "--log-verbose=1"),
-        ("--load-timeout", "77"),
+        ("--timeout", "77"),
         ("--served-from", "/mnt/models"),
     ],
 )

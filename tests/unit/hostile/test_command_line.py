@@ -46,7 +46,7 @@ COMMANDS = st.sampled_from(
         ["inspect", "--backends"],
         ["verify", "--server"],
         ["verify", "--server", "/nowhere", "--port"],
-        ["verify", "--server", "/nowhere", "--load-timeout"],
+        ["verify", "--server", "/nowhere", "--timeout"],
         ["verify", "--server", "/nowhere", "--shm-size"],
         ["verify", "--server", "/nowhere", "--preload"],
         ["verify", "--server", "/nowhere", "--env"],

@@ -5,7 +5,7 @@ import json
 from hypothesis import given, strategies as st
 
 from envpack.server import RequestError, read_model_error
-from envpack.server.kserve import Client, _error_text
+from envpack.server.kserve import Client, _error_text, read_events
 from envpack.server.log import (
     configuration_error,
     last_lines,
@@ -96,12 +96,6 @@ class Answer:
     def __init__(self, content):
         self.content, self.headers = content, {}
 
-    def iter_lines(self):
-        return iter(self.content.split(b"\n"))
-
-    def close(self):
-        pass
-
 
 def answered(content):
     client = Client("http://127.0.0.1:1")
@@ -116,7 +110,8 @@ def test_answers(content):
     _error_text(content)
     for ask in (
         lambda: client.infer("m", (), binary=True),
-        lambda: client.generate_stream("m", ()),
+        lambda: read_events(200, [b"data:" + line for line in content.split(b"\n")], 1),
+        lambda: read_events(400, [content], 1),
         client.index,
         lambda: client.config("m"),
         lambda: client.statistics("m"),

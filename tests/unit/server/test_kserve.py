@@ -1,11 +1,9 @@
 import http.server
-import itertools
 import json
 import struct
 import threading
 
 import pytest
-import requests
 
 from envpack.server.kserve import Client, RequestError
 from envpack.server.tensors import Tensor
@@ -98,44 +96,3 @@ def test_no_server():
     assert not client.live()
     with pytest.raises(RequestError, match="no response"):
         client.index()
-
-
-class Stream:
-    """A response of a decoupled model, in pieces, which can end in an error."""
-
-    status_code, ok = 200, True
-
-    def __init__(self, lines, error=None):
-        self._lines, self._error = lines, error
-
-    def iter_lines(self):
-        yield from self._lines
-        if self._error:
-            raise self._error
-
-    def close(self):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("stream", "message", "timed_out"),
-    [
-        (Stream([b'data: {"A": 1}'], requests.ConnectionError("Read timed out.")), "no further response", True),
-        (Stream([], requests.exceptions.ChunkedEncodingError("ended")), "broke off: ended", False),
-        (Stream([b"data: {"]), "malformed", False),
-    ],
-    ids=["silence", "end", "no JSON"],
-)
-def test_a_stream_that_does_not_end_as_it_should_is_an_error(monkeypatch, stream, message, timed_out):
-    client = Client("http://127.0.0.1:1", timeout=5)
-    monkeypatch.setattr(client._session, "request", lambda *_, **__: stream)
-    with pytest.raises(RequestError, match=message) as caught:
-        client.generate_stream("m", ())
-    assert caught.value.timed_out is timed_out
-
-
-def test_a_stream_without_end_is_read_for_a_while(monkeypatch):
-    client = Client("http://127.0.0.1:1", timeout=0.05)
-    monkeypatch.setattr(client._session, "request", lambda *_, **__: Stream(itertools.repeat(b'data: {"A": "\xff"}')))
-    responses = client.generate_stream("m", (), limit=10**9)
-    assert responses[0] == {"A": "\ufffd"}

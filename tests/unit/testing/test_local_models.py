@@ -40,7 +40,7 @@ def repository(tmp_path, monkeypatch):
 
 @pytest.fixture
 def models(repository):
-    found = LocalModels(open_project(repository.folder))
+    found = LocalModels(open_project(repository.folder), 60)
     yield found
     found.close()
 

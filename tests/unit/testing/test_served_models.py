@@ -4,6 +4,7 @@ import contextlib
 import json
 import struct
 import sys
+import time
 from concurrent import futures
 
 import grpc
@@ -42,7 +43,7 @@ class Client:
     """Notes what is asked."""
 
     def __init__(self, url, *, timeout):
-        assert (url, timeout) == (Server.url, 300)
+        assert (url, timeout) == (Server.url, 60)
         self.loads, self.asked, self.errors, self.configs = [], [], {}, 0
 
     def load(self, model, *, timeout):
@@ -56,6 +57,8 @@ class Client:
 
     def infer(self, model, inputs, **options):
         self.asked.append((model, inputs, options))
+        if options["request_id"] == "late":
+            raise RequestError("no response within 60 s", timed_out=True)
         if options["request_id"] == "bad":
             raise RequestError("rejected", status=400)
         return (Tensor("OUT", "INT32", (1,), (7,)),)
@@ -83,7 +86,7 @@ def models(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "find_server", lambda program: f"server {program}")
     monkeypatch.setattr(module, "Client", Client)
     monkeypatch.setattr(module, "_QUIET_SECONDS", 0)
-    found = ServedModels(open_project(tmp_path), None)
+    found = ServedModels(open_project(tmp_path), None, 60)
     found.started, found.server = started, server
     yield found
     found.close()
@@ -154,6 +157,14 @@ def test_a_request_is_sent_as_a_client_sends_it(models):
     assert models._client.asked[-1][2]["parameters"] == {}
 
 
+def test_a_model_that_takes_too_long_is_ended_and_the_line_that_ran_is_named(models, monkeypatch):
+    ended = []
+    monkeypatch.setattr(module, "abort_and_read_frames", lambda server, model: ended.append(model.name) or ("m.py:3",))
+    with pytest.raises(ModelError, match=r"^no response within 60 s; m\.py:3 was running; --timeout, in pytest --env"):
+        models.infer(Request((INPUT,), model="one", id="late"))
+    assert ended == ["one"]
+
+
 def test_the_lines_that_a_model_logged(models):
     before = models.position()
     for line in (
@@ -187,6 +198,9 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
                 answer = service_pb2.ModelInferResponse(raw_output_contents=[struct.pack("<i", number)])
                 answer.outputs.add(name="OUT", datatype="INT32", shape=[1])
                 yield service_pb2.ModelStreamInferResponse(infer_response=answer)
+            if request.id == "hang":
+                while context.is_active():
+                    time.sleep(0.01)
             if request.id == "fail":
                 yield service_pb2.ModelStreamInferResponse(error_message="boom")
 
@@ -221,16 +235,23 @@ def test_a_stream_carries_shapes_and_types(service, models):
 def test_an_error_in_a_stream_follows_its_responses(service):
     found = []
     with pytest.raises(ModelError, match="^boom$"):
-        found.extend(stream_by_grpc(service.port, Request((INPUT,), model="one", id="fail"), {}))
-    responses = stream_by_grpc(service.port, Request((INPUT,), model="one", id="fail"), {})
+        found.extend(stream_by_grpc(service.port, Request((INPUT,), model="one", id="fail"), {}, 60))
+    responses = stream_by_grpc(service.port, Request((INPUT,), model="one", id="fail"), {}, 60)
     assert len([next(responses) for _ in range(3)]) == 3
     responses.close()
     with pytest.raises(ModelError, match="^shutting down$"):
-        list(stream_by_grpc(service.port, Request((INPUT,), model="one", id="refuse"), {}))
+        list(stream_by_grpc(service.port, Request((INPUT,), model="one", id="refuse"), {}, 60))
+
+
+def test_a_stream_without_end_has_a_limit(service):
+    found = []
+    with pytest.raises(RequestError, match=r"^3 responses came within 0\.5 s, and none with the final flag$") as raised:
+        found.extend(stream_by_grpc(service.port, Request((INPUT,), model="one", id="hang"), {}, 0.5))
+    assert (len(found), raised.value.timed_out) == (3, True)
 
 
 def test_without_the_client_the_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tritonclient.grpc", None)
     with pytest.raises(UsageError, match=r"stream\(\) of model 'one' on a real server needs gRPC") as raised:
-        list(stream_by_grpc(1, Request((INPUT,), model="one"), {}))
+        list(stream_by_grpc(1, Request((INPUT,), model="one"), {}, 60))
     assert (raised.value.kind, raised.value.hint) == ("grpc-missing", "pip install 'tritonclient[grpc]'")

@@ -9,6 +9,7 @@ from envpack.server import RequestError, Tensor, read_served_config
 from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry
 from envpack.server.tensors import Tolerance
+from envpack.verification.checks import inference
 from envpack.verification.checks.inference import (
     check_formats,
     check_samples,
@@ -39,7 +40,7 @@ class Client:
     """
 
     def __init__(self, *responses, as_json=None):
-        self._responses, self._as_json, self.sent = list(responses), as_json, []
+        self._responses, self._as_json, self.sent, self.timeout = list(responses), as_json, [], 30
 
     def infer(self, model, inputs, *, binary=None, parameters=None):
         self.sent.append((model, inputs, binary, parameters))
@@ -50,9 +51,6 @@ class Client:
             raise RequestError(response, status=500)
         return response
 
-    def generate_stream(self, model, inputs):
-        return self._responses
-
     def load(self, model, *, timeout):
         pass
 
@@ -61,6 +59,12 @@ class Client:
 
     def config(self, model):
         return SERVED
+
+
+@pytest.fixture(autouse=True)
+def streams(monkeypatch):
+    """A stream has all responses of the client."""
+    monkeypatch.setattr(inference, "stream", lambda client, *_: client._responses)
 
 
 def formats(*responses, as_json, config=CONFIG, request=REQUEST):
@@ -254,7 +258,7 @@ def test_an_output_without_a_finite_number_is_a_warning(values, warned):
     ("responses", "status", "evidence"),
     [
         (({"OUT": 1.0}, {"OUT": [1.0, 2.0]}), "ok", "streamed 2 responses; sent with every input"),
-        (({"OUT": 0.0},), "ok", "streamed 1 responses; sent with every input"),
+        (({"OUT": 0.0},), "ok", "streamed 1 response; sent with every input"),
         (({"OUT": 1.0}, {"X": 1}), "failed", "the output OUT is missing in a streamed response"),
         (({"OUT": []},), "failed", "the output OUT is empty in a streamed response"),
     ],

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,9 +12,10 @@ from envpack.inspection import BuildState
 from envpack.repository import in_model_folder, open_model, point_to_environment
 from envpack.server import RequestError, Tensor
 from envpack.server.interface import Process
-from envpack.server.kserve import IndexEntry
+from envpack.server.kserve import IndexEntry, unfinished
 from envpack.support.errors import InputError
-from envpack.verification import judge as judging
+from envpack.verification import judge as judging, request_choice
+from envpack.verification.checks import inference
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.loading import LoadResult
 from envpack.verification.verdict import Failure, failed, unchecked
@@ -103,9 +105,6 @@ class Client:
             raise self._error
         (tensor,) = inputs
         return (Tensor("OUT", tensor.datatype, tensor.shape, tensor.data),)
-
-    def generate_stream(self, model, inputs):
-        return [{"OUT": 1.0}]
 
 
 CONFIG = {
@@ -366,10 +365,39 @@ def test_a_model_without_inputs_is_not_sent_a_request(server, model):
     assert (verdict.ok, ids(verdict)["infer"]) == (True, "unchecked")
 
 
-def test_a_decoupled_model_is_judged_by_its_stream(server, model):
-    verdict = judge(server, config={**CONFIG, "model_transaction_policy": {"decoupled": True}}).judge(model)
+DECOUPLED = {**CONFIG, "model_transaction_policy": {"decoupled": True}}
+
+
+def streaming(monkeypatch, stream):
+    """Every request to a decoupled model has this stream."""
+    for module in (request_choice, inference):
+        monkeypatch.setattr(module, "stream", stream)
+
+
+def test_a_decoupled_model_is_judged_by_its_stream(server, model, monkeypatch):
+    streaming(monkeypatch, lambda *_: [{"OUT": 1.0}])
+    verdict = judge(server, config=DECOUPLED).judge(model)
     assert verdict.ok
-    assert verdict.checks[-1].evidence == "streamed 1 responses; sent with every input"
+    assert verdict.checks[-1].evidence == "streamed 1 response; sent with every input"
+
+
+@pytest.mark.parametrize(
+    ("count", "frames", "fix"),
+    [
+        (0, (), f"{judging._SEND_FINAL}, or allow more time: --timeout"),
+        (2, (), f"{judging._SEND_FINAL}, or allow more time: --timeout"),
+        (2, ("m.py:5 in f",), f"{judging._SEND_FINAL}, or allow more time: --timeout; m.py:5 in f was running"),
+        (0, ("m.py:5 in f",), "find what blocks in m.py:5 in f, or allow more time: --timeout"),
+    ],
+)
+def test_a_stream_without_its_final_flag_is_the_cause(server, model, monkeypatch, count, frames, fix):
+    streaming(monkeypatch, Mock(side_effect=unfinished(count, 5)))
+    monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: frames)
+    judged = judge(server, config=DECOUPLED)
+    failure = judged.judge(model).failure
+    assert (failure.kind, failure.fix) == ("inference-timeout", fix)
+    assert failure.reason.startswith(f"{count} responses came within 5 s, and none with the final flag")
+    assert judged.stuck
 
 
 def with_changed_environment(model):
@@ -594,12 +622,12 @@ def test_a_request_without_an_answer_blocks_the_server(server, model, monkeypatc
     failure = judged.judge(model).failure
     assert failure.kind == "inference-timeout"
     assert failure.details == ("earlier", "loading m", "/srv/m/1/model.py:5 in execute")[1:]
-    assert failure.fix == "find what blocks in /srv/m/1/model.py:5 in execute, or allow more time: --infer-timeout"
+    assert failure.fix == "find what blocks in /srv/m/1/model.py:5 in execute, or allow more time: --timeout"
     assert judged.stuck
     monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: ())
     failure = judge(server, error=RequestError("no response", timed_out=True)).judge(model).failure
     assert failure.fix == (
-        "find what blocks in execute, which must answer every request, or allow more time: --infer-timeout"
+        "find what blocks in execute, which must answer every request, or allow more time: --timeout"
     )
 
 

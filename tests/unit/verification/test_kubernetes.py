@@ -78,7 +78,7 @@ def test_the_container_runs_envpack_with_the_copied_python():
     verify = make_job(WHEEL)["spec"]["template"]["spec"]["containers"][0]
     assert verify["command"] == [
         "/envpack/python/bin/python3", "-m", "envpack.cli", "verify", "--runtime", "process", "--server",
-        "/opt/tritonserver", "--repository", "/mnt", "--load-timeout", "120",
+        "/opt/tritonserver", "--repository", "/mnt", "--timeout", "120",
     ]  # fmt: skip
     assert verify["env"] == [
         {"name": "PYTHONHOME", "value": "/envpack/python"},
@@ -89,10 +89,10 @@ def test_the_container_runs_envpack_with_the_copied_python():
     assert [(mount["name"], mount["mountPath"]) for mount in verify["volumeMounts"]] == [
         ("models", "/mnt"), ("tools", "/envpack"), ("tmp", "/tmp"), ("shm", "/dev/shm"),
     ]  # fmt: skip
-    own = make_job(replace(JOB, arguments=("--server", "/srv"), load_timeout=7.5))["spec"]["template"]["spec"]
+    own = make_job(replace(JOB, arguments=("--server", "/srv"), timeout=7))["spec"]["template"]["spec"]
     command = own["containers"][0]["command"]
     assert command[4:] == [
-        "Model_A", "--runtime", "process", "--repository", "/models", "--load-timeout", "7.5", "--gpu", "--server",
+        "Model_A", "--runtime", "process", "--repository", "/models", "--timeout", "7", "--gpu", "--server",
         "/srv",
     ]  # fmt: skip
     assert {"name": "PYTHONPATH", "value": "/envpack/packages"} not in own["containers"][0]["env"]
