@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from envpack.cli.console import Console, Failure, plain
@@ -66,24 +66,34 @@ class EachModel:
         if not self._errors:
             self._console.result(dict(document))
             return 0
-        alike: dict[tuple[str, ...], list[str]] = {}
-        for name in filter(self._errors.__contains__, self._names):
-            error = self._errors[name]
-            alike.setdefault((error.kind, error.message, error.where, error.hint), []).append(name)
-        if len(alike) == 1 and not self.left:
-            raise self._errors[self._names[0]]
-        failures = {names[0]: Failure.of(self._errors[names[0]], names[0]) for names in alike.values()}
-        for names in alike.values():
-            failure = failures[names[0]]
-            self._console.show_failure(dataclasses.replace(failure, message=f"{', '.join(names)}: {failure.message}"))
-        done = len(self.left)
-        self._console.show(f"{done} of {len(self._names)} models {verb}", even_if_quiet=True)
-        entries = [_entries(names, failures[names[0]]) for names in alike.values()]
-        first = next(iter(failures.values()))
-        failed = [entry for group in entries for entry in group]
-        self._console.result({**document, "failed": failed, "error": dataclasses.asdict(first)})
-        return first.exit_code
+        errors = {name: self._errors[name] for name in self._names if name in self._errors}
+        if not self.left and len(_alike(errors)) == 1:
+            raise errors[self._names[0]]
+        return show_errors(errors, f"{len(self.left)} of {len(self._names)} models {verb}", self._console, document)
 
 
-def _entries(names: Iterable[str], failure: Failure) -> list[dict[str, Any]]:
-    return [{"name": name, "error": dataclasses.asdict(failure)} for name in names]
+def show_errors(errors: Mapping[str, EnvpackError], count: str, console: Console, document: Mapping[str, Any]) -> int:
+    """Print the errors of models, how many models were done, and the JSON document; returns the exit status.
+
+    Args:
+        errors: at least one, by the names of the models.
+        count: how many models were done, in words.
+        console: takes them.
+        document: the result for the models that were done.
+    """
+    failed = []
+    for names in _alike(errors):
+        failure = Failure.of(errors[names[0]], names[0])
+        console.show_failure(dataclasses.replace(failure, message=f"{', '.join(names)}: {failure.message}"))
+        failed += [{"name": name, "error": dataclasses.asdict(failure)} for name in names]
+    console.show(count, even_if_quiet=True)
+    console.result({**document, "failed": failed, "error": failed[0]["error"]})
+    return next(iter(errors.values())).exit_code
+
+
+def _alike(errors: Mapping[str, EnvpackError]) -> list[list[str]]:
+    """The names of models, those with the same error together."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, error in errors.items():
+        alike.setdefault((error.kind, error.message, error.where, error.hint), []).append(name)
+    return list(alike.values())

@@ -17,7 +17,7 @@ from envpack.cli import interrupts
 from envpack.cli.completion import COMPLETION_VARIABLE, answer_shell
 from envpack.cli.console import Console, Failure
 from envpack.cli.streams import close_streams, open_missing_streams
-from envpack.support.errors import EnvpackError, InputError, StorageError
+from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
 from envpack.support.storage_errors import storage_error, system_limit
 
 _COMMANDS = (
@@ -125,8 +125,18 @@ def run(arguments: list[str]) -> int:
             raise
         failure = _failure(error)
         with contextlib.suppress(OSError, EnvpackError):  # no stream is left that could be written to
-            _console(context, arguments).failed(failure)
+            _show(error, failure, _console(context, arguments))
         return failure.exit_code
+
+
+def _show(error: BaseException, failure: Failure, console: Console) -> None:
+    if not isinstance(error, ModelsError):
+        console.failed(failure)
+        return
+    from envpack.cli.each_model import show_errors
+
+    ready = error.total - len(error.errors)
+    show_errors(error.errors, f"{ready} of {error.total} models are ready, and nothing was changed", console, {})
 
 
 def _failure(error: BaseException) -> Failure:

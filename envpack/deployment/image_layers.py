@@ -21,6 +21,7 @@ from envpack.deployment.tree import MANIFEST_NAME, describe
 from envpack.repository import STUB_NAME
 from envpack.support.bounded_reading import read_json
 from envpack.support.cache_locations import cache_root
+from envpack.support.errors import EnvpackError, InputError, ModelsError
 from envpack.support.processes import raise_if_stopped
 from envpack.support.replacement import write_text
 from envpack.support.storage_errors import storage_errors
@@ -112,15 +113,24 @@ def image_layers(deployment: Deployment, memory: LayerMemory, *, based: bool) ->
         based: whether there is a base image, in which a server finds models and backends at its own paths.
 
     Raises:
-        InputError: a model contains something that cannot be deployed.
+        InputError: the only model contains something that cannot be deployed.
+        ModelsError: the errors of each of several models.
     """
     models = deployment.served_from.strip("/") if based else "models"
     backends = SERVER_BACKENDS.strip("/") if based else "backends"
     shared: dict[str, ImageLayer] = {}
     own: list[ImageLayer] = []
+    contents: dict[str, list[ContentEntry]] = {}
+    errors: dict[str, EnvpackError] = {}
+    for model in deployment.models:
+        try:
+            contents[model.name] = list(content_of(model.folder, model.environment))
+        except InputError as error:
+            errors[model.name] = error
+    ModelsError.raise_any(errors, len(deployment.models))
     for model in deployment.models:
         raise_if_stopped()
-        entries = list(content_of(model.folder, model.environment))
+        entries = contents[model.name]
         entries += [ContentEntry("1", "folder", model.folder)] if lacks_version(model) else []
         parts = _parts_of(entries, memory)
         shared |= {part.folder: part.layer for part in parts}

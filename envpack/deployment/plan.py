@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,16 +16,13 @@ from envpack.repository import (
     Model,
     environment_of,
     find_backends,
-    find_folder,
-    find_models,
     get_string_parameter,
-    no_models,
-    open_model,
+    open_models,
     unpacking_backends,
     version_folders,
 )
 from envpack.support.bounded_reading import read_json
-from envpack.support.errors import InputError
+from envpack.support.errors import InputError, ModelsError
 
 MODELS_ON_SERVER = "/models"
 SERVER_BACKENDS = "/opt/tritonserver/backends"
@@ -87,52 +84,46 @@ def plan_deployment(
         served_from: path of the models on the server; by default the project's setting, else ``/models``.
 
     Raises:
-        InputError: the repository or a model is invalid; the repository has no models (``repository-empty``); a backend
-            is missing (``backend-missing``); an execution environment is missing (``environment-missing``), or
-            config.pbtxt refers to it by a path that differs on the server (``environment-elsewhere``).
+        InputError: the repository has no models (``repository-empty``), or what is wrong with the only model.
+        ModelsError: what is wrong with each of several models: its files are invalid; its backend is missing
+            (``backend-missing``); its execution environment is missing (``environment-missing``), or config.pbtxt
+            refers to it by a path that differs on the server (``environment-elsewhere``).
     """
-    models = _chosen(project.repository, names)
-    if not models:
-        raise no_models(project.repository)
+    found, errors = open_models(project.repository, names)
     served_from = (served_from or project.served_from or MODELS_ON_SERVER).rstrip("/") or "/"
-    cautions = tuple(caution for model in models for caution in _cautions(model, project.repository, served_from))
+    available = {backend.name: backend for backend in find_backends(backends)}
+    needed: dict[str, Backend] = {}
+    cautions: dict[str, list[str]] = {}
+    for name, model in found.items():
+        try:
+            needed |= _backend_of(model, available, backends)
+            cautions[name] = _cautions(model, project.repository, served_from)
+        except InputError as error:
+            errors[name] = error
+    ModelsError.raise_any(dict(sorted(errors.items())), len(found.keys() | errors))
+    models = [found[name] for name in sorted(found)]
     return Deployment(
         tuple(_deployed(model) for model in models),
-        _needed(models, backends),
+        tuple(needed[name] for name in sorted(needed)),
         release,
         served_from,
         unpacking_backends(models),
-        cautions,
+        tuple(caution for name in sorted(cautions) for caution in cautions[name]),
     )
 
 
-def _chosen(repository: Path, names: Sequence[str]) -> tuple[Model, ...]:
-    if not names:
-        return find_models(repository, foreign=True)
-    chosen: dict[str, Model] = {}
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in chosen:
-            chosen[name] = open_model(repository / name, foreign=True)
-            pending += [step for step in chosen[name].steps if find_folder(repository, step)]
-    return tuple(chosen[name] for name in sorted(chosen))
-
-
-def _needed(models: Iterable[Model], backends: Path) -> tuple[Backend, ...]:
-    available = {backend.name: backend for backend in find_backends(backends)}
-    needed: dict[str, Backend] = {}
-    for model in models:
-        if model.backend in available:
-            needed[model.backend] = available[model.backend]
-        elif model.backend.startswith(f"{PYTHON_BACKEND}_"):
-            raise InputError(
-                f"config.pbtxt names the backend {model.backend!r}, which is not in {backends}",
-                kind="backend-missing",
-                where=str(model.folder),
-                hint=f"run `envpack build --layout backend {model.folder.name}`, or give its folder with --backends",
-            )
-    return tuple(needed[name] for name in sorted(needed))
+def _backend_of(model: Model, available: Mapping[str, Backend], folder: Path) -> dict[str, Backend]:
+    """The backend directory that a model needs, by its name; none if servers have its backend."""
+    if model.backend in available:
+        return {model.backend: available[model.backend]}
+    if model.backend.startswith(f"{PYTHON_BACKEND}_"):
+        raise InputError(
+            f"config.pbtxt names the backend {model.backend!r}, which is not in {folder}",
+            kind="backend-missing",
+            where=str(model.folder),
+            hint=f"run `envpack build --layout backend {model.folder.name}`, or give its folder with --backends",
+        )
+    return {}
 
 
 def _deployed(model: Model) -> DeployedModel:

@@ -31,9 +31,10 @@ from envpack.repository import (
     in_model_folder,
     set_backend,
     set_execution_environment,
+    version_folders,
 )
 from envpack.support.cache_locations import cache_root
-from envpack.support.errors import InputError
+from envpack.support.errors import EnvironmentBuildError, EnvpackError, InputError, ModelsError
 from envpack.support.progress import Progress
 from envpack.support.redaction import public_url
 
@@ -89,20 +90,25 @@ def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publ
     because a server downloads nothing but the folder of a model.
 
     Raises:
-        InputError: a model cannot be published: its environment is not in the cache (``environment-not-cached``), or
-            its folder contains what is no file (``special-file``).
-        EnvironmentBuildError: an environment cannot be packed.
+        InputError: the only model cannot be published: its environment is not in the cache
+            (``environment-not-cached``), or its folder contains what is no file (``special-file``).
+        EnvironmentBuildError: its environment cannot be packed.
+        ModelsError: the errors of each of several models.
         StorageError: the disk is full.
     """
     backends = {backend.name: backend for backend in deployment.backends}
     files: list[PublishedFile] = []
+    errors: dict[str, EnvpackError] = {}
     cautions = list(deployment.cautions)
     packages = packages_of(deployment)
     with contextlib.ExitStack() as kept:
         for model in deployment.models:
-            archive = kept.enter_context(_archive(model, progress)) if model.environment else None
-            of_model = list(_model_files(model, archive, backends.get(model.backend), cautions))
-            files += of_model
+            try:
+                archive = kept.enter_context(_archive(model, progress)) if model.environment else None
+                files += _model_files(model, archive, backends.get(model.backend), cautions)
+            except (InputError, EnvironmentBuildError) as error:
+                errors[model.name] = error
+        ModelsError.raise_any(errors, len(deployment.models))
         order = {model.name: not model.backend for model in deployment.models}  # ensembles after their members
         files.sort(key=lambda file: (file.is_config, file.is_config and order[file.path.split("/")[0]], file.path))
         yield Publication(tuple(files), tuple(cautions), deployment.release.name, packages)
@@ -179,16 +185,17 @@ def _model_files(
         yield PublishedFile(f"{model.name}/{STUB_NAME}", backend.stub)
         if (backend.folder / RELEASE_FILE).is_file():
             yield PublishedFile(f"{model.name}/{RELEASE_FILE}", backend.folder / RELEASE_FILE)
+    filled = set()
     for path, file in _walk(folder, model.name, left_out):
         if has_credentials(file):
             cautions.append(f"{path} contains credentials and is left out")
             continue
+        filled.add(path.split("/")[1])
         yield PublishedFile(path, file)
-    for version in sorted(entry for entry in folder.iterdir() if entry.name.isdigit() and entry.is_dir()):
-        if not any(not entry.name.startswith(".") for entry in version.iterdir()):
-            yield PublishedFile(f"{model.name}/{version.name}/{_KEEP}")
-    if lacks_version(model):
-        yield PublishedFile(f"{model.name}/1/{_KEEP}")
+    versions = [version.name for version in version_folders(folder)]
+    for version in (*versions, *(["1"] if lacks_version(model) else [])):
+        if version not in filled:
+            yield PublishedFile(f"{model.name}/{version}/{_KEEP}")
     if text:
         yield PublishedFile(f"{model.name}/{CONFIG_NAME}", content=text.encode())
 

@@ -11,7 +11,7 @@ from envpack.fleet.tasks import Task, VerifyOrder
 from envpack.repository import CONFIG_NAME, Model, find_folder, is_model_file, no_models, open_models, parse_config
 from envpack.requirements import host_platform
 from envpack.store import Location, Objects
-from envpack.support.errors import EnvpackError, InputError
+from envpack.support.errors import EnvpackError, InputError, ModelsError
 from envpack.verification import VerifyOptions
 
 _CONFIG_BYTES = 16 << 20
@@ -72,15 +72,15 @@ def _models(repository: Path | Location, names: Sequence[str]) -> tuple[dict[str
     """The models to verify by the names of their folders, and the names of those that cannot be read.
 
     Raises:
-        EnvpackError: no model can be read.
+        EnvpackError: no model can be read; see `ModelsError`.
     """
     if isinstance(repository, Path):
         found, errors = open_models(repository, names)
     else:
         found, errors = _published_models(Objects(repository), names)
     wanted = [name for name in found if not names or name in names]
-    for error in () if wanted else errors.values():
-        raise error
+    if not wanted:
+        ModelsError.raise_any(errors, len(errors))
     if not wanted:
         raise no_models(Path(str(repository)))
     return {name: found[name] for name in wanted}, tuple(name for name in errors if not names or name in names)

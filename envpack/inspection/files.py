@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -49,7 +50,8 @@ def folder_findings(repository: Path) -> Iterator[Finding]:
         if not entry.is_dir():
             continue
         if not entry.name.startswith(".") and (looks_like_model(entry) or (entry / CONFIG_NAME).is_symlink()):
-            yield from _version_findings(entry)
+            with contextlib.suppress(PermissionError):  # which is a finding on this model
+                yield from _version_findings(entry)
         else:
             yield fault(
                 "stray-folder",

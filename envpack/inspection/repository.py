@@ -83,29 +83,29 @@ def inspect_repository(
         backends: folder of backend directories; by default that of `backends_folder`.
 
     Raises:
-        InputError: a named model does not exist (``model-missing``), or a file or folder cannot be read
+        InputError: a named model does not exist (``model-missing``), or the folder of the repository cannot be read
             (``unreadable``).
     """
     repository = project.repository
     backends = backends_folder(project, backends)
     try:
-        folders = [f for f in sorted(repository.iterdir()) if f.is_dir() and looks_like_model(f)]
-        chosen = [repository / name for name in names] or folders
+        chosen = [repository / name for name in names] or [
+            folder for folder in sorted(repository.iterdir()) if folder.is_dir() and looks_like_model(folder)
+        ]
         findings = [] if names else list(folder_findings(repository))
-        examined = [examine_model(folder) for folder in chosen]
-        for folder, (model, faults) in zip(chosen, examined, strict=True):
+    except OSError as error:
+        raise _unreadable(error, repository) from error
+    models: list[Model] = []
+    for folder in chosen:
+        try:
+            model, faults = examine_model(folder)
             if any(error.kind == "model-missing" for error in faults):
                 raise faults[0]
             findings += _of_model(project, folder, model, faults, release, backends)
-        models = [model for model, _ in examined if model]
-        findings += [*_of_backends(models, backends, release), *_of_all(repository, models)]
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror}",
-            kind="unreadable",
-            where=str(error.filename or repository),
-            hint=f"make it readable: `chmod -R u+rX {repository}`",
-        ) from error
+            models += [model] if model else []
+        except OSError as error:
+            findings.append(finding_of_error(_unreadable(error, folder), folder))
+    findings += [*_of_backends(models, backends, release), *_of_all(repository, models)]
     findings.sort(key=lambda finding: (str(finding.where), finding.severity, finding.kind))
     return RepositoryInspection(
         repository,
@@ -113,6 +113,15 @@ def inspect_repository(
         tuple(folder.name for folder in chosen),
         tuple(model.folder.name for model in models if starts_warm(model)),
         tuple(findings),
+    )
+
+
+def _unreadable(error: OSError, folder: Path) -> InputError:
+    return InputError(
+        f"cannot be read: {error.strerror}",
+        kind="unreadable",
+        where=str(error.filename or folder),
+        hint=f"make it readable: `chmod -R u+rX {folder}`",
     )
 
 

@@ -176,11 +176,17 @@ def is_too_long(path: str) -> bool:
 
 
 def looks_like_model(folder: Path) -> bool:
-    """Whether a folder contains a configuration, or a version with the file of a backend that a server knows."""
-    if (folder / CONFIG_NAME).is_file():
-        return True
+    """Whether a folder contains a configuration, or a version with the file of a backend that a server knows.
+
+    A folder that this user may not read may be a model too: to open it is then an error of this model alone.
+    """
     files = {known.file for known in KNOWN}
-    return any((version / file).exists() for version in version_folders(folder) for file in files)
+    try:
+        if (folder / CONFIG_NAME).is_file():
+            return True
+        return any((version / file).exists() for version in version_folders(folder) for file in files)
+    except PermissionError:
+        return True
 
 
 def version_folders(folder: Path) -> list[Path]:

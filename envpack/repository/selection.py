@@ -47,21 +47,19 @@ def _is_foreign(folder: Path) -> bool:
     return model is not None and model.is_foreign
 
 
-def find_models(repository: Path, *, foreign: bool = False) -> tuple[Model, ...]:
+def find_models(repository: Path) -> tuple[Model, ...]:
     """Every Python model and ensemble of a repository, sorted by name.
 
     Folders without a configuration and code, and folders whose name starts with a dot, are not models.
 
     Args:
         repository: folder that contains the model folders.
-        foreign: whether to return models of other backends too.
 
     Raises:
         InputError: the repository does not exist (kind ``repository-missing``), or see `open_model`.
 
     """
-    folders = (folder for folder in model_folders(repository) if foreign or not _is_foreign(folder))
-    return tuple(open_model(folder, foreign=foreign) for folder in folders)
+    return tuple(open_model(folder) for folder in model_folders(repository) if not _is_foreign(folder))
 
 
 def model_folders(repository: Path) -> list[Path]:

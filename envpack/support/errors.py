@@ -6,7 +6,7 @@ message names the problem, ``where`` the file or line, and ``hint`` the solution
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
 
 from envpack.support.redaction import redact
 
@@ -24,7 +24,7 @@ class EnvpackError(Exception):
         details: full output of the program that failed, if the message is only a part of it; may be empty.
     """
 
-    exit_code: ClassVar[int] = 70
+    exit_code: int = 70
 
     def __init__(self, message: str, *, kind: str, where: str = "", hint: str = "", details: str = "") -> None:
         super().__init__(redact(message))
@@ -74,3 +74,32 @@ class ServerError(EnvpackError):
     """A server, container or cluster could not be found, started or stopped."""
 
     exit_code = 6
+
+
+class ModelsError(EnvpackError):
+    """Errors of models in a command that does its work for all of them or for none; kind and exit code are the first's.
+
+    Attributes:
+        errors: the errors by the names of the models.
+        total: number of models of the command.
+    """
+
+    errors: Mapping[str, EnvpackError]
+    total: int
+
+    @classmethod
+    def raise_any(cls, errors: Mapping[str, EnvpackError], total: int) -> None:
+        """Raise the errors of models, if there are any; the error itself if it is that of all models.
+
+        Raises:
+            EnvpackError: see the class.
+        """
+        if not errors:
+            return
+        first, *others = errors.values()
+        if len(errors) == total and all(other is first for other in others):
+            raise first
+        count = f"{len(errors)} of {total} models: {', '.join(errors)}"
+        error = cls(f"nothing was changed because of {count}", kind=first.kind, where=first.where, hint=first.hint)
+        error.exit_code, error.errors, error.total = first.exit_code, dict(errors), total
+        raise error

@@ -38,7 +38,7 @@ from envpack.server import (
     temporary_home,
 )
 from envpack.support.cache_locations import cache_root
-from envpack.support.errors import EnvpackError, InputError, ServerError
+from envpack.support.errors import EnvpackError, InputError, ModelsError, ServerError
 from envpack.support.progress import NoProgress, Progress
 from envpack.support.replacement import write_text
 from envpack.verification.checks.server import check_repository, check_runtime, check_together, unload_all
@@ -348,11 +348,11 @@ def _in_loading_order(repository: Path, names: Sequence[str]) -> tuple[tuple[Mod
     """The named models and those that they need, each after those that it needs; and the errors of unreadable ones.
 
     Raises:
-        EnvpackError: no model can be read.
+        EnvpackError: no model can be read; see `ModelsError`.
     """
     wanted, errors = open_models(repository, names)
-    for error in () if wanted else errors.values():
-        raise error
+    if not wanted:
+        ModelsError.raise_any(errors, len(errors))
 
     def model_named(name: str) -> Model | None:
         folder = None if name in errors else find_folder(repository, name)

@@ -6,7 +6,7 @@ from envpack.deployment import docker_command, plan_deployment, server_arguments
 from envpack.environment.store import MANIFEST
 from envpack.project import Project
 from envpack.repository import backends_folder, open_model, point_to_environment
-from envpack.support.errors import InputError
+from envpack.support.errors import InputError, ModelsError
 
 
 def plan(project, release, *names, **options):
@@ -68,8 +68,9 @@ def test_the_start_command_mounts_each_part_and_keeps_archives_apart(project, re
 def test_an_environment_that_the_server_cannot_find_is_an_error(project, release, named, kind):
     model = open_model(project.repository / "late")
     point_to_environment(model, named.format(repository=project.repository))
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(ModelsError) as caught:
         plan(project, release)
+    assert list(caught.value.errors) == ["late"]
     assert (caught.value.kind, caught.value.where) == (kind, str(model.folder))
 
 
@@ -89,9 +90,26 @@ def test_files_with_another_prefix_are_a_caution(project, release):
 
 
 def test_a_missing_backend_is_an_error(project, release, tmp_path):
-    with pytest.raises(InputError, match="'python_3_8'") as caught:
+    with pytest.raises(ModelsError) as caught:
         plan_deployment(project, tmp_path / "elsewhere", release)
-    assert (caught.value.kind, caught.value.where) == ("backend-missing", str(project.repository / "early"))
+    (name, error), *others = caught.value.errors.items()
+    assert "'python_3_8'" in error.message
+    assert (name, error.kind, error.where) == ("early", "backend-missing", str(project.repository / "early"))
+    assert others == []
+
+
+def test_every_model_that_cannot_be_deployed_is_named(project, release, tmp_path):
+    (project.repository / "late/config.pbtxt").write_text("max_batch_size: many\n")
+    with pytest.raises(ModelsError) as caught:
+        plan_deployment(project, tmp_path / "elsewhere", release)
+    assert {name: error.kind for name, error in caught.value.errors.items()} == {
+        "early": "backend-missing",
+        "late": "bad-config",
+    }
+    assert (caught.value.kind, caught.value.exit_code) == ("backend-missing", 3)
+    with pytest.raises(InputError) as alone:
+        plan_deployment(project, tmp_path, release, ["late"])
+    assert alone.value.kind == "bad-config"
 
 
 def test_a_repository_without_models_is_an_error(tmp_path, release):

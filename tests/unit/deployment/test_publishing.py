@@ -20,7 +20,7 @@ from envpack.deployment.publication_record import RECORD
 from envpack.repository import in_model_folder, open_model, point_to_environment
 from envpack.signing import parse_subjects, read_public_key, read_signing_key, verify_statement
 from envpack.store import Objects, parse_location
-from envpack.support.errors import EnvpackError, InputError, StorageError
+from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
 from envpack.support.progress import NoProgress
 from tests.faults.command_line import assert_refused, envpack
 from tests.signing_keys import write_pair
@@ -434,7 +434,7 @@ def test_another_environment_has_another_name(repository, release, tmp_path, cac
 def test_a_folder_whose_environment_the_cache_lacks_is_refused(repository, release, tmp_path, cache):
     shutil.rmtree(cache / "environments/one")
     plan = plan_deployment(repository, tmp_path / "backends", release)
-    with pytest.raises(InputError) as raised, published_files(plan, NoProgress()):
+    with pytest.raises(ModelsError) as raised, published_files(plan, NoProgress()):
         pass
     assert raised.value.kind == "environment-not-cached"
 

@@ -3,12 +3,16 @@
 import gzip
 import io
 import json
+import os
 import shutil
 import tarfile
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from envpack.inspection import inspect_repository, is_repository
+from envpack.project import Project
 from envpack.releases import find_release
 from envpack.repository import (
     backend_for,
@@ -48,6 +52,32 @@ def test_a_good_repository_has_no_findings(project, release):
     assert found.findings == ()
     assert found.models == ("both", "one", "two")
     assert found.ok
+
+
+@pytest.fixture
+def unprivileged():
+    """A folder in the system's for temporary files, and a user who must obey the modes of files."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        user = os.geteuid()
+        yield Path(folder), (lambda: os.seteuid(65534) if user == 0 else None)
+        os.seteuid(user)
+
+
+def test_a_model_that_cannot_be_read_does_not_hide_the_others(release, unprivileged):
+    repository, become_nobody = unprivileged
+    for name in ("config", "folder", "loose"):
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text('backend: "python"\n')
+    (repository / "config/config.pbtxt").chmod(0)
+    (repository / "folder").chmod(0)
+    become_nobody()
+    found = inspect_repository(Project(repository=repository), release)
+    assert [(finding.kind, finding.where, finding.fix) for finding in found.findings] == [
+        ("unreadable", repository / "config/config.pbtxt", f"make it readable: `chmod -R u+rX {repository}/config`"),
+        ("unreadable", repository / "folder", f"make it readable: `chmod -R u+rX {repository}/folder`"),
+        ("model-without-code", repository / "loose/1", found.findings[-1].fix),
+    ]
 
 
 def test_repositories_and_environments_are_distinguished(project, environment, tmp_path):

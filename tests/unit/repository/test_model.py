@@ -7,6 +7,7 @@ from envpack.repository import (
     find_folder,
     find_models,
     open_model,
+    open_models,
     parse_config,
 )
 from envpack.repository.model import examine_model
@@ -214,7 +215,7 @@ def test_the_backend_of_a_model(tmp_path_factory, config, files, backend):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).touch()
     assert examine_model(folder)[0].backend == backend
-    assert [model.name for model in find_models(folder.parent, foreign=True)] == ["core"]
+    assert list(open_models(folder.parent)[0]) == ["core"]
 
 
 def test_a_model_of_another_backend_needs_no_configuration(tmp_path):
