@@ -98,6 +98,9 @@ def plan_deployment(
         try:
             needed |= _backend_of(model, available, backends)
             cautions[name] = _cautions(model, project.repository, served_from)
+            if model.is_foreign and (backends / model.backend).is_dir():
+                what = f"{name} needs {backends / model.backend}"
+                cautions[name].append(f"{what}, which is not part of the deployment and must be on the server")
         except InputError as error:
             errors[name] = error
     ModelsError.raise_any(dict(sorted(errors.items())), len(found.keys() | errors))

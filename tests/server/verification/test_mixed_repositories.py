@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.command_line import envpack
+from tests.signing_keys import write_pair
 
 TENSORS = """input { name: "X" data_type: TYPE_FP32 dims: [2] }
 output { name: "Y" data_type: TYPE_FP32 dims: [2] }
@@ -148,3 +149,22 @@ def test_a_broken_model_of_another_backend_is_a_fault(server, repository, backen
         model["name"]: model["failure"]["kind"] for model in done.document["verdict"]["models"] if not model["ok"]
     }
     assert failures.keys() == {"same", "both"}
+
+
+def test_a_signed_publication_has_models_of_every_backend(server, repository, tmp_path):
+    shutil.rmtree(repository / "coded")  # its backend is in Python, and no part of a publication
+    shutil.rmtree(repository / "same/1")
+    (repository / "same/1").mkdir()  # object stores have no empty folders
+    private, public = write_pair(tmp_path)
+    url = f"file://{tmp_path}/published"
+    sent = envpack("publish", url, "--repository", repository, "--sign", private, "--json")
+    assert sent.code == 0, sent
+    assert {"network/1/model.onnx", "network/.envpack-statement.json", "same/1/.envpack-keep"} <= set(
+        sent.document["sent"]
+    )
+    verified = envpack("verify", url, "network", "half", "--require-signature", public, "--json")
+    assert (verified.code, len(checks_of(verified)["half"])) == (8, 1), verified
+    (tmp_path / "published/network/1/model.onnx").write_bytes(b"other")
+    changed = envpack("verify", url, "double", "--require-signature", public, "--json")
+    assert changed.code == 3, changed
+    assert "network/1/model.onnx is not what was" in changed.err

@@ -80,6 +80,16 @@ def test_an_environment_outside_the_deployment_is_a_caution(project, release):
     assert "late uses /opt/envs/late" in caution
 
 
+def test_a_backend_that_is_not_for_python_is_a_caution(project, release, tmp_path):
+    (project.repository / "forest/1").mkdir(parents=True)
+    (project.repository / "forest/config.pbtxt").write_text('backend: "fil"\n')
+    assert plan(project, release).cautions == ()
+    (project.repository.parent / "backends/fil").mkdir()
+    (caution,) = plan(project, release).cautions
+    assert caution.startswith("forest needs ")
+    assert caution.endswith("backends/fil, which is not part of the deployment and must be on the server")
+
+
 def test_files_with_another_prefix_are_a_caution(project, release):
     manifest = project.repository / "late/python3.8" / MANIFEST
     for prefix, count in (("/models/late/python3.8", 0), ("/srv/late/python3.8", 1), ("", 0)):
