@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from envpack.repository import (
     Backend,
     config_text,
     in_model_folder,
+    is_custom_config,
+    python_configs,
     set_backend,
     set_execution_environment,
     version_folders,
@@ -61,8 +63,9 @@ class PublishedFile:
 
     @property
     def is_config(self) -> bool:
-        """Whether a server loads the model because of it, so that it has to come last."""
-        return self.path.endswith(f"/{CONFIG_NAME}")
+        """Whether a server reads the paths of other files from it, so that it has to come after them."""
+        _, _, path = self.path.partition("/")
+        return path == CONFIG_NAME or is_custom_config(path)
 
 
 @dataclass(frozen=True)
@@ -109,9 +112,16 @@ def published_files(deployment: Deployment, progress: Progress) -> Iterator[Publ
             except (InputError, EnvironmentBuildError) as error:
                 errors[model.name] = error
         ModelsError.raise_any(errors, len(deployment.models))
-        order = {model.name: not model.backend for model in deployment.models}  # ensembles after their members
-        files.sort(key=lambda file: (file.is_config, file.is_config and order[file.path.split("/")[0]], file.path))
+        ensembles = {model.name for model in deployment.models if not model.backend}
+        files.sort(key=lambda file: _turn(file, ensembles))
         yield Publication(tuple(files), tuple(cautions), deployment.release.name, packages)
+
+
+def _turn(file: PublishedFile, ensembles: Collection[str]) -> tuple[int, str]:
+    """When a file is sent: content, then custom configurations, those of models, and those of ensembles."""
+    name, _, path = file.path.partition("/")
+    of_model = 3 if name in ensembles else 2
+    return 0 if not file.is_config else of_model if path == CONFIG_NAME else 1, file.path
 
 
 def packages_of(deployment: Deployment) -> dict[str, list[dict[str, str]]]:
@@ -171,16 +181,19 @@ def _model_files(
     model: DeployedModel, archive: Path | None, backend: Backend | None, cautions: list[str]
 ) -> Iterator[PublishedFile]:
     folder = model.folder
-    text = config_text(folder)
-    left_out = {folder / CONFIG_NAME}
+    texts = {CONFIG_NAME: config_text(folder)}
+    texts = {str(file.relative_to(folder)): config.text for file, config in python_configs(folder).items()} | texts
+    left_out = {folder / path for path in texts}
     if archive is not None and model.environment is not None:
         digest = str(read_metadata(archive)["sha256"]) if archive != model.environment else _recorded(archive)
         name = _archive_name(model.environment, digest)
-        text = set_execution_environment(text, in_model_folder(name), folder / CONFIG_NAME)
+        texts = {
+            path: set_execution_environment(text, in_model_folder(name), folder / path) for path, text in texts.items()
+        }
         left_out |= {model.environment, archive_metadata_file(model.environment)}
         yield PublishedFile(f"{model.name}/{name}", archive, sha256=digest)
     if backend is not None:
-        text = set_backend(text, PYTHON_BACKEND, folder / CONFIG_NAME)
+        texts = {path: set_backend(text, PYTHON_BACKEND, folder / path) for path, text in texts.items()}
         left_out |= {folder / STUB_NAME, folder / RELEASE_FILE}
         yield PublishedFile(f"{model.name}/{STUB_NAME}", backend.stub)
         if (backend.folder / RELEASE_FILE).is_file():
@@ -196,8 +209,7 @@ def _model_files(
     for version in (*versions, *(["1"] if lacks_version(model) else [])):
         if version not in filled:
             yield PublishedFile(f"{model.name}/{version}/{_KEEP}")
-    if text:
-        yield PublishedFile(f"{model.name}/{CONFIG_NAME}", content=text.encode())
+    yield from (PublishedFile(f"{model.name}/{path}", content=text.encode()) for path, text in texts.items() if text)
 
 
 def _recorded(archive: Path) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from envpack.repository import (
     UNADDRESSABLE,
     Model,
     backends_folder,
+    custom_configs,
     environment_of,
     examine_model,
     find_cycles,
@@ -137,28 +139,55 @@ def _of_model(
     if odd := UNADDRESSABLE.search(folder.name):
         what = f"the model's name contains {odd.group()!r}, and requests by HTTP cannot name it"
         yield caution("bad-path", folder, what, "rename the folder: letters, digits, '_', '-' and '.'")
-    if model is not None:
-        yield from declaration_findings(model)
-        if not model.is_foreign:
-            yield from loading_findings(model)
     yield from mode_findings(folder)
     environment = environment_of(model) if model and model.has_stub else None
     yield from pointer_findings(folder, environment)
-    if model is not None and not model.has_stub:
-        yield from version_findings(model)
-    if model is None or not model.has_stub:
+    if model is None:
+        return
+    found = list(_of_configuration(model, release, backends))
+    yield from found
+    elsewhere = [finding for finding in found if finding.where != folder / CONFIG_NAME]
+    yield from _of_custom_configs(model, elsewhere, release, backends)
+    if not model.has_stub:
         return
     yield from _state_findings(project, model, release)
     yield from start_findings(model)
     stub = folder / STUB_NAME
     if (stub.exists() or stub.is_symlink()) and not is_pointer(stub):
         yield from stub_findings(stub)
+
+
+def _of_configuration(model: Model, release: Release, backends: Path) -> Iterator[Finding]:
+    """What is wrong with a model as a server opens it with its configuration."""
+    yield from declaration_findings(model)
+    if not model.is_foreign:
+        yield from loading_findings(model)
+    if not model.has_stub:
+        yield from version_findings(model)
+        return
+    environment = environment_of(model)
     if environment and is_pointer(environment):
         return
     unusable = list(environment_findings(model, release))
     yield from unusable
     if not any(finding.severity == "error" for finding in unusable):
         yield from fit_findings(model, release, backends)
+
+
+def _of_custom_configs(model: Model, known: Collection[Finding], release: Release, backends: Path) -> Iterator[Finding]:
+    """What is wrong with the custom configurations of a model, without findings that are known."""
+    main = model.folder / CONFIG_NAME
+    for custom in custom_configs(model.folder):
+        yield from (finding_of_error(error, custom.file) for error in custom.faults)
+        if custom.model is None:
+            continue
+        if custom.model.has_stub and environment_of(model) and environment_of(custom.model) is None:
+            what = "it names no execution environment, and config.pbtxt does"
+            fix = f"run `envpack build {model.folder.name}`, which edits it too"
+            yield caution("not-built", custom.file, what, fix)
+        for finding in _of_configuration(custom.model, release, backends):
+            if finding not in known:
+                yield dataclasses.replace(finding, where=custom.file if finding.where == main else finding.where)
 
 
 def _state_findings(project: Project, model: Model, release: Release) -> Iterator[Finding]:
@@ -181,19 +210,13 @@ def _of_backends(models: Sequence[Model], backends: Path, release: Release) -> I
 
 
 def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
-    for model in models:
-        for step in model.steps:
-            if find_folder(repository, step) is None:
-                yield fault(
-                    "step-missing",
-                    model.folder / CONFIG_NAME,
-                    f"the ensemble runs {step}, which is not in the repository",
-                    "add that model, or remove the step",
-                )
     by_name = {model.name: model for model in models}
     for model in models:
-        if model.is_ensemble:
-            yield from ensemble_findings(model, _steps_of(model, by_name))
+        yield from _of_steps(repository, model, by_name)
+        main = model.folder / CONFIG_NAME
+        for custom in custom_configs(model.folder):
+            for finding in _of_steps(repository, custom.model, by_name) if custom.model else ():
+                yield dataclasses.replace(finding, where=custom.file if finding.where == main else finding.where)
     for cycle in find_cycles({name: model.steps for name, model in by_name.items()}):
         yield fault(
             "ensemble-cycle",
@@ -209,6 +232,20 @@ def _of_all(repository: Path, models: Sequence[Model]) -> Iterator[Finding]:
             f"the backends {' and '.join(unpacking)} unpack archives at the same time, which mixes their files",
             f"start the server with {ONE_AT_A_TIME}, or build with --format dir",
         )
+
+
+def _of_steps(repository: Path, model: Model, known: Mapping[str, Model]) -> Iterator[Finding]:
+    """What is wrong with an ensemble and the models that it runs; nothing for another model."""
+    for step in model.steps:
+        if find_folder(repository, step) is None:
+            yield fault(
+                "step-missing",
+                model.folder / CONFIG_NAME,
+                f"the ensemble runs {step}, which is not in the repository",
+                "add that model, or remove the step",
+            )
+    if model.is_ensemble:
+        yield from ensemble_findings(model, _steps_of(model, known))
 
 
 def _steps_of(ensemble: Model, known: Mapping[str, Model]) -> dict[str, Model]:

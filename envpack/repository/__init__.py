@@ -19,6 +19,12 @@ if TYPE_CHECKING:
         parse_json_config as parse_json_config,
     )
     from envpack.repository.config_checks import config_faults as config_faults, warmup_faults as warmup_faults
+    from envpack.repository.config_choices import (
+        CustomConfig as CustomConfig,
+        custom_configs as custom_configs,
+        is_custom_config as is_custom_config,
+        python_configs as python_configs,
+    )
     from envpack.repository.config_editor import (
         get_string_parameter as get_string_parameter,
         remove_parameter as remove_parameter,

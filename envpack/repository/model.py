@@ -151,6 +151,15 @@ def config_text(model: Model | Path) -> str:
     file = folder / CONFIG_NAME
     if not os.path.lexists(file):
         return DEFAULT_CONFIG if backend_of(parse_config("", file), version_folders(folder)) == _PYTHON else ""
+    return read_config(file)
+
+
+def read_config(file: Path) -> str:
+    """The text of a configuration.
+
+    Raises:
+        InputError: as `config_text`.
+    """
     if not file.is_file():
         what = "this is not a file" if file.exists() else "this link leads nowhere"
         raise InputError(what, kind="bad-config", where=str(file), hint="write the model's configuration there")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from envpack.project import Project
 from envpack.releases import Release
+from envpack.repository.config_choices import python_configs
 from envpack.repository.config_editor import get_string_parameter, set_backend, set_execution_environment
 from envpack.repository.model import CONFIG_NAME, Model, config_text, is_too_long
 from envpack.repository.starting import with_start
@@ -52,7 +53,10 @@ def environment_of(model: Model) -> Path | None:
 
 
 def point_to_environment(model: Model, path_value: str, backend: str = "", start: str = "") -> bool:
-    """Set the execution environment in the model's config.pbtxt, and create the file if it does not exist.
+    """Set the execution environment in the model's configurations, and create config.pbtxt if it does not exist.
+
+    The custom configurations that run the model with the Python backend are edited like config.pbtxt. Each file is
+    replaced in one step, config.pbtxt last, and none of them if one cannot be edited.
 
     Args:
         model: the model.
@@ -61,10 +65,11 @@ def point_to_environment(model: Model, path_value: str, backend: str = "", start
         start: how the model starts, to set in the same step, see `with_start`; ``""`` leaves it as it is.
 
     Returns:
-        Whether the file changed.
+        Whether a file changed.
 
     Raises:
-        InputError: the server could not resolve the path (kind ``bad-environment-path``).
+        InputError: the server could not resolve the path (kind ``bad-environment-path``), or a custom configuration is
+            wrong.
 
     """
     after_keyword = path_value.removeprefix(_MODEL_DIRECTORY)
@@ -75,16 +80,17 @@ def point_to_environment(model: Model, path_value: str, backend: str = "", start
             where=str(model.folder / CONFIG_NAME),
             hint=f"write {in_model_folder('NAME')} or an absolute path",
         )
-    file = (model.folder / CONFIG_NAME).resolve()
-    text = config_text(model)
-    edited = set_execution_environment(text, path_value, model.folder / CONFIG_NAME)
-    edited = with_start(edited, start, model.folder / CONFIG_NAME)
-    if backend:
-        edited = set_backend(edited, backend, model.folder / CONFIG_NAME)
-    if file.is_file() and edited == text:
-        return False
-    write_text(file, edited)
-    return True
+    main = model.folder / CONFIG_NAME
+    texts = {file: config.text for file, config in python_configs(model.folder).items()} | {main: config_text(model)}
+    edited = {}
+    for file, text in texts.items():
+        new = with_start(set_execution_environment(text, path_value, file), start, file)
+        new = set_backend(new, backend, file) if backend else new
+        if new != text or not file.resolve().is_file():
+            edited[file] = new
+    for file, new in edited.items():
+        write_text(file.resolve(), new)
+    return bool(edited)
 
 
 def place_stub(binary: Path, model_folder: Path, release: Release | None = None) -> bool:

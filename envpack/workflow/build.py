@@ -20,7 +20,7 @@ from envpack.preflight import (
 )
 from envpack.project import Project
 from envpack.pythons import interpreter_for
-from envpack.repository import PYTHON_BACKEND, configured_start, open_model
+from envpack.repository import PYTHON_BACKEND, configured_start, open_model, python_configs
 from envpack.store import SharedStore
 from envpack.stub import target_from_prefix
 from envpack.support.entry_locks import ingredients_in_use, kept
@@ -105,6 +105,7 @@ def build_model(
         progress.begin(f"{model.name}: an ensemble")
         progress.end("needs no environment")
         return BuiltModel(name=name)
+    python_configs(model.folder)  # what is wrong with a custom configuration is an error before any work
     options = options or BuildOptions()
     request = build_request(project, model, options)
     try:

@@ -20,6 +20,7 @@ from envpack.repository import (
     place_backend,
     place_stub,
     point_to_environment,
+    python_configs,
     python_of_backend,
     remove_stub,
 )
@@ -68,11 +69,13 @@ def place(request: BuildRequest, environment: Environment, binary: Path | None, 
     path, changed = _place_environment(request, environment, progress)
     backend = backend_for(environment.minor, request.backends) if request.backends else None
     changed |= _place_stub(request, binary, backend)
-    previous = get_string_parameter(model.config, "EXECUTION_ENV_PATH")
+    configs = [model.config, *(config.model.config for config in python_configs(model.folder).values() if config.model)]
+    previous = {get_string_parameter(config, "EXECUTION_ENV_PATH") for config in configs}
     changed |= point_to_environment(model, in_model_folder(path.name), _backend_name(model, backend), request.start)
     if backend:
         changed |= remove_stub(model.folder)  # the server would prefer it to the backend's
-    _remove_previous(model, previous, path)
+    for value in sorted(previous):
+        _remove_previous(model, value, path)
     stub = backend.stub if backend else model.folder / STUB_NAME
     return PlacedModel(path, stub, backend.name if backend else "", changed)
 
@@ -143,7 +146,7 @@ def _backend_name(model: Model, backend: Backend | None) -> str:
 
 
 def _remove_previous(model: Model, value: str, current: Path) -> None:
-    """Remove the environment that config.pbtxt named before, if it was in the model's folder and is one of ours."""
+    """Remove the environment that a configuration named before, if it was in the model's folder and is one of ours."""
     name = value.removeprefix(in_model_folder(""))
     if not value or name == value or "/" in name or name in ("", ".", "..", current.name):
         return

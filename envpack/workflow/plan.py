@@ -14,7 +14,15 @@ from envpack.inspection import BuildState, build_state
 from envpack.lock import LOCAL_CHANNEL, Lock, read_lock
 from envpack.project import Project
 from envpack.pythons import reason_to_fetch
-from envpack.repository import configured_start, environment_of, in_model_folder, open_model
+from envpack.repository import (
+    CONFIG_NAME,
+    Model,
+    configured_start,
+    environment_of,
+    in_model_folder,
+    open_model,
+    python_configs,
+)
 from envpack.stub import STUB_NAME
 from envpack.support.errors import EnvironmentBuildError
 from envpack.support.progress import NoProgress
@@ -141,14 +149,22 @@ def _placement(
         reasons = [*changed, *_differences(metadata, request, lock), *_files(path, metadata, request, environment)]
         if reasons:
             yield PlannedChange(f"replace {path.name}", "; ".join(reasons))
-    edits = [f"EXECUTION_ENV_PATH becomes {in_model_folder(path.name)}"] if has != path else []
+    custom = {str(file.relative_to(model.folder)): found.model for file, found in python_configs(model.folder).items()}
+    for name, configured in {CONFIG_NAME: model, **custom}.items():
+        edits = list(_edits(configured, path, request.start)) if configured else []
+        if edits:
+            yield PlannedChange(f"edit {name}", "; ".join(edits))
+
+
+def _edits(model: Model, environment: Path, wanted_start: str) -> Iterator[str]:
+    """What changes in a configuration of a model."""
+    if environment_of(model) != environment:
+        yield f"EXECUTION_ENV_PATH becomes {in_model_folder(environment.name)}"
     start = configured_start(model.config)
-    if request.start == "warm" and start != "warm":
-        edits.append("ENVPACK_START becomes warm")
-    if request.start == "cold" and start:
-        edits.append("ENVPACK_START is removed")
-    if edits:
-        yield PlannedChange("edit config.pbtxt", "; ".join(edits))
+    if wanted_start == "warm" and start != "warm":
+        yield "ENVPACK_START becomes warm"
+    if wanted_start == "cold" and start:
+        yield "ENVPACK_START is removed"
 
 
 def _differences(metadata: Mapping[str, Any], request: BuildRequest, lock: Lock | None) -> Iterator[str]:

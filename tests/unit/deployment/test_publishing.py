@@ -17,7 +17,7 @@ from envpack.deployment import (
     published_files,
 )
 from envpack.deployment.publication_record import RECORD
-from envpack.repository import in_model_folder, open_model, point_to_environment
+from envpack.repository import get_string_parameter, in_model_folder, open_model, parse_config, point_to_environment
 from envpack.signing import parse_subjects, read_public_key, read_signing_key, verify_statement
 from envpack.store import Objects, parse_location
 from envpack.support.errors import EnvpackError, InputError, ModelsError, StorageError
@@ -359,6 +359,26 @@ def described(repository, release, tmp_path):
     plan = plan_deployment(repository, tmp_path / "backends", release)
     with published_files(plan, NoProgress()) as publication:
         yield publication
+
+
+def test_custom_configurations_name_the_archives_too(repository, release, tmp_path, objects):
+    network = 'platform: "onnxruntime_onnx"\n'
+    for model, text in (("early", 'backend: "python_3_8"\n'), ("late", 'backend: "python"\n'), ("both", network)):
+        (repository.repository / model / "configs").mkdir()
+        (repository.repository / model / "configs/large.pbtxt").write_text(f"{text}max_batch_size: 64\n")
+    plan = plan_deployment(repository, tmp_path / "backends", release)
+    with published_files(plan, NoProgress()) as publication:
+        publish(publication, objects)
+    configs = [path for path in objects.written if path.endswith(".pbtxt")]
+    customs = [f"{model}/configs/large.pbtxt" for model in ("both", "early", "late")]
+    assert configs == [*customs, "early/config.pbtxt", "late/config.pbtxt", "both/config.pbtxt"]
+    assert objects.written[-6:] == configs
+    for model in ("early", "late"):
+        files = [objects.location.folder / model / name for name in ("config.pbtxt", "configs/large.pbtxt")]
+        configs = [parse_config(file.read_text(), file) for file in files]
+        assert [config.backend for config in configs] == ["python", "python"]
+        assert len({get_string_parameter(config, "EXECUTION_ENV_PATH") for config in configs}) == 1
+    assert (objects.location.folder / "both/configs/large.pbtxt").read_text() == f"{network}max_batch_size: 64\n"
 
 
 def test_environments_are_archives_in_the_folders_of_their_models(described, objects, remote):

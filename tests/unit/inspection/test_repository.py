@@ -502,3 +502,45 @@ def test_a_model_of_a_backend_for_its_python_has_a_stub_there(project, release):
     config = project.repository / "one/config.pbtxt"
     config.write_text(set_backend(config.read_text(), "python_3_10", config))
     assert ("warning", "start-ignored") not in kinds(project, release)
+
+
+class TestCustomConfigurations:
+    """What a server reads in place of config.pbtxt is inspected like it, and findings name its file."""
+
+    @pytest.fixture
+    def custom(self, project):
+        (project.repository / "one/configs").mkdir()
+        return project.repository / "one/configs/large.pbtxt"
+
+    def found(self, project, release):
+        found = inspect_repository(project, release).findings
+        return [
+            (finding.severity, finding.kind, str(finding.where.relative_to(project.repository))) for finding in found
+        ]
+
+    def test_a_good_one(self, project, release, custom):
+        custom.write_text((project.repository / "one/config.pbtxt").read_text() + "max_batch_size: 64\n")
+        assert self.found(project, release) == []
+
+    def test_one_that_is_not_valid(self, project, release, custom):
+        custom.write_text('backend: "python"\nmax_batch_size: many\n')
+        assert self.found(project, release) == [("error", "bad-config", "one/configs/large.pbtxt:2")]
+
+    def test_one_without_the_environment(self, project, release, custom):
+        custom.write_text('backend: "python"\n')
+        assert self.found(project, release) == [("warning", "not-built", "one/configs/large.pbtxt")]
+
+    def test_one_with_another_environment_that_does_not_exist(self, project, release, custom):
+        text = (project.repository / "one/config.pbtxt").read_text()
+        custom.write_text(text.replace("$$TRITON_MODEL_DIRECTORY/", "$$TRITON_MODEL_DIRECTORY/gone-"))
+        assert self.found(project, release) == [("error", "environment-missing", "one/configs/large.pbtxt")]
+
+    def test_one_of_an_ensemble_whose_step_is_missing(self, project, release, custom):
+        text = (project.repository / "both/config.pbtxt").read_text()
+        (project.repository / "both/configs").mkdir()
+        (project.repository / "both/configs/other.pbtxt").write_text(text.replace('"one"', '"none"'))
+        assert ("error", "step-missing", "both/configs/other.pbtxt") in self.found(project, release)
+
+    def test_one_for_another_backend(self, project, release, custom):
+        custom.write_text('platform: "onnxruntime_onnx"\n')
+        assert self.found(project, release) == [("error", "model-file-missing", "one/1")]

@@ -197,6 +197,18 @@ def test_the_previous_environment_in_the_models_folder_is_removed(folder, tmp_pa
     assert (previous.exists(), other.exists()) == (False, True)
 
 
+def test_custom_configurations_are_edited_and_what_they_named_before_is_removed(folder, tmp_path, placed, binary):
+    previous = [made_by_envpack(folder / name) for name in ("python3.10", "python3.9")]
+    (folder / "configs").mkdir()
+    configured(folder, "$$TRITON_MODEL_DIRECTORY/python3.10")
+    (folder / "config.pbtxt").rename(folder / "configs/large.pbtxt")
+    model = configured(folder, "$$TRITON_MODEL_DIRECTORY/python3.9")
+    place(request_for(model), environment(tmp_path), binary, NoProgress())
+    for file in ("config.pbtxt", "configs/large.pbtxt"):
+        assert NEW in (folder / file).read_text()
+    assert not any(folder.exists() for folder in previous)
+
+
 def test_a_previous_environment_that_cannot_be_removed_is_no_error(folder, tmp_path, placed, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError
