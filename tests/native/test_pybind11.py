@@ -3,7 +3,7 @@
 import pytest
 
 from envpack.pythons import pybind11_for
-from envpack.stub import find_toolchain, target_from_interpreter
+from envpack.stub import find_toolchain
 from envpack.stub.cmake import BuildTree
 from envpack.stub.headers import header_folders
 from envpack.stub.recipe import source_folder
@@ -12,9 +12,8 @@ from tests.compiled import MINOR
 
 
 @pytest.fixture
-def configure(tmp_path):
+def configure(tmp_path, target):
     """Configures a stub that requires a version of pybind11."""
-    target = target_from_interpreter(MINOR)
 
     def with_version(version):
         definitions = {

@@ -8,13 +8,13 @@ import subprocess
 
 import pytest
 
-from envpack.pythons import interpreter_for
 from envpack.server import find_server
 from envpack.server.kserve import Client
 from envpack.server.process import ProcessRuntime
 from envpack.server.tensors import Tensor
 from envpack.stub import STUB_NAME, build_stub, target_from_interpreter
-from envpack.support.errors import EnvpackError, ServerError
+from envpack.support.errors import ServerError
+from tests.needed_pythons import need
 from tests.portability.environments import copy_library
 from tests.portability.machinery import debian_root
 from tests.server.model_environments import NUMPYS, ModelEnvironments
@@ -26,6 +26,7 @@ MODEL = """
 import ctypes
 
 import numpy as np
+from tests.needed_pythons import need
 import triton_python_backend_utils as pb_utils
 
 ctypes.CDLL("libstdc++.so.6")  # as extension modules in C++ do
@@ -49,10 +50,7 @@ parameters { key: "EXECUTION_ENV_PATH" value { string_value: "%s" } }
 @pytest.fixture(scope="module")
 def environment(cache):
     """An environment with NumPy and the libstdc++ of Debian 11 in its lib."""
-    try:
-        interpreter_for(PYTHON)
-    except EnvpackError as error:
-        pytest.skip(str(error))
+    need(PYTHON)
     model_environments = ModelEnvironments(cache)
     usual = model_environments.environment(PYTHON, NUMPYS[PYTHON][0])
     folder = model_environments.variant(usual, "older-libstdcxx", "true")

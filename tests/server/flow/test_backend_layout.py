@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.support.errors import EnvpackError
+from tests.needed_pythons import need
 
 PYTHON = "3.13"
 STUB = "triton_python_backend_stub"
@@ -15,10 +14,7 @@ LIBRARY = "libtriton_python_3_13.so"
 
 @pytest.fixture(autouse=True)
 def python():
-    try:
-        interpreter_for(PYTHON)
-    except EnvpackError as error:
-        pytest.skip(f"needs Python {PYTHON}: {error}")
+    need(PYTHON)
 
 
 @pytest.mark.thorough

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import interpreter_for
 from envpack.server import Client, ProcessRuntime, find_server, read_served_config
-from envpack.support.errors import EnvpackError
 from envpack.verification import read_samples
+from tests.needed_pythons import need
 
 pytestmark = pytest.mark.thorough
 
@@ -21,10 +20,7 @@ DEMO = Path(__file__).parents[3] / "ci" / "demo.py"
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     for minor in ("3.8", "3.10", "3.12"):
-        try:
-            interpreter_for(minor)
-        except EnvpackError as error:
-            pytest.skip(f"the demo needs Python {minor}: {error}")
+        need(minor)
     return tmp_path_factory.mktemp("demo") / "digits"
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.support.errors import EnvpackError
+from tests.needed_pythons import need
 
 WITH_SCIPY = """
 import scipy.linalg  # several packages, so several segments of an archive
+from tests.needed_pythons import need
 import triton_python_backend_utils as pb_utils
 
 
@@ -32,10 +32,7 @@ FORMS = [
 @pytest.mark.parametrize("form", FORMS, ids=" ".join)
 def test_the_server_loads_every_form(doubler, envpack_json, form):
     python = find_release(DEFAULT_RELEASE).python
-    try:
-        interpreter_for(python)
-    except EnvpackError as error:
-        pytest.skip(f"needs Python {python}: {error}")
+    need(python)
     (doubler / "1/model.py").write_text(WITH_SCIPY)
     (doubler / "requirements.txt").write_text("numpy<2\nscipy\n")
     words = ("--python", python, "--repository", doubler.parent)

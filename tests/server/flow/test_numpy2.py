@@ -1,18 +1,12 @@
 """The trap of releases up to 24.10: their own stub answers with empty tensors under NumPy 2. Found, and cured."""
 
-import pytest
-
-from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
-from envpack.support.errors import EnvpackError
+from tests.needed_pythons import need
 
 
 def test_the_releases_own_stub_is_found_out_and_ours_is_the_cure(doubler, envpack_json):
     python = find_release(DEFAULT_RELEASE).python
-    try:
-        interpreter_for(python)
-    except EnvpackError as error:
-        pytest.skip(f"needs Python {python}: {error}")
+    need(python)
     (doubler / "requirements.txt").write_text("numpy>=2\n")
     build = ("build", "doubler", "--python", python, "--repository", doubler.parent)
 

@@ -4,12 +4,14 @@ import shutil
 
 import pytest
 
+from tests.needed_pythons import need
 from tests.small_stub import with_small_stub
 
 
 @pytest.fixture
 def built(doubler, envpack_json):
     """The model with an environment of Python 3.10 and our stub, for a release that was named."""
+    need("3.10")
     code, document = envpack_json(
         "build", "doubler", "--python", "3.10", "--triton", "24.10", "--stub", "always", "--repository", doubler.parent
     )

@@ -4,11 +4,10 @@ import shutil
 
 import pytest
 
-from envpack.pythons import interpreter_for
 from envpack.store import Objects, parse_location
-from envpack.support.errors import EnvpackError
 from tests import registries
 from tests.gcs import gcs
+from tests.needed_pythons import need
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, moto
 from tests.signing_keys import write_pair
 
@@ -26,10 +25,7 @@ ensemble_scheduling { step [ {
 
 @pytest.fixture
 def url(tmp_path, monkeypatch):
-    try:
-        interpreter_for(PYTHON)
-    except EnvpackError as error:
-        pytest.skip(f"needs Python {PYTHON}: {error}")
+    need(PYTHON)
     for name in OTHERS:
         monkeypatch.delenv(name, raising=False)
     for name, value in VARIABLES.items():
@@ -136,6 +132,7 @@ def test_the_server_serves_a_published_image(doubler, envpack_json, tmp_path):
     """The model has a backend for its Python; environment and stub are reached by links."""
     if not registries.is_installed():
         pytest.skip(registries.MISSING)
+    need(PYTHON)
     repository = doubler.parent
     code, document = envpack_json("build", "doubler", "--repository", repository, "--python", PYTHON)
     assert code == 0, document

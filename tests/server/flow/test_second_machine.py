@@ -9,10 +9,9 @@ import zlib
 
 import pytest
 
-from envpack.pythons import interpreter_for
 from envpack.store import Objects, parse_location
-from envpack.support.errors import EnvpackError
 from tests.faults.command_line import assert_refused, envpack
+from tests.needed_pythons import need
 from tests.object_stores import BUCKET, OTHERS, VARIABLES, moto
 from tests.signing_keys import write_pair
 
@@ -36,10 +35,7 @@ def white_image():
 @pytest.fixture
 def s3(tmp_path, monkeypatch):
     for minor in MODELS.values():
-        try:
-            interpreter_for(minor)
-        except EnvpackError as error:
-            pytest.skip(f"needs Python {minor}: {error}")
+        need(minor)
     for name in OTHERS:
         monkeypatch.delenv(name, raising=False)
     for name, value in VARIABLES.items():

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from envpack.pythons import interpreter_for
 from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import find_server
-from envpack.support.errors import EnvpackError, ServerError
+from envpack.support.errors import ServerError
+from tests.needed_pythons import need_interpreter
 
 ACTIVATE = """_here=${BASH_SOURCE[0]%/bin/activate}
 export PATH="$_here/bin:$PATH" CONDA_PREFIX="$_here" PYTHONNOUSERSITE=1
@@ -61,10 +61,7 @@ def environment(server, tmp_path_factory):
 
 
 def _interpreter(minor):
-    try:
-        interpreter = interpreter_for(minor)
-    except EnvpackError as error:
-        pytest.skip(str(error))
+    interpreter = need_interpreter(minor)
     if interpreter.library is None:
         pytest.skip(f"the Python {minor} on this machine has no shared library")
     return interpreter
