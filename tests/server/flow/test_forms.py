@@ -7,7 +7,6 @@ from tests.needed_pythons import need
 
 WITH_SCIPY = """
 import scipy.linalg  # several packages, so several segments of an archive
-from tests.needed_pythons import need
 import triton_python_backend_utils as pb_utils
 
 
