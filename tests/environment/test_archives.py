@@ -29,7 +29,6 @@ print(json.dumps([sys.prefix, bool(score > 0.9), groups, bool(lowest < 1e-6)]))
 # What came of the import of each module.
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys, warnings
-from tests.needed_pythons import need
 warnings.simplefilter("ignore")
 found_out = {}
 for top in sys.argv[1:]:

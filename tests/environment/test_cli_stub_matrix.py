@@ -348,7 +348,6 @@ PLACING = """
 import sys
 from pathlib import Path
 from envpack.repository import place_stub
-from tests.needed_pythons import need
 place_stub(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.faults.command_line import envpack
 from tests.field.copies import copy_case
+from tests.needed_pythons import need
 
 HERE = Path(__file__).with_name("repositories")
 CASES = {file.parent.name: file.parent for file in HERE.glob("*/outcome.toml")}
@@ -25,6 +26,8 @@ def test_repository(case, tmp_path, addresses):
     changes |= {"UV_DEFAULT_INDEX": addresses["INDEX"], "PIP_FIND_LINKS": None, "HOME": str(tmp_path)}
     for run in tomllib.loads((CASES[case] / "outcome.toml").read_text())["run"]:
         words = [word.replace("/DESTINATION", str(tmp_path / "published")) for word in run["command"]]
+        if "--python" in words and "--channel" not in words:
+            need(words[words.index("--python") + 1])
         done = envpack(*words, "--json", changes=changes, cwd=repository)
         assert done.code == run["exit_code"], done
         if "findings" in run:

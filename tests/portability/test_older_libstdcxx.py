@@ -26,7 +26,6 @@ MODEL = """
 import ctypes
 
 import numpy as np
-from tests.needed_pythons import need
 import triton_python_backend_utils as pb_utils
 
 ctypes.CDLL("libstdc++.so.6")  # as extension modules in C++ do
