@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -265,10 +266,12 @@ def _show(trial: Trial, console: Console) -> None:
                 console.show(_table(tuple(map(_readable, response.outputs))))
         if len(answer.responses) > _SHOWN_RESPONSES:
             console.show(f"… and {len(answer.responses) - _SHOWN_RESPONSES} more responses, see --json")
-        if answer.fault:
-            console.show(f"[bold red]wrong:[/bold red] {plain(answer.fault.splitlines()[0])}")
-            for line in answer.fault.splitlines()[1:]:
+        if wrong := answer.fault or answer.difference:
+            console.show(f"[bold red]wrong:[/bold red] {plain(wrong.splitlines()[0])}")
+            for line in wrong.splitlines()[1:]:
                 console.show(f"    {plain(line)}")
+    if trial.samples:
+        console.show(plain(str(trial.samples)))
     seconds = [time for answer in trial.answers for time in answer.seconds]
     if len(seconds) > 1:
         console.show(_latency(seconds))
@@ -357,6 +360,7 @@ def _document(trial: Trial, log: list[LogLine]) -> dict[str, Any]:
         "ok": trial.ok,
         "load_seconds": trial.load_seconds,
         "peak_memory": trial.peak_memory,
+        "samples": dataclasses.asdict(trial.samples) if trial.samples else None,
         "answers": [_answer(answer) for answer in trial.answers],
         "log": [{"level": line.level, "text": line.text, "place": line.place} for line in log],
     }
@@ -374,6 +378,7 @@ def _answer(answer: Answer) -> dict[str, Any]:
         ],
         "seconds": answer.seconds,
         "fault": answer.fault,
+        "difference": answer.difference,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,26 @@ from envpack.local.values import SEQUENCE_END, SEQUENCE_START, RawTensor, Reques
 from envpack.server import ServedConfig, Tensor, encode
 from envpack.support.bounded_reading import opened, read_bytes
 from envpack.support.errors import InputError
-from envpack.verification import SAMPLES_FILE, generate_requests, read_samples
+from envpack.verification import SAMPLES_FILE, Samples, generate_requests, read_samples
 
 _ARRAYS = (".npy", ".npz")
 
 
-def read_requests(sources: Sequence[str], config: ServedConfig, model: str, folder: Path) -> list[Request]:
+@dataclass(frozen=True)
+class Given:
+    """What is sent to a model.
+
+    Attributes:
+        requests: the requests.
+        samples: the samples that they are, with expected answers and tolerances; None if they come from elsewhere.
+
+    """
+
+    requests: tuple[Request, ...]
+    samples: Samples | None = None
+
+
+def read_requests(sources: Sequence[str], config: ServedConfig, model: str, folder: Path) -> Given:
     """Requests to a model.
 
     Args:
@@ -33,20 +48,20 @@ def read_requests(sources: Sequence[str], config: ServedConfig, model: str, fold
     """
     if not sources:
         own = folder / SAMPLES_FILE
-        return list(_from_samples(own, config, model) if own.is_file() else _made_up(config, model))
+        return _from_samples(own, config, model) if own.is_file() else Given(tuple(_made_up(config, model)))
     given = [_split(source, config) for source in sources]
     samples = [file for name, file in given if not name and file.suffix == ".json"]
     if samples and len(given) > 1:
         raise _bad(samples[0], "samples hold all inputs of a request, but --input is given more than once", "give one")
     if samples:
-        return list(_from_samples(samples[0], config, model))
+        return _from_samples(samples[0], config, model)
     inputs: dict[str, RawTensor] = {}
     for name, file in given:
         for tensor in _tensors(name, file, config):
             if tensor.name in inputs:
                 raise _bad(file, f"the input {tensor.name!r} is given twice", "give each input once")
             inputs[tensor.name] = tensor
-    return [Request(tuple(inputs.values()), model=model)]
+    return Given((Request(tuple(inputs.values()), model=model),))
 
 
 def check_sources(sources: Sequence[str]) -> None:
@@ -80,9 +95,9 @@ def _split(source: str, config: ServedConfig) -> tuple[str, Path]:
     return "", Path(source)
 
 
-def _from_samples(file: Path, config: ServedConfig, model: str) -> Iterator[Request]:
-    for sample in read_samples(file, config).samples:
-        yield _request(sample.inputs, sample.parameters, model)
+def _from_samples(file: Path, config: ServedConfig, model: str) -> Given:
+    samples = read_samples(file, config)
+    return Given(tuple(_request(sample.inputs, sample.parameters, model) for sample in samples.samples), samples)
 
 
 def _made_up(config: ServedConfig, model: str) -> Iterator[Request]:

@@ -16,7 +16,7 @@ from envpack.local.model_process import ModelFailed
 from envpack.local.values import NOTHING, Request, Response, readable
 from envpack.server import ServedConfig, read_served_config
 from envpack.support.progress import NoProgress, Progress
-from envpack.verification import configuration_mismatch
+from envpack.verification import SampleCount, Samples, configuration_mismatch
 
 
 @dataclass
@@ -28,6 +28,7 @@ class Answer:
         responses: the responses; more or fewer than one only from a decoupled model.
         seconds: how long each run of it took.
         fault: why `envpack verify` would refuse it, ``""`` if it would not.
+        difference: how it differs from the expected answer, ``""`` if it does not.
 
     """
 
@@ -35,6 +36,7 @@ class Answer:
     responses: tuple[Response, ...] = ()
     seconds: list[float] = field(default_factory=list)
     fault: str = ""
+    difference: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Trial:
         config: the configuration that it ran with.
         load_seconds: how long it took to start, import and initialize it.
         answers: one for each request.
+        samples: how many of them are those that the samples expect; None if nothing is expected.
         peak_memory: the most physical memory that its process has had, in bytes; 0 for an ensemble.
 
     """
@@ -54,12 +57,13 @@ class Trial:
     config: ServedConfig
     load_seconds: float
     answers: tuple[Answer, ...]
+    samples: SampleCount | None = None
     peak_memory: int = 0
 
     @property
     def ok(self) -> bool:
         """Whether `envpack verify` would accept all answers."""
-        return not any(answer.fault for answer in self.answers)
+        return not any(answer.fault for answer in self.answers) and (self.samples is None or self.samples.ok)
 
 
 def try_model(
@@ -95,12 +99,18 @@ def try_model(
     load_seconds = model.load_seconds if isinstance(model, LocalModel) else time.perf_counter() - started
     progress.end(f"ready in {load_seconds:.2f} s")
     config = read_served_config(json.loads(config_json(model.config)))
-    answers = tuple(Answer(request) for request in read_requests(sources, config, name, folder))
+    given = read_requests(sources, config, name, folder)
+    answers = tuple(map(Answer, given.requests))
     for _ in range(repeat):
         for answer in answers:
             _send(server, config, answer)
+        if given.samples is not None:
+            _compare(answers, given.samples)
+    count = None
+    if given.samples is not None and given.samples.have_answers:
+        count = given.samples.count(sum(not (answer.fault or answer.difference) for answer in answers))
     peak = model.process.peak_memory() if isinstance(model, LocalModel) else 0
-    return Trial(name, config, load_seconds, answers, peak)
+    return Trial(name, config, load_seconds, answers, count, peak)
 
 
 def _send(server: LocalServer, config: ServedConfig, answer: Answer) -> None:
@@ -113,6 +123,14 @@ def _send(server: LocalServer, config: ServedConfig, answer: Answer) -> None:
     answer.seconds.append(time.perf_counter() - started)
     answer.responses = tuple(found)
     answer.fault = answer.fault or _fault(found, config)
+
+
+def _compare(answers: Sequence[Answer], samples: Samples) -> None:
+    """Compare answers with those that samples expect."""
+    for answer, sample in zip(answers, samples.samples, strict=True):
+        found = tuple(tuple(map(readable, response.outputs)) for response in answer.responses)
+        if not answer.fault:
+            answer.difference = answer.difference or sample.difference(found, samples)
 
 
 def _fault(responses: Sequence[Response], config: ServedConfig) -> str:

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from envpack.verification.published import verify_image as verify_image, verify_published as verify_published
     from envpack.verification.report import write_report as write_report
     from envpack.verification.run import VerifyOptions as VerifyOptions, verify as verify
-    from envpack.verification.samples import SAMPLES_FILE as SAMPLES_FILE, read_samples as read_samples
+    from envpack.verification.samples import (
+        SAMPLES_FILE as SAMPLES_FILE,
+        Samples as Samples,
+        read_samples as read_samples,
+    )
     from envpack.verification.stub_processes import instances as instances
     from envpack.verification.verdict import (
         SCHEMA as SCHEMA,

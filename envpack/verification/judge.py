@@ -262,21 +262,19 @@ class Judge:
         if isinstance(chosen, Check):
             return _InferenceResult((chosen,))
         requests, samples = chosen.requests, None if before else chosen.samples
-        if config.decoupled:
-            return _InferenceResult((inference.check_stream(client, model.name, config, requests[0]),), chosen=chosen)
         checks = inference.check_smoke(client, model.name, config, requests)
         if not checks[0].ok:
             return _InferenceResult(tuple(checks))
-        formats = inference.check_formats(client, model.name, config, requests[0])
+        formats = None if config.decoupled else inference.check_formats(client, model.name, config, requests[0])
         checks += [formats] if formats else []
         count = None
         if samples is not None:
-            expected, count = inference.check_samples(client, model.name, samples)
+            expected, count = inference.check_samples(client, model.name, config, samples)
             checks.append(expected)
         if concurrency.is_asked_together(config) and all(check.ok for check in checks):
             together = concurrency.check_together(client, model.name, config, samples, chosen.filling)
             checks += [together] if together else []
-        latency = inference.measure_latency(client, model.name, requests[0], self._options.requests)
+        latency = inference.measure_latency(client, model.name, config, requests[0], self._options.requests)
         if model.has_stub:
             checks.append(process.check_stability(self._server, model, memory))
         return _InferenceResult(tuple(checks), count, latency, chosen=chosen)

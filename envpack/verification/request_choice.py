@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 
 from envpack.repository import Model
-from envpack.server import Client, RequestError, ServedConfig, Server, read_model_error, stream
+from envpack.server import Client, RequestError, ServedConfig, Server, read_model_error
+from envpack.verification.answers import ask, unsendable
 from envpack.verification.fault_catalogue import may_be_refusal
 from envpack.verification.generated import (
     PLAIN,
@@ -52,8 +53,12 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
         RequestError: the model's answer to a generated request is a fault of its own, whatever it was sent.
     """
     file = model.folder / SAMPLES_FILE
-    if os.path.lexists(file):
-        samples = read_samples(file, config)
+    samples = read_samples(file, config) if os.path.lexists(file) else None
+    inputs = [sample.inputs for sample in samples.samples] if samples else [()]
+    reason = next(filter(None, (unsendable(config, each) for each in inputs)), "")
+    if reason:
+        return unchecked("infer", f"not sent: {reason}", "send it requests with a client of gRPC")
+    if samples:
         return Chosen(_first_request(samples), samples)
     if not config.inputs:
         why = "not sent: neither config.pbtxt nor the model names an input"
@@ -65,7 +70,9 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
     if filling is None:
         evidence = f"loads; needs a sample, since it refuses generated inputs: {refusal}"
         return unchecked("infer", evidence, f"record one: envpack run {model.name} -i FILE --save-sample")
-    return Chosen(tuple(generate_requests(config, filling)), filling=filling)
+    requests = tuple(generate_requests(config, filling))
+    # A stream is asked for by JSON without shapes, so it cannot have a batch.
+    return Chosen(requests[:1] if config.decoupled else requests, filling=filling)
 
 
 def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:
@@ -83,11 +90,10 @@ def _find_filling(server: Server, client: Client, model: Model, config: ServedCo
     refusal, until = "", time.monotonic() + _FILLING_SECONDS
     for filling in fillings(config):
         request = next(generate_requests(config, filling))
+        if unsendable(config, request.inputs):
+            continue
         try:
-            if config.decoupled:
-                stream(client, model.name, request.inputs)
-            else:
-                client.infer(model.name, request.inputs, binary=True, parameters=request.parameters)
+            ask(client, model.name, config, request.inputs, request.parameters)
         except RequestError as error:
             found = read_model_error(error.message, server.server_path(model.folder))
             if error.timed_out or not error.status or not may_be_refusal(found.text) or server.ended():

@@ -15,6 +15,8 @@ from typing import Any
 from envpack.server import ServedConfig, Tensor, TensorConfig, Tolerance, Value, decode, encode
 from envpack.support.bounded_reading import read_json
 from envpack.support.errors import InputError
+from envpack.verification.answers import Responses, responses_difference
+from envpack.verification.verdict import SampleCount
 
 SAMPLES_FILE = Path("envpack/smoke.json")
 _SETTINGS = {"rtol", "atol", "outputs", "minimum_match", "noun"}
@@ -30,14 +32,24 @@ class Sample:
 
     Attributes:
         inputs: input tensors.
-        expected: expected output tensors; empty if none are given.
+        expected: the outputs of each expected response, one unless the model is decoupled; None if none are given.
         parameters: parameters of the request, which place it in a sequence.
 
     """
 
     inputs: tuple[Tensor, ...]
-    expected: tuple[Tensor, ...]
+    expected: Responses | None
     parameters: Mapping[str, object] = field(default_factory=dict)
+
+    def difference(self, found: Responses, samples: Samples) -> str:
+        """The first difference of an answer to the expected one, ``""`` if there is none.
+
+        Args:
+            found: the answer.
+            samples: have the tolerances.
+
+        """
+        return "" if self.expected is None else responses_difference(self.expected, found, samples.tolerance)
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,16 @@ class Samples:
     tolerances: Mapping[str, Tolerance] = field(default_factory=lambda: {"": Tolerance()})
     minimum_match: float = 1.0
     noun: str = "samples"
+
+    @property
+    def have_answers(self) -> bool:
+        """Whether any sample has an expected answer."""
+        return any(sample.expected is not None for sample in self.samples)
+
+    def count(self, right: int) -> SampleCount:
+        """How many samples are right, and have to be."""
+        sent = len(self.samples)
+        return SampleCount(right, sent, self.noun, needed=math.ceil(round(self.minimum_match * sent, 9)))
 
     def tolerance(self, output: str) -> Tolerance:
         """Tolerance for an output."""
@@ -99,7 +121,7 @@ def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
     if not isinstance(content, dict):
         raise TypeError("the document is no JSON object")
     data = _streams(content["data"], "data", config)
-    expected = _streams(content["validation_data"], "validation_data", config) if "validation_data" in content else []
+    expected = _answers(content["validation_data"], config) if "validation_data" in content else []
     if expected and [len(stream) for stream in expected] != [len(stream) for stream in data]:
         raise ValueError("validation_data must have one entry for each entry of data, in the same lists")
     if not any(data):
@@ -112,9 +134,21 @@ def _read(content: Mapping[str, Any], config: ServedConfig) -> Samples:
             where = f"[{len(samples)}]"
             answer = expected[number - 1][step] if expected else {}
             inputs = _tensors(entry, known_inputs, f"data{where}", batched=config.batched)
-            wanted = _tensors(answer, known_outputs, f"validation_data{where}", batched=config.batched)
+            wanted = _expected(answer, known_outputs, f"validation_data{where}", config)
             samples.append(Sample(inputs, wanted, _sequence(config, number, step, len(stream))))
     return _with_settings(tuple(samples), content.get("envpack", {}), known_outputs)
+
+
+def _expected(answer: object, known: Mapping[str, TensorConfig], where: str, config: ServedConfig) -> Responses | None:
+    """The expected responses to a request; a list has all of a decoupled model's, an empty object is not compared."""
+    if not isinstance(answer, list):
+        return (_tensors(answer, known, where, batched=config.batched),) if answer != {} else None
+    if not config.decoupled:
+        raise TypeError(f"{where} must be an object: only a decoupled model has a list of responses")
+    return tuple(
+        _tensors(response, known, f"{where}[{number}]", batched=config.batched)
+        for number, response in enumerate(answer)
+    )
 
 
 def _sequence(config: ServedConfig, number: int, step: int, length: int) -> dict[str, object]:
@@ -154,9 +188,16 @@ def _streams(value: object, name: str, config: ServedConfig) -> list[list[Any]]:
     return [entry if isinstance(entry, list) else [entry] for entry in value]
 
 
-def _tensors(
-    entry: Mapping[str, Any], known: Mapping[str, TensorConfig], where: str, *, batched: bool
-) -> tuple[Tensor, ...]:
+def _answers(value: object, config: ServedConfig) -> list[list[Any]]:
+    """The entries of ``validation_data`` by sequence; a list in place of an entry has a decoupled model's responses."""
+    if config.decoupled and not config.in_sequences and isinstance(value, list):
+        return [[entry] for entry in value]
+    return _streams(value, "validation_data", config)
+
+
+def _tensors(entry: object, known: Mapping[str, TensorConfig], where: str, *, batched: bool) -> tuple[Tensor, ...]:
+    if not isinstance(entry, dict):
+        raise TypeError(f"{where} must be an object, with tensors by their names")
     tensors = []
     for name, value in entry.items():
         if name not in known:

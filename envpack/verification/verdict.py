@@ -106,6 +106,11 @@ class SampleCount:
     noun: str
     needed: int
 
+    @property
+    def ok(self) -> bool:
+        """Whether enough are right."""
+        return self.right >= self.needed
+
     def __str__(self) -> str:
         needed = f", {self.needed} needed" if self.right < self.sent else ""
         return f"{self.right} of {self.sent} {self.noun} right{needed}"

@@ -21,6 +21,18 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", data * 2)]))
         return answers
 """
+COUNT = """import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for number in range(int(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()[0, 0])):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([[number]], np.float32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
 _INITIALIZE = """class TritonPythonModel:
     def initialize(self, args):
         {}
@@ -41,6 +53,7 @@ class Broken:
         kind: kind of the failure that must be reported.
         says: what the reason must contain.
         details: what one of the details must contain.
+        config: what its configuration has besides tensors.
         files: further files, by path in the model's folder.
     """
 
@@ -49,6 +62,7 @@ class Broken:
     kind: str
     says: str
     details: str = ""
+    config: str = ""
     files: dict[str, str] = field(default_factory=dict)
 
 
@@ -88,6 +102,17 @@ FAULTS = (
             ' "envpack": {"noun": "numbers"}}'
         },
     ),
+    Broken(
+        "wrong_stream",
+        COUNT,
+        "wrong-answers",
+        "3 of 4 samples right, 4 needed (3: 1 response instead of 2)",
+        config="model_transaction_policy { decoupled: true }\n",
+        files={
+            "envpack/smoke.json": '{"data": [{"IN": [2]}, {"IN": [0]}, {"IN": [1]}, {"IN": [1]}], "validation_data":'
+            ' [[{"OUT": [0]}, {"OUT": [1]}], [], {}, [{"OUT": [0]}, {"OUT": [1]}]]}'
+        },
+    ),
     Broken("bad_samples", DOUBLE, "bad-samples", "data is empty", files={"envpack/smoke.json": '{"data": []}'}),
 )
 HANGS = Broken(
@@ -124,7 +149,11 @@ def write_model(repository: Path, broken: Broken, environment: Path) -> Path:
     """Write one model that runs in ``environment``; returns its folder."""
     folder = repository / broken.name
     parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}\n'
-    for name, text in {"config.pbtxt": CONFIG + parameter, "1/model.py": broken.code, **broken.files}.items():
+    for name, text in {
+        "config.pbtxt": CONFIG + broken.config + parameter,
+        "1/model.py": broken.code,
+        **broken.files,
+    }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder

@@ -12,16 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from envpack.server import (
-    Answer,
     Client,
     InferMessage,
     RequestError,
     ServedConfig,
-    Tensor,
     Tolerance,
-    infer_together,
 )
-from envpack.verification.checks.inference import first_difference
+from envpack.verification.answers import Responses, ask_together, message_for, responses_difference
 from envpack.verification.generated import PLAIN, Filling, SmokeRequest, generate_variants
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, failed, passed, skipped
@@ -47,12 +44,12 @@ class Conversation:
     """
 
     requests: tuple[SmokeRequest, ...]
-    answers: tuple[tuple[Tensor, ...], ...]
+    answers: tuple[Responses, ...]
 
 
 def is_asked_together(config: ServedConfig) -> bool:
-    """Whether requests of several clients meet in a model: in batches, in a sequence batcher, in several instances."""
-    return not config.decoupled and (config.merges or config.sequences_at_once > 1 or config.instances > 1)
+    """Whether requests of several clients meet in a model: in batches, sequences, instances, or as open streams."""
+    return config.decoupled or config.merges or config.sequences_at_once > 1 or config.instances > 1
 
 
 def check_together(
@@ -73,7 +70,7 @@ def check_together(
     Raises:
         RequestError: the server ended, or a request gets no answer in time although it is the only one.
     """
-    alone = _Alone(client, model, in_sequences=config.in_sequences)
+    alone = _Alone(client, model, config)
     conversations = list(alone.ask(_requests(config, samples, filling)))
     if not any(conversation.answers for conversation in conversations):
         return None
@@ -108,10 +105,11 @@ class _Alone:
         largest: size of the largest request in bytes.
     """
 
-    def __init__(self, client: Client, model: str, *, in_sequences: bool) -> None:
+    def __init__(self, client: Client, model: str, config: ServedConfig) -> None:
         self._client = client
         self._model = model
-        self._next_id = 1 << 20 if in_sequences else 0  # the user's samples have smaller ones
+        self._config = config
+        self._next_id = 1 << 20 if config.in_sequences else 0  # the user's samples have smaller ones
         self.repeatable = True
         self.slowest = 0.0
         self.largest = 1
@@ -139,17 +137,17 @@ class _Alone:
             self.repeatable = self.repeatable and not any(map(_mismatch, answers, again))
             yield Conversation(conversation, answers)
 
-    def _answers(self, conversation: Sequence[SmokeRequest]) -> tuple[tuple[Tensor, ...], ...]:
+    def _answers(self, conversation: Sequence[SmokeRequest]) -> tuple[Responses, ...]:
         if self._next_id:
             self._next_id += 1
         return tuple(
-            self._answer(_message(self._client, self._model, request, parameters))
+            self._answer(message_for(self._client, self._model, self._config, request.inputs, parameters))
             for request, parameters in zip(conversation, _parameters(conversation, self._next_id), strict=True)
         )
 
-    def _answer(self, message: InferMessage) -> tuple[Tensor, ...]:
+    def _answer(self, message: InferMessage) -> Responses:
         self.largest, started = max(self.largest, len(message.body)), time.monotonic()
-        (answer,) = infer_together(self._client, [message], timeout=self._client.timeout)
+        (answer,) = ask_together(self._client, self._config, [message])
         self.slowest = max(self.slowest, time.monotonic() - started)
         if isinstance(answer, RequestError):
             raise answer
@@ -209,15 +207,15 @@ class _Burst:
                 if step < len(conversation.requests)
             ]
             messages = [
-                _message(self._client, self._model, conversation.requests[step], parameters)
+                message_for(self._client, self._model, self._config, conversation.requests[step].inputs, parameters)
                 for conversation, parameters in asking
             ]
             self.sent += len(messages)
-            answers = infer_together(self._client, messages, timeout=self._client.timeout)
+            answers = ask_together(self._client, self._config, messages)
             for (conversation, _), answer in zip(asking, answers, strict=True):
                 self._compare(conversation, step, answer)
 
-    def _compare(self, conversation: Conversation, step: int, answer: Answer) -> None:
+    def _compare(self, conversation: Conversation, step: int, answer: Responses | RequestError) -> None:
         if isinstance(answer, RequestError) and not (answer.timed_out or answer.status):
             raise answer  # the server has ended
         if not conversation.answers:  # refused alone, and so perhaps here; its neighbours must not notice
@@ -242,10 +240,6 @@ class _Burst:
         return inferences, sum(int(version.get("execution_count", 0)) for version in versions)
 
 
-def _message(client: Client, model: str, request: SmokeRequest, parameters: Mapping[str, object]) -> InferMessage:
-    return client.infer_message(model, request.inputs, binary=True, parameters=parameters)
-
-
 def _parameters(requests: Sequence[SmokeRequest], identifier: int) -> list[Mapping[str, object]]:
     """Parameters of each request, which place it in the sequence ``identifier``; none if it is 0."""
     if not identifier:
@@ -257,8 +251,8 @@ def _parameters(requests: Sequence[SmokeRequest], identifier: int) -> list[Mappi
     ]
 
 
-def _mismatch(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> str:
-    return first_difference(expected, found, _TOLERANCE)
+def _mismatch(expected: Responses, found: Responses) -> str:
+    return responses_difference(expected, found, lambda _: _TOLERANCE)
 
 
 def _judged(burst: _Burst, alone: _Alone) -> Check:

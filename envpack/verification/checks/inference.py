@@ -14,13 +14,12 @@ from envpack.server import (
     ServedConfig,
     Tensor,
     Tolerance,
-    difference,
     needs_binary,
-    stream,
 )
+from envpack.verification.answers import Responses, ask, responses_difference
 from envpack.verification.generated import SmokeRequest
-from envpack.verification.samples import Sample, Samples
-from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped, unchecked, warning
+from envpack.verification.samples import Samples
+from envpack.verification.verdict import Check, Latency, SampleCount, failed, passed, skipped, warning
 
 _JSON_TOLERANCE = Tolerance(rtol=1e-6, atol=1e-9)
 _SHOWN_FAILURES = 3
@@ -36,14 +35,15 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
     """
     shown, shape, infinite = "", "", ""
     for request in requests:
-        outputs = client.infer(model, request.inputs, binary=True, parameters=request.parameters)
-        mismatch = configuration_mismatch(config, outputs)
-        if mismatch:
-            return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)]
-        shown = shown or ", ".join(f"{t.name} {t.datatype}{list(t.shape)}" for t in outputs)
-        shape = shape or shape_mismatch(config, outputs)
-        infinite = infinite or next((tensor.name for tensor in outputs if _is_infinite(tensor)), "")
-    checks = [passed("infer", f"returned {shown}; sent {', '.join(request.description for request in requests)}")]
+        responses = ask(client, model, config, request.inputs, request.parameters)
+        shown = shown or _in_words(responses, config)
+        for outputs in responses:
+            mismatch = configuration_mismatch(config, outputs)
+            if mismatch:
+                return [failed("infer", f"sent {request.description}: {mismatch}", _MATCH_CONFIGURATION)]
+            shape = shape or shape_mismatch(config, outputs)
+            infinite = infinite or next((tensor.name for tensor in outputs if _is_infinite(tensor)), "")
+    checks = [passed("infer", f"{shown}; sent {', '.join(request.description for request in requests)}")]
     if shape:
         evidence = f"{shape}: the server sends it, and an ensemble refuses it as an input of its next step"
         checks.append(warning("shape", evidence, _MATCH_CONFIGURATION))
@@ -54,30 +54,16 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
     return checks
 
 
+def _in_words(responses: Responses, config: ServedConfig) -> str:
+    if config.decoupled:
+        return f"streamed {len(responses)} response{'' if len(responses) == 1 else 's'}"
+    return f"returned {', '.join(f'{t.name} {t.datatype}{list(t.shape)}' for t in responses[0])}"
+
+
 def _is_infinite(tensor: Tensor) -> bool:
     if tensor.datatype not in FLOATING or not tensor.data:
         return False
     return not any(math.isfinite(float(value)) for value in tensor.data)
-
-
-def check_stream(client: Client, model: str, config: ServedConfig, request: SmokeRequest) -> Check:
-    """Check the responses of a decoupled model over ``generate_stream``; any number of responses is correct."""
-    binary_only = {tensor.datatype for tensor in request.inputs} & BINARY_ONLY
-    if binary_only:
-        reason = f"not sent: requests to a decoupled model are JSON, which cannot represent {sorted(binary_only)[0]}"
-        return unchecked("infer", reason, "send it a request with a client of gRPC")
-    responses = stream(client, model, request.inputs)
-    names = {declared.name for declared in config.outputs}
-    for response in responses:
-        missing = names - set(response)
-        if missing:
-            evidence = f"the output {sorted(missing)[0]} is missing in a streamed response"
-            return failed("infer", evidence, _MATCH_CONFIGURATION)
-        empty = [name for name in names if response[name] == []]
-        if empty:
-            return failed("infer", f"the output {empty[0]} is empty in a streamed response", _MATCH_CONFIGURATION)
-    count = f"{len(responses)} response{'' if len(responses) == 1 else 's'}"
-    return passed("infer", f"streamed {count}; sent {request.description}")
 
 
 def check_formats(client: Client, model: str, config: ServedConfig, request: SmokeRequest) -> Check | None:
@@ -89,17 +75,23 @@ def check_formats(client: Client, model: str, config: ServedConfig, request: Smo
     if any(needs_binary(tensor) for tensor in by_binary):
         return None
     by_json = client.infer(model, request.inputs, binary=False, parameters=request.parameters)
-    unequal = first_difference(by_binary, by_json, _JSON_TOLERANCE)
+    unequal = _difference(by_binary, by_json)
     if not unequal:
         return passed("formats", "JSON and binary requests have equal responses")
     repeated = client.infer(model, request.inputs, binary=True, parameters=request.parameters)
-    if first_difference(by_binary, repeated, _JSON_TOLERANCE):
+    if _difference(by_binary, repeated):
         return skipped("formats", "not compared: two equal requests have different responses")
     return failed("formats", f"as JSON, {unequal}", "the stub mishandles tensors; use envpack's stub")
 
 
-def check_samples(client: Client, model: str, samples: Samples) -> tuple[Check, SampleCount | None]:
-    """Send every sample and compare the outputs that have expected values.
+def _difference(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> str:
+    return responses_difference((expected,), (found,), lambda _: _JSON_TOLERANCE)
+
+
+def check_samples(
+    client: Client, model: str, config: ServedConfig, samples: Samples
+) -> tuple[Check, SampleCount | None]:
+    """Send every sample and compare the responses that have expected values.
 
     Returns:
         The check, and the number of matching samples, None if no sample has expected values.
@@ -109,49 +101,39 @@ def check_samples(client: Client, model: str, samples: Samples) -> tuple[Check, 
     wrong = []
     for index, sample in enumerate(samples.samples):
         try:
-            outputs = client.infer(model, sample.inputs, binary=True, parameters=sample.parameters)
+            found = ask(client, model, config, sample.inputs, sample.parameters)
         except RequestError as error:
             if error.timed_out or not error.status:  # so would every other sample
                 raise
             wrong.append(f"{index}: {error.message.splitlines()[0]}")
             continue
-        mismatch = _sample_mismatch(sample, outputs, samples)
+        mismatch = sample.difference(found, samples)
         right += not mismatch
         wrong += [f"{index}: {mismatch}"] if mismatch else []
-    sent = len(samples.samples)
-    count = SampleCount(right, sent, samples.noun, needed=math.ceil(round(samples.minimum_match * sent, 9)))
-    reported = count if any(sample.expected for sample in samples.samples) else None
-    if right >= count.needed:
+    count = samples.count(right)
+    reported = count if samples.have_answers else None
+    if count.ok:
         return passed("expected", str(count)), reported
     shown = "; ".join(wrong[:_SHOWN_FAILURES])
     fix = "correct the model, or the expected outputs of the samples"
     return failed("expected", f"{count} ({shown})", fix), reported
 
 
-def measure_latency(client: Client, model: str, request: SmokeRequest, count: int) -> Latency | None:
-    """Time up to ``count`` requests, one after the other, for at most one second; None if ``count`` is 0."""
+def measure_latency(
+    client: Client, model: str, config: ServedConfig, request: SmokeRequest, count: int
+) -> Latency | None:
+    """Time up to ``count`` complete answers, one after the other, for at most a second; None if ``count`` is 0."""
     seconds: list[float] = []
     until = time.monotonic() + _LATENCY_SECONDS
     while len(seconds) < count and time.monotonic() < until:
         started = time.perf_counter()
-        client.infer(model, request.inputs, binary=True, parameters=request.parameters)
+        ask(client, model, config, request.inputs, request.parameters)
         seconds.append(time.perf_counter() - started)
     if not seconds:
         return None
     ordered = sorted(seconds)
     p95 = ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)]
     return Latency(len(seconds), statistics.median(ordered), p95)
-
-
-def _sample_mismatch(sample: Sample, outputs: tuple[Tensor, ...], samples: Samples) -> str:
-    """The first output of a sample that differs from its expected value, or ``""``."""
-    by_name = {tensor.name: tensor for tensor in outputs}
-    for expected in sample.expected:
-        actual = by_name.get(expected.name)
-        unequal = difference(expected, actual, samples.tolerance(expected.name)) if actual else "is missing"
-        if unequal:
-            return f"{expected.name} {unequal}"
-    return ""
 
 
 def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
@@ -182,14 +164,3 @@ def shape_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:
 
 def _fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
     return len(shape) == len(dims) and all(dim in (-1, actual) for dim, actual in zip(dims, shape, strict=True))
-
-
-def first_difference(expected: tuple[Tensor, ...], found: tuple[Tensor, ...], tolerance: Tolerance) -> str:
-    """The first difference between two answers, ``""`` if they are equal; further tensors do not count."""
-    by_name = {tensor.name: tensor for tensor in found}
-    for tensor in expected:
-        other = by_name.get(tensor.name)
-        unequal = difference(tensor, other, tolerance) if other else "is missing"
-        if unequal:
-            return f"{tensor.name} {unequal}"
-    return ""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 BATCHES = "max_batch_size: 8\ndynamic_batching { }\n"
+STREAMS = "max_batch_size: 8\nmodel_transaction_policy { decoupled: true }\n"
 _CODE = """import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -274,5 +275,90 @@ def execute(self, requests):
     return [reply(np.load(place) * 2)]
 """,
         "max_batch_size: 8\ninstance_group [ { count: 2 kind: KIND_CPU } ]\n",
+    ),
+    "stream_of_the_latest_request": Pair(
+        """
+def execute(self, requests):
+    import threading
+
+    for request in requests:
+        self.kept = given(request) * 2
+        threading.Thread(target=self.send, args=(request.get_response_sender(),)).start()
+
+def send(self, sender):
+    import time
+
+    time.sleep(0.005)
+    sender.send(reply(self.kept))
+    sender.send(reply(self.kept + 1), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+        """
+def execute(self, requests):
+    import threading
+
+    for request in requests:
+        doubled = given(request) * 2
+        threading.Thread(target=self.send, args=(request.get_response_sender(), doubled)).start()
+
+def send(self, sender, doubled):
+    import time
+
+    time.sleep(0.005)
+    sender.send(reply(doubled))
+    sender.send(reply(doubled + 1), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+        STREAMS,
+    ),
+    "senders_in_another_order": Pair(
+        """
+def execute(self, requests):
+    senders = [request.get_response_sender() for request in requests]
+    for sender, request in zip(reversed(senders), requests):
+        sender.send(reply(given(request) * 2), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+        """
+def execute(self, requests):
+    senders = [request.get_response_sender() for request in requests]
+    for sender, request in zip(reversed(senders), reversed(requests)):
+        sender.send(reply(given(request) * 2), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+        STREAMS + "dynamic_batching { }\n",
+    ),
+    "position_of_all_streams": Pair(
+        """
+def execute(self, requests):
+    import threading
+
+    for request in requests:
+        self.number = 0
+        arguments = request.get_response_sender(), given(request) * 2
+        threading.Thread(target=self.send, args=arguments).start()
+
+def send(self, sender, doubled):
+    import time
+
+    while self.number < 3:
+        sender.send(reply(doubled + self.number))
+        self.number += 1
+        time.sleep(0.002)
+    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+        """
+def execute(self, requests):
+    import threading
+
+    for request in requests:
+        arguments = request.get_response_sender(), given(request) * 2
+        threading.Thread(target=self.send, args=arguments).start()
+
+def send(self, sender, doubled):
+    import time
+
+    for number in range(3):
+        sender.send(reply(doubled + number))
+        time.sleep(0.002)
+    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+        STREAMS,
     ),
 }

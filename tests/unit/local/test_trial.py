@@ -90,6 +90,45 @@ def test_a_decoupled_model_may_send_any_number(repository, server, tmp_path):
     assert (trial.ok, [numbers(response) for response in trial.answers[0].responses]) == (True, [[4], [4]])
 
 
+def with_samples(repository, *expected, **settings):
+    """A model that returns its input 4, once for each expected answer, and the samples beside it."""
+    repository.add("m")
+    file = repository.folder / "m" / SAMPLES_FILE
+    file.parent.mkdir()
+    samples = {"data": [{"IN": [4]}] * len(expected), "validation_data": expected, "envpack": settings}
+    file.write_text(json.dumps(samples))
+
+
+def test_answers_are_compared_with_those_that_samples_expect(repository, server):
+    with_samples(repository, {"OUT": [4]}, {"OUT": [5]}, {})
+    trial = try_model(server, "m", repository.folder / "m")
+    assert [answer.difference for answer in trial.answers] == ["", "OUT element 0 is 4 instead of 5", ""]
+    assert (trial.ok, str(trial.samples)) == (False, "2 of 3 samples right, 3 needed")
+
+
+def test_as_many_answers_have_to_be_right_as_the_samples_say(repository, server):
+    with_samples(repository, {"OUT": [4]}, {"OUT": [5]}, minimum_match=0.5, noun="numbers")
+    trial = try_model(server, "m", repository.folder / "m", repeat=2)
+    assert (trial.ok, str(trial.samples)) == (True, "1 of 2 numbers right, 1 needed")
+
+
+def test_without_expected_answers_none_is_counted(repository, server):
+    with_samples(repository, {}, {})
+    assert try_model(server, "m", repository.folder / "m").samples is None
+
+
+def test_streams_are_compared_with_those_that_samples_expect(repository, server):
+    with_samples(repository, [{"OUT": [4]}], [{"OUT": [4]}, {}], [], {})
+    code = (
+        "def execute(requests, stub):\n    stub.send(requests[0][0], out(requests[0][1]), last=True)\n    return [0]\n"
+    )
+    repository.add("m", code, CONFIG + DECOUPLED)
+    trial = try_model(server, "m", repository.folder / "m")
+    assert [answer.difference for answer in trial.answers] == [
+        *("", "1 response instead of 2", "1 response instead of 0", ""),
+    ]
+
+
 def test_what_a_server_would_reject_is_the_answer(repository, server, tmp_path):
     repository.add("m", config=CONFIG.replace("[ -1 ]", "[ 2 ]"))
     trial = try_model(server, "m", repository.folder / "m", array_file(tmp_path, 1, 2, 3))
@@ -123,7 +162,7 @@ def served(*inputs):
 
 
 def read(tmp_path, config, *sources):
-    return read_requests([source.replace("@", f"{tmp_path}/") for source in sources], config, "m", tmp_path)
+    return read_requests([source.replace("@", f"{tmp_path}/") for source in sources], config, "m", tmp_path).requests
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import pytest
 
 from envpack.server import InferMessage, RequestError, ServedConfig, Tensor, TensorConfig
+from envpack.verification import answers
 from envpack.verification.checks import concurrency
 from envpack.verification.samples import Sample, Samples
 
@@ -49,7 +50,7 @@ def check(monkeypatch):
         assert timeout == client.timeout
         return list(client.answers(messages))
 
-    monkeypatch.setattr(concurrency, "infer_together", together)
+    monkeypatch.setattr(answers, "infer_together", together)
     return lambda model, config=None, samples=None: concurrency.check_together(
         model, "m", config or config_with(), samples
     )
@@ -135,7 +136,7 @@ def test_no_more_sequences_are_begun_than_the_model_answers_at_once(check):
 
 
 def test_samples_are_sent_instead_of_generated_requests(check):
-    samples = Samples(tuple(Sample((Tensor("X", "INT32", (1, 1), (number,)),), ()) for number in (40, 50)))
+    samples = Samples(tuple(Sample((Tensor("X", "INT32", (1, 1), (number,)),), None) for number in (40, 50)))
     model = Model(lambda batch: batch)
     assert check(model, samples=samples).ok
     assert {number for number, _ in model.sent} == {40, 50}
@@ -158,7 +159,7 @@ def test_a_model_that_is_slow_is_asked_by_few_clients_or_not_at_all(check, monke
         ({"merges": False, "instances": 2}, True),
         ({"merges": False, "sequence": True, "sequences_at_once": 4}, True),
         ({"merges": False, "sequence": True, "sequences_at_once": 1}, False),
-        ({"decoupled": True}, False),
+        ({"merges": False, "decoupled": True}, True),
     ],
 )
 def test_models_in_which_requests_of_several_clients_meet(options, asked):

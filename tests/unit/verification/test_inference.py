@@ -9,23 +9,26 @@ from envpack.server import RequestError, Tensor, read_served_config
 from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry
 from envpack.server.tensors import Tolerance
-from envpack.verification.checks import inference
+from envpack.verification import answers
 from envpack.verification.checks.inference import (
     check_formats,
     check_samples,
     check_smoke,
-    check_stream,
     measure_latency,
 )
 from envpack.verification.generated import SmokeRequest
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.samples import Sample, Samples
+from tests.tables import every_row
 
 SERVED = {
     "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [2]}],
     "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]}],
 }
 CONFIG = read_served_config(SERVED)
+STREAMED = read_served_config({**SERVED, "model_transaction_policy": {"decoupled": True}})
+SENT = "sent with every input: "
+NO_OUTPUT = "the response contains no output of a declared name"
 REQUEST = SmokeRequest("with every input", (Tensor("IN", "FP32", (2,), (1.0, 1.0)),), {"sequence_id": 1})
 
 
@@ -51,6 +54,9 @@ class Client:
             raise RequestError(response, status=500)
         return response
 
+    def next_stream(self):
+        return self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
+
     def load(self, model, *, timeout):
         pass
 
@@ -64,7 +70,7 @@ class Client:
 @pytest.fixture(autouse=True)
 def streams(monkeypatch):
     """A stream has all responses of the client."""
-    monkeypatch.setattr(inference, "stream", lambda client, *_: client._responses)
+    monkeypatch.setattr(answers, "stream", lambda client, *_: client.next_stream())
 
 
 def formats(*responses, as_json, config=CONFIG, request=REQUEST):
@@ -259,23 +265,44 @@ def test_an_output_without_a_finite_number_is_a_warning(values, warned):
     [
         (({"OUT": 1.0}, {"OUT": [1.0, 2.0]}), "ok", "streamed 2 responses; sent with every input"),
         (({"OUT": 0.0},), "ok", "streamed 1 response; sent with every input"),
-        (({"OUT": 1.0}, {"X": 1}), "failed", "the output OUT is missing in a streamed response"),
-        (({"OUT": []},), "failed", "the output OUT is empty in a streamed response"),
+        (
+            ({"OUT": 1.0}, {"X": 1}),
+            "failed",
+            f"{SENT}the output OUT is missing: {NO_OUTPUT}",
+        ),
+        ((), "ok", "streamed 0 responses; sent with every input"),
     ],
 )
 def test_a_decoupled_models_responses(responses, status, evidence):
-    check = check_stream(Client(*responses), "m", CONFIG, REQUEST)
+    (check,) = check_smoke(Client(responses), "m", STREAMED, (REQUEST,))
     assert (check.id, check.status, check.evidence) == ("infer", status, evidence)
 
 
-def test_a_decoupled_model_with_inputs_that_json_cannot_represent_is_not_judged():
-    request = SmokeRequest("", (Tensor("IN", "FP16", (1,), (1.0,)),))
-    assert check_stream(Client(), "m", CONFIG, request).status == "unchecked"
+# What is expected of a stream of the two responses 1 and 2, and the mismatch.
+STREAMS = {
+    "equal": ((output(1.0), output(2.0)), ""),
+    "a subset": (((), output(2.0)), ""),
+    "not given": (None, ""),
+    "another value": ((output(1.0), output(3.0)), "response 1: OUT element 0 is 2 instead of 3"),
+    "one more": ((output(1.0),), "2 responses instead of 1"),
+    "nothing": ((), "2 responses instead of 0"),
+}
+
+
+@every_row("name", STREAMS)
+def test_every_sample_of_a_decoupled_model_is_compared_with_its_own_stream(name):
+    expected, mismatch = STREAMS[name]
+    client = Client(({"OUT": 1.0}, {"OUT": 2}), ({"OUT": 7.0},))
+    two = Samples((Sample(REQUEST.inputs, expected), Sample(REQUEST.inputs, (output(7.0),))))
+    check, count = check_samples(client, "m", STREAMED, two)
+    assert (check.ok, count.right, count.sent) == (not mismatch, 1 + (not mismatch), 2)
+    assert mismatch in check.evidence
 
 
 def samples(*expected, **settings):
-    inputs = REQUEST.inputs
-    return Samples(tuple(Sample(inputs, one, {"sequence_id": n}) for n, one in enumerate(expected)), **settings)
+    """Samples, each with the outputs of its only response, or None if nothing is expected of it."""
+    answered = enumerate(None if one is None else (one,) for one in expected)
+    return Samples(tuple(Sample(REQUEST.inputs, one, {"sequence_id": n}) for n, one in answered), **settings)
 
 
 @pytest.mark.parametrize(
@@ -290,13 +317,13 @@ def samples(*expected, **settings):
     ],
 )
 def test_expected_outputs_have_the_samples_tolerance(tolerance, found, right):
-    check, count = check_samples(Client(output(found)), "m", samples(output(1.0), tolerances={"": tolerance}))
+    check, count = check_samples(Client(output(found)), "m", CONFIG, samples(output(1.0), tolerances={"": tolerance}))
     assert (check.status, count.right) == ("ok" if right else "failed", int(right))
 
 
 def test_wrong_answers_are_counted_and_the_first_are_shown():
     client = Client(output(1.0), output(2.0), "first line\nsecond line", output(1.0, name="X"), output(3.0))
-    check, count = check_samples(client, "m", samples(*[output(1.0)] * 5, noun="images"))
+    check, count = check_samples(client, "m", CONFIG, samples(*[output(1.0)] * 5, noun="images"))
     assert (count.right, count.sent, count.noun) == (1, 5, "images")
     assert check.status == "failed"
     assert check.evidence == (
@@ -308,22 +335,22 @@ def test_wrong_answers_are_counted_and_the_first_are_shown():
 @pytest.mark.parametrize(("minimum", "status"), [(0.5, "ok"), (0.51, "failed"), (0.0, "ok"), (1.0, "failed")])
 def test_the_minimum_match_is_a_share_of_all_samples(minimum, status):
     check, _ = check_samples(
-        Client(output(1.0), output(2.0)), "m", samples(output(1.0), output(1.0), minimum_match=minimum)
+        Client(output(1.0), output(2.0)), "m", CONFIG, samples(output(1.0), output(1.0), minimum_match=minimum)
     )
     assert check.status == status
 
 
 def test_samples_without_expected_outputs_need_a_response_only():
-    check, count = check_samples(Client(output(5.0)), "m", samples(()))
+    check, count = check_samples(Client(output(5.0)), "m", CONFIG, samples(None))
     assert (check.status, count) == ("ok", None)
-    check, count = check_samples(Client("wrong"), "m", samples(()))
+    check, count = check_samples(Client("wrong"), "m", CONFIG, samples(None))
     assert (check.status, count) == ("failed", None)
 
 
 def test_as_many_requests_are_timed_as_asked_for():
     client = Client(output(1.0))
-    latency = measure_latency(client, "m", REQUEST, 3)
+    latency = measure_latency(client, "m", CONFIG, REQUEST, 3)
     assert client.sent == [("m", REQUEST.inputs, True, REQUEST.parameters)] * 3
     assert (latency.requests, len(client.sent)) == (3, 3)
     assert 0 < latency.p50 <= latency.p95
-    assert measure_latency(client, "m", REQUEST, 0) is None
+    assert measure_latency(client, "m", CONFIG, REQUEST, 0) is None

@@ -14,8 +14,8 @@ from envpack.server import RequestError, Tensor
 from envpack.server.interface import Process
 from envpack.server.kserve import IndexEntry, unfinished
 from envpack.support.errors import InputError
-from envpack.verification import judge as judging, request_choice
-from envpack.verification.checks import inference
+from envpack.verification import answers, judge as judging
+from envpack.verification.checks import concurrency
 from envpack.verification.judge import Judge, JudgeOptions
 from envpack.verification.loading import LoadResult
 from envpack.verification.verdict import Failure, failed, unchecked
@@ -370,15 +370,17 @@ DECOUPLED = {**CONFIG, "model_transaction_policy": {"decoupled": True}}
 
 def streaming(monkeypatch, stream):
     """Every request to a decoupled model has this stream."""
-    for module in (request_choice, inference):
-        monkeypatch.setattr(module, "stream", stream)
+    monkeypatch.setattr(answers, "stream", stream)
+    monkeypatch.setattr(concurrency, "check_together", lambda *_: None)
 
 
 def test_a_decoupled_model_is_judged_by_its_stream(server, model, monkeypatch):
     streaming(monkeypatch, lambda *_: [{"OUT": 1.0}])
     verdict = judge(server, config=DECOUPLED).judge(model)
     assert verdict.ok
-    assert verdict.checks[-1].evidence == "streamed 1 response; sent with every input"
+    evidence = {check.id: check.evidence for check in verdict.checks}
+    assert evidence["infer"] == "streamed 1 response; sent with every input"
+    assert evidence["stability"].startswith("same processes")
 
 
 @pytest.mark.parametrize(

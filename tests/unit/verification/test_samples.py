@@ -2,6 +2,7 @@ import base64
 import json
 import math
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -23,10 +24,10 @@ CONFIG = read_served_config(
 )
 
 
-def read(tmp_path, content):
+def read(tmp_path, content, config=CONFIG):
     file = tmp_path / "smoke.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
-    return read_samples(file, CONFIG)
+    return read_samples(file, config)
 
 
 def test_every_notation_of_a_tensor(tmp_path):
@@ -50,7 +51,7 @@ def test_every_notation_of_a_tensor(tmp_path):
     assert [s.inputs[0].shape for s in samples] == [(1, 2, 2), *[(1, 1, 2)] * 4]
     assert [s.inputs[1].data for s in samples] == [("hé".encode(),), *[(b"hi",)] * 4]
     assert samples[4].inputs[0].data == (1.0, 2.0)
-    assert samples[0].expected == ()
+    assert samples[0].expected is None
 
 
 @pytest.mark.parametrize("share", [0, 1])
@@ -71,10 +72,34 @@ def test_settings(tmp_path):
     assert samples.tolerance("OUT") == Tolerance(0.1, 2)
     assert samples.tolerance("other") == Tolerance(0.1, 1e-8)
     assert (samples.minimum_match, samples.noun) == (0.9, "images")
-    assert samples.samples[0].expected[0].data == (3,)
+    assert samples.samples[0].expected[0][0].data == (3,)
 
 
 ONE = {"IN": [1, 2], "TEXT": ["a"]}
+STREAM = replace(CONFIG, decoupled=True)
+
+
+def expected_streams(tmp_path, *answers):
+    """The elements of OUT in each response that is expected of each request to a decoupled model."""
+    content = {"data": [ONE] * len(answers), "validation_data": list(answers)}
+    found = [sample.expected for sample in read(tmp_path, content, STREAM).samples]
+    return [each if each is None else [[tensor.data for tensor in response] for response in each] for each in found]
+
+
+def test_a_list_has_the_expected_responses_of_a_decoupled_model(tmp_path):
+    answers = [{"OUT": [1]}, {}, {"OUT": [2]}], {"OUT": [3]}, [], {}
+    assert expected_streams(tmp_path, *answers) == [[[(1,)], [], [(2,)]], [[(3,)]], [], None]
+
+
+def test_a_faulty_response_of_a_stream_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"validation_data\[1\]\[1\]\.OUT: 'a' is not INT32"):
+        expected_streams(tmp_path, {}, [{}, {"OUT": ["a"]}])
+
+
+def test_streams_of_a_decoupled_sequence_model_are_in_the_lists_of_their_sequences(tmp_path):
+    content = {"data": [[ONE, ONE], [ONE]], "validation_data": [[[{}, {}], {}], [[]]]}
+    found = read(tmp_path, content, replace(STREAM, sequence=True)).samples
+    assert [sample.expected for sample in found] == [((), ()), None, ()]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +122,9 @@ ONE = {"IN": [1, 2], "TEXT": ["a"]}
         ),
         ({"data": [{"TEXT": {"b64_with_lengths": "aGk="}}]}, "the length of a string is truncated"),
         ({"data": [ONE], "validation_data": [{}, {}]}, "one entry for each entry of data"),
+        ({"data": [3]}, r"data\[0\] must be an object, with tensors by their names"),
+        ({"data": [ONE], "validation_data": [3]}, r"validation_data\[0\] must be an object, with tensors by"),
+        ({"data": [ONE], "validation_data": [[{}]]}, "holds sequences"),
         ({"data": [ONE], "envpack": {"tol": 1}}, "unknown key 'tol'"),
         ({"data": [ONE], "envpack": {"minimum_match": 1.1}}, "minimum_match is 1.1 but must be between 0 and 1"),
         ({"data": [ONE], "envpack": {"minimum_match": -0.1}}, "minimum_match is -0.1 but must be between 0 and 1"),

@@ -1,0 +1,147 @@
+"""Sends requests to a model and compares its answers. The answer of a decoupled model is a stream of responses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from envpack.server import (
+    BINARY_ONLY,
+    FLOATING,
+    Client,
+    Event,
+    InferMessage,
+    RequestError,
+    ServedConfig,
+    Tensor,
+    TensorConfig,
+    Tolerance,
+    Value,
+    difference,
+    infer_together,
+    stream,
+    stream_together,
+)
+
+Responses = tuple[tuple[Tensor, ...], ...]
+"""The outputs of each response to a request: of one, or of any number from a decoupled model."""
+
+
+def unsendable(config: ServedConfig, inputs: Sequence[Tensor] = ()) -> str:
+    """Why HTTP cannot carry a request to a decoupled model, or its responses; ``""`` if it can.
+
+    Args:
+        config: the model's configuration.
+        inputs: of the request.
+
+    """
+    if not config.decoupled:
+        return ""
+    binary_only = sorted({entry.datatype for entry in (*config.inputs, *config.outputs)} & BINARY_ONLY)
+    if binary_only:
+        return f"requests to a decoupled model are JSON, which cannot represent {binary_only[0]}"
+    if config.in_sequences:
+        return "a request to a decoupled model cannot name its sequence over HTTP"
+    if not all(_is_text(item) for tensor in inputs for item in tensor.data):
+        return "requests to a decoupled model are JSON, which cannot represent bytes that are no text"
+    return ""
+
+
+def _is_text(item: Value) -> bool:
+    try:
+        return not isinstance(item, bytes) or item.decode("utf-8") is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def ask(
+    client: Client, model: str, config: ServedConfig, inputs: Sequence[Tensor], parameters: Mapping[str, object]
+) -> Responses:
+    """Send one request.
+
+    Raises:
+        RequestError: the model failed, or has not answered completely within the client's time limit.
+
+    """
+    if config.decoupled:
+        return _responses(stream(client, model, inputs), config)
+    return (client.infer(model, inputs, binary=True, parameters=parameters),)
+
+
+def message_for(
+    client: Client, model: str, config: ServedConfig, inputs: Sequence[Tensor], parameters: Mapping[str, object]
+) -> InferMessage:
+    """A request for `ask_together`."""
+    if config.decoupled:
+        return client.stream_message(model, inputs)
+    return client.infer_message(model, inputs, binary=True, parameters=parameters)
+
+
+def ask_together(
+    client: Client, config: ServedConfig, messages: Sequence[InferMessage]
+) -> list[Responses | RequestError]:
+    """Send requests to one model so that they are complete at the same time; returns the answer to each."""
+    if not config.decoupled:
+        answers = infer_together(client, messages, timeout=client.timeout)
+        return [answer if isinstance(answer, RequestError) else (answer,) for answer in answers]
+    streams = stream_together(client, messages, timeout=client.timeout)
+    return [found if isinstance(found, RequestError) else _responses(found, config) for found in streams]
+
+
+def _responses(events: Sequence[Event], config: ServedConfig) -> Responses:
+    return tuple(
+        tuple(_tensor(entry, event[entry.name]) for entry in config.outputs if entry.name in event) for event in events
+    )
+
+
+def _tensor(entry: TensorConfig, value: object) -> Tensor:
+    """An output in a stream, which has neither type nor shape."""
+    data = tuple(_element(entry.datatype, item) for item in (value if isinstance(value, list) else [value]))
+    return Tensor(entry.name, entry.datatype, _shape(entry.dims, len(data)), data)
+
+
+def _element(datatype: str, item: object) -> Value:
+    if datatype == "BYTES":
+        return str(item).encode()
+    if datatype in FLOATING and isinstance(item, int):
+        return float(item)
+    return item if isinstance(item, bool | int | float) else math.nan
+
+
+def _shape(dims: Sequence[int], count: int) -> tuple[int, ...]:
+    """A shape that fits the configuration if one of so many elements does; variable dimensions are 1 but the last."""
+    fixed = math.prod(dim for dim in dims if dim >= 0)
+    variable = [at for at, dim in enumerate(dims) if dim < 0]
+    if not variable or not fixed or count % fixed:
+        return tuple(dims) if fixed == count and not variable else (count,)
+    return tuple(dim if dim >= 0 else count // fixed if at == variable[-1] else 1 for at, dim in enumerate(dims))
+
+
+def responses_difference(expected: Responses, found: Responses, tolerance: Callable[[str], Tolerance]) -> str:
+    """The first difference between two answers in one phrase, ``""`` if there is none.
+
+    Args:
+        expected: the outputs that are compared; further ones do not count.
+        found: the answer.
+        tolerance: that of an output.
+
+    """
+    if len(expected) != len(found):
+        return f"{len(found)} response{'' if len(found) == 1 else 's'} instead of {len(expected)}"
+    for number, (wanted, response) in enumerate(zip(expected, found, strict=True)):
+        unequal = _outputs_difference(wanted, response, tolerance)
+        if unequal:
+            return f"response {number}: {unequal}" if len(expected) > 1 else unequal
+    return ""
+
+
+def _outputs_difference(
+    expected: Sequence[Tensor], found: Sequence[Tensor], tolerance: Callable[[str], Tolerance]
+) -> str:
+    by_name = {tensor.name: tensor for tensor in found}
+    for tensor in expected:
+        other = by_name.get(tensor.name)
+        unequal = difference(tensor, other, tolerance(tensor.name)) if other else "is missing"
+        if unequal:
+            return f"{tensor.name} {unequal}"
+    return ""
