@@ -7,14 +7,24 @@ import json
 import re
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from envpack.local import MORE_TIME, SEQUENCE_END, SEQUENCE_START, RawTensor, Request, readable
 from envpack.project import Project
 from envpack.repository import backends_folder, called_models, needed_first, open_model, version_folders
-from envpack.server import STUB_REPORT, Client, ProcessRuntime, RequestError, encode, find_server, read_model_error
+from envpack.server import (
+    STUB_REPORT,
+    Client,
+    InferMessage,
+    ProcessRuntime,
+    RequestError,
+    Tensor,
+    encode,
+    find_server,
+    infer_together,
+    read_model_error,
+)
 from envpack.testing.grpc_streams import GRPC_ARGUMENTS, stream_by_grpc
 from envpack.testing.models import ModelError, Outputs
 from envpack.verification import abort_and_read_frames
@@ -66,23 +76,18 @@ class ServedModels:
         return self._configs[model]
 
     def infer(self, request: Request) -> Outputs:
-        self.load(request.model)
-        try:
-            outputs = self._client.infer(
-                request.model,
-                tuple(map(readable, request.inputs)),
-                binary=True,
-                parameters=_parameters(request),
-                request_id=request.id,
-                outputs=sorted(request.outputs),
-            )
-        except RequestError as error:
-            raise self._failure(request.model, error, error.message) from None
-        return tuple(RawTensor(t.name, t.datatype, t.shape, encode(t.datatype, t.data)) for t in outputs)
+        (answer,) = self.infer_batch([request])
+        if isinstance(answer, ModelError):
+            raise answer
+        return answer
 
     def infer_batch(self, requests: Sequence[Request]) -> list[Outputs | ModelError]:
-        with ThreadPoolExecutor(len(requests)) as pool:
-            return list(pool.map(self._answer, requests))
+        for request in requests:
+            self.load(request.model)
+        answers = infer_together(self._client, list(map(self._message, requests)), timeout=self._timeout)
+        errors = {answer.message: answer for answer in answers if isinstance(answer, RequestError)}
+        failures = {text: self._failure(requests[0].model, error, text) for text, error in errors.items()}
+        return [failures[answer.message] if isinstance(answer, RequestError) else _raw(answer) for answer in answers]
 
     def stream(self, request: Request) -> Iterator[Outputs]:
         self.load(request.model)
@@ -105,11 +110,16 @@ class ServedModels:
     def close(self) -> None:
         self._stack.close()
 
-    def _answer(self, request: Request) -> Outputs | ModelError:
-        try:
-            return self.infer(request)
-        except ModelError as error:
-            return error
+    def _message(self, request: Request) -> InferMessage:
+        inputs = tuple(map(readable, request.inputs))
+        return self._client.infer_message(
+            request.model,
+            inputs,
+            binary=True,
+            parameters=_parameters(request),
+            request_id=request.id,
+            outputs=sorted(request.outputs),
+        )
 
     def _load(self, model: str) -> None:
         if model in self._loaded:
@@ -146,6 +156,10 @@ def _parameters(request: Request) -> dict[str, object]:
         parameters["sequence_start"] = bool(request.flags & SEQUENCE_START)
         parameters["sequence_end"] = bool(request.flags & SEQUENCE_END)
     return parameters
+
+
+def _raw(outputs: Sequence[Tensor]) -> Outputs:
+    return tuple(RawTensor(t.name, t.datatype, t.shape, encode(t.datatype, t.data)) for t in outputs)
 
 
 def _text(logged: str) -> str:

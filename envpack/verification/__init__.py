@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
+    from envpack.verification.answers import TOGETHER as TOGETHER, responses_difference as responses_difference
     from envpack.verification.checks.inference import configuration_mismatch as configuration_mismatch
     from envpack.verification.combined import combine_verdicts as combine_verdicts
     from envpack.verification.generated import generate_requests as generate_requests

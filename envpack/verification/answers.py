@@ -27,6 +27,10 @@ Responses = tuple[tuple[Tensor, ...], ...]
 """The outputs of each response to a request: of one, or of any number from a decoupled model."""
 
 
+TOGETHER = Tolerance(rtol=1e-2, atol=1e-4)
+"""How far an answer may be from the one that its request gets alone: a batch is computed in another order."""
+
+
 def unsendable(config: ServedConfig, inputs: Sequence[Tensor] = ()) -> str:
     """Why HTTP cannot carry a request to a decoupled model, or its responses; ``""`` if it can.
 

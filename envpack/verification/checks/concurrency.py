@@ -16,9 +16,8 @@ from envpack.server import (
     InferMessage,
     RequestError,
     ServedConfig,
-    Tolerance,
 )
-from envpack.verification.answers import Responses, ask_together, message_for, responses_difference
+from envpack.verification.answers import TOGETHER, Responses, ask_together, message_for, responses_difference
 from envpack.verification.generated import PLAIN, Filling, SmokeRequest, generate_variants
 from envpack.verification.samples import Samples
 from envpack.verification.verdict import Check, failed, passed, skipped
@@ -32,7 +31,6 @@ _TOGETHER_SECONDS = (
     10.0  # for a round, if requests are answered one after the other; at most half of the client's limit
 )
 _MOST_BYTES = 64 << 20  # of the requests of a round
-_TOLERANCE = Tolerance(rtol=1e-2, atol=1e-4)  # a batch is computed in another order than its requests alone
 _FIX = "give each request of the list that execute gets its own response, in the same order, and keep none in the model"
 
 
@@ -252,7 +250,7 @@ def _parameters(requests: Sequence[SmokeRequest], identifier: int) -> list[Mappi
 
 
 def _mismatch(expected: Responses, found: Responses) -> str:
-    return responses_difference(expected, found, lambda _: _TOLERANCE)
+    return responses_difference(expected, found, lambda _: TOGETHER)
 
 
 def _judged(burst: _Burst, alone: _Alone) -> Check:

@@ -129,6 +129,48 @@ def test_streams_are_compared_with_those_that_samples_expect(repository, server)
     ]
 
 
+BATCHES = "max_batch_size: 4\ndynamic_batching { }\n"
+# A model that merges requests: its execute(), and what the second of three answers lacks.
+MERGING = {
+    "right": ("return [out(r) for _, r in requests]", ""),
+    "the same for all": ("return [out(requests[0][1])] * len(requests)", "OUT element 0 is 1 instead of 2"),
+    "one for all": ("return [out(requests[0][1])]", "it sent what no stub sends"),
+    "fails with others": ("1 / (len(requests) < 2)\n    return [out(r) for _, r in requests]", "division by zero"),
+    "never the same": ("n = time.time_ns() & 0xffffff\n    return [out(r, lambda _: [n]) for _, r in requests]", ""),
+}
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_where_a_server_merges_requests_they_are_sent_in_a_batch_too(repository, server, tmp_path, name):
+    body, fault = MERGING[name]
+    code = "def execute(requests, stub):\n    stub.log(str(len(requests)))\n"
+    repository.add("m", f"{code}    {body}\n", BATCHES + CONFIG)
+    (tmp_path / "in.json").write_text(json.dumps({"data": [{"IN": [n]} for n in (1, 2, 3)]}))
+    trial = try_model(server, "m", repository.folder / "m", [str(tmp_path / "in.json")])
+    assert [text for text in repository.texts("info") if text != "1"] == ["3"]
+    assert trial.ok == (not fault)
+    assert fault in trial.answers[1].fault
+    assert trial.answers[1].fault.startswith("in a batch of 3 requests: " if fault else "")
+
+
+def test_batches_have_no_more_items_than_the_configuration_allows_and_equal_shapes(repository, server, tmp_path):
+    code = "def execute(requests, stub):\n    stub.log(repr([r.inputs[0].shape for _, r in requests]))\n"
+    repository.add("m", code + "    return [out(r) for _, r in requests]\n", BATCHES + CONFIG)
+    data = [[n] for n in range(5)] + [[1, 2]]
+    (tmp_path / "in.json").write_text(json.dumps({"data": [{"IN": values} for values in data]}))
+    assert try_model(server, "m", repository.folder / "m", [str(tmp_path / "in.json")]).ok
+    assert [text.count("[1, 1]") for text in repository.texts("info")[6:]] == [4, 1, 0]
+    assert repository.texts("info")[-1] == "[[1, 2], [1, 2]]"
+
+
+def test_a_request_that_a_server_rejects_is_in_no_batch(repository, server, tmp_path):
+    repository.add("m", config=BATCHES + CONFIG.replace("[ -1 ]", "[ 1 ]"))
+    np.savez(tmp_path / "in.npz", IN=np.zeros((5, 1), np.int32))
+    (answer,) = try_model(server, "m", repository.folder / "m", [str(tmp_path / "in.npz")]).answers
+    assert "batch-size must be <= 4" in answer.fault
+    assert "in a batch" not in answer.fault
+
+
 def test_what_a_server_would_reject_is_the_answer(repository, server, tmp_path):
     repository.add("m", config=CONFIG.replace("[ -1 ]", "[ 2 ]"))
     trial = try_model(server, "m", repository.folder / "m", array_file(tmp_path, 1, 2, 3))

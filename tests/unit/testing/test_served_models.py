@@ -55,12 +55,15 @@ class Client:
         self.configs += 1
         return {"name": model}
 
-    def infer(self, model, inputs, **options):
+    def infer_message(self, model, inputs, **options):
         self.asked.append((model, inputs, options))
-        if options["request_id"] == "late":
-            raise RequestError("no response within 60 s", timed_out=True)
-        if options["request_id"] == "bad":
-            raise RequestError("rejected", status=400)
+        return options["request_id"]
+
+    def answer(self, request_id):
+        if request_id == "late":
+            return RequestError("no response within 60 s", timed_out=True)
+        if request_id == "bad":
+            return RequestError("rejected", status=400)
         return (Tensor("OUT", "INT32", (1,), (7,)),)
 
 
@@ -85,6 +88,7 @@ def models(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "ProcessRuntime", Runtime)
     monkeypatch.setattr(module, "find_server", lambda program: f"server {program}")
     monkeypatch.setattr(module, "Client", Client)
+    monkeypatch.setattr(module, "infer_together", lambda client, ids, *, timeout: list(map(client.answer, ids)))
     monkeypatch.setattr(module, "_QUIET_SECONDS", 0)
     found = ServedModels(open_project(tmp_path), None, 60)
     found.started, found.server = started, server
@@ -162,7 +166,9 @@ def test_a_model_that_takes_too_long_is_ended_and_the_line_that_ran_is_named(mod
     monkeypatch.setattr(module, "abort_and_read_frames", lambda server, model: ended.append(model.name) or ("m.py:3",))
     with pytest.raises(ModelError, match=r"^no response within 60 s; m\.py:3 was running; --timeout, in pytest --env"):
         models.infer(Request((INPUT,), model="one", id="late"))
-    assert ended == ["one"]
+    late = models.infer_batch([Request((INPUT,), model="one", id=name) for name in ("late", "", "late")])
+    assert [isinstance(answer, ModelError) for answer in late] == [True, False, True]
+    assert ended == ["one"] * 2  # once for each time that requests are sent
 
 
 def test_the_lines_that_a_model_logged(models):
