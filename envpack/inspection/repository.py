@@ -37,6 +37,7 @@ from envpack.repository import (
     find_cycles,
     find_folder,
     looks_like_model,
+    misspelt_backend,
     unpacking_backends,
 )
 from envpack.support.errors import InputError
@@ -160,6 +161,8 @@ def _of_model(
 def _of_configuration(model: Model, release: Release, backends: Path) -> Iterator[Finding]:
     """What is wrong with a model as a server opens it with its configuration."""
     yield from declaration_findings(model)
+    if misspelt := misspelt_backend(model.backend, model.folder / CONFIG_NAME, backends):
+        yield finding_of_error(misspelt, model.folder)
     if not model.is_foreign:
         yield from loading_findings(model)
     if not model.has_stub:

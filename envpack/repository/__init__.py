@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
-    from envpack.repository.backends import default_file as default_file, is_model_file as is_model_file
+    from envpack.repository.backends import (
+        default_file as default_file,
+        is_model_file as is_model_file,
+        misspelt_backend as misspelt_backend,
+    )
     from envpack.repository.calls import (
         called_models as called_models,
         completes_itself as completes_itself,

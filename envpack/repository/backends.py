@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from envpack.repository.config import ModelConfig
+from envpack.support.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ KNOWN = (
     KnownBackend("pytorch", "pytorch_libtorch", "model.pt"),
     KnownBackend("python", "", "model.py"),
 )
+_OTHERS = ("dali", "fil", "vllm", "tensorrtllm", "identity", "repeat", "square")  # that images of Triton have
+_NAMES = (*dict.fromkeys(known.name for known in KNOWN), *_OTHERS)
+_ALIKE = 0.8  # of difflib: one letter of five may be wrong
 PLATFORMS = tuple(known.platform for known in KNOWN if known.platform)
 
 
@@ -56,6 +61,27 @@ def backend_of(config: ModelConfig, versions: list[Path]) -> str:
     wanted = config.default_model_filename
     files = {wanted} if wanted else set(os.listdir(versions[0])) if versions else set()  # noqa: PTH208 - only names
     return next((known.name for known in KNOWN if known.file in files), "python")
+
+
+def misspelt_backend(backend: str, config: Path, backends: Path) -> InputError | None:
+    """The error for the name of a backend that is almost the name of one that servers come with; None for others.
+
+    Args:
+        backend: the name.
+        config: file that names it.
+        backends: folder of backend directories; a name that is there is right.
+    """
+    if backend in _NAMES or backend.startswith("python_") or (backends / backend).is_dir():
+        return None
+    alike = difflib.get_close_matches(backend, _NAMES, n=1, cutoff=_ALIKE)
+    if not alike:
+        return None
+    return InputError(
+        f"no server comes with the backend {backend!r}",
+        kind="backend-missing",
+        where=str(config),
+        hint=f'write backend: "{alike[0]}"; or name the folder that contains {backend} with --backends',
+    )
 
 
 def is_model_file(path: str) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from envpack.pythons import SUPPORTED, PythonPreference, available_interpreters, check_minor
+from envpack.pythons import SUPPORTED, PythonPreference, available_interpreters, check_minor, interpreter_here
 from envpack.releases import Release
 from envpack.requirements import Requirements, allows_minor
-from envpack.support.errors import InputError
+from envpack.support.errors import EnvpackError, InputError
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,10 @@ def _excluded(what: str, requirements: Requirements) -> InputError:
     )
 
 
-def usable_pythons(preference: PythonPreference) -> set[str]:
-    """Minor versions of the interpreters of this machine that an environment can be made from."""
-    if preference == "only-managed":
-        return {interpreter.minor for interpreter in available_interpreters() if interpreter.managed}
-    return {
-        interpreter.minor
-        for interpreter in available_interpreters()
-        if interpreter.library and not (interpreter.managed and preference == "only-system")
-    }
+def usable_pythons(preference: PythonPreference, glibc: str) -> set[str]:
+    """Minor versions of the interpreters of this machine that run with a version of glibc and that a stub can embed."""
+    found = set()
+    for minor in {interpreter.minor for interpreter in available_interpreters()}:
+        with contextlib.suppress(EnvpackError):
+            found.add(interpreter_here(minor, preference=preference, glibc=glibc).minor)
+    return found

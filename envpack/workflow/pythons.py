@@ -35,7 +35,7 @@ def with_another_python(
     wanted = SUPPORTED.index(source.target.python)
     usable = {
         minor
-        for minor in usable_pythons(source.options.python_preference)
+        for minor in usable_pythons(source.options.python_preference, source.target.glibc)
         if minor in SUPPORTED and allows_minor(source.requirements.pythons, minor)
     }
     if not usable:

@@ -12,7 +12,14 @@ from envpack.lock import LOCAL_CHANNEL, LOCK_NAME, LockOptions, read_lock
 from envpack.project import Project
 from envpack.pythons import PythonPreference, check_minor
 from envpack.releases import Release
-from envpack.repository import Model, backends_folder, configured_start, python_of_backend
+from envpack.repository import (
+    CONFIG_NAME,
+    Model,
+    backends_folder,
+    configured_start,
+    misspelt_backend,
+    python_of_backend,
+)
 from envpack.requirements import Requirements, Target, find_requirements, host_platform, read_requirements
 from envpack.stub import STUB_NAME, ToolchainName
 from envpack.support.cache_locations import cache_root
@@ -112,11 +119,13 @@ def build_request(project: Project, model: Model, options: BuildOptions) -> Buil
     """Resolve options, project and model into one request. Nothing is written.
 
     Raises:
-        InputError: the requirements or the lockfile are wrong.
+        InputError: the requirements or the lockfile are wrong, or the name of the backend is (``backend-missing``).
         UsageError: an unknown Python or release, a release that does not take this form of environment, or options
             that do not go together.
     """
     settings = project.settings(model.folder.name)
+    if error := misspelt_backend(model.backend, model.folder / CONFIG_NAME, backends_folder(project, options.backends)):
+        raise error
     release = release_for(project, options.resolve)
     placed = placed_environment(model)
     archive_format = (
@@ -235,7 +244,8 @@ def _python_chooser(
     def here(requirements: Requirements) -> set[str]:
         """Interpreters of this machine, if Python comes from one."""
         channels = _channels(project, requirements, settings, options)
-        return usable_pythons(python_preference_for(project, options)) if LOCAL_CHANNEL in channels else set()
+        local, preference = LOCAL_CHANNEL in channels, python_preference_for(project, options)
+        return usable_pythons(preference, release.glibc) if local else set()
 
     return PythonChooser(
         said=(

@@ -160,8 +160,16 @@ ENTRIES = (
         "`config.pbtxt` names a backend that does not exist",
         _configure('backend: "python"', 'backend: "pyton"'),
         "backend-missing",
-        "unable to find backend library for backend 'pyton'",
-        "correct backend in config.pbtxt, or name the folder that contains the backend pyton with --backends",
+        "no server comes with the backend 'pyton'",
+        'write backend: "python"; or name the folder that contains pyton with --backends',
+    ),
+    Broken(
+        "backend-unheard-of",
+        "`config.pbtxt` names a backend that this server does not have",
+        _configure('backend: "python"', 'backend: "ours"'),
+        "backend-missing",
+        "unable to find backend library for backend 'ours'",
+        "correct backend in config.pbtxt, or name the folder that contains the backend ours with --backends",
         found_by="verify",
     ),
     Broken(
