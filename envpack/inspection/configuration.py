@@ -17,8 +17,11 @@ from envpack.repository import (
     flow_faults,
     served_versions,
     version_folders,
+    warmup_data_faults,
     warmup_faults,
 )
+
+_WARMUP_FIX = "correct model_warmup, or the file"
 
 
 def declaration_findings(model: Model) -> Iterator[Finding]:
@@ -35,14 +38,16 @@ def declaration_findings(model: Model) -> Iterator[Finding]:
 
 
 def loading_findings(model: Model) -> Iterator[Finding]:
-    """What every server refuses of a configuration that the model's code does not complete."""
-    if completes_itself(model.folder):
-        return
+    """What every server refuses of a configuration, unless the model's code or its backend completes it."""
     where = model.folder / CONFIG_NAME
+    if model.is_foreign or completes_itself(model.folder):
+        for text in dict.fromkeys(warmup_data_faults(model.config, model.folder)):
+            yield fault("bad-config", where, text, _WARMUP_FIX)
+        return
     for text in dict.fromkeys(config_faults(model.config)):
         yield fault("bad-config", where, text, "correct config.pbtxt")
     for text in dict.fromkeys(warmup_faults(model.config, model.folder)):
-        yield fault("bad-config", where, text, "correct model_warmup, or add the file")
+        yield fault("bad-config", where, text, _WARMUP_FIX)
     if version_folders(model.folder) and not served_versions(model):
         yield fault(
             "version-missing",

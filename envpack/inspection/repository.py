@@ -163,8 +163,7 @@ def _of_configuration(model: Model, release: Release, backends: Path) -> Iterato
     yield from declaration_findings(model)
     if misspelt := misspelt_backend(model.backend, model.folder / CONFIG_NAME, backends):
         yield finding_of_error(misspelt, model.folder)
-    if not model.is_foreign:
-        yield from loading_findings(model)
+    yield from loading_findings(model)
     if not model.has_stub:
         yield from version_findings(model)
         return

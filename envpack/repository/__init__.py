@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         parse_config as parse_config,
         parse_json_config as parse_json_config,
     )
-    from envpack.repository.config_checks import config_faults as config_faults, warmup_faults as warmup_faults
+    from envpack.repository.config_checks import config_faults as config_faults
     from envpack.repository.config_choices import (
         CustomConfig as CustomConfig,
         custom_configs as custom_configs,
@@ -91,5 +91,9 @@ if TYPE_CHECKING:
         open_models as open_models,
     )
     from envpack.repository.starting import START_PARAMETER as START_PARAMETER, configured_start as configured_start
+    from envpack.repository.warmups import (
+        warmup_data_faults as warmup_data_faults,
+        warmup_faults as warmup_faults,
+    )
 
 __getattr__, __all__ = lazy_imports(__name__, __file__)

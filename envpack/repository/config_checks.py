@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from envpack.repository.config import ModelConfig
@@ -40,27 +39,3 @@ def _fault(entry: Any, kind: str, *, is_batched: bool) -> str:
         (reshapes and has_other_size, f"{who} has different size for dims and reshape"),
     )
     return next((text for is_wrong, text in faults if is_wrong), "")
-
-
-def warmup_faults(config: ModelConfig, folder: Path) -> Iterator[str]:
-    """What keeps a server from warming up a model with a complete configuration.
-
-    Args:
-        config: its configuration.
-        folder: of the model.
-    """
-    model: Any = config
-    declared = {entry.name: entry for entry in model.input}
-    for warmup in model.model_warmup:
-        where = f"the warm-up {warmup.name!r}"
-        for name, value in warmup.inputs.items():
-            file = value.input_data_file
-            if file and not (folder / "warmup" / file).is_file():
-                yield f"{where} reads warmup/{file}, which does not exist"
-            if name not in declared:
-                yield f"{where} has the input {name!r}, which the model does not declare"
-            elif value.data_type != declared[name].data_type:
-                yield f"{where} has another data_type for the input {name!r} than the model declares"
-        for name, entry in declared.items():
-            if name not in warmup.inputs and not entry.optional:
-                yield f"{where} lacks the input {name!r}"

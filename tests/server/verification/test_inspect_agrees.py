@@ -1,5 +1,7 @@
 """`envpack inspect` finds an error in exactly the models that the real server refuses to load."""
 
+import struct
+
 import pytest
 
 from envpack.inspection import inspect_repository
@@ -38,12 +40,21 @@ def ensemble(*steps, head=""):
     return f"{head or ENSEMBLE + tensors()}ensemble_scheduling {{ step [ {', '.join(steps)} ] }}\n"
 
 
-def warmup(value, name="X"):
-    return (
-        PYTHON
-        + tensors()
-        + f'model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "{name}" value {{ dims: [1] {value} }} }} }}\n'
-    )
+def warmup(value, name="X", *, dims="1", declared="1", kind="FP32", batch=1, head=""):
+    values = f'key: "{name}" value {{ dims: [{dims}] {value} }}'
+    sample = f'model_warmup {{ name: "w" batch_size: {batch} inputs {{ {values} }} }}\n'
+    return PYTHON + head + tensors(declared, kind) + sample
+
+
+def warm_data(kind="FP32", **options):
+    return warmup(f'data_type: TYPE_{kind} input_data_file: "data"', kind=kind, **options)
+
+
+def strings(*values):
+    return b"".join(struct.pack("<I", len(value)) + value for value in values)
+
+
+ZEROS = "data_type: TYPE_FP32 zero_data: true"
 
 
 MODELS = {
@@ -65,7 +76,28 @@ MODELS = {
     "warm": warmup("data_type: TYPE_FP32 zero_data: true"),
     "warm_file": warmup('data_type: TYPE_FP32 input_data_file: "none"'),
     "warm_type": warmup("data_type: TYPE_INT8 zero_data: true"),
-    "warm_input": warmup("data_type: TYPE_FP32 zero_data: true", "Z"),
+    "warm_input": warmup(ZEROS, "Z"),
+    "warm_no_data": warmup("data_type: TYPE_FP32"),
+    "warm_size": warmup(ZEROS, dims="3", declared="2"),
+    "warm_rank": warmup(ZEROS, dims="1, 2", declared="2"),
+    "warm_any_size": warmup(ZEROS, dims="3", declared="-1"),
+    "warm_left_any": warmup(ZEROS, dims="-1", declared="-1"),
+    "warm_nothing": warmup(ZEROS, dims="0", declared="-1"),
+    "warm_batch": warmup(ZEROS, batch=4, head="max_batch_size: 4\n"),
+    "warm_batch_none": warmup(ZEROS, batch=0, head="max_batch_size: 4\n"),
+    "warm_batch_large": warmup(ZEROS, batch=5, head="max_batch_size: 4\n"),
+    "warm_batch_unbatched": warmup(ZEROS, batch=2),
+    "warm_absolute": warmup('data_type: TYPE_FP32 input_data_file: "/etc/passwd"'),
+    "warm_exact": warm_data(dims="2", declared="2"),
+    "warm_short": warm_data(dims="2", declared="2"),
+    "warm_long": warm_data(dims="2", declared="2"),
+    "warm_batch_short": warm_data(dims="2", declared="2", batch=2, head="max_batch_size: 4\n"),
+    "warm_batch_exact": warm_data(dims="2", declared="2", batch=2, head="max_batch_size: 4\n"),
+    "warm_halves": warm_data("BF16", dims="3", declared="3"),
+    "warm_strings": warm_data("STRING", dims="2", declared="2"),
+    "warm_few_strings": warm_data("STRING", dims="2", declared="2"),
+    "warm_many_strings": warm_data("STRING", dims="2", declared="2"),
+    "warm_plain_string": warm_data("STRING", dims="1", declared="1"),
     "e_good": ensemble(step()),
     "e_chain": ensemble(step(outputs="Y:T"), step(inputs="X:T")),
     "e_of_ensemble": ensemble(step("e_chain", version="model_version: 1")),
@@ -99,6 +131,21 @@ MODELS = {
 }
 
 
+# The file "data" of the warm-ups that read it.
+DATA = {
+    "warm_exact": bytes(8),
+    "warm_short": bytes(7),
+    "warm_long": bytes(9),
+    "warm_batch_short": bytes(7),
+    "warm_batch_exact": bytes(8),
+    "warm_halves": bytes(5),
+    "warm_strings": strings(b"", b"ab"),
+    "warm_few_strings": strings(b"ab"),
+    "warm_many_strings": strings(b"", b"ab", b""),
+    "warm_plain_string": b"hello",
+}
+
+
 @pytest.fixture
 def repository(environment, tmp_path):
     parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}\n'
@@ -109,6 +156,9 @@ def repository(environment, tmp_path):
         (folder / "config.pbtxt").write_text(config if is_ensemble else config + parameter)
         if not is_ensemble:
             (folder / "1/model.py").write_text(CODE)
+    for name, data in DATA.items():
+        (tmp_path / "models" / name / "warmup").mkdir()
+        (tmp_path / "models" / name / "warmup/data").write_bytes(data)
     return tmp_path / "models"
 
 
@@ -126,4 +176,5 @@ def test_inspect_refuses_what_the_server_refuses(server, repository):
                 refused.add(name)
         running.stop(force=True)
     assert wrong == refused
-    assert {"good", "e_good", "twice", "e_batch_of_one"}.isdisjoint(refused)
+    served = {"good", "e_good", "twice", "e_batch_of_one", "warm_long", "warm_strings", "warm_batch", "warm_nothing"}
+    assert served.isdisjoint(refused)
