@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -141,7 +142,7 @@ class Console:
         self._end_step()
         if self.as_json:
             stream = Results(sys.stdout)
-            stream.write(json.dumps({"schema": SCHEMA} | document, indent=2) + "\n")
+            stream.write(_json({"schema": SCHEMA} | document) + "\n")
             stream.flush()
 
     def failed(self, failure: Failure) -> None:
@@ -255,3 +256,21 @@ def plain(text: str) -> str:
     from rich.markup import escape
 
     return escape(printable_line(text))
+
+
+def _json(document: dict[str, Any]) -> str:
+    """A document as JSON, which has no numbers that are not finite: these are the strings that protobuf uses."""
+    try:
+        return json.dumps(document, indent=2, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(document), indent=2, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

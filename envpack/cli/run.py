@@ -17,7 +17,7 @@ from envpack.cli import options
 from envpack.cli.console import Console, plain
 
 if TYPE_CHECKING:
-    from envpack.local import Answer, LocalServer, LogLine, Trial
+    from envpack.local import Answer, LocalServer, LogLine, Response, Trial
     from envpack.project import Project
     from envpack.server import Tensor
     from envpack.store import SharedStore
@@ -63,6 +63,11 @@ def _checked_url(context: click.Context, option: click.Parameter, url: str) -> s
     help="Save the outputs of the last response. Needs NumPy beside envpack.",
 )
 @click.option(
+    "--save-sample",
+    is_flag=True,
+    help="Add what --input sent and the model answered to its samples, envpack/smoke.json, which verify sends.",
+)
+@click.option(
     "--repeat", type=click.IntRange(1), default=1, metavar="N", help="Send the requests N times and time them."
 )
 @click.option("--profile", is_flag=True, help="Show how long each phase and each Python function took.")
@@ -93,6 +98,7 @@ def command(
     *,
     inputs: tuple[str, ...],
     output: Path | None,
+    save_sample: bool,
     repeat: int,
     profile: bool,
     memory: bool,
@@ -107,8 +113,8 @@ def command(
 ) -> None:
     """Run MODEL in its environment, with its Python, under envpack's stub, and send it requests.
 
-    No server runs, and the repository is not changed. Ensembles are run step by step, and requests of the model to
-    other models go to those of the repository.
+    No server runs, and the repository is not changed but by --save-sample. Ensembles are run step by step, and requests
+    of the model to other models go to those of the repository.
     """
     from envpack.local import check_can_save, check_sources
     from envpack.project import open_project
@@ -117,6 +123,8 @@ def command(
 
     if inputs.count("-") > 1:
         raise click.BadParameter("standard input can be read once.", param_hint="--input")
+    if save_sample and not inputs:
+        raise click.UsageError("--save-sample needs --input: what is sent without it is saved already, or made up.")
     check_sources([source for source in inputs if source != "-"])
     if output is not None:
         check_can_save(output)
@@ -136,6 +144,7 @@ def command(
 
         save_arrays(trial.answers[-1].responses[-1].outputs, output)
     _show(trial, console)
+    saved = _saved(trial, project.repository / name, console) if save_sample else None
     if memory:
         _show_memory(trial, record, console)
     phases = _phases(trial, run.log) if profile else {}
@@ -146,6 +155,7 @@ def command(
     for line in run.metrics:
         console.show(plain(line))
     extra = {"metrics": run.metrics, "phases": phases, "functions": functions, "memory_record": str(record or "")}
+    extra["saved"] = str(saved or "")
     console.result(_document(trial, run.log.lines) | extra)
     if not trial.ok:
         sys.exit(1)
@@ -277,6 +287,27 @@ def _show(trial: Trial, console: Console) -> None:
         console.show(_latency(seconds))
 
 
+def _saved(trial: Trial, folder: Path, console: Console) -> Path | None:
+    """Save right answers as samples of the model; returns the file."""
+    from envpack.verification import SAMPLES_FILE, add_samples
+
+    if not trial.ok:
+        console.warned("no sample is saved, because an answer is wrong")
+        return None
+    file = folder / SAMPLES_FILE
+    answered = [
+        (tuple(map(_readable, answer.request.inputs)), tuple(_outputs(response) for response in answer.responses))
+        for answer in trial.answers
+    ]
+    count = add_samples(file, trial.config, answered)
+    console.note(f"saved: {plain(str(file))} has {count} sample{'' if count == 1 else 's'}")
+    return file
+
+
+def _outputs(response: Response) -> tuple[Tensor, ...]:
+    return tuple(map(_readable, response.outputs))
+
+
 def _show_memory(trial: Trial, record: Path | None, console: Console) -> None:
     if trial.peak_memory:
         console.show(f"most memory: {trial.peak_memory / 2**20:.0f} MiB")
@@ -346,9 +377,10 @@ def _element(value: object) -> str:
 def _latency(seconds: list[float]) -> Any:
     from rich.table import Table
 
-    ordered = sorted(seconds)
-    at = {f"p{part}": ordered[min(len(ordered) - 1, len(ordered) * part // 100)] for part in (50, 95, 99)}
-    figures = {"mean": sum(seconds) / len(seconds), **at, "longest": ordered[-1]}
+    from envpack.verification import percentile
+
+    at = {f"p{part}": percentile(seconds, part) for part in (50, 95, 99)}
+    figures = {"mean": sum(seconds) / len(seconds), **at, "longest": max(seconds)}
     table = Table("requests", *(f"{name} ms" for name in figures), box=None, header_style="dim")
     table.add_row(str(len(seconds)), *(f"{value * 1e3:.3f}" for value in figures.values()))
     return table

@@ -6,12 +6,16 @@ from envpack.support.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from envpack.verification.answers import TOGETHER as TOGETHER, responses_difference as responses_difference
-    from envpack.verification.checks.inference import configuration_mismatch as configuration_mismatch
+    from envpack.verification.checks.inference import (
+        configuration_mismatch as configuration_mismatch,
+        percentile as percentile,
+    )
     from envpack.verification.combined import combine_verdicts as combine_verdicts
     from envpack.verification.generated import generate_requests as generate_requests
     from envpack.verification.kubernetes import JobOptions as JobOptions, job_yaml as job_yaml, make_job as make_job
     from envpack.verification.loading import abort_and_read_frames as abort_and_read_frames
     from envpack.verification.published import verify_image as verify_image, verify_published as verify_published
+    from envpack.verification.recorded import add_samples as add_samples
     from envpack.verification.report import write_report as write_report
     from envpack.verification.run import VerifyOptions as VerifyOptions, verify as verify
     from envpack.verification.samples import (

@@ -234,6 +234,45 @@ def test_a_model_that_dies_after_it_has_returned_fails_its_requests(repository, 
     assert output.startswith("wrong: the process of 'dies' ended with status 9 while ")
 
 
+def test_what_was_sent_and_answered_becomes_a_sample(repository, run, tmp_path):
+    shutil.copytree(repository / "bytes", repository / "samples", symlinks=True)
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG")
+    code, output, errors = run("samples", "--input", "cat.png", "--save-sample")
+    file, image = repository / "samples/envpack/smoke.json", {"b64": "iVBORw=="}
+    assert (code, errors.splitlines()[-1]) == (0, f"saved: {file} has 1 sample")
+    assert json.loads(file.read_text()) == {"data": [{"X": image}], "validation_data": [{"Y": image}]}
+    code, output, _ = run("samples")
+    assert (code, output.splitlines()[-1]) == (0, "1 of 1 samples right")
+    file.write_text(file.read_text().replace("iVBORw==", "iVBORwo=", 1))
+    code, output, _ = run("samples")
+    assert code == 1
+    assert output.splitlines()[-1] == "0 of 1 samples right, 1 needed"
+    assert output.splitlines()[-2].startswith("wrong: Y element 0 is ")
+
+
+def test_a_wrong_answer_becomes_no_sample(repository, run):
+    code, _, errors = run("raises", "--input", "-", "--save-sample", sent='{"data": [{"X": [1]}]}')
+    assert code == 1
+    assert "warning: no sample is saved, because an answer is wrong" in errors
+    assert not (repository / "raises/envpack").exists()
+
+
+def test_a_sample_is_saved_only_of_what_is_given(run):
+    code, _, errors = run("default", "--save-sample")
+    assert code == 2
+    assert "--save-sample needs --input" in errors
+
+
+def test_numbers_that_are_not_finite_are_strings_in_the_document(repository, run):
+    source = (repository / "default/1/model.py").read_text()
+    copied(repository, "infinite", source.replace("array * 2", "array / np.float32(0)"))
+    sent = '{"data": [{"X": [1, -1, 0]}]}'
+    code, output, errors = run("infinite", "--input", "-", "--json", sent=sent)
+    assert code == 0, errors
+    found = json.loads(output, parse_constant=pytest.fail)
+    assert outputs(found["answers"][0]) == {"Y": ["Infinity", "-Infinity", "NaN"]}
+
+
 def test_a_stream_that_never_ends_shows_what_came_and_what_is_missing(repository, run):
     shutil.copytree(repository / "stream", repository / "endless", symlinks=True)
     source = (repository / "stream/1/model.py").read_text()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
+from collections.abc import Sequence
 
 from envpack.server import (
     BINARY_ONLY,
@@ -131,9 +131,15 @@ def measure_latency(
         seconds.append(time.perf_counter() - started)
     if not seconds:
         return None
-    ordered = sorted(seconds)
-    p95 = ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)]
-    return Latency(len(seconds), statistics.median(ordered), p95)
+    return Latency(len(seconds), percentile(seconds, 50), percentile(seconds, 95))
+
+
+def percentile(values: Sequence[float], part: int) -> float:
+    """The value below which ``part`` percent of the values lie, interpolated between the two nearest ones."""
+    ordered = sorted(values)
+    at = (len(ordered) - 1) * part / 100
+    below, above = ordered[math.floor(at)], ordered[math.ceil(at)]
+    return below + (above - below) * (at % 1)
 
 
 def configuration_mismatch(config: ServedConfig, outputs: tuple[Tensor, ...]) -> str:

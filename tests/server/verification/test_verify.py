@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from envpack.cli.main import run
+from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.server import RuntimeOptions
 from envpack.support.errors import InputError, ServerError
 from envpack.verification import VerifyOptions, verify
+from tests.cache import kept_cache
+from tests.server.model_environments import ModelEnvironments
 
 PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
 
@@ -107,6 +111,16 @@ def test_the_servers_log_is_kept_for_its_user_alone(good, monkeypatch, tmp_path)
     text = log.read_text()
     assert "successfully loaded 'good'" in text
     assert "Waiting for in-flight requests to complete" in text  # to its end
+
+
+def test_a_sample_that_run_has_saved_is_what_verify_expects(good):
+    (good / "good/envpack/smoke.json").unlink()
+    (good / "sent.json").write_text('{"data": [{"IN": [1.5, 2]}, {"IN": [4]}]}')
+    stub = ModelEnvironments(kept_cache()).stub(find_release(DEFAULT_RELEASE).python)
+    (good / "good" / stub.name).symlink_to(stub)
+    assert run(["run", "good", "--repository", str(good), "--input", str(good / "sent.json"), "--save-sample"]) == 0
+    (model,) = verify(good, options=PROCESS).models
+    assert (model.ok, str(model.samples)) == (True, "2 of 2 samples right"), model.failure
 
 
 def of_release(repository, release):

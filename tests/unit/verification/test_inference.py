@@ -15,6 +15,7 @@ from envpack.verification.checks.inference import (
     check_samples,
     check_smoke,
     measure_latency,
+    percentile,
 )
 from envpack.verification.generated import SmokeRequest
 from envpack.verification.judge import Judge, JudgeOptions
@@ -345,6 +346,15 @@ def test_samples_without_expected_outputs_need_a_response_only():
     assert (check.status, count) == ("ok", None)
     check, count = check_samples(Client("wrong"), "m", CONFIG, samples(None))
     assert (check.status, count) == ("failed", None)
+
+
+@pytest.mark.parametrize(
+    ("values", "part", "value"),
+    [([3.0], 99, 3), ([2.0, 1.0], 50, 1.5), ([1.0, 2.0], 95, 1.95), ([3.0, 1.0, 2.0], 50, 2), ([0.0] * 50, 99, 0)],
+)
+def test_percentiles_lie_between_the_nearest_values(values, part, value):
+    assert percentile(values, part) == pytest.approx(value)
+    assert percentile(list(range(101)), part) == part
 
 
 def test_as_many_requests_are_timed_as_asked_for():
