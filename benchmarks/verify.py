@@ -2,6 +2,7 @@
 
     python benchmarks/verify.py                     a process, and a container if a daemon runs or can be started
     python benchmarks/verify.py --rounds 5
+    python benchmarks/verify.py --other ../before/.venv/bin/envpack    this checkout and another one, on one model
 
 The script starts the same server on the same repository (docker run, or the program itself), polls /v2/health/ready
 with curl until the server is ready, sends one request with curl, and stops the server. It checks nothing else. Rounds
@@ -75,11 +76,11 @@ def make_repository(folder: Path, pythons: dict[str, str]) -> Path:
     return folder
 
 
-def ours(repository: Path, *words: str) -> float:
+def ours(repository: Path, *words: str, program: tuple[str, ...] = ENVPACK) -> float:
     """Duration of the command in seconds."""
     started = time.perf_counter()
     done = subprocess.run(
-        [*ENVPACK, "verify", "--repository", str(repository), "--json", *words], capture_output=True, check=False
+        [*program, "verify", "--repository", str(repository), "--json", *words], capture_output=True, check=False
     )
     seconds = time.perf_counter() - started
     if done.returncode:
@@ -130,14 +131,16 @@ def by_hand_in_container(repository: Path, model: str, address: str, image: str)
     return time.perf_counter() - started
 
 
-def compare(title: str, rounds: int, mine: Callable[[], float], peer: Callable[[], float]) -> None:
+def compare(
+    title: str, rounds: int, mine: Callable[[], float], peer: Callable[[], float], name: str = "script"
+) -> None:
     pairs = [(mine(), peer()) for _ in range(rounds)]
-    our_seconds, script_seconds = (statistics.median(column) for column in zip(*pairs, strict=True))
+    our_seconds, peer_seconds = (statistics.median(column) for column in zip(*pairs, strict=True))
     goal = f"   goal {GOALS[title]:g} s" if title in GOALS else ""
     least = min(pair[0] for pair in pairs)
     print(
-        f"{title:42} {our_seconds:5.1f} s (least {least:.1f})   script {script_seconds:5.1f} s"
-        f"   ratio {our_seconds / script_seconds:.2f}{goal}",
+        f"{title:42} {our_seconds:5.1f} s (least {least:.1f})   {name} {peer_seconds:5.1f} s"
+        f"   ratio {our_seconds / peer_seconds:.2f}{goal}",
         flush=True,
     )
 
@@ -145,7 +148,12 @@ def compare(title: str, rounds: int, mine: Callable[[], float], peer: Callable[[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--other", metavar="PROGRAM", help="envpack of another checkout; nothing else is measured")
+    options = parser.parse_args()
+    rounds = options.rounds
+    if options.other:
+        compare_with(options.other, rounds)
+        return
     with tempfile.TemporaryDirectory(prefix="envpack-bench-") as folder:
         single = make_repository(Path(folder) / "single", {"double": "3.10"})
         three = make_repository(Path(folder) / "three", {"first": "3.8", "second": "3.10", "third": "3.12"})
@@ -164,6 +172,22 @@ def main() -> None:
                 in_containers(stack.enter_context(docker_daemon()), single, three, rounds)
         except DaemonMissingError as error:
             print(f"in a container: not measured: {error}")
+
+
+def compare_with(program: str, rounds: int) -> None:
+    """Compare with another envpack; a first run of each warms the caches."""
+    process = ("--runtime", "process")
+    with tempfile.TemporaryDirectory(prefix="envpack-bench-") as folder:
+        single = make_repository(Path(folder) / "single", {"double": "3.10"})
+
+        def mine() -> float:
+            return ours(single, *process)
+
+        def other() -> float:
+            return ours(single, *process, program=(program,))
+
+        mine(), other()
+        compare("one model, process", rounds, mine, other, "other")
 
 
 def in_containers(address: str, single: Path, three: Path, rounds: int) -> None:
