@@ -16,11 +16,12 @@ from envpack.development.failures import load_failure
 from envpack.development.loading import Loader
 from envpack.development.models import in_lines
 from envpack.development.state import ModelState
-from envpack.server import Client, RequestError, Server, StopResult, request_failures
+from envpack.server import Client, RequestError, Server, StopResult, plain_lines, request_failures
 from envpack.support.errors import EnvpackError
-from envpack.verification import instances
+from envpack.verification import DeadStubTimer, dead_stubs, instances
 
 _LOAD_SECONDS = 7 * 24 * 3600.0  # a debugger can hold a model for any time; a change of the model, or Ctrl-C, ends it
+_DEAD_SECONDS = 4.0  # in which the server notices that the process of a model that it loads has ended
 _LOG_BYTES = 64 << 10
 _ENDING_SECONDS = (
     5.0  # in which the instances of an earlier load, or of one that failed, are not counted as the model's
@@ -46,6 +47,11 @@ class Served:
         changed: called when that changes.
         prepare: called before each load, in the same thread.
 
+    Attributes:
+        lost: the model whose load never ends because its process has: servers up to Triton 24.10 wait for it for ever.
+        has_died: whether the server has ended by itself.
+        last_output: the end of its output then.
+
     """
 
     def __init__(
@@ -65,7 +71,9 @@ class Served:
         self._log_read = 0
         self._reading = threading.RLock()  # of failures
         self._ended: StopResult | None = None
-        self.last_output = ""
+        self._dead_before: frozenset[int] = frozenset()
+        self._dying = DeadStubTimer(time.monotonic())
+        self.lost = self.last_output = ""
         self.has_died = False
         self._loader = Loader(self._load)
 
@@ -104,7 +112,20 @@ class Served:
             if state.phase == "loading" and WAITING in self._server.log(self._log_start):
                 state.phase = "attaching"
         self._read_failures()
+        self._look_for_the_dead()
         self.has_died = self._server.ended()
+
+    def _look_for_the_dead(self) -> None:
+        """Give up a load that cannot end any more."""
+        name = self._loader.loading
+        dead = frozenset(dead_stubs(self._server)) - self._dead_before if name else frozenset()
+        self._dying.update(dead, time.monotonic())
+        state = self._states.get(name)
+        if state is not None and self._dying.seconds > _DEAD_SECONDS:
+            lines = plain_lines(self._server.log(self._log_start))
+            state.phase, state.error = "failed", "\n".join(("the model's process ended during the load", *lines))
+            self.lost = name
+            self._changed()
 
     def log(self) -> str:
         """The end of the server's output."""
@@ -142,6 +163,7 @@ class Served:
             return
         state.phase, state.error = "loading", ""
         self._log_start = self._server.log_size()
+        self._dead_before = frozenset(dead_stubs(self._server))
         self._changed()
         before = self._stubs(name)
         try:

@@ -87,6 +87,7 @@ class Session:
         self._served: Served | None = None
         self._completes = self._must_complete = False
         self._deaths = 0
+        self._lost: set[str] = set()  # models whose process ends at every load, until they change
         self.states = {name: ModelState(name) for name in self._models.order()}
         self._fault = self._death = ""  # of the settings; of the server
         self.url = ""
@@ -141,6 +142,7 @@ class Session:
                 served.end(now=not stop.is_set())
         served.join()
         self._served = None
+        self._lost |= {served.lost} - {""}
         if served.has_died and not stop.is_set():
             self._count_death(served.end_in_words, served.last_output, time.monotonic() - started)
 
@@ -150,7 +152,12 @@ class Session:
             folders = self._folders()
             for _ in wait_for_changes(folders, stop, _LOOK_SECONDS):
                 self._carry_out(served)
-                if served.has_died or served.is_blocked(_PATIENCE) or self._must_complete != self._completes:
+                if (
+                    served.has_died
+                    or served.lost
+                    or served.is_blocked(_PATIENCE)
+                    or self._must_complete != self._completes
+                ):
                     return
                 served.look()
                 self._changed()
@@ -175,6 +182,7 @@ class Session:
         if not changes:
             return
         self._deaths, self._death = 0, ""
+        self._lost -= {change.model for change in changes}
         built = {change.model for change in changes if self._wants_build(change)}
         ready = {change.model for change in changes if change.model not in built or self._build(change.model)}
         self._must_complete = self._completes or any(map(may_complete, self._models.models()))
@@ -264,7 +272,7 @@ class Session:
         if fault:
             self._enter(name, "removed" if self._models.is_gone(name) else "failed", fault)
             return False
-        return name in self._built
+        return name in self._built and name not in self._lost
 
     def _prepare(self, name: str) -> None:
         """Do what has to be done before a load, in the thread that loads."""

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from envpack.verification.combined import combine_verdicts as combine_verdicts
     from envpack.verification.generated import generate_requests as generate_requests
     from envpack.verification.kubernetes import JobOptions as JobOptions, job_yaml as job_yaml, make_job as make_job
-    from envpack.verification.loading import abort_and_read_frames as abort_and_read_frames
+    from envpack.verification.loading import (
+        DeadStubTimer as DeadStubTimer,
+        abort_and_read_frames as abort_and_read_frames,
+    )
     from envpack.verification.published import verify_image as verify_image, verify_published as verify_published
     from envpack.verification.recorded import add_samples as add_samples
     from envpack.verification.report import write_report as write_report
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
         Samples as Samples,
         read_samples as read_samples,
     )
-    from envpack.verification.stub_processes import instances as instances
+    from envpack.verification.stub_processes import dead_stubs as dead_stubs, instances as instances
     from envpack.verification.verdict import (
         SCHEMA as SCHEMA,
         Check as Check,

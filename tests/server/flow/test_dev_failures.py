@@ -162,3 +162,28 @@ def test_a_server_without_completion_serves_the_same_configuration(required, mor
             client.load("doubler", timeout=60)
             served.append(client.config("doubler"))
     assert served[0] == served[1]
+
+
+@pytest.mark.thorough
+def test_a_model_whose_process_ends_at_every_start_holds_up_no_other_one(required, develop):
+    """The server of 24.10 would wait for that process for ever."""
+    dying = required.parent / "a_dying_one"
+    shutil.copytree(required, dying)
+    config = (dying / "config.pbtxt").read_text()
+    (dying / "config.pbtxt").write_text(config.replace('"doubler"', '"a_dying_one"'))
+    running = develop(required.parent)
+    running.wait_until_ready("doubler")
+    (activation,) = dying.glob("python3.*/bin/activate")
+    good, code = activation.read_bytes(), (dying / "1/model.py").read_text()
+    activation.unlink()  # it is a link to a file of the cache
+    activation.write_text("echo no library >&2\nexit 3\n")
+    (dying / "1/model.py").write_text(f"{code}\n# changed\n")
+    running.wait_for("a_dying_one: failed")
+    running.wait_for("the model's process ended during the load")
+    running.wait_for("no library")
+    running.wait_until_ready("doubler")  # on another server
+    assert running.answer() == (2, 4)
+    activation.write_bytes(good)
+    (dying / "1/model.py").write_text(code)
+    running.wait_until_ready("a_dying_one")
+    assert running.answer("a_dying_one") == (2, 4)
