@@ -216,7 +216,7 @@ class _Run:
             self._console.note("[dim]cancelled; Ctrl-C again ends the model at once[/dim]")
             raise
         except ModelFailed as error:
-            hint = "correct the model; its own lines are named above"
+            hint = _fix(error.text) or "correct the model; its own lines are named above"
             raise InputError(error.text, kind="model-failed", where=str(folder), hint=hint) from error
         self.metrics = server.metrics.lines()  # models remove them when they end
         return trial
@@ -276,10 +276,8 @@ def _show(trial: Trial, console: Console) -> None:
                 console.show(_table(tuple(map(_readable, response.outputs))))
         if len(answer.responses) > _SHOWN_RESPONSES:
             console.show(f"… and {len(answer.responses) - _SHOWN_RESPONSES} more responses, see --json")
-        if wrong := answer.fault or answer.difference:
-            console.show(f"[bold red]wrong:[/bold red] {plain(wrong.splitlines()[0])}")
-            for line in wrong.splitlines()[1:]:
-                console.show(f"    {plain(line)}")
+        if answer.fault or answer.difference:
+            _show_wrong(answer, console)
     if trial.samples:
         console.show(plain(str(trial.samples)))
     seconds = [time for answer in trial.answers for time in answer.seconds]
@@ -306,6 +304,23 @@ def _saved(trial: Trial, folder: Path, console: Console) -> Path | None:
 
 def _outputs(response: Response) -> tuple[Tensor, ...]:
     return tuple(map(_readable, response.outputs))
+
+
+def _show_wrong(answer: Answer, console: Console) -> None:
+    first, *others = (answer.fault or answer.difference).splitlines()
+    console.show(f"[bold red]wrong:[/bold red] {plain(first)}")
+    for line in others:
+        console.show(f"    {plain(line)}")
+    if fix := _fix(answer.fault):
+        console.show(f"[bold]  fix:[/bold] {plain(fix)}")
+
+
+def _fix(text: str) -> str:
+    """How to fix an error of a model, ``""`` if that is unknown."""
+    from envpack.server import read_model_error
+    from envpack.verification import explain
+
+    return explain(read_model_error(text, "").text, "")[1]
 
 
 def _show_memory(trial: Trial, record: Path | None, console: Console) -> None:

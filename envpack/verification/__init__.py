@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         percentile as percentile,
     )
     from envpack.verification.combined import combine_verdicts as combine_verdicts
+    from envpack.verification.fault_catalogue import explain as explain
     from envpack.verification.generated import generate_requests as generate_requests
     from envpack.verification.kubernetes import JobOptions as JobOptions, job_yaml as job_yaml, make_job as make_job
     from envpack.verification.loading import (

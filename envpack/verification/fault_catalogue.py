@@ -64,6 +64,7 @@ _WHATEVER_THE_INPUT = re.compile(
     r"|.{0,300}not healthy"
 )
 _CRASHED = r"was killed by signal \d{1,3}(?: \(\w{1,20}\))?"
+_DTYPE = r"TritonModelException: NumPy dtype is not supported\. Tensor '(?P<tensor>[^'\n]{1,300})' has the dtype "
 _LOADER = r"\S{1,4096}: error while loading shared libraries: "
 
 # Repetitions have a limit, so that a search takes no longer than the length of the text. The first match wins, so
@@ -111,6 +112,16 @@ FAULTS = (
         "interface-broken",
         "add the method execute(self, requests) to TritonPythonModel",
         reported=r"does not implement `execute` method",
+    ),
+    _fault(
+        "interface-broken",
+        "return the configuration at the end of auto_complete_config",
+        reported=r"must return a valid pb\.ModelConfig object",
+    ),
+    _fault(
+        "interface-broken",
+        "send the responses to each request with its response sender, the last one with the final flag",
+        reported=r"has returned from execute without a final response[^\n]{0,1000}the final flag",
     ),
     _fault(
         "interface-broken",
@@ -198,6 +209,14 @@ FAULTS = (
     ),
     _fault(
         "module-missing",
+        "the environment has no pip: add what the model installs when it runs to its requirements instead",
+        raised=r"ModuleNotFoundError: No module named 'pip'"
+        r"|CalledProcessError: Command '\[[^\n]{0,1000}'-m', 'pip'[^\n]{0,2000} returned non-zero exit status",
+        reported=r"No module named '?pip\b",
+        printed=r"\S{1,4096}: No module named pip$",
+    ),
+    _fault(
+        "module-missing",
         "add {module} to the model's requirements",
         raised=r"ModuleNotFoundError: No module named '(?P<module>[^'\n]{1,300})'",
         reported=r"No module named '(?P<module>[^'\n]{1,300})'",
@@ -209,6 +228,21 @@ FAULTS = (
         r"|(?:ImportError|AttributeError|RuntimeError): .{0,300}compiled using NumPy 1\.x",
         reported=r"numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
         printed=r"A module that was compiled using NumPy 1\.x",
+    ),
+    _fault(
+        "bad-output",
+        "give {tensor} its strings as an array of objects: .astype(object)",
+        raised=_DTYPE + r"(?P<dtype><U\d{1,9})",
+    ),
+    _fault(
+        "bad-output",
+        "convert {tensor}: no type of Triton's tensors is the dtype {dtype}",
+        raised=_DTYPE + r"(?P<dtype>[^\s,]{1,100}?)\.?(?=\s|$)",
+    ),
+    _fault(
+        "libpython-missing",
+        "make an execution environment with that Python, with envpack build MODEL --python {python}",
+        reported=r"this stub needs (?P<library>libpython[\w.]{1,100}) \(Python (?P<python>\d{1,3}\.\d{1,3})\)",
     ),
     _fault(
         "libpython-missing",

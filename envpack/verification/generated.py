@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from envpack.server import FLOATING, ServedConfig, Tensor, TensorConfig, Value
 from envpack.verification.file_contents import CONTENTS, Content, content
@@ -122,6 +122,23 @@ def generate_variants(config: ServedConfig, count: int, filling: Filling = PLAIN
         return
     for number in range(filling.number, filling.number + count):
         yield SmokeRequest(f"with {number} in every input", _inputs(config, filling, number))
+
+
+def generate_other(config: ServedConfig, request: SmokeRequest, filling: Filling) -> SmokeRequest | None:
+    """Generate a request whose inputs differ from those of another one, and from a multiple of them; None if none does.
+
+    Every second element is larger by one: a model that normalises its input has the same answer to ones and to twos.
+    """
+    *_, larger = generate_variants(config, 2, filling)
+    inputs = tuple(map(_alternated, request.inputs, larger.inputs))
+    return None if inputs == request.inputs else replace(larger, inputs=inputs)
+
+
+def _alternated(tensor: Tensor, other: Tensor) -> Tensor:
+    """Every second element of another tensor; all of it if there is one element, or if it holds a file."""
+    if len(tensor.data) < 2 or len(set(tensor.data)) > 1:
+        return other
+    return replace(tensor, data=tuple((other if at % 2 else tensor).data[at] for at in range(len(tensor.data))))
 
 
 def inputs_too_large(config: ServedConfig) -> bool:

@@ -265,6 +265,9 @@ class Judge:
         checks = inference.check_smoke(client, model.name, config, requests)
         if not checks[0].ok:
             return _InferenceResult(tuple(checks))
+        if chosen.other and not before:
+            constant = inference.check_constant(client, model.name, config, requests[0], chosen.other)
+            checks += [constant] if constant else []
         formats = None if config.decoupled else inference.check_formats(client, model.name, config, requests[0])
         checks += [formats] if formats else []
         count = None

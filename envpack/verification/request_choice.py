@@ -15,6 +15,7 @@ from envpack.verification.generated import (
     Filling,
     SmokeRequest,
     fillings,
+    generate_other,
     generate_requests,
     inputs_too_large,
 )
@@ -32,11 +33,13 @@ class Chosen:
         requests: at least one; the first is also the one that is timed.
         samples: the user's samples, None if the requests are generated.
         filling: what generated requests hold.
+        other: a generated request with other inputs than the first one; None if there is none.
     """
 
     requests: tuple[SmokeRequest, ...]
     samples: Samples | None = None
     filling: Filling = PLAIN
+    other: SmokeRequest | None = None
 
 
 def choose_requests(server: Server, client: Client, model: Model, config: ServedConfig) -> Chosen | Check:
@@ -72,7 +75,8 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
         return unchecked("infer", evidence, f"record one: envpack run {model.name} -i FILE --save-sample")
     requests = tuple(generate_requests(config, filling))
     # A stream is asked for by JSON without shapes, so it cannot have a batch.
-    return Chosen(requests[:1] if config.decoupled else requests, filling=filling)
+    other = generate_other(config, requests[0], filling)
+    return Chosen(requests[:1] if config.decoupled else requests, filling=filling, other=other)
 
 
 def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:

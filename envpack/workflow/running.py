@@ -115,7 +115,7 @@ def python_of(
         from envpack.workflow.requests import build_request
 
         prefix = environment_for(build_request(project, model, options), progress, store).prefix
-    stub = _placed_stub(project, model)
+    stub = _placed_stub(project, model, prefix if prefix != placed else None)
     if stub is None:
         from envpack.stub import target_from_prefix
         from envpack.workflow.stubs import stub_for
@@ -158,8 +158,15 @@ def _served_version(model: Model) -> str:
     return str(max(served))
 
 
-def _placed_stub(project: Project, model: Model) -> Path | None:
-    """The stub that a server would take for a model, if it is of this version of envpack and can be run here."""
+def _placed_stub(project: Project, model: Model, made: Path | None) -> Path | None:
+    """The stub that a server would take for a model, if it is of this version of envpack and can be run here.
+
+    Args:
+        project: the model repository and its settings.
+        model: the model.
+        made: an environment that was made for the model, which the stub must fit; None if it has its own.
+
+    """
     for stub in (model.folder / STUB_NAME, backends_folder(project) / model.backend / STUB_NAME):
         if not os.access(stub, os.X_OK):
             continue
@@ -167,6 +174,8 @@ def _placed_stub(project: Project, model: Model) -> Path | None:
             facts = inspect_stub(stub)
         except StubError:
             continue  # the release's own
+        if made is not None and not (made / "lib" / f"python{facts.python}").is_dir():
+            continue
         if (facts.version, facts.machine) == (envpack.__version__, this_machine()):
             return stub
     return None

@@ -117,6 +117,17 @@ def test_an_error_of_the_model_is_shown_with_its_lines(run):
     assert "raises/1/model.py(8): execute" in output
 
 
+def test_a_known_error_has_its_fix(repository, run):
+    source = (repository / "default/1/model.py").read_text()
+    copied(repository, "strings", source.replace("array * 2", "np.array(['a'])"))
+    code, output, _ = run("strings")
+    assert (code, output.splitlines()[-1]) == (1, "  fix: give Y its strings as an array of objects: .astype(object)")
+    copied(repository, "forgets", f"{source}\n    def auto_complete_config(config):\n        pass\n")
+    code, output, errors = run("forgets")
+    assert (code, output) == (3, "")
+    assert errors.splitlines()[-1] == "  fix: return the configuration at the end of auto_complete_config"
+
+
 def test_an_output_that_the_configuration_does_not_declare_is_wrong(run):
     found = document(run, "undeclared", status=1)
     assert found["answers"][0]["fault"] == "the output Y is INT32, not FP32"

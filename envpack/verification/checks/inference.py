@@ -54,6 +54,34 @@ def check_smoke(client: Client, model: str, config: ServedConfig, requests: tupl
     return checks
 
 
+def check_constant(
+    client: Client, model: str, config: ServedConfig, request: SmokeRequest, other: SmokeRequest
+) -> Check | None:
+    """A warning if an output of numbers is the same for two different requests; other outputs, such as labels, may be.
+
+    None if there is nothing to warn of, or if the model refuses the second request.
+    """
+    answer = ask(client, model, config, request.inputs, request.parameters)
+    try:
+        second = ask(client, model, config, other.inputs, request.parameters)
+    except RequestError as error:
+        if error.timed_out or not error.status:
+            raise
+        return None
+    if len(answer) != 1 or len(second) != 1:
+        return None
+    found = {tensor.name: tensor for tensor in second[0]}
+    same = [
+        tensor.name
+        for tensor in answer[0]
+        if tensor.datatype in FLOATING and tensor.data and found.get(tensor.name) == tensor
+    ]
+    if not same:
+        return None
+    fix = "ignore this if the output does not depend on the inputs; else find in execute where they get lost"
+    return warning("constant", f"{same[0]} had the same numbers for two requests with different inputs", fix)
+
+
 def _in_words(responses: Responses, config: ServedConfig) -> str:
     if config.decoupled:
         return f"streamed {len(responses)} response{'' if len(responses) == 1 else 's'}"

@@ -63,6 +63,12 @@ def _generator(site: Site):
     site.code(text.replace("answers.append(", "yield (").replace("        return answers\n", ""))
 
 
+def _completes_without_return(site: Site):
+    text = _IMPORT.format("", "pass", "pass", "pass")
+    method = "    @staticmethod\n    def auto_complete_config(config):\n        config.set_max_batch_size(4)\n\n"
+    site.code(text.replace("    def initialize", f"{method}    def initialize"))
+
+
 def _no_final_flag(site: Site):
     """A decoupled model that keeps its response senders, and ends no stream."""
     sends = (
@@ -226,6 +232,32 @@ ENTRIES = (
         "has returned from execute without a final response, and has kept neither a request nor a response sender",
         "return a list with one InferenceResponse per request from execute, in the order of the requests",
         step="inference",
+    ),
+    _v(
+        "answer-strings",
+        "an output holds strings of NumPy's own type",
+        _answers("np.array(['a'])"),
+        "bad-output",
+        "NumPy dtype is not supported. Tensor 'OUT' has the dtype <U1",
+        "give OUT its strings as an array of objects: .astype(object)",
+        step="inference",
+    ),
+    _v(
+        "import-pip",
+        "the model imports pip when it runs",
+        written(execute="import pip"),
+        "module-missing",
+        "ModuleNotFoundError: No module named 'pip'",
+        "the environment has no pip: add what the model installs when it runs to its requirements instead",
+        step="inference",
+    ),
+    _v(
+        "complete-none",
+        "`auto_complete_config` returns nothing",
+        _completes_without_return,
+        "interface-broken",
+        "must return a valid pb.ModelConfig object",
+        "return the configuration at the end of auto_complete_config",
     ),
     _v(
         "answer-count",

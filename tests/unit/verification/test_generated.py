@@ -10,7 +10,14 @@ import pytest
 
 from envpack.server.served_config import read_served_config
 from envpack.verification.file_contents import CONTENTS, content
-from envpack.verification.generated import PLAIN, Filling, fillings, generate_requests, generate_variants
+from envpack.verification.generated import (
+    PLAIN,
+    Filling,
+    fillings,
+    generate_other,
+    generate_requests,
+    generate_variants,
+)
 
 
 def config(*inputs, **more):
@@ -81,3 +88,21 @@ def test_requests_of_many_clients_differ():
     sent = [request.inputs[0].data for request in generate_variants(images, 8, filling)]
     assert sent == [(content("PNG", number),) for number in range(1, 9)]
     assert [request.inputs[0].data for request in generate_variants(images, 2, PLAIN)] == [(b"1",), (b"2",)]
+
+
+def other(described, filling=PLAIN, **more):
+    served = config(described, **more)
+    found = generate_other(served, next(generate_requests(served, filling)), filling)
+    return found and found.inputs[0].data
+
+
+def test_another_request_is_no_multiple_of_the_first():
+    assert other(("TYPE_FP32", [4])) == (1.0, 2.0, 1.0, 2.0)
+    assert other(("TYPE_INT64", [-1])) == (2,)
+    assert other(("TYPE_BOOL", [3])) == (True, False, True)
+    assert other(("TYPE_STRING", [1])) == (b"2",)
+    assert other(("TYPE_FP32", [2]), max_batch_size=4) == (1.0, 2.0)
+    assert other(("TYPE_FP32", [0])) is None
+    image = Filling({"IN0": "PNG"})
+    assert bytes(other(("TYPE_UINT8", [-1]), image)) == content("PNG", 2)
+    assert other(("TYPE_STRING", [1]), image) == (content("PNG", 2),)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from envpack.server.kserve import IndexEntry
 from envpack.server.tensors import Tolerance
 from envpack.verification import answers
 from envpack.verification.checks.inference import (
+    check_constant,
     check_formats,
     check_samples,
     check_smoke,
@@ -259,6 +261,31 @@ def test_an_output_without_a_finite_number_is_a_warning(values, warned):
     assert [check.status for check in checks] == (["ok", "warning"] if warned else ["ok"])
     if warned:
         assert checks[1].evidence == "no element of OUT is a finite number: all are NaN or infinite"
+
+
+# The answers to two different requests, and whether the output is said to be the same.
+PAIRS = {
+    "equal numbers": (output(1.0), output(1.0), True),
+    "other numbers": (output(1.0), output(2.0), False),
+    "one of two": (output(1.0) + output(1.0, name="B"), output(2.0) + output(1.0, name="B"), True),
+    "equal labels": (output(b"cat", datatype="BYTES"), output(b"cat", datatype="BYTES"), False),
+    "nothing": (output(), output(), False),
+    "refused": (output(1.0), "no such input", False),
+}
+
+
+@every_row("name", PAIRS)
+def test_numbers_that_are_the_same_for_different_inputs_are_a_warning(name):
+    first, second, warned = PAIRS[name]
+    check = check_constant(Client(first, second), "m", CONFIG, REQUEST, REQUEST)
+    assert (check.status if check else "") == ("warning" if warned else "")
+
+
+def test_an_answer_that_does_not_come_is_no_refusal():
+    client = Client(output(1.0))
+    client.infer = Mock(side_effect=[output(1.0), RequestError("late", timed_out=True)])
+    with pytest.raises(RequestError, match="late"):
+        check_constant(client, "m", CONFIG, REQUEST, REQUEST)
 
 
 @pytest.mark.parametrize(

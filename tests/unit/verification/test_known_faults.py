@@ -6,6 +6,7 @@ from tests.tables import every_row
 TRACE = "\n\nAt:\n  /models/m/1/model.py(7): initialize\n"
 KILLED = "9 (SIGKILL, which the kernel sends when memory runs out)"
 LOADER = "/models/m/triton_python_backend_stub: error while loading shared libraries: "
+DTYPE = "TritonModelException: NumPy dtype is not supported. Tensor 'Y' has the dtype"
 NOT_FOUND = "cannot open shared object file: No such file or directory"
 GLIBC = "/lib/x86_64-linux-gnu/libm.so.6: version `GLIBC_2.38' not found (required by /env/lib/liba.so)"
 GLIBCXX = "/lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by /env/lib/liba.so)"
@@ -60,6 +61,21 @@ KNOWN = [
     (
         ("interface-broken", "add the method execute(self, requests)"),
         {"reported": ["Python model file m.py does not implement `execute` method."]},
+    ),
+    (
+        ("interface-broken", "return the configuration at the end of auto_complete_config"),
+        {"reported": ["auto_complete_config function in model 'm' must return a valid pb.ModelConfig object."]},
+    ),
+    (
+        ("interface-broken", "send the responses to each request with its response sender"),
+        {
+            "reported": [
+                (
+                    "has returned from execute without a final response, and has kept neither a request nor a response"
+                    " sender: nothing can answer any more. Send the responses and the final flag with request.get_re"
+                ),
+            ]
+        },
     ),
     (
         ("interface-broken", "return a list with one InferenceResponse per request"),
@@ -169,6 +185,20 @@ KNOWN = [
         },
     ),
     (
+        ("module-missing", "the environment has no pip: add what the model installs when it runs to its requirements"),
+        {
+            "raised": [
+                "ModuleNotFoundError: No module named 'pip'",
+                (
+                    "subprocess.CalledProcessError: Command '['/e/bin/python3', '-m', 'pip', 'install', 'torch']'"
+                    " returned non-zero exit status 1."
+                ),
+            ],
+            "reported": ["the stub cannot import it: No module named 'pip'"],
+            "printed": ["/e/bin/python3: No module named pip"],
+        },
+    ),
+    (
         ("module-missing", "add torch to the model's requirements"),
         {
             "raised": ["ModuleNotFoundError: No module named 'torch'"],
@@ -190,6 +220,22 @@ KNOWN = [
                 "the stub cannot use it: numpy.dtype size changed, may indicate binary incompatibility",
             ],
             "printed": [OLD_NUMPY],
+        },
+    ),
+    (
+        ("bad-output", "give Y its strings as an array of objects: .astype(object)"),
+        {"raised": [f"{DTYPE} <U1. Convert strings with astype(object)."]},
+    ),
+    (
+        ("bad-output", "convert Y: no type of Triton's tensors is the dtype datetime64[D]"),
+        {"raised": [f"{DTYPE} datetime64[D].", f"{DTYPE} datetime64[D]"]},
+    ),
+    (
+        ("libpython-missing", "with envpack build MODEL --python 3.8"),
+        {
+            "reported": [
+                "this stub needs libpython3.8.so.1.0 (Python 3.8), which could not be loaded: " + NOT_FOUND,
+            ]
         },
     ),
     (

@@ -123,24 +123,31 @@ def test_an_environment_and_a_stub_are_made_for_a_model_that_has_none(machine, m
     assert asked == [("3.10", None, None)]
 
 
+def test_a_stub_for_another_python_than_that_of_a_new_environment_is_not_taken(placed, tmp_path):
+    model, stub = open_model(placed.folder), placed.folder / STUB_NAME
+    for minor, taken in ((inspect_stub(stub).python, stub), ("2.7", None)):
+        (tmp_path / minor / "lib" / f"python{minor}").mkdir(parents=True)
+        assert module._placed_stub(placed.project, model, tmp_path / minor) == taken
+
+
 def test_only_a_stub_of_this_version_and_machine_is_taken(placed, monkeypatch, tmp_path):
     model, stub = open_model(placed.folder), placed.folder / STUB_NAME
     other = placed.repository.parent / "backends/python" / STUB_NAME
-    assert module._placed_stub(placed.project, model) == stub
+    assert module._placed_stub(placed.project, model, None) == stub
     stub.chmod(0o644)
     monkeypatch.setattr(
         module.os, "access", lambda path, mode: Path(path).stat().st_mode & 0o111 if Path(path).exists() else 0
     )
-    assert module._placed_stub(placed.project, model) is None
+    assert module._placed_stub(placed.project, model, None) is None
     for make in (
         lambda: write_stub(stub, version="0.0.1"),
         lambda: write_stub(stub, machine=EM_AARCH64),
         lambda: stub.write_bytes(b"the release's own") and stub.chmod(0o755),
     ):
         make()
-        assert module._placed_stub(placed.project, model) is None
+        assert module._placed_stub(placed.project, model, None) is None
     write_stub(other)
-    assert module._placed_stub(placed.project, model) == other
+    assert module._placed_stub(placed.project, model, None) == other
     assert inspect_stub(other).version == envpack.__version__
 
 
