@@ -48,6 +48,9 @@ class ServedModels:
         self._repository = project.repository
         self._timeout = timeout
         self._loaded: set[str] = set()
+        self._ended: dict[
+            str, ModelError
+        ] = {}  # models whose processes were ended, which the server does not start anew
         self._configs: dict[str, dict[str, Any]] = {}
         self._stack = contextlib.ExitStack()
         runtime = ProcessRuntime(
@@ -57,6 +60,8 @@ class ServedModels:
         self._client = Client(self._server.url, timeout=timeout)
 
     def load(self, model: str) -> None:
+        if model in self._ended:
+            raise self._ended[model]
         if model in self._loaded:
             return
         # A server loads no model because another one sends requests to it.
@@ -68,6 +73,7 @@ class ServedModels:
 
     def forget(self, model: str) -> None:
         self._loaded.discard(model)
+        self._ended.pop(model, None)
         self._configs.pop(model, None)
 
     def config(self, model: str) -> dict[str, Any]:
@@ -108,6 +114,8 @@ class ServedModels:
         return [line for line in lines if not line.startswith(STUB_REPORT)]
 
     def close(self) -> None:
+        if self._ended:
+            self._server.stop(force=True)  # it would wait for them
         self._stack.close()
 
     def _message(self, request: Request) -> InferMessage:
@@ -137,7 +145,8 @@ class ServedModels:
             return ModelError(text)
         frames = abort_and_read_frames(self._server, open_model(self._repository / model))
         running = f"; {frames[0]} was running" if frames else ""
-        return ModelError(f"{text}{running}; {MORE_TIME}")
+        self._ended[model] = ModelError(f"{text}{running}; {MORE_TIME}")
+        return self._ended[model]
 
     def _quiet_log(self, since: int) -> str:
         """The log, once nothing has been added to it for a moment."""

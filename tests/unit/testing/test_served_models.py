@@ -35,6 +35,9 @@ class Server:
     def log_size(self):
         return len(self.output)
 
+    def stop(self, *, force):
+        self.killed = force
+
     def other_ports(self):
         return (self.port,)
 
@@ -166,9 +169,14 @@ def test_a_model_that_takes_too_long_is_ended_and_the_line_that_ran_is_named(mod
     monkeypatch.setattr(module, "abort_and_read_frames", lambda server, model: ended.append(model.name) or ("m.py:3",))
     with pytest.raises(ModelError, match=r"^no response within 60 s; m\.py:3 was running; --timeout, in pytest --env"):
         models.infer(Request((INPUT,), model="one", id="late"))
+    with pytest.raises(ModelError, match="was running"):
+        models.infer(Request((INPUT,), model="one"))  # nothing is sent to it any more
+    models.forget("one")  # its source has changed
     late = models.infer_batch([Request((INPUT,), model="one", id=name) for name in ("late", "", "late")])
     assert [isinstance(answer, ModelError) for answer in late] == [True, False, True]
     assert ended == ["one"] * 2  # once for each time that requests are sent
+    models.close()
+    assert models.server.killed
 
 
 def test_the_lines_that_a_model_logged(models):
