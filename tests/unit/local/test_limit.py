@@ -38,7 +38,7 @@ REQUESTS = {
         "    stub.ask('INFER', 0, requests[0][1])\n",
         "",
         0,
-        "and execute() was running, and its request to model 'm' had no answer; 0 responses came;",
+        ", and its request to model 'm' had no answer; 0 responses came;",  # of either request, which end together
     ),
 }
 
