@@ -2,7 +2,9 @@
 
 A case is a folder below ``repositories`` with a model repository and ``outcome.toml``: for each ``[[run]]`` the
 ``command``, its ``exit_code``, all ``findings`` of `envpack inspect` as ``"KIND WHERE"``, the models that ``failed``,
-parts of what it ``says``, and ``files`` that are there afterwards. Every command runs in the repository.
+parts of what it ``says``, ``files`` that are there afterwards, and a label for the ``bytes`` of a file, which are equal
+for equal labels. Every command runs in the repository. A case that is ``real`` builds with this machine's Python and
+packages.
 """
 
 import tomllib
@@ -10,21 +12,28 @@ from pathlib import Path
 
 import pytest
 
+from tests.cache import kept_cache
 from tests.faults.command_line import envpack
 from tests.field.copies import copy_case
 from tests.needed_pythons import need
 
 HERE = Path(__file__).with_name("repositories")
 CASES = {file.parent.name: file.parent for file in HERE.glob("*/outcome.toml")}
+DEAR = {"callee_of_the_input"}  # three servers
 
 
-@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.thorough] if case in DEAR else []) for case in sorted(CASES)]
+)
 def test_repository(case, tmp_path, addresses):
     repository = tmp_path / "models"
     copy_case(CASES[case], repository, addresses, "outcome.toml")
-    changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv")}
-    changes |= {"UV_DEFAULT_INDEX": addresses["INDEX"], "PIP_FIND_LINKS": None, "HOME": str(tmp_path)}
-    for run in tomllib.loads((CASES[case] / "outcome.toml").read_text())["run"]:
+    outcome, labels = tomllib.loads((CASES[case] / "outcome.toml").read_text()), {}
+    changes = {"ENVPACK_CACHE_DIR": str(kept_cache())}
+    if not outcome.get("real"):
+        changes = {"ENVPACK_CACHE_DIR": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv")}
+        changes |= {"UV_DEFAULT_INDEX": addresses["INDEX"], "PIP_FIND_LINKS": None, "HOME": str(tmp_path)}
+    for run in outcome["run"]:
         words = [word.replace("/DESTINATION", str(tmp_path / "published")) for word in run["command"]]
         if "--python" in words and "--channel" not in words:
             need(words[words.index("--python") + 1])
@@ -40,3 +49,7 @@ def test_repository(case, tmp_path, addresses):
             assert text in done.err + done.out, done
         for file in run.get("files", ()):
             assert (repository / file).exists(), file
+        for file, label in run.get("bytes", {}).items():
+            content = (repository / file).read_bytes()
+            assert labels.setdefault(label, content) == content
+    assert len(set(labels.values())) == len(labels)

@@ -1,0 +1,1 @@
+# how the network was exported
