@@ -32,7 +32,7 @@ from envpack.verification.loading import (
 )
 from envpack.verification.measurements import measure_environment, read_phases
 from envpack.verification.missing_backends import MissingBackends
-from envpack.verification.request_choice import Chosen, choose_requests
+from envpack.verification.request_choice import REFUSES, Chosen, choose_requests
 from envpack.verification.samples import SAMPLES_FILE
 from envpack.verification.stub_processes import dead_stubs, describe_exit, stub_processes
 from envpack.verification.verdict import (
@@ -185,7 +185,7 @@ class Judge:
             verdict = replace(verdict, stub=stub, phases=read_phases(self._server.log(), self._log()))
             checks += [*self._process_checks(model, stub)] if stub else []
         result = self._infer_all(model)
-        if result.failure and (unverified := self._missing.check_of_failure(model, result.failure)):
+        if unverified := self._missing.check_of_answer(model, _error_answer(result)):
             result = _InferenceResult((unverified,))
         checks += [*result.checks, *_check_files(model)]
         verdict = replace(verdict, samples=result.samples, latency=result.latency, checks=tuple(checks))
@@ -315,6 +315,14 @@ class _InferenceResult:
     @property
     def ok(self) -> bool:
         return self.failure is None and all(check.ok for check in self.checks)
+
+
+def _error_answer(result: _InferenceResult) -> str:
+    """The error with which a model answers to requests that the server accepts; ``""`` for another result."""
+    if result.failure:
+        return result.failure.reason if result.failure.kind == "inference-failed" else ""
+    refusals = (check.evidence for check in result.checks if check.evidence.startswith(REFUSES))
+    return next(refusals, "").removeprefix(REFUSES)
 
 
 def _check_files(model: Model) -> tuple[Check, ...]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from envpack.repository import Model, called_models, sends_requests
-from envpack.verification.verdict import Check, Failure, ModelVerdict, unchecked
+from envpack.verification.verdict import Check, ModelVerdict, unchecked
 
 # The releases have four forms: a library, a library or a model.py, a model.py, and the backend's name.
 _MISSING = re.compile(r"unable to find (?:backend library for backend '|'[^']*' (?:or '[^']*' )?for model ')")
@@ -36,23 +36,22 @@ class MissingBackends:
             model, backend, f'its step {step} needs the backend "{backend}", which this server does not have'
         )
 
-    def check_of_failure(self, model: Model, failure: Failure) -> Check | None:
-        """The check in place of failed requests to a model that sends requests to an unverified one."""
-        reason = failure.reason
-        called = self._called_by(model, reason) if failure.kind == "inference-failed" else ""
+    def check_of_answer(self, model: Model, error: str) -> Check | None:
+        """The check in place of requests that a model answers with an error, if it may need an unverified one."""
+        called = self._called_by(model, error) if error else ""
         if not called:
             return None
         self._callers[model.name] = called
         why = f'it runs or calls {called}, and this server has no backend "{self._unloaded[called]}"'
-        return unchecked("infer", f"not verified: {why}; its answer: {reason.splitlines()[0]}", _FIX)
+        return unchecked("infer", f"not verified: {why}; its answer: {error.splitlines()[0]}", _FIX)
 
-    def _called_by(self, model: Model, reason: str) -> str:
+    def _called_by(self, model: Model, error: str) -> str:
         """An unverified model that a loaded model may need for an answer, ``""`` if there is none."""
         needed: Sequence[str] = (*model.steps, *called_models(model.folder))
         for name in needed:
             if name in self._unloaded or name in self._callers:
                 return self._callers.get(name, name)
-        named = (name for name in self._unloaded if re.search(rf"\b{re.escape(name)}\b", reason))
+        named = (name for name in self._unloaded if re.search(rf"\b{re.escape(name)}\b", error))
         return next(named, "") if sends_requests(model.folder) else ""
 
     def _unverified(self, model: Model, backend: str, why: str) -> ModelVerdict:

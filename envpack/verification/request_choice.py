@@ -22,6 +22,7 @@ from envpack.verification.generated import (
 from envpack.verification.samples import SAMPLES_FILE, Samples, read_samples
 from envpack.verification.verdict import Check, unchecked
 
+REFUSES = "loads; needs a sample, since it refuses generated inputs: "
 _FILLING_SECONDS = 10.0  # for generated requests that the model refuses
 
 
@@ -71,8 +72,7 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
         return unchecked("infer", why, f"provide samples: {model.name}/{SAMPLES_FILE}")
     filling, refusal = _find_filling(server, client, model, config)
     if filling is None:
-        evidence = f"loads; needs a sample, since it refuses generated inputs: {refusal}"
-        return unchecked("infer", evidence, f"record one: envpack run {model.name} -i FILE --save-sample")
+        return unchecked("infer", f"{REFUSES}{refusal}", f"record one: envpack run {model.name} -i FILE --save-sample")
     requests = tuple(generate_requests(config, filling))
     # A stream is asked for by JSON without shapes, so it cannot have a batch.
     other = generate_other(config, requests[0], filling)
