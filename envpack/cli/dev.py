@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 )
 @options.image
 @click.option("--port", type=click.IntRange(1, 65535), help="HTTP port on 127.0.0.1. Default: one that is free.")
+@options.timeout
 @options.resolve
 @options.backends
 @options.repository
@@ -48,6 +49,7 @@ def command(
     runtime: RuntimeName,
     image: str,
     port: int | None,
+    timeout: int,
     backends: Path | None,
     repository: Path,
     **resolve: Any,
@@ -95,6 +97,7 @@ def command(
             chosen_runtime,
             show=lambda: screen.show(session),
             progress=screen.progress,
+            timeout=timeout,
             debugger=debugger,
         )
         session.run(threading.Event())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from envpack.server import configuration_error, read_model_error
@@ -37,6 +38,23 @@ def load_failure(message: str, folder: Path, on_server: str, log: str) -> str:
     if not places and "failed to poll" in reason and (better := configuration_error(log)):
         reason = better
     return "\n".join([reason, *places, *details])
+
+
+def load_timeout(seconds: float, frames: Sequence[str], folder: Path, on_server: str) -> str:
+    """What is said of a load that took too long, in lines.
+
+    Args:
+        seconds: how long it took.
+        frames: where the model stood, innermost first, each as ``file:line in function``.
+        folder: of the model.
+        on_server: the same folder as the server names it.
+
+    Returns:
+        The problem; each place in the model's code with its line; what to do.
+
+    """
+    places = [line for frame in frames for line in _place(frame, folder, on_server)]
+    return "\n".join([f"not loaded after {seconds:g} s, and ended", *places, "--timeout allows more time"])
 
 
 def _syntax_frame(reason: str, folder: Path, on_server: str) -> list[str]:

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from envpack.development.debugger import WAITING, Debugger
-from envpack.development.failures import load_failure
+from envpack.development.failures import load_failure, load_timeout
 from envpack.development.loading import Loader
 from envpack.development.models import in_lines
 from envpack.development.state import ModelState
+from envpack.repository import open_model
 from envpack.server import Client, RequestError, Server, StopResult, plain_lines, request_failures
 from envpack.support.errors import EnvpackError
-from envpack.verification import DeadStubTimer, dead_stubs, instances
+from envpack.verification import DeadStubTimer, abort_and_read_frames, dead_stubs, instances
 
-_LOAD_SECONDS = 7 * 24 * 3600.0  # a debugger can hold a model for any time; a change of the model, or Ctrl-C, ends it
 _DEAD_SECONDS = 4.0  # in which the server notices that the process of a model that it loads has ended
 _LOG_BYTES = 64 << 10
 _ENDING_SECONDS = (
@@ -46,6 +46,7 @@ class Served:
         states: what is known of the models; shared with the session.
         changed: called when that changes.
         prepare: called before each load, in the same thread.
+        timeout: how long a load may take, in seconds.
 
     Attributes:
         lost: the model whose load never ends because its process has: servers up to Triton 24.10 wait for it for ever.
@@ -61,9 +62,11 @@ class Served:
         states: Mapping[str, ModelState],
         changed: Callable[[], None],
         prepare: Callable[[str], None],
+        timeout: float,
     ) -> None:
         self._server, self._repository, self._states = server, repository, states
         self._changed, self._prepare = changed, prepare
+        self._timeout = timeout
         self._client = Client(server.url)
         self._counts: dict[str, _Counts] = {}
         self._ending: dict[str, tuple[float, frozenset[int]]] = {}  # stubs that have to end, until this time
@@ -168,14 +171,18 @@ class Served:
         before = self._stubs(name)
         try:
             self._prepare(name)
-            self._client.load(name, timeout=_LOAD_SECONDS)
+            self._client.load(name, timeout=self._timeout)
         except RequestError as error:
-            if self._server.ended() or not error.status:
+            if self._server.ended() or not (error.status or error.timed_out):
                 return  # not the model's fault, and reported by who notices the end
-            folder = self._repository / name
-            log = self._server.log(self._log_start)
+            folder, log = self._repository / name, self._server.log(self._log_start)
+            on_server = self._server.server_path(folder)
+            frames = self._end_load(folder) if error.timed_out else ()
             self._ending[name] = time.monotonic() + _ENDING_SECONDS, self._stubs(name) - before
-            state.error = load_failure(error.message, folder, self._server.server_path(folder), log)
+            if error.timed_out:
+                state.error = load_timeout(self._timeout, frames, folder, on_server)
+            else:
+                state.error = load_failure(error.message, folder, on_server, log)
             state.phase = "failed"
         except EnvpackError as error:
             state.phase, state.error = "failed", in_lines(error)
@@ -189,6 +196,13 @@ class Served:
                 state.request_error = ""
         state.seconds = time.monotonic() - started
         self._changed()
+
+    def _end_load(self, folder: Path) -> tuple[str, ...]:
+        """End the processes of a model that takes too long to load; returns where they stood."""
+        try:
+            return abort_and_read_frames(self._server, open_model(folder))
+        except EnvpackError:  # its files are being changed
+            return ()
 
     def _stubs(self, name: str) -> frozenset[int]:
         return frozenset(instance.stub.pid for instance in instances(self._server, name))

@@ -26,6 +26,7 @@ _LOOK_SECONDS = 1.0
 _WRITE_SECONDS = 0.03
 _MOST_WRITES = 10  # a model may write into its own folder all the time
 _PATIENCE = 5.0  # seconds that a load may take after which a change of its model ends it
+_LOAD_WITH_DEBUGGER = 7 * 24 * 3600.0  # seconds: it can hold a model for any time, until a change of it, or Ctrl-C
 _LONG_LIFE = 60.0  # seconds after which the end of a server has nothing to do with its start
 _MOST_DEATHS = 3  # of servers, one after the other
 
@@ -60,6 +61,7 @@ class Session:
         runtime: chooses what runs the server.
         show: called after each change of what is known, and once in a second; by one thread at a time.
         progress: receives the steps of builds.
+        timeout: how long a load may take, in seconds.
         debugger: debugs one of the models; None for none.
 
     Raises:
@@ -76,10 +78,12 @@ class Session:
         *,
         show: Callable[[], None],
         progress: Progress,
+        timeout: float = 120.0,
         debugger: Debugger | None = None,
     ) -> None:
         self._project, self._options, self._runtime = project, options, runtime
         self._show, self._progress, self._debugger = show, progress, debugger
+        self._timeout = timeout if debugger is None else _LOAD_WITH_DEBUGGER
         self._showing = threading.RLock()
         self._finder = FileFinder(project)
         self._models = ServedModels(project.repository, names)
@@ -131,7 +135,9 @@ class Session:
             state.serves, state.memory, state.per_second, state.latency = False, (), 0.0, 0.0
         started = time.monotonic()
         with self._runtime(needs).start(self._project.repository) as server:
-            self._served = served = Served(server, self._project.repository, self.states, self._changed, self._prepare)
+            self._served = served = Served(
+                server, self._project.repository, self.states, self._changed, self._prepare, self._timeout
+            )
             self.url = server.url
             try:
                 served.load([name for name in self._models.order() if self._may_load(name)], started)

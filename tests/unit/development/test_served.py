@@ -18,6 +18,9 @@ MESSAGE = (
 )
 
 
+FRAMES = ("/srv/one/1/model.py:2 in execute",)
+
+
 class Bench:
     """Two models on a server, and what is known of them."""
 
@@ -25,7 +28,9 @@ class Bench:
         self.server = server
         self.states = {name: ModelState(name) for name in ("one", "two")}
         self.changes, self.prepared, self.fault = [], [], None
-        self.served = Served(server, repository, self.states, lambda: self.changes.append(self.phases()), self._prepare)
+        self.served = Served(
+            server, repository, self.states, lambda: self.changes.append(self.phases()), self._prepare, 60
+        )
 
     def _prepare(self, name):
         self.prepared.append(name)
@@ -81,6 +86,24 @@ def test_a_load_that_fails_shows_the_models_code(bench, tmp_path):
     del bench.server.errors["one"]
     bench.load("one")
     assert (state.phase, state.error, state.serves) == ("ready", "", True)
+
+
+def test_a_load_has_a_limit_and_shows_where_the_model_stood(bench, monkeypatch):
+    gate = bench.server.gates["one"] = threading.Event()
+    ended = []
+    monkeypatch.setattr(module, "abort_and_read_frames", lambda _, model: ended.append(model.name) or FRAMES)
+    bench.served._timeout = 0.2
+    bench.load("one", "two")
+    gate.set()
+    state = bench.states["one"]
+    assert (state.phase, state.serves, ended) == ("failed", False, ["one"])
+    assert state.error.split("\n") == [
+        "not loaded after 0.2 s, and ended",
+        "one/1/model.py:2 in execute",
+        "    def execute(self, requests):",
+        "--timeout allows more time",
+    ]
+    assert bench.states["two"].phase == "ready"
 
 
 def test_what_cannot_be_prepared_is_shown(bench):
