@@ -9,7 +9,7 @@ from pathlib import Path
 from envpack.inspection import BuildState
 from envpack.preflight import Mismatch, find_damage
 from envpack.releases import Release
-from envpack.repository import UNADDRESSABLE, Model
+from envpack.repository import UNADDRESSABLE, Model, sends_requests
 from envpack.server import (
     Client,
     RequestError,
@@ -65,6 +65,7 @@ _KINDS = {
 _STUCK_KINDS = frozenset({"stub-died", "inference-timeout"})
 _LOG_LINES = 40
 _SEND_FINAL = "send the last response, or nothing, with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+_CIRCLE = " (a request to itself, or to a model that waits for it, is never answered)"
 _LETTERS = "letters, digits, '_', '-' and '.'"
 
 
@@ -344,7 +345,8 @@ def _suggest_fix(model: Model, frames: tuple[str, ...], error: RequestError) -> 
         return f"{_SEND_FINAL}, or allow more time: --timeout{running}"
     if error.timed_out:
         where = frames[0] if frames else "execute, which must answer every request"
-        return f"find what blocks in {where}, or allow more time: --timeout"
+        circle = _CIRCLE if sends_requests(model.folder) else ""
+        return f"find what blocks in {where}{circle}, or allow more time: --timeout"
     # Without frames it is a response with an error, or the server has refused the request.
     own = suggest_fix(frames) or ("" if model.is_ensemble else "find in execute what answers with this error")
     has_samples = (model.folder / SAMPLES_FILE).is_file()

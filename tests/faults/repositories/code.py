@@ -393,6 +393,20 @@ ENTRIES = (
         step="inference",
     ),
     _v(
+        "asks-itself",
+        "`execute` waits for an answer of the same model",
+        written(
+            initialize="self.name = args['model_name']",
+            execute="pb_utils.InferenceRequest(model_name=self.name, inputs=requests[0].inputs(),"
+            " requested_output_names=['OUT']).exec()",
+        ),
+        "inference-timeout",
+        "no response within 8 s … /1/model.py:11 in execute",
+        "a request to itself, or to a model that waits for it, is never answered",
+        options=_LIMITED,
+        step="inference",
+    ),
+    _v(
         "final-flag",
         "a decoupled model never sends its final flag",
         _no_final_flag,

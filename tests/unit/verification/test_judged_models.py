@@ -626,6 +626,10 @@ def test_a_request_without_an_answer_blocks_the_server(server, model, monkeypatc
     assert failure.details == ("earlier", "loading m", "/srv/m/1/model.py:5 in execute")[1:]
     assert failure.fix == "find what blocks in /srv/m/1/model.py:5 in execute, or allow more time: --timeout"
     assert judged.stuck
+    (model.folder / "1/model.py").write_text("pb_utils.InferenceRequest(model_name='m')")
+    failure = judge(server, error=RequestError("no response", timed_out=True)).judge(model).failure
+    assert "(a request to itself, or to a model that waits for it, is never answered)" in failure.fix
+    (model.folder / "1/model.py").write_text("")
     monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: ())
     failure = judge(server, error=RequestError("no response", timed_out=True)).judge(model).failure
     assert failure.fix == (
