@@ -55,11 +55,13 @@ _TYPE = re.compile(r"(?P<module>(?:[A-Za-z_]\w{0,100}\.){0,20})(?P<name>[A-Za-z_
 _TYPE_ENDINGS = ("Error", "Exception", "Exit", "Interrupt", "Iteration", "Warning")
 _OF_THE_SERVER = "TritonModelException: "  # what pb_utils raises for an error of the server
 _LIBRARY = r"(?P<library>[^\s:/'\"]{1,200}\.so[\w.]{0,40})"
-# Errors that no other input would have spared: wrong code, a process that has ended, steps that do not fit.
+# Errors that no other input would have spared: wrong code, a process that has ended, steps that do not fit, or a call
+# of a model that is not there, unless its name is the text that was made up.
 _WHATEVER_THE_INPUT = re.compile(
     r"(?:NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError)\b"
     r"|AttributeError: (?:(?:partially initialized )?module '|'TritonPythonModel' object|type object ')"
     r"|TypeError: \w{1,100}\.?\w{0,100}\(\) (?:missing|takes|got an unexpected)"
+    r"|TritonModelException: .{0,300}(?:Model '(?!1')[^'\n]{1,300}' is not ready|unknown model: '(?!1'))"
     r"|in ensemble '[^'\n]{1,300}', .{0,300}(?:data-type is|expected \d{1,9} inputs but got)"
     r"|.{0,300}not healthy"
 )

@@ -144,7 +144,8 @@ def test_a_model_that_hangs_fails_its_test_in_time(tmp_path):
     models = write_repository(tmp_path / "models", ModelEnvironments(kept_cache()))
     code = (models / "double/1/model.py").read_text().replace("self.calls += 1", "time.sleep(600)")
     (models / "double/1/model.py").write_text(code)
-    done = run_envpack("double", "--repository", models, "--timeout", "1", "--json", "--", "-k", "test_arrays_and_lists")
+    words = ("double", "--repository", models, "--timeout", "1", "--json", "--", "-k", "test_arrays_and_lists")
+    done = run_envpack(*words)
     (test,) = (test for model in json.loads(done.stdout)["models"] for test in model["tests"])
     assert (done.returncode, test["outcome"]) == (1, "failed")
     assert "the process of 'double' was ended: more than 1 s passed, and execute() was running" in test["message"]

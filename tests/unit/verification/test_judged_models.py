@@ -559,6 +559,7 @@ def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
         "AttributeError: module 'numpy' has no attribute 'float'",
         "TypeError: TritonPythonModel.execute() takes 1 positional argument but 2 were given",
         "in ensemble 'e', [request id: <id_unknown>] inference input 'IN' data-type is 'FP64', model 's' expects FP32",
+        "c_python_backend_utils.TritonModelException: Failed for execute. Model 'stage1' is not ready.",
         "TritonModelException: the execute function has returned from execute without a final response",
     ],
 )
