@@ -132,6 +132,13 @@ def test_other_models_are_no_concern_of_some(objects, remote):
     assert (done.sent, done.unchanged) == ((), 4)
 
 
+def test_what_went_from_one_of_several_models_is_removed_with_that_one_only(objects, remote):
+    publish(publication(**config("a"), **config("b")), objects)
+    done = publish(publication(**{"a/config.pbtxt": "a"}), objects, only=["a"], delete=True)
+    assert done.removed == ("a/1/model.py",)
+    assert below(remote) == ["a/config.pbtxt", "b/1/model.py", "b/config.pbtxt"]
+
+
 def test_what_others_wrote_is_neither_replaced_nor_removed(objects, remote):
     (remote / "a").mkdir()
     (remote / "a/config.pbtxt").write_text("of somebody")
@@ -277,6 +284,7 @@ def test_what_is_not_as_it_was_signed_is_refused(objects, remote, keys, tmp_path
     with pytest.raises(InputError) as raised:
         copied(objects, tmp_path, keys[1])
     assert raised.value.kind == kind
+    assert raised.value.where
 
 
 def test_the_record_does_not_count_where_a_signature_is_required(objects, remote, keys, tmp_path):

@@ -51,6 +51,8 @@ def test_a_new_folder_is_a_change(repository, changes):
         "1/.model.py.swp",
         "1/model.py~",
         "1/.#model.py",
+        ".env",
+        "1/.labels.txt",
         ".git/index",
         "python3.10/pyvenv.cfg",
         "python3.10/lib/module.py",

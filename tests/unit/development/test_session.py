@@ -149,6 +149,19 @@ def test_a_build_that_fails_is_shown_and_nothing_is_loaded(bench):
     assert bench.built == ["one", "one"], "a model that was never built is built with the next change"
 
 
+def test_a_model_whose_last_build_failed_is_built_with_the_next_change(bench):
+    """Although it was built before: what its environment holds is not what it requires."""
+    bench.start()
+    assert bench.ready("one")
+    bench.errors["one"] = EnvironmentBuildError("no such package", kind="unresolvable", hint="correct it")
+    (bench.repository / "one/requirements.txt").write_text("none-such\n")
+    assert soon(lambda: bench.states["one"].phase == "failed")
+    del bench.errors["one"]
+    (bench.repository / "one/1/model.py").write_text(f"{CODE}# changed\n")
+    assert soon(lambda: bench.states["one"].loads == 2)
+    assert bench.built == ["one", "one", "one"]
+
+
 def test_a_wrong_configuration_is_shown_until_it_is_right(bench):
     bench.start()
     assert bench.ready("one")

@@ -12,7 +12,8 @@ import pytest
 import envpack
 from envpack.fleet import Task, VerifyOrder
 from envpack.fleet.abilities import abilities
-from envpack.fleet.tasks import BuildOrder, Done, Product, StubOrder, combined, task_key
+from envpack.fleet.child import LineProgress
+from envpack.fleet.tasks import BuildOrder, Done, LockOrder, Product, StubOrder, combined, task_key
 from envpack.fleet.work import carry_out_order
 from envpack.lock import LockOptions
 from envpack.requirements import Requirements, Target
@@ -23,6 +24,16 @@ from envpack.verification import VerifyOptions
 from tests.unit.stub.elf_files import write_stub
 
 STUB = StubOrder(python="3.10", release="24.10", abi="", toolchain="gcc", glibc="2.28")
+LOCK = LockOrder(
+    requirements=Requirements(pip=("numpy",)),
+    target=Target("linux-64", "3.10", "2.35", ""),
+    channels=("https://channel.example",),
+    sources=(),
+    engine="rattler",
+    python_preference="system",
+    lock="",
+    update=("numpy",),
+)
 VERIFY = VerifyOrder(repository="/models", models=("m",), options=VerifyOptions())
 
 
@@ -183,6 +194,38 @@ def test_a_build_has_the_options_of_its_order(monkeypatch, tmp_path):
     plain = dataclasses.replace(order, lock="", stub="never", strip=False)
     assert carry_out_order(task("k", "m", order=plain), tmp_path / "two", NoProgress()).digests == {"environment": "c"}
     assert not (tmp_path / "two/m/envpack.lock").exists()
+
+
+def test_a_lock_is_made_from_the_one_before(monkeypatch, tmp_path):
+    asked = []
+
+    def resolved(request, before, update, progress, store):
+        asked.append((request.model.name, before, update))
+        return "a lock"
+
+    monkeypatch.setattr("envpack.fleet.work.resolve_lock", resolved)
+    monkeypatch.setattr("envpack.fleet.work.format_lock", lambda lock: f"{lock} as text")
+    monkeypatch.setattr("envpack.fleet.work.parse_lock", lambda text, file: (text, file.name))
+    monkeypatch.setenv("ENVPACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    new = carry_out_order(task("k", "m", order=LOCK), tmp_path / "first", NoProgress())
+    assert (new.made, new.lock) == (True, "a lock as text")
+    assert new.digests == {"lock": hashlib.sha256(b"a lock as text").hexdigest()}
+    again = dataclasses.replace(LOCK, lock="a lock as text")
+    assert not carry_out_order(task("k", "m", order=again), tmp_path / "second", NoProgress()).made
+    assert asked == [("m", None, LOCK.update), ("m", ("a lock as text", "envpack.lock"), LOCK.update)]
+
+
+def test_the_steps_of_a_worker_are_lines_of_json(capsys):
+    progress = LineProgress()
+    progress.begin("compile")
+    progress.detail("with zig")
+    progress.end("done")
+    begun, detail, ended = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (begun, detail) == ({"begin": "compile"}, {"detail": "with zig"})
+    assert (ended["end"], ended["outcome"], ended["seconds"] >= 0) == ("compile", "done", True)
 
 
 # What a machine has

@@ -57,6 +57,9 @@ def test_pytest_gets_the_repository_and_what_the_user_adds(monkeypatch, tmp_path
     for word in ("--import-mode=importlib", f"--rootdir={tmp_path}", f"--envpack-repository={tmp_path}", "--triton",
                  "--triton-server=/srv/triton"):  # fmt: skip
         assert word in command
+    cache = command[command.index("-o") + 1]
+    assert cache.startswith("cache_dir=")
+    assert not cache.startswith(f"cache_dir={tmp_path}")  # nothing is written into the repository
     assert command[-4:] == [str(tmp_path / "a/tests"), str(tmp_path / "c/test_c.py"), "-k", "x"]
     assert any(word.startswith("cache_dir=") and not word.startswith(f"cache_dir={tmp_path}/a") for word in command)
     run_tests(tmp_path, tests)

@@ -1,5 +1,7 @@
 """The Python of a model: one rule for all formats of requirements."""
 
+from pathlib import Path
+
 import pytest
 
 from envpack.releases import find_release
@@ -71,6 +73,16 @@ def test_what_is_outside_of_the_range_is_refused_with_both(python_range, how, sa
     assert says in caught.value.message
     assert hint in caught.value.hint
     assert caught.value.where == "/r/m/environment.yml:3"
+
+
+def test_requirements_without_the_line_of_their_range_are_named_as_a_whole():
+    chooser = PythonChooser(
+        said=(("3.9", "--python", ""),), had=tuple, release=find_release("24.10"), here=lambda _: set()
+    )
+    for source, where in ((Path("/r/m/pyproject.toml"), "/r/m/pyproject.toml"), (None, "")):
+        with pytest.raises(InputError) as caught:
+            chooser.choose(Requirements(python_range=">=3.11", source=source))
+        assert caught.value.where == where
 
 
 def test_a_python_that_is_not_supported_is_refused():

@@ -12,6 +12,16 @@ from envpack.workflow import BuildOptions, ResolveOptions
 from envpack.workflow.requests import PrefixRequest, build_request
 
 CONFIG = 'backend: "python"\ninput { name: "X" data_type: TYPE_FP32 dims: [1] }\n'
+LOCKED = f"""lock-version = "1.0"
+created-by = "uv"
+[[packages]]
+name = "numpy"
+version = "1.26.4"
+wheels = [
+  {{url = "https://f.example/numpy-1.26.4-cp310-cp310-manylinux2014_x86_64.whl", hashes = {{sha256 = "{"a" * 64}"}}}},
+  {{url = "https://f.example/numpy-1.26.4-cp310-cp310-manylinux2014_aarch64.whl", hashes = {{sha256 = "{"b" * 64}"}}}},
+]
+"""
 WARM = 'parameters { key: "ENVPACK_START" value { string_value: "warm" } }\n'
 
 
@@ -66,6 +76,25 @@ def test_the_form_of_an_environment_is_remembered(repository, archive_format):
     place(repository, f"python3.9.{archive_format}", "3.9")
     request = request_for(repository)
     assert (python_of(request)[0], request.archive_format) == ("3.9", archive_format)
+
+
+def test_wheels_of_a_lock_are_chosen_for_the_platform_that_is_asked_for(repository):
+    (repository / "m/pylock.toml").write_text(LOCKED)
+    wheels = {}
+    for platform in ("linux-64", "linux-aarch64"):
+        options = BuildOptions(resolve=ResolveOptions(python="3.10", platform=platform))
+        request = build_request(open_project(repository), open_model(repository / "m"), options)
+        (wheel,) = request.source.requirements.locked_pip
+        wheels[platform] = wheel.url.rpartition("-")[2]
+    assert wheels == {"linux-64": "manylinux2014_x86_64.whl", "linux-aarch64": "manylinux2014_aarch64.whl"}
+
+
+def test_the_newest_python_that_is_here_counts_only_where_python_comes_from_this_machine(repository, monkeypatch):
+    monkeypatch.setattr("envpack.workflow.requests.usable_pythons", lambda preference, glibc: {"3.11", glibc})
+    (repository / "m/environment.yml").write_text("dependencies: ['python>=3.11', numpy]\n")
+    assert python_of(request_for(repository))[0] == "3.11"
+    (repository / "envpack.toml").write_text('channels = ["https://channel.example"]\n')
+    assert python_of(request_for(repository))[0] != "3.11"
 
 
 def test_an_environment_that_envpack_did_not_make_decides_nothing(repository):
