@@ -13,7 +13,7 @@ from envpack.lock.indexes import requirement_name
 from envpack.lock.model import Lock, digest_requirements
 from envpack.pythons import PythonPreference, interpreter_for
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target, host_platform
-from envpack.support.errors import InputError, UsageError
+from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
 from envpack.support.progress import Progress
 from envpack.support.text import normalise_name
 
@@ -63,10 +63,12 @@ def lock_requirements(requirements: Requirements, target: Target, options: LockO
     Raises:
         InputError: the requirements are for another platform or Python.
         UsageError: the address of a channel is wrong, or ``options.update`` names a package that is not locked.
-        EnvironmentBuildError: the requirements conflict, or a channel or an index does not answer.
+        EnvironmentBuildError: the requirements conflict, a channel or an index does not answer, or a lock has a package
+            that may not be built from source.
     """
     _check_target(requirements, target)
     _check_hashes(requirements)
+    _check_sources(requirements, target, options)
     _check_update(options)
     channels = resolve_channels(options, target, progress)
     resolver = _Resolver(target, channels, options, progress)
@@ -149,6 +151,20 @@ def _check_hashes(requirements: Requirements) -> None:
                 where=str(requirements.source or ""),
                 hint="write the list with conda list --explicit --sha256, or --md5",
             )
+
+
+def _check_sources(requirements: Requirements, target: Target, options: LockOptions) -> None:
+    allowed = {normalise_name(name) for name in options.sources}
+    for package in requirements.locked_pip:
+        if package.url.endswith(".whl") or ":all:" in options.sources or package.name in allowed:
+            continue
+        wanted = f"{package.name} {package.version} for Python {target.python} on {target.platform}"
+        raise EnvironmentBuildError(
+            f"the lock has no wheel of {wanted}, only its source",
+            kind="wheel-missing",
+            where=requirements.places.get(package.name, str(requirements.source or "")),
+            hint=f"build it from source: --allow-source {package.name}; or lock a version that has a wheel",
+        )
 
 
 def _check_update(options: LockOptions) -> None:

@@ -27,7 +27,7 @@ def read_conda_environment(content: YamlTable, text: str, target: Target) -> Req
         target: if the file has a list ``platforms``, this platform must be in it.
 
     Raises:
-        InputError: the file has a dependency or variable that envpack does not support.
+        InputError: the file has a dependency that envpack does not support.
     """
     return _Reader(content, text, target).requirements()
 
@@ -41,7 +41,7 @@ class _Reader:
 
     def requirements(self) -> Requirements:
         self._check_keys()
-        _refuse_variables(self._content)
+        self._name_variables()
         _check_platforms(self._content, self._target)
         for value, location in self._content.items("dependencies"):
             if isinstance(value, YamlTable):
@@ -65,6 +65,13 @@ class _Reader:
         for key, (_, location) in self._content.values.items():
             if key not in _CONDA_KEYS:
                 self._pip.warnings.append(f"{location}: the key {quote(key)} is not read")
+
+    def _name_variables(self) -> None:
+        """Name the variables that an activation would set: servers from 25.08 on do not run it."""
+        names = ", ".join(map(quote, self._content.table("variables").values))
+        if names:
+            what = f"{self._content.get('variables')[1]}: variables are left out: {names}"
+            self._pip.warnings.append(f"{what}; set them in the model's initialize(), or where the server is started")
 
     def _is_for_target(self, value: Value, location: Location) -> bool:
         """Whether the target needs an entry; one that is for another platform is left out, and named."""
@@ -112,16 +119,6 @@ class _Reader:
         for text, location in entry.texts("pip"):
             if self._is_for_target(text, location):
                 self._pip.read_lines(text, location)
-
-
-def _refuse_variables(content: YamlTable) -> None:
-    variables = content.table("variables")
-    if variables.values:
-        raise content.get("variables")[1].error(
-            f"the variable {quote(next(iter(variables.values)))} would be lost: some servers do not run the"
-            " environment's activation",
-            hint="set it in the model's initialize() or where the server is started, and remove variables",
-        )
 
 
 def _check_platforms(content: YamlTable, target: Target) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
 from envpack.requirements.location import Location, file_name, local_path, package_url, quote
 from envpack.requirements.model import CondaPackage, PipPackage
@@ -175,15 +175,34 @@ def locked_wheel(url_or_path: str, sha256: str, location: Location, target: Targ
     wheel = parse_wheel_name(file_name(url), location)
     if not wheel.fits(target):
         raise wrong_platform(wheel.name, location, target)
+    return _locked_file(wheel.name, wheel.version, url, sha256, location, size)
+
+
+def locked_source(url_or_path: str, sha256: str, location: Location, *, size: int = 0) -> PipPackage:
+    """A source distribution of a lock, which is built if the user allows it; the arguments are those of `locked_wheel`.
+
+    Raises:
+        InputError: it is not a source distribution, has no hash, or is a missing local file.
+    """
+    url = package_url(url_or_path, location)
+    try:
+        name, version = parse_sdist_filename(file_name(url))
+    except InvalidSdistFilename as error:
+        raise location.error(
+            f"{quote(file_name(url))} is not the name of a source distribution",
+            hint="it is named like NAME-1.0.tar.gz; do not rename it",
+        ) from error
+    return _locked_file(name, str(version), url, sha256, location, size)
+
+
+def _locked_file(name: str, version: str, url: str, sha256: str, location: Location, size: int) -> PipPackage:
     path = local_path(url, location.path.parent)
     if path is not None and not path.is_file():
-        raise location.error(
-            f"there is no file {quote(str(path))}", hint="put the wheel there, or write the lock again"
-        )
+        raise location.error(f"there is no file {quote(str(path))}", hint="put it there, or write the lock again")
     sha256 = sha256.lower() or (_sha256(path, location) if path else "")
     if not _is_sha256(sha256):
-        raise location.error(f"{wheel.name} has no sha256", hint="write the lock again with a tool that records hashes")
-    return PipPackage(wheel.name, wheel.version, url, sha256, size)
+        raise location.error(f"{name} has no sha256", hint="write the lock again with a tool that records hashes")
+    return PipPackage(name, version, url, sha256, size)
 
 
 def wrong_platform(name: str, location: Location, target: Target) -> InputError:

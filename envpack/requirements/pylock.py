@@ -12,6 +12,7 @@ from packaging.markers import Environment, Marker
 from packaging.pylock import (
     Package,
     PackageDirectory,
+    PackageSdist,
     PackageWheel,
     Pylock,
     PylockSelectError,
@@ -20,7 +21,7 @@ from packaging.pylock import (
 )
 
 from envpack.requirements.location import Location, local_path, quote
-from envpack.requirements.locked_packages import locked_wheel, wrong_platform
+from envpack.requirements.locked_packages import locked_source, locked_wheel, wrong_platform
 from envpack.requirements.model import PipPackage, Requirements
 from envpack.requirements.parsing import line_of
 from envpack.requirements.target import Target, marker_environment, single_minor, wheel_tags
@@ -67,8 +68,9 @@ def read_pylock(
             )
         target = replace(target, python=python)
     lock = _validated(_with_files(content, target), location)
-    wheels, projects = _select(lock, text, location, target)
-    return replace(found, locked_pip=wheels, projects=projects)
+    files, projects = _select(lock, text, location, target)
+    places = {package.name: str(_line_of(package.name, text, location)) for package in files}
+    return replace(found, locked_pip=files, projects=projects, places={**found.places, **places})
 
 
 def _python_range(content: Mapping[str, Any], location: Location) -> str:
@@ -109,21 +111,25 @@ def _validated(content: Mapping[str, Any], location: Location) -> Pylock:
 def _select(
     lock: Pylock, text: str, location: Location, target: Target
 ) -> tuple[tuple[PipPackage, ...], tuple[Path, ...]]:
-    """The wheels for a target, and the folders of projects to build."""
+    """The wheels and source distributions for a target, and the folders of projects to build."""
     environment = cast("Environment", marker_environment(target))
-    wheels, projects = [], []
+    files, projects = [], []
     try:
         for package, file in lock.select(environment=environment, tags=wheel_tags(target)):
-            name_line = location.at(line_of(text, f'name = "{package.name}"'))
+            name_line = _line_of(package.name, text, location)
             if isinstance(file, PackageDirectory):
                 projects.append(_project(package.name, file, name_line))
             else:
-                wheels.append(_wheel(package, file, name_line, target))
+                files.append(_file(package, file, name_line, target))
     except PylockSelectError as error:
         raise _not_selected(error, text, location, target) from error
     except (PylockValidationError, ValueError, LookupError, TypeError) as error:  # also of malformed markers
         raise location.error(f"not a lock according to PEP 751: {_reason(error)}", hint=_HINT) from error
-    return tuple(wheels), tuple(projects)
+    return tuple(files), tuple(projects)
+
+
+def _line_of(name: str, text: str, location: Location) -> Location:
+    return location.at(line_of(text, f'name = "{name}"'))
 
 
 def _project(name: str, directory: PackageDirectory, location: Location) -> Path:
@@ -146,23 +152,29 @@ def _not_selected(error: PylockSelectError, text: str, location: Location, targe
     """The library's error as ours. The package without a fitting wheel is named only in its message."""
     package = re.match(r"No wheel found .* for package '([a-z0-9-]+)'", str(error))
     if package:
-        return wrong_platform(package[1], location.at(line_of(text, f'name = "{package[1]}"')), target)
+        return wrong_platform(package[1], _line_of(package[1], text, location), target)
     return location.error(
         f"the lock is not for Python {target.minor} on {target.platform}: {_reason(error)}",
         hint="choose the Python that it was made for, or write the lock again",
     )
 
 
-def _wheel(package: Package, file: object, location: Location, target: Target) -> PipPackage:
-    if not isinstance(file, PackageWheel):
-        if package.wheels:
-            raise wrong_platform(package.name, location, target)
+def _file(package: Package, file: object, location: Location, target: Target) -> PipPackage:
+    """The wheel of a package, or its source distribution if no wheel fits."""
+    if isinstance(file, PackageWheel):
+        found = locked_wheel(file.path or file.url or "", _hash(file), location, target, size=file.size or 0)
+    elif isinstance(file, PackageSdist):
+        found = locked_source(file.path or file.url or "", _hash(file), location, size=file.size or 0)
+    else:
         raise location.error(
-            f"{package.name} must be built from source, which envpack does not do for a lock",
+            f"{package.name} must be built from source, and not from a release of it, which has a name and a version",
             hint="build a wheel from it and lock that",
         )
-    url_or_path = file.path or file.url or ""
-    return locked_wheel(url_or_path, file.hashes.get("sha256", ""), location, target, size=file.size or 0)
+    return found
+
+
+def _hash(file: PackageWheel | PackageSdist) -> str:
+    return file.hashes.get("sha256", "")
 
 
 def _reason(error: Exception) -> str:

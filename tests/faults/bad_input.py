@@ -272,7 +272,6 @@ CATALOGUE = (
     ),
     _requirements("not YAML", "environment.yml", "dependencies: [numpy\n", "not valid YAML"),
     _requirements("unknown key", "environment.yml", "dependancies: [numpy]\n", "'dependancies'", "dependencies"),
-    _requirements("variables", "environment.yml", "name: x\nvariables: {A: b}\n", "environment.yml:2", "initialize()"),
     _requirements("pip in YAML", "conda.yaml", "dependencies:\n- pip:\n  - sci kit\n", "conda.yaml:3", "'sci kit'"),
     _requirements("no version", "python_env.yaml", "python: three\n", "python_env.yaml:1", "python: 3.10.13"),
     _requirements("not TOML", "pyproject.toml", "[project\n", "pyproject.toml:1", "not valid TOML"),

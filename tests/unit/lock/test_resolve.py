@@ -10,7 +10,7 @@ from envpack.lock import Lock
 from envpack.lock.model import digest_requirements
 from envpack.lock.resolve import LockOptions, lock_requirements
 from envpack.requirements import CondaPackage, PipPackage, Requirements, Target
-from envpack.support.errors import InputError, UsageError
+from envpack.support.errors import EnvironmentBuildError, InputError, UsageError
 from envpack.support.progress import NoProgress
 
 TARGET = Target("linux-64", "3.10", "2.35", "")
@@ -137,6 +137,22 @@ def test_locked_packages_are_not_resolved_again(tools):
     assert [package.name for package in tools.lock(dataclasses.replace(requirements, pip=("a",))).pip] == [
         "a", "b", "c", "z",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("allowed", "refused"), [((), "other"), (("Other",), "source"), (("source", "other"), "")])
+def test_sources_in_a_lock_are_built_only_if_they_may_be(tools, allowed, refused):
+    sources = [PipPackage(name, "1", f"https://x/{name}-1.tar.gz", "a" * 64) for name in ("other", "source")]
+    requirements = Requirements(
+        locked_pip=(wheel("z"), *sources), places={"other": "/m/pylock.toml:4", "source": "/m/pylock.toml:9"}
+    )
+    assert tools.lock(requirements, sources=(":all:",)).pip == (*sources, wheel("z"))
+    if not refused:
+        assert tools.lock(requirements, sources=allowed).pip == (*sources, wheel("z"))
+        return
+    with pytest.raises(EnvironmentBuildError, match=f"no wheel of {refused} 1 for Python 3.10 on linux-64") as error:
+        tools.lock(requirements, sources=allowed)
+    assert (error.value.kind, error.value.where) == ("wheel-missing", requirements.places[refused])
+    assert f"--allow-source {refused}" in error.value.hint
 
 
 def test_a_projects_wheel_is_built_for_the_target_and_required(tools):

@@ -149,7 +149,6 @@ def test_empty_file_and_empty_keys(write, refused):
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("name: x\nvariables:\n  TOKEN: very-secret\n", 2, "'TOKEN' would be lost"),
         ("dependencies:\n- numpy\n- pip:\n  - six\n  - sci kit\n", 5, "'sci kit' is not a requirement"),
         ("dependencies:\n- numpy\n- pip:\n  - --unknown\n", 4, "'--unknown'"),
         ("dependencies:\n- numpy\n- pip:\n  - [six]\n", 4, "must be text"),

@@ -244,9 +244,18 @@ def test_pylock_selects_the_newest_glibc_that_the_target_has(write):
     assert "2_17" in read_requirements(file, glibc="2.17").locked_pip[0].url
 
 
-def test_pylock_without_a_wheel_for_the_target_names_the_package_and_its_line(refused):
-    error = refused(LOCKS / "pylock.toml", 15, python="3.11")
+def test_pylock_without_a_wheel_for_the_target_names_the_package_and_its_line(write, refused):
+    text = (LOCKS / "pylock.toml").read_text(encoding="utf-8")
+    without_sources = "".join(line for line in text.splitlines(True) if not line.startswith("sdist = "))
+    error = refused(write("pylock.toml", without_sources), 14, python="3.11")
     assert "wrong platform wheel: no wheel of numpy is for Python 3.11, linux-64" in error.message
+
+
+def test_pylock_gives_the_source_of_a_package_without_a_wheel_for_the_target():
+    found = read_requirements(LOCKS / "pylock.toml", python="3.11")
+    numpy = found.locked_pip[0]
+    assert (numpy.name, numpy.version, numpy.url.rpartition("/")[2]) == ("numpy", "1.26.4", "numpy-1.26.4.tar.gz")
+    assert found.places["numpy"].endswith("pylock.toml:15")
 
 
 def test_pylock_for_several_pythons_needs_one(refused):
@@ -257,6 +266,8 @@ def test_pylock_for_another_python_is_refused(refused):
     assert "not for Python 3.9" in refused(LOCKS / "pylock.toml", python="3.9").message
 
 
+GET = 'url = "https://x/get", hashes = {sha256 = "00"}'
+GET = 'url = "https://x/get", hashes = {sha256 = "00"}'
 PYLOCK = f"""\
 lock-version = "1.0"
 created-by = "x"
@@ -281,7 +292,10 @@ def test_pylock_with_another_name_and_a_local_wheel(write):
         ('lock-version = "1.0"', "", "Missing required value"),
         ('name = "six"', 'name = "Six"', "not normalized"),
         ('name = "six"', "name = 6", "Unexpected type"),
-        ("wheels = [", 'sdist = {path = "six-1.16.0.tar.gz", hashes = {sha256 = "00"}}\nx = [', "built from source"),
+        ("wheels = [", 'sdist = {path = "six-1.16.0.tar.gz", hashes = {sha256 = "00"}}\nx = [', "there is no file"),
+        ("wheels = [", 'sdist = {url = "https://x/six.tar.gz", hashes = {sha256 = "00"}}\nx = [', "Invalid sdist"),
+        ("wheels = [", f"sdist = {{name = 'six-1.16.0.tar.gz', {GET}}}\nx = [", "'get' is not the name of a source"),
+        ("wheels = [", 'sdist = {url = "https://x/six-1.16.0.zip", hashes = {md5 = "0"}}\nx = [', "six has no sha256"),
         ("wheels = [", 'vcs = {type = "git", url = "https://x", commit-id = "0"}\nx = [', "built from source"),
         ("wheels = [", 'directory = {path = "."}\nx = [', "the project that the lock is of"),
         ("wheels = [", 'directory = {path = "../none"}\nx = [', "no Python project"),
