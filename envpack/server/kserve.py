@@ -13,6 +13,7 @@ from envpack.support.bounded_reading import parse_json
 from envpack.support.certificates import trusted_certificates
 
 _LARGE = 64 * 1024
+_CONTROL_SECONDS = 30.0
 _MOST_EVENTS = 100_000  # of a stream
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 
@@ -73,7 +74,7 @@ class Client:
 
     Args:
         url: address of the server, without a trailing slash.
-        timeout: default time limit in seconds for a response.
+        timeout: default time limit in seconds for a response of a model.
         version: version of each model that requests go to; empty for the server's choice, the newest.
 
     """
@@ -117,7 +118,7 @@ class Client:
 
     def index(self) -> tuple[IndexEntry, ...]:
         """The models of the repository and their states."""
-        entries = _parsed(self._send("POST", "/v2/repository/index").content)
+        entries = _parsed(self._send("POST", "/v2/repository/index", timeout=self._control_timeout).content)
         try:
             return tuple(
                 IndexEntry(e["name"], e.get("state", ""), e.get("reason", ""), e.get("version", "")) for e in entries
@@ -131,7 +132,7 @@ class Client:
 
     def unload(self, model: str) -> None:
         """Request that the server unload a model; unloading continues after this call returns."""
-        self._send("POST", f"/v2/repository/models/{model}/unload")
+        self._send("POST", f"/v2/repository/models/{model}/unload", timeout=self._control_timeout)
 
     def config(self, model: str) -> ModelConfig:
         """The configuration with which the server runs the model."""
@@ -212,6 +213,11 @@ class Client:
         headers = {"Content-Type": "application/json"}
         return InferMessage(f"{self._path(model)}/generate_stream", headers, json.dumps(body).encode())
 
+    @property
+    def _control_timeout(self) -> float:
+        """The time limit for what the server answers itself, however little time a model may take."""
+        return max(self._timeout, _CONTROL_SECONDS)
+
     def _path(self, model: str) -> str:
         return f"/v2/models/{model}/versions/{self._version}" if self._version else f"/v2/models/{model}"
 
@@ -223,7 +229,7 @@ class Client:
         return True
 
     def _json(self, method: str, path: str) -> dict[str, Any]:
-        value = _parsed(self._send(method, path).content)
+        value = _parsed(self._send(method, path, timeout=self._control_timeout).content)
         return value if isinstance(value, dict) else {}
 
     def _send(
