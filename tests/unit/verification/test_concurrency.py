@@ -149,6 +149,7 @@ def test_a_model_that_is_slow_is_asked_by_few_clients_or_not_at_all(check, monke
     model = Model(lambda batch: batch)
     model.timeout = 4.0
     assert check(model).evidence == "not sent at once: one request takes 3.0 s or is too large"
+    assert len(model.sent) == 1
 
 
 @pytest.mark.parametrize(
