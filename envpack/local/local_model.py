@@ -38,6 +38,7 @@ class _Open:
         request: the request.
         until: when the final response must have come, by the clock of the limit.
         step: what has become of the request, in words.
+        rescheduled: how often the model has rescheduled it.
         count: number of responses that have come.
         has_final: whether the final one is among them.
         responses: those that nothing has taken yet, and whether each is the final one.
@@ -49,6 +50,7 @@ class _Open:
     request: Request
     until: float
     step: str = "it waited for an earlier request"
+    rescheduled: int = 0
     count: int = 0
     has_final: bool = False
     responses: queue.SimpleQueue[tuple[Response, bool]] = dataclasses.field(default_factory=queue.SimpleQueue)
@@ -340,7 +342,11 @@ class LocalModel:
             came += f" without the final flag: {_SEND_FINAL}"
         if open_.count > _MOST_RESPONSES:
             return came
-        asked = f", and its request to model '{self.process.asked[-1]}' had no answer" if self.process.asked else ""
+        asked = ""
+        if self.process.asked:
+            asked = f", and its request to model '{self.process.asked[-1]}' had no final response"
+        if open_.rescheduled:
+            asked += f", after the request had been rescheduled {open_.rescheduled} times"
         return f"{self._limit} passed, and {open_.step}{asked}; {came}; {MORE_TIME}"
 
     def _close(self, open_: _Open) -> None:
@@ -376,11 +382,14 @@ class LocalModel:
             open_.step = "execute() had returned"
             if answer.response is not None:
                 open_.put(answer.response, is_last=True)
-        return [
+        rescheduled = [
             open_
             for open_, answer in zip(requests, answers, strict=True)
             if answer.response is None and answer.flags & _RESCHEDULED
         ]
+        for open_ in rescheduled:
+            open_.rescheduled += 1
+        return rescheduled
 
     def _take_response(self, content: Reader) -> None:
         number, flags, has_response = content.number(), content.number(), content.flag()

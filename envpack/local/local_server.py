@@ -295,12 +295,9 @@ class LocalServer:
 
     def _infer(self, process: ModelProcess, content: Reader, answer: Writer) -> Afterwards:
         decoupled, request = content.flag(), content.request()
-        process.asked.append(request.model)
-        try:
+        with process.asking(request.model):
             responses = self._asked(request, decoupled=decoupled).stream(request)
             first, is_last = next(responses)
-        finally:
-            process.asked.remove(request.model)
         if not decoupled:
             _write(answer, 0, first, is_last=True)
             return None
@@ -308,7 +305,7 @@ class LocalServer:
         is_last = is_last or (first.error is not None and self._release < _FIRST_WITH_ERRORS_IN_STREAMS)
         _write(answer, stream, first, is_last=is_last)
         self._open_streams[stream] = responses
-        return None if is_last else lambda: self._pump(process, stream, responses)
+        return None if is_last else lambda: self._pump(process, request.model, stream, responses)
 
     def _asked(self, request: Request, *, decoupled: bool) -> Runnable:
         """The model that another one sends a request to. The texts are those of a Triton 24.10 server."""
@@ -331,8 +328,8 @@ class LocalServer:
             )
         return model
 
-    def _pump(self, process: ModelProcess, stream: int, responses: Stream) -> None:
-        with contextlib.suppress(ValueError):  # closed by another thread
+    def _pump(self, process: ModelProcess, model: str, stream: int, responses: Stream) -> None:
+        with process.asking(model), contextlib.suppress(ValueError):  # closed by another thread
             for response, is_last in responses:
                 content = Writer()
                 _write(content, stream, response, is_last=is_last)

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol, TypeVar
@@ -135,7 +135,7 @@ class ModelProcess:
         output: where its standard output and error go; None for those of this process.
 
     Attributes:
-        asked: the models that it has sent requests to which have no answer yet.
+        asked: the models that it has sent requests to which have no final response yet.
 
     Raises:
         ServerError: the stub cannot be started (kind ``stub-failed``).
@@ -279,6 +279,15 @@ class ModelProcess:
         if not self._end.wait(_ABORT_SECONDS):
             self._child.kill()
         return self._death()
+
+    @contextlib.contextmanager
+    def asking(self, model: str) -> Iterator[None]:
+        """Note during the block that the process waits for the answer of a model."""
+        self.asked.append(model)
+        try:
+            yield
+        finally:
+            self.asked.remove(model)
 
     def close(self) -> None:
         """End the process at once."""

@@ -33,12 +33,13 @@ REQUESTS = {
         1,
         "and execute() was running; 1 response came; ",
     ),
-    "rescheduled for ever": ("    return [2]\n", "", 0, "; 0 responses came;"),
+    "rescheduled for ever": ("    return [2]\n", "", 0, ", after the request had been rescheduled "),
     "asks itself": (
         "    stub.ask('INFER', 0, requests[0][1])\n",
         "",
         0,
-        ", and its request to model 'm' had no answer; 0 responses came;",  # of either request, which end together
+        # Of either request, which end together.
+        ", and its request to model 'm' had no final response; 0 responses came;",
     ),
 }
 
