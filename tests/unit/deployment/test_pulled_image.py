@@ -9,7 +9,7 @@ import tarfile
 
 import pytest
 
-from envpack.deployment import MANIFEST_NAME, image_signature, publish_image, pull_image
+from envpack.deployment import MANIFEST_NAME, image_signature, publish_image, pull_image, pulled_image
 from envpack.deployment.image_publication import CONTENT
 from envpack.registry import INDEX, MANIFEST, Descriptor, encoded
 from envpack.signing import read_public_key, read_signing_key
@@ -109,6 +109,16 @@ def test_a_layer_that_is_not_what_was_sent_is_not_unpacked(registry, plan, addre
         pulled(address, tmp_path / "pulled")
     assert raised.value.kind == "registry-corrupt"
     assert not [path for path in (tmp_path / "pulled").rglob("*") if path.is_file()]
+
+
+def test_the_content_of_layers_has_a_limit(registry, plan, address, tmp_path, monkeypatch):
+    publish_image(plan, address)
+    monkeypatch.setattr(pulled_image, "_MOST_CONTENT", 1 << 20)
+    pulled(address, tmp_path / "pulled")
+    monkeypatch.setattr(pulled_image, "_MOST_CONTENT", 100)
+    with pytest.raises(InputError) as raised:
+        pulled(address, tmp_path / "too large")
+    assert raised.value.kind == "archive-bomb"
 
 
 # Signatures
