@@ -34,7 +34,8 @@ class Chosen:
         requests: at least one; the first is also the one that is timed.
         samples: the user's samples, None if the requests are generated.
         filling: what generated requests hold.
-        other: a generated request with other inputs than the first one; None if there is none.
+        other: a request with other inputs than the first one; None if there is none, or if answers are compared with
+            those that the samples expect.
     """
 
     requests: tuple[SmokeRequest, ...]
@@ -63,7 +64,7 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
     if reason:
         return unchecked("infer", f"not sent: {reason}", "send it requests with a client of gRPC")
     if samples:
-        return Chosen(_first_request(samples), samples)
+        return Chosen(_first_request(samples), samples, other=_other_sample(samples))
     if not config.inputs:
         why = "not sent: neither config.pbtxt nor the model names an input"
         return unchecked("infer", why, "declare the inputs in config.pbtxt or in auto_complete_config")
@@ -84,6 +85,12 @@ def _first_request(samples: Samples) -> tuple[SmokeRequest, ...]:
     first = samples.samples[0]
     parameters = {**first.parameters, "sequence_end": True} if first.parameters else {}
     return (SmokeRequest("with the first sample", first.inputs, parameters),)
+
+
+def _other_sample(samples: Samples) -> SmokeRequest | None:
+    first = samples.samples[0].inputs
+    others = (sample.inputs for sample in samples.samples if sample.inputs != first and not samples.have_answers)
+    return next((SmokeRequest("with another sample", inputs) for inputs in others), None)
 
 
 def _find_filling(server: Server, client: Client, model: Model, config: ServedConfig) -> tuple[Filling | None, str]:

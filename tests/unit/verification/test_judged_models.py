@@ -445,6 +445,25 @@ def test_the_users_samples_are_sent_instead_of_ones(server, model):
     assert judged._client.sent[0] == ((Tensor("IN", "FP32", (1,), (3.0,)),), {})
 
 
+@pytest.mark.parametrize(
+    ("more", "data", "warned"),
+    [
+        ({}, [3, 3, 4], True),
+        ({}, [3, 3], False),
+        ({"validation_data": [{"OUT": [7]}] * 2}, [3, 4], False),
+        (None, [], True),
+    ],
+    ids=["other inputs", "equal inputs", "expected", "generated"],
+)
+def test_numbers_that_do_not_depend_on_the_inputs_are_a_warning(server, model, monkeypatch, more, data, warned):
+    monkeypatch.setattr(Client, "infer", lambda *_, **__: (Tensor("OUT", "FP32", (1,), (7.0,)),))
+    if more is not None:
+        with_samples(model, {"data": [{"IN": [number]} for number in data], **more})
+    verdict = judge(server).judge(model)
+    assert verdict.ok
+    assert ids(verdict).get("constant") == ("warning" if warned else None)
+
+
 def test_the_first_sample_of_a_sequence_is_sent_as_a_whole_sequence(server, model):
     with_samples(model, {"data": [[{"IN": [3]}, {"IN": [4]}]]})
     judged = judge(server, config={**CONFIG, "sequence_batching": {}})
