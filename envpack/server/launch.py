@@ -39,12 +39,16 @@ def link_backends(
     source = installation.backends / "python"
     python = destination / "python"
     python.mkdir(parents=True)
-    # A server that loads it for a backend in Python, such as vLLM's, refuses a link that leads out of this folder.
-    shutil.copyfile(source / _LIBRARY, python / _LIBRARY)
+    folders = (*_folders_in(extra), *_folders_in(installation.backends))
+    if any(_is_in_python(folder) for folder in folders):
+        # A server that loads the library for such a backend refuses a link that leads out of this folder.
+        shutil.copyfile(source / _LIBRARY, python / _LIBRARY)
+    else:  # which also works where nothing may be run from the folder for temporary files
+        (python / _LIBRARY).symlink_to(source / _LIBRARY)
     (python / _UTILITIES).symlink_to(utilities or source / _UTILITIES)
     _link_default_stub(installation, python / _STUB)
     names = ["python"]
-    for folder in (*_folders_in(extra), *_folders_in(installation.backends)):
+    for folder in folders:
         link = destination / folder.name
         if link.exists():
             continue
@@ -58,7 +62,12 @@ def link_backends(
 
 def is_other_backend(folder: Path) -> bool:
     """Whether a folder is a backend with a library of its own, or with Python code for all of its models (vLLM)."""
-    return any((folder / file).is_file() for file in (library_name(folder.name), "model.py"))
+    return (folder / library_name(folder.name)).is_file() or _is_in_python(folder)
+
+
+def _is_in_python(folder: Path) -> bool:
+    files = ("model.py", library_name(folder.name), _STUB)
+    return [(folder / file).is_file() for file in files] == [True, False, False]
 
 
 def _folders_in(folder: Path | None) -> list[Path]:

@@ -162,19 +162,34 @@ def repository(environment, tmp_path):
     return tmp_path / "models"
 
 
+def refused_by(server, repository, names):
+    """The models that a server refuses to load; a warm-up that it refuses may end a server of Triton 24.10 later."""
+    left, refused = list(names), set()
+    while left:
+        with ProcessRuntime(server).start(repository) as running:
+            client = Client(running.url, timeout=30)
+            first = left[0]
+            while left and not running.ended():
+                name = left.pop(0)
+                try:
+                    client.load(name, timeout=60)
+                    client.unload(name)
+                except RequestError:
+                    if running.ended() and name != first:
+                        left.insert(0, name)  # an earlier model may have ended the server
+                    else:
+                        refused.add(name)
+            running.stop(force=True)
+    return refused
+
+
 @pytest.mark.thorough
-def test_inspect_refuses_what_the_server_refuses(server, repository):
+@pytest.mark.parametrize("warm", [False, True], ids=["others", "warm-ups"])
+def test_inspect_refuses_what_the_server_refuses(server, repository, warm):
     found = inspect_repository(Project(repository=repository), find_release(DEFAULT_RELEASE)).findings
+    names = [name for name in MODELS if name.startswith("warm") == warm]
     wrong = {finding.where.relative_to(repository).parts[0] for finding in found if finding.severity == "error"}
-    refused = set()
-    with ProcessRuntime(server).start(repository) as running:
-        client = Client(running.url, timeout=30)
-        for name in MODELS:
-            try:
-                client.load(name, timeout=60)
-            except RequestError:
-                refused.add(name)
-        running.stop(force=True)
-    assert wrong == refused
+    refused = refused_by(server, repository, names)
+    assert wrong.intersection(names) == refused
     served = {"good", "e_good", "twice", "e_batch_of_one", "warm_long", "warm_strings", "warm_batch", "warm_nothing"}
     assert served.isdisjoint(refused)

@@ -101,7 +101,10 @@ def test_other_backends_of_the_server_and_of_the_user_are_links(tmp_path):
     }.items():
         folder.mkdir(parents=True)
         (folder / file).write_text("")
+    assert link_backends(find_server(home), tmp_path / "without", home) == ("python",)
+    assert (tmp_path / "without/python/libtriton_python.so").is_symlink()
     assert link_backends(find_server(home), tmp_path / "b", tmp_path / "extra") == ("python",)
+    assert not (tmp_path / "b/python/libtriton_python.so").is_symlink()  # which a server wants for vllm
     links = {link.name: link.resolve() for link in (tmp_path / "b").iterdir() if link.is_symlink()}
     assert links == {
         "onnxruntime": home / "backends/onnxruntime",
