@@ -9,7 +9,7 @@ from envpack.local.limit import Limit
 
 from .conftest import CONFIG, DECOUPLED, numbers, request
 
-SECONDS = 0.3
+SECONDS = 2.0  # enough for the start of a process on a busy machine
 FINAL = "without the final flag: send the last response, or nothing, with flags="
 HANG = "    time.sleep(600)\n"
 # The code of a model that hangs while it is loaded, and what the error says.
