@@ -3,17 +3,18 @@
 import pytest
 
 from envpack.pythons import Interpreter, interpreter_for
+from envpack.releases import DEFAULT_RELEASE, find_release
 from envpack.support.errors import EnvpackError
 
 
 def need(minor: str) -> str:
-    """Skip the test if this machine has no such Python with a shared library; the minor version."""
-    return need_interpreter(minor).minor
+    """Skip the test if this machine has no such Python for the image of the default release; the minor version."""
+    return need_interpreter(minor, glibc=find_release(DEFAULT_RELEASE).glibc).minor
 
 
-def need_interpreter(minor: str) -> Interpreter:
+def need_interpreter(minor: str, *, glibc: str = "") -> Interpreter:
     """Skip the test if this machine has no such Python with a shared library; the interpreter."""
     try:
-        return interpreter_for(minor)
+        return interpreter_for(minor, glibc=glibc)
     except EnvpackError as error:
         pytest.skip(f"needs Python {minor} with a shared library: {error.message}")

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -96,18 +97,24 @@ def test_what_it_needs(stub, toolchain):
     assert not [name for name in stub.facts.needs if "stdc++" in name or "gcc" in name]
 
 
+def fitting_stub(environment, image, toolchain):
+    """The stub that a build places for an environment which is there already."""
+    request = SimpleNamespace(release=image, toolchain=toolchain, source=None)
+    return _fitting_stub(environment, request, NoProgress(), None)
+
+
 def test_build_turns_to_zig_where_this_machines_compiler_makes_what_the_image_cannot_run(python_root):
     environment = EnvironmentFacts(python_root, PYTHON, "x86_64", GLIBCS["bullseye"], "", "")
     image = find_release("23.04")
     assert image.glibc == GLIBCS["bullseye"]
-    made = inspect_stub(_fitting_stub(environment, image, "auto", NoProgress(), None))
+    made = inspect_stub(fitting_stub(environment, image, "auto"))
     assert version_key(made.glibc) <= version_key(image.glibc)
     system = build_stub(target_from_prefix(python_root), toolchain="system")
     if version_key(system.facts.glibc) <= version_key(image.glibc):
         pytest.skip("this machine's compiler makes what the image can run")
     assert "clang" in made.compiler.lower()
     with pytest.raises(StubError) as caught:
-        _fitting_stub(environment, image, "system", NoProgress(), None)
+        fitting_stub(environment, image, "system")
     assert caught.value.kind == "glibc-too-old"
     assert "--toolchain zig --glibc 2.31" in caught.value.hint
 

@@ -100,8 +100,9 @@ def test_an_interpreter_that_is_too_new_for_the_image_is_refused(python, model, 
     code, document = envpack("real", "build", "model", "--python", python, "--repository", model.parent)
     assert code == 4, document
     image = find_release(DEFAULT_RELEASE).glibc
-    assert f"'python {python}.*' needs glibc 2." in document["error"]["message"]
-    assert f"the target has {image}" in document["error"]["message"]
+    assert document["error"]["kind"] == "glibc-too-old"
+    assert f"/python{python} has symbols of glibc 2." in document["error"]["message"]
+    assert f"(the target has {image})" in document["error"]["message"]
 
 
 def test_stubs_are_compiled_in_advance_against_the_packages_of_debian(tmp_path, monkeypatch):

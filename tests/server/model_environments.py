@@ -14,7 +14,7 @@ from filelock import FileLock
 from envpack.environment.relocation import write_activation
 from envpack.stub import STUB_NAME, build_stub
 from envpack.support.replacement import replaced_file
-from tests.needed_pythons import need, need_interpreter
+from tests.needed_pythons import need_interpreter
 from tests.newer_pythons import is_newer, newer_environment, target_of
 
 # The oldest and the newest NumPy worth trying for each Python; 3.13 and later have no NumPy 1.
@@ -42,7 +42,7 @@ class ModelEnvironments:
         if "ENVPACK_TEST_STUBS" in os.environ:  # see ci/sanitized.py
             return Path(os.environ["ENVPACK_TEST_STUBS"]) / python / STUB_NAME
         if not is_newer(python):
-            need(python)
+            need_interpreter(python)
         return build_stub(target_of(python), cache=self.folder / "stubs").path
 
     def environments(self, python):

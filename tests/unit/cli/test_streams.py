@@ -11,6 +11,9 @@ from envpack.cli.console import Console, Failure
 from envpack.cli.main import run
 from tests.faults.bad_input import MODEL, BadInput
 from tests.faults.command_line import command, variables
+from tests.needed_pythons import need_interpreter
+
+PYTHON = f"3.{sys.version_info.minor}"
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +31,14 @@ def repository(tmp_path):
     [
         (("releases",), "24.10"),
         (("cache", "ls"), "cache: 0.0 MB"),
-        (("stub", "--python", "3.11", "--print-matrix"), "cp311-"),
-        (("build", "--dry-run", "--python", "3.11"), "would resolve the packages"),
+        (("stub", "--python", PYTHON, "--print-matrix"), f"cp3{sys.version_info.minor}-"),
+        (("build", "--dry-run", "--python", PYTHON, "--channel", "conda-forge"), "would resolve the packages"),
     ],
     ids=lambda words: words[0],
 )
 def test_results_go_to_standard_output(repository, monkeypatch, capsys, words, printed):
+    if words[0] == "stub":
+        need_interpreter(PYTHON)
     monkeypatch.chdir(repository)
     assert run(list(words)) == 0
     assert printed in capsys.readouterr().out

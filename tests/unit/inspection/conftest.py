@@ -8,7 +8,7 @@ from envpack.project import Project
 from envpack.releases import find_release
 from envpack.repository import in_model_folder, open_model, point_to_environment
 from envpack.support.elf import _patchelf
-from tests.unit.stub.elf_files import _library_of_this_process, write_library
+from tests.unit.stub.elf_files import _library_of_this_process, for_any_release, write_library
 
 TENSORS = """input { name: "X" data_type: TYPE_FP32 dims: [1] }
 output { name: "Y" data_type: TYPE_FP32 dims: [1] }
@@ -40,7 +40,7 @@ def environment(tmp_path_factory, release):
 def foreign_stub(tmp_path_factory, release):
     """A program that is linked against libpython, as every stub except envpack's is."""
     stub = tmp_path_factory.mktemp("stub") / "triton_python_backend_stub"
-    shutil.copy(_library_of_this_process("libm.so.6"), stub)
+    stub.write_bytes(for_any_release(_library_of_this_process("libm.so.6")))
     library = f"libpython{release.python}.so.1.0"
     subprocess.run([_patchelf(), "--add-needed", library, stub], check=True)
     stub.chmod(0o755)

@@ -1,6 +1,7 @@
 """ELF files that no compiler of this machine would make."""
 
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -27,7 +28,7 @@ def write_stub(path, python="3.10", *, machine=EM_X86_64, version=envpack.__vers
     """A file with the facts of a stub of envpack; it cannot be run. The C library stands for its libpython."""
     facts = {"libpython": "libc.so.6", "python": python, "epochs": ["23.04", "24.10"], "version": version}
     facts |= {"compiler": "GNU 12.2.0", "numpy": [1, 2]}
-    body = _library_of_this_process("libc.so.6").with_name("libdl.so.2").read_bytes()
+    body = for_any_release(_library_of_this_process("libc.so.6").with_name("libdl.so.2"))
     names = b"\0.envpack.facts\0.envpack.body\0.shstrtab\0"
     content, sections = b"", [bytes(64)]
     for name, data in (
@@ -51,7 +52,12 @@ def write_stub(path, python="3.10", *, machine=EM_X86_64, version=envpack.__vers
 def write_library(path):
     """A small real library of this machine (glibc's libdl, 20 kB) in the place of a large one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(_library_of_this_process("libc.so.6").with_name("libdl.so.2"), path)
+    path.write_bytes(for_any_release(_library_of_this_process("libc.so.6").with_name("libdl.so.2")))
+
+
+def for_any_release(library: Path) -> bytes:
+    """A library of this machine that says it needs no newer C library than the oldest images have."""
+    return re.sub(rb"GLIBC_2\.(3[2-9]|[4-9]\d)\0", b"GLIBC_2.17\0", library.read_bytes())
 
 
 def write_musl_library(path, name="libc.musl-x86_64.so.1"):
