@@ -184,13 +184,15 @@ class _Burst:
     def send_rounds(self) -> None:
         """Send rounds until batches formed in some of them, a request did not get its answer, or time is up."""
         until, rounds = time.monotonic() + _ROUNDS_SECONDS, 0
+        # Requests of sequences meet in batches, too, if they come at once, which they may not on a busy machine.
+        batches = self._config.merges or (self._config.sequences_at_once > 1 and self._config.largest_batch > 1)
         while rounds < _ROUNDS and not (self.errors or self.wrong):
             inferences, executions = self._counts()
             self._send_round()
             inferences_now, executions_now = self._counts()
             mean = (inferences_now - inferences) / max(1, executions_now - executions)
             self.largest = max(self.largest, mean)
-            rounds += mean > 1 or not self._config.merges
+            rounds += mean > 1 or not batches
             if time.monotonic() > until:
                 return
 

@@ -7,7 +7,7 @@ from envpack.verification import VerifyOptions, verify
 from tests.server.concurrency.models import PAIRS, config_file, model_file
 from tests.server.verification.conftest import environment, server  # noqa: F401 - fixtures
 
-PROCESS = VerifyOptions(RuntimeOptions(runtime="process"))
+PROCESS = VerifyOptions(RuntimeOptions(runtime="process"), timeout=30)  # some of the wrong models never answer
 
 
 @pytest.fixture(scope="module")
