@@ -113,7 +113,7 @@ def generate_requests(config: ServedConfig, filling: Filling = PLAIN) -> Iterato
 
 
 def generate_variants(config: ServedConfig, count: int, filling: Filling = PLAIN) -> Iterator[SmokeRequest]:
-    """Generate requests with all inputs that differ from each other, so that their answers can be told apart.
+    """Generate requests with all inputs; each differs from the others, so that answers can be told apart.
 
     The first is that of `generate_requests`; the elements of the next are larger by one, which a model may still take
     for indices. Every second one is false in inputs of booleans.

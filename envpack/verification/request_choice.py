@@ -75,7 +75,7 @@ def choose_requests(server: Server, client: Client, model: Model, config: Served
     if filling is None:
         return unchecked("infer", f"{REFUSES}{refusal}", f"record one: envpack run {model.name} -i FILE --save-sample")
     requests = tuple(generate_requests(config, filling))
-    # A stream is asked for by JSON without shapes, so it cannot have a batch.
+    # Requests to decoupled models are JSON without shapes, which cannot say that there are two items.
     other = generate_other(config, requests[0], filling)
     return Chosen(requests[:1] if config.decoupled else requests, filling=filling, other=other)
 

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from envpack.requirements import read_requirements
+from envpack.requirements.pip_file import _PUBLIC
 from envpack.requirements.poetry_lock import poetry_range
 from tests.tables import every_row
 
+PUBLIC = f"https://{_PUBLIC[0]}/simple"  # the public index, which a lock names although nobody chose it
 A, B = "a" * 64, "b" * 64
 PROJECT = """\
     [project]
@@ -203,7 +205,7 @@ def test_pipfile_lock_gives_the_section_default(write):
         "click": {"version": "==8.1", "hashes": [f"sha256:{A}"], "markers": "python_version >= '3.7'", "index": "pypi"},
         "uvicorn": {"version": "==0.20", "extras": ["standard"]},
     }
-    meta = {"requires": {"python_version": "3.10"}, "sources": [{"name": "pypi", "url": "https://pypi.org/simple"}]}
+    meta = {"requires": {"python_version": "3.10"}, "sources": [{"name": "pypi", "url": PUBLIC}]}
     content = {"_meta": meta, "default": packages, "develop": {"pytest": {"version": "==8.0"}}}
     found = read_requirements(write("Pipfile.lock", json.dumps(content, indent=4)))
     assert found.pip == (f'click==8.1; python_version >= "3.7" --hash=sha256:{A}', "uvicorn[standard]==0.20")
@@ -212,7 +214,7 @@ def test_pipfile_lock_gives_the_section_default(write):
     found = read_requirements(write("Pipfile.lock", json.dumps(content, indent=4)))
     assert found.pip_options == (
         "--index-url https://index.example.org/simple",
-        "--extra-index-url https://pypi.org/simple",
+        f"--extra-index-url {PUBLIC}",
     )
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from envpack.repository import open_model
+from tests.unit.verification.words import Server
 
 
 @pytest.fixture
@@ -12,3 +13,9 @@ def model(tmp_path):
     (tmp_path / "m/1/model.py").write_text("")
     (tmp_path / "m/config.pbtxt").write_text('backend: "python"\n')
     return open_model(tmp_path / "m")
+
+
+@pytest.fixture
+def server():
+    """A server of words with one stub."""
+    return Server()

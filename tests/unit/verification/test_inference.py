@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from unittest.mock import Mock
 
 import pytest
 
@@ -283,7 +282,14 @@ def test_numbers_that_are_the_same_for_different_inputs_are_a_warning(name):
 
 def test_an_answer_that_does_not_come_is_no_refusal():
     client = Client(output(1.0))
-    client.infer = Mock(side_effect=[output(1.0), RequestError("late", timed_out=True)])
+    answers = iter([output(1.0)])
+
+    def infer(*_, **__):
+        for answer in answers:
+            return answer
+        raise RequestError("late", timed_out=True)
+
+    client.infer = infer
     with pytest.raises(RequestError, match="late"):
         check_constant(client, "m", CONFIG, REQUEST, REQUEST)
 

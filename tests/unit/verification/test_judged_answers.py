@@ -1,0 +1,283 @@
+"""Verdicts on what models answer, on a server of words: samples, streams, errors, and requests without an answer."""
+
+import dataclasses
+import os
+
+import pytest
+
+from envpack.server import RequestError, Tensor
+from envpack.server.interface import Process
+from envpack.server.kserve import unfinished
+from envpack.verification import answers, judge as judging
+from envpack.verification.checks import concurrency
+from envpack.verification.judge import Judge, JudgeOptions
+from tests.unit.verification.words import CONFIG, STUB, TRACE, Client, ids, judge, with_samples
+
+DECOUPLED = {**CONFIG, "model_transaction_policy": {"decoupled": True}}
+
+
+def streaming(monkeypatch, stream):
+    """Every request to a decoupled model has this stream."""
+    monkeypatch.setattr(answers, "stream", stream)
+    monkeypatch.setattr(concurrency, "check_together", lambda *_: None)
+
+
+def test_a_decoupled_model_is_judged_by_its_stream(server, model, monkeypatch):
+    streaming(monkeypatch, lambda *_: [{"OUT": 1.0}])
+    verdict = judge(server, config=DECOUPLED).judge(model)
+    assert verdict.ok
+    evidence = {check.id: check.evidence for check in verdict.checks}
+    assert evidence["infer"] == "streamed 1 response; sent with every input"
+    assert evidence["stability"].startswith("same processes")
+
+
+@pytest.mark.parametrize(
+    ("count", "frames", "fix"),
+    [
+        (0, (), f"{judging._SEND_FINAL}, or allow more time: --timeout"),
+        (2, (), f"{judging._SEND_FINAL}, or allow more time: --timeout"),
+        (2, ("m.py:5 in f",), f"{judging._SEND_FINAL}, or allow more time: --timeout; m.py:5 in f was running"),
+        (0, ("m.py:5 in f",), "find what blocks in m.py:5 in f, or allow more time: --timeout"),
+    ],
+)
+def test_a_stream_without_its_final_flag_is_the_cause(server, model, monkeypatch, count, frames, fix):
+    def unended(*_):
+        raise unfinished(count, 5)
+
+    streaming(monkeypatch, unended)
+    monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: frames)
+    judged = judge(server, config=DECOUPLED)
+    failure = judged.judge(model).failure
+    assert (failure.kind, failure.fix) == ("inference-timeout", fix)
+    assert failure.reason.startswith(f"{count} responses came within 5 s, and none with the final flag")
+    assert judged.stuck
+
+
+def test_the_users_samples_are_sent_instead_of_ones(server, model):
+    with_samples(model, {"data": [{"IN": [3]}, {"IN": [4]}], "validation_data": [{"OUT": [3]}, {"OUT": [4]}]})
+    judged = judge(server)
+    verdict = judged.judge(model)
+    assert (verdict.ok, verdict.samples.right, verdict.samples.sent) == (True, 2, 2)
+    assert list(ids(verdict)) == [
+        "load", "stub", "libpython", "user-site", "infer", "formats", "expected", "stability",
+    ]  # fmt: skip
+    assert "sent with the first sample" in next(check for check in verdict.checks if check.id == "infer").evidence
+    assert judged._client.sent[0] == ((Tensor("IN", "FP32", (1,), (3.0,)),), {})
+
+
+@pytest.mark.parametrize(
+    ("more", "data", "warned"),
+    [
+        ({}, [3, 3, 4], True),
+        ({}, [3, 3], False),
+        ({"validation_data": [{"OUT": [7]}] * 2}, [3, 4], False),
+        (None, [], True),
+    ],
+    ids=["other inputs", "equal inputs", "expected", "generated"],
+)
+def test_numbers_that_do_not_depend_on_the_inputs_are_a_warning(server, model, monkeypatch, more, data, warned):
+    monkeypatch.setattr(Client, "infer", lambda *_, **__: (Tensor("OUT", "FP32", (1,), (7.0,)),))
+    if more is not None:
+        with_samples(model, {"data": [{"IN": [number]} for number in data], **more})
+    verdict = judge(server).judge(model)
+    assert verdict.ok
+    assert ids(verdict).get("constant") == ("warning" if warned else None)
+
+
+def test_the_first_sample_of_a_sequence_is_sent_as_a_whole_sequence(server, model):
+    with_samples(model, {"data": [[{"IN": [3]}, {"IN": [4]}]]})
+    judged = judge(server, config={**CONFIG, "sequence_batching": {}})
+    assert judged.judge(model).ok
+    assert judged._client.sent[0][1] == {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
+
+
+def test_wrong_answers_are_a_fault(server, model):
+    with_samples(model, {"data": [{"IN": [3]}], "validation_data": [{"OUT": [4]}]})
+    verdict = judge(server).judge(model)
+    assert (verdict.failure.kind, verdict.samples.right) == ("wrong-answers", 0)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("nowhere", path)])
+def test_samples_that_are_no_file_are_not_overlooked(server, model, make):
+    (model.folder / "envpack").mkdir()
+    make(model.folder / "envpack/smoke.json")
+    verdict = judge(server).judge(model)
+    assert (verdict.failure.kind, verdict.ok) == ("bad-samples", False)
+    assert "cannot be read" in verdict.failure.reason
+
+
+@pytest.mark.parametrize("name", ["a#b", "a%41", "m\u00f6d", "a^b"])
+def test_a_model_that_no_request_can_name_is_not_loaded(server, model, name):
+    verdict = judge(server).judge(dataclasses.replace(model, name=name))
+    assert (verdict.failure.kind, verdict.ok) == ("bad-path", False)
+    assert "requests by HTTP cannot name it" in verdict.failure.reason
+    assert "loading" not in server.text
+
+
+def test_a_sample_without_an_answer_ends_the_comparison(server, model):
+    """Every other sample would take as long."""
+    with_samples(model, {"data": [{"IN": [1]}, {"IN": [2]}, {"IN": [3]}]})
+
+    late = []
+
+    class Hangs(Client):
+        def infer(self, model, inputs, **how):
+            if inputs[0].data == (1.0,):
+                return super().infer(model, inputs, **how)
+            late.append(inputs[0].data)
+            raise RequestError("no response within 4 s", timed_out=True)
+
+    verdict = Judge(server, Hangs(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model)
+    assert verdict.failure.kind == "inference-timeout"
+    assert late == [(2.0,)]
+
+
+def test_a_sample_that_fails_without_a_word_is_counted(server, model):
+    with_samples(model, {"data": [{"IN": [1]}, {"IN": [2]}], "validation_data": [{"OUT": [1]}, {"OUT": [2]}]})
+
+    class Silent(Client):
+        def infer(self, model, inputs, **how):
+            if inputs[0].data == (2.0,):
+                raise RequestError("no reason given", status=400)
+            return super().infer(model, inputs, **how)
+
+    verdict = Judge(server, Silent(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model)
+    assert (verdict.failure.kind, verdict.samples.right) == ("wrong-answers", 1)
+
+
+def test_invalid_samples_are_a_fault_of_their_file(server, model):
+    with_samples(model, {"data": []})
+    verdict = judge(server).judge(model)
+    assert verdict.failure.kind == "bad-samples"
+    assert verdict.failure.reason == f"{model.folder}/envpack/smoke.json: invalid samples: data is empty"
+    assert "perf_analyzer" in verdict.failure.fix
+    assert verdict.checks[-1].status == "failed"
+
+
+def test_outputs_of_another_type_are_a_fault(server, model):
+    config = {**CONFIG, "output": [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [1]}]}
+    verdict = judge(server, config=config).judge(model)
+    assert (verdict.failure.kind, list(ids(verdict))[-1]) == ("bad-output", "infer")
+
+
+def test_an_exception_of_the_model_is_shown_with_its_lines(server, model):
+    with_samples(model, {"data": [{"IN": [3]}]})
+    judged = judge(server, error=RequestError(TRACE, status=500))
+    verdict = judged.judge(model)
+    failure = verdict.failure
+    assert (failure.kind, failure.reason) == ("inference-failed", "ValueError: boom")
+    assert failure.details == ("/srv/m/1/model.py:9 in execute",)
+    assert verdict.checks[-1].evidence == failure.reason
+    assert not judged.stuck
+
+
+def test_an_exception_without_lines_shows_the_output(server, model):
+    server.text = ""
+    with_samples(model, {"data": [{"IN": [3]}]})
+    judged = judge(server, error=RequestError("ValueError: boom", status=500))
+    assert judged.judge(model).failure.details == ("loading m",)
+
+
+def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
+    verdict = judge(server, error=RequestError(TRACE, status=500)).judge(model)
+    assert (verdict.ok, verdict.complete, verdict.failure) == (True, False, None)
+    check = verdict.checks[-1]
+    assert (check.id, check.status) == ("infer", "unchecked")
+    refused = "loads; needs a sample, since it refuses generated inputs: ValueError: boom"
+    assert check.evidence == f"{refused}, at /srv/m/1/model.py:9 in execute"
+    assert check.fix == "record one: envpack run m -i FILE --save-sample"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "NameError: name 'x' is not defined",
+        "ModuleNotFoundError: No module named 'torch'",
+        "AttributeError: 'TritonPythonModel' object has no attribute 'net'",
+        "AttributeError: module 'numpy' has no attribute 'float'",
+        "TypeError: TritonPythonModel.execute() takes 1 positional argument but 2 were given",
+        "in ensemble 'e', [request id: <id_unknown>] inference input 'IN' data-type is 'FP64', model 's' expects FP32",
+        "c_python_backend_utils.TritonModelException: Failed for execute. Model 'stage1' is not ready.",
+        "TritonModelException: the execute function has returned from execute without a final response",
+    ],
+)
+def test_what_no_other_input_would_mend_is_the_models_fault(server, model, message):
+    verdict = judge(server, error=RequestError(message, status=500)).judge(model)
+    assert (verdict.ok, verdict.checks[-1].status) == (False, "failed")
+
+
+@pytest.mark.parametrize(
+    ("message", "fix"),
+    [
+        (TRACE, "correct the model's code at /srv/m/1/model.py:9"),
+        (
+            "ValueError: boom",
+            "find in execute what answers with this error; compare the samples with the inputs in config.pbtxt",
+        ),
+    ],
+)
+def test_with_samples_the_fix_is_about_them(server, model, message, fix):
+    with_samples(model, {"data": [{"IN": [3]}]})
+    assert judge(server, error=RequestError(message, status=500)).judge(model).failure.fix == fix
+
+
+def test_a_known_fault_has_its_own_kind_and_fix(server, model):
+    failure = (
+        judge(server, error=RequestError("OSError: [Errno 24] Too many open files", status=500)).judge(model).failure
+    )
+    assert failure.kind == "too-many-files"
+    assert failure.fix == (
+        "close files that the model no longer uses, or raise the server's limit: docker run --ulimit nofile=65536"
+    )
+
+
+def test_a_known_fault_in_the_models_code_is_told_with_its_line(server, model):
+    raised = TRACE.replace("ValueError: boom", "PermissionError: [Errno 13] Permission denied: '/a'")
+    failure = judge(server, error=RequestError(raised, status=500)).judge(model).failure
+    assert failure.fix.startswith("/srv/m/1/model.py:9: the server runs as another user")
+
+
+def test_a_stub_that_died_during_a_request_is_described(server, model):
+    class Dies(Client):
+        def infer(self, *_, **__):
+            dead = Process(9, "triton_python_b", dead=True, arguments=(), status=11)
+            self._server.processes = [STUB, dead]
+            raise RequestError("Stub process 'm_0_0' is not healthy.", status=500)
+
+    judged = Judge(server, Dies(server, CONFIG), JudgeOptions(5.0))
+    failure = judged.judge(model).failure
+    assert failure.reason == "Stub process 'm_0_0' is not healthy: it was ended by SIGSEGV"
+    assert failure.kind == "stub-died"
+    assert judged.stuck
+
+
+def test_a_stub_that_was_dead_before_is_not_blamed(server, model):
+    server.processes = [STUB, Process(9, "triton_python_b", dead=True, arguments=(), status=11)]
+    error = RequestError("Stub process 'm_0_0' is not healthy.", status=500)
+    assert judge(server, error=error).judge(model).failure.reason == "Stub process 'm_0_0' is not healthy."
+
+
+def test_a_request_without_an_answer_blocks_the_server(server, model, monkeypatch):
+    monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: ("/srv/m/1/model.py:5 in execute",))
+    judged = judge(server, error=RequestError("no response within 30 s", timed_out=True))
+    failure = judged.judge(model).failure
+    assert failure.kind == "inference-timeout"
+    assert failure.details == ("earlier", "loading m", "/srv/m/1/model.py:5 in execute")[1:]
+    assert failure.fix == "find what blocks in /srv/m/1/model.py:5 in execute, or allow more time: --timeout"
+    assert judged.stuck
+    (model.folder / "1/model.py").write_text("pb_utils.InferenceRequest(model_name='m')")
+    failure = judge(server, error=RequestError("no response", timed_out=True)).judge(model).failure
+    assert "(a request to itself, or to a model that waits for it, is never answered)" in failure.fix
+    (model.folder / "1/model.py").write_text("")
+    monkeypatch.setattr(judging, "abort_and_read_frames", lambda *_: ())
+    failure = judge(server, error=RequestError("no response", timed_out=True)).judge(model).failure
+    assert failure.fix == (
+        "find what blocks in execute, which must answer every request, or allow more time: --timeout"
+    )
+
+
+def test_a_server_that_ends_during_a_request_is_a_fault_of_its_own(server, model):
+    failure = judge(server, error=RequestError("no response: refused")).judge(model).failure
+    assert (failure.kind, failure.reason) == ("server-died", "the server ended during a request")
+    assert failure.details == ("loading m",)
