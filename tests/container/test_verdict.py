@@ -103,9 +103,12 @@ def test_a_model_above_the_memory_limit_is_reported(envpack, repository):
     write_model(repository, "eats", "self.held = bytearray(b'x') * (600 << 20)", like=double)
     code, document = envpack.verify("eats", "--memory", "400m")
     failure = document["verdict"]["models"][0]["failure"]
-    assert (code, failure["kind"]) == (1, "stub-died")
-    assert "SIGKILL" in failure["reason"]
-    assert "memory ran out" in failure["fix"]
+    assert code == 1
+    # The kernel chooses which process of the container it kills: nearly always the model's, once the server's.
+    assert failure["kind"] in ("stub-died", "server-died")
+    if failure["kind"] == "stub-died":
+        assert "SIGKILL" in failure["reason"]
+        assert "memory ran out" in failure["fix"]
     assert envpack.verify("double", "--memory", "400m")[0] == 0
 
 
