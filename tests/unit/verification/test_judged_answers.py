@@ -189,6 +189,18 @@ def test_a_model_that_refuses_what_was_made_up_needs_a_sample(server, model):
     assert check.fix == "record one: envpack run m -i FILE --save-sample"
 
 
+@pytest.mark.parametrize(("first", "ok"), [("ValueError: boom", True), ("MemoryError", False)])
+def test_too_little_memory_is_a_fault_unless_plain_inputs_were_only_refused(server, model, first, ok):
+    messages = iter([first])
+
+    class Eating(Client):
+        def infer(self, *_, **__):
+            raise RequestError(next(messages, "MemoryError"), status=500)
+
+    verdict = Judge(server, Eating(server, CONFIG), JudgeOptions(5.0, requests=1)).judge(model)
+    assert (verdict.ok, verdict.complete) == (ok, not ok)
+
+
 @pytest.mark.parametrize(
     "message",
     [
